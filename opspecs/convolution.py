@@ -1,0 +1,5 @@
+"""placeholder family being written"""
+
+from opspecs.model import OpSpec
+
+SPECS: tuple[OpSpec, ...] = ()

@@ -1,0 +1,87 @@
+"""Seeded inputs: what a case's generator draws from.
+
+Everything is drawn on the CPU by a generator of its own and then moved, so that every process, mode and
+device gets the same bits and the global generator is left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+
+T = TypeVar("T")
+
+
+class Inputs:
+    """Draws the tensors of one case for one dtype, device and direction; the ``t`` of a case's lambda."""
+
+    def __init__(self, key: str, *, dtype: str, device: str, direction: str) -> None:
+        """Seed the draws from *key*: equal keys give equal bits on one build of torch."""
+        # Spec modules load without torch; only a worker makes Inputs.
+        import torch  # noqa: PLC0415
+
+        self._torch = torch
+        self.device = device
+        self.dtype: torch.dtype = getattr(torch, dtype)
+        self.leaves: list[torch.Tensor] = []
+        self._backward = direction == "backward"
+        self._generator = torch.Generator().manual_seed(
+            int.from_bytes(hashlib.sha256(key.encode()).digest()[:7], "big")
+        )
+
+    def size(self, *, cpu: T, cuda: T) -> T:
+        """Choose by device: what fills a GPU takes seconds on a CPU."""
+        return cpu if self.device == "cpu" else cuda
+
+    def normal(self, *shape: int) -> torch.Tensor:
+        """Standard normal values of the case's floating or complex dtype; shape as given."""
+        # Half types are drawn as float32: not every torch draws them on the CPU.
+        wide = {2: self._torch.float32}.get(self.dtype.itemsize, self.dtype)
+        drawn = self._torch.randn(shape, generator=self._generator, dtype=wide)
+        return drawn.to(self.device, self.dtype)
+
+    def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
+        """Uniform values in ``[low, high)`` of the case's floating dtype."""
+        drawn = self._torch.rand(shape, generator=self._generator, dtype=self._torch.float64)
+        return (drawn * (high - low) + low).to(self.device, self.dtype)
+
+    def mixed(self, *shape: int) -> torch.Tensor:
+        """Normal values scaled by powers of ten from 1e-3 to 1e3, so that every reordering rounds elsewhere."""
+        exponent = self._torch.randint(-3, 4, shape, generator=self._generator)
+        return self.normal(*shape) * (10.0**exponent).to(self.device, self.dtype)
+
+    def values(self, *shape: int) -> torch.Tensor:
+        """Normal values for floating and complex dtypes, integers in ``[-100, 100)`` for the others."""
+        if self.dtype.is_floating_point or self.dtype.is_complex:
+            return self.normal(*shape)
+        low = 0 if self.dtype in (self._torch.uint8, self._torch.bool) else -100
+        return self.integers(*shape, low=low, high=100)
+
+    def integers(self, *shape: int, low: int = 0, high: int) -> torch.Tensor:
+        """Integers in ``[low, high)``, as values of the case's dtype; few of them make many ties."""
+        drawn = self._torch.randint(low, high, shape, generator=self._generator)
+        return drawn.to(self.device, self.dtype)
+
+    def index(self, *shape: int, high: int) -> torch.Tensor:
+        """Int64 indices in ``[0, high)``. Mean collisions per slot: ``prod(shape) / high``."""
+        return self._torch.randint(0, high, shape, generator=self._generator).to(self.device)
+
+    def permutation(self, length: int) -> torch.Tensor:
+        """A permutation of ``[0, length)`` as int64: indices of which no two are equal."""
+        return self._torch.randperm(length, generator=self._generator).to(self.device)
+
+    def channels_last(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same values, laid out channels last: ``(N, C, H, W)`` or ``(N, C, D, H, W)``."""
+        formats = {4: self._torch.channels_last, 5: self._torch.channels_last_3d}
+        return tensor.contiguous(memory_format=formats[tensor.dim()])
+
+    def leaf(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Take part in backward: the gradient of this tensor is an output of the ``backward`` direction."""
+        if not self._backward:
+            return tensor
+        tensor = tensor.detach().requires_grad_()
+        self.leaves.append(tensor)
+        return tensor

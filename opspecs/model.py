@@ -1,0 +1,91 @@
+"""What an op spec is: data about one operation, told without torch.
+
+A spec names an operation by its dotted path and holds functions that draw inputs. Only a worker process
+looks the path up and calls the functions, so specs load on a machine that has no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from opspecs.inputs import Inputs
+
+Direction = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of one call of an op; reads like the call it stands for."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+def call(*args: Any, **kwargs: Any) -> Call:
+    """Return the arguments of a call, written as the call itself would be."""
+    return Call(args, kwargs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One input generator of a spec.
+
+    ``provokes`` says, in a few words, what in these inputs could expose a difference ("16384 additions
+    into each slot"). An innocent case, whose inputs leave the op no choice of order, leaves it empty.
+    ``directions`` and ``dtypes`` replace those of the spec where they are given.
+    """
+
+    inputs: Callable[[Inputs], Call]
+    provokes: str = ""
+    directions: tuple[Direction, ...] | None = None
+    dtypes: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """One row of the matrix as data: what is to be run, before a mode and a process are chosen."""
+
+    spec: str
+    case: str
+    direction: Direction
+    dtype: str
+
+    @property
+    def id(self) -> str:
+        """``spec:case:direction:dtype``, the id that patterns match and that reruns name."""
+        return f"{self.spec}:{self.case}:{self.direction}:{self.dtype}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpSpec:
+    """One declared op: the name users know it by, what to call, and the cases to call it with.
+
+    Names neither tests nor reports nor expected verdicts: what an op does is measured.
+    """
+
+    # The name PyTorch's documentation uses; unique in the catalog.
+    name: str
+    # Dotted path of the callable, below ``torch``. The worker looks it up, and an older torch may lack it.
+    op: str
+    # Why equal inputs might give unequal bits here, in a sentence, with a link where one exists.
+    why: str
+    cases: Mapping[str, Case]
+    directions: tuple[Direction, ...] = ("forward",)
+    dtypes: tuple[str, ...] = ("float32",)
+    # Dtypes added on CUDA only, for ops that take seconds in them on a CPU.
+    cuda_dtypes: tuple[str, ...] = ()
+    # The op writes into its first argument, which is therefore cloned before each execution.
+    in_place: bool = False
+    family: str = field(default="", compare=False)
+
+    def rows(self, device: str) -> Iterator[Planned]:
+        """Yield the rows of this spec on *device* (``"cpu"`` or ``"cuda"``), in declared order."""
+        extra = self.cuda_dtypes if device == "cuda" else ()
+        for name, case in self.cases.items():
+            dtypes = self.dtypes + extra if case.dtypes is None else case.dtypes
+            for direction in case.directions or self.directions:
+                for dtype in dtypes:
+                    yield Planned(spec=self.name, case=name, direction=direction, dtype=dtype)

@@ -1,0 +1,1 @@
+"""Run it: plan, worker processes, repetition, bitwise comparison, the run file."""

@@ -1,0 +1,34 @@
+"""Recognise the error PyTorch raises for an op without a deterministic implementation.
+
+Only the two texts below are ``raises``; every other exception is ``error``, so that a bug of ours or bad
+inputs never read as a finding. The texts are those of ``at::Context::alertNotDeterministic`` and
+``alertCuBLASConfigNotDeterministic`` (aten/src/ATen/Context.cpp).
+"""
+
+from __future__ import annotations
+
+import re
+
+_ALERT = re.compile(
+    r"(?P<caller>\S(?:.*\S)?) does not have a deterministic implementation, but you set "
+    r"'torch\.use_deterministic_algorithms\(True"
+)
+_CUBLAS_ALERT = re.compile(
+    r"Deterministic behavior was enabled with either `torch\.use_deterministic_algorithms\(True\)` or "
+    r"`at::Context::setDeterministicAlgorithms\(true\)`, but this operation is not deterministic because it "
+    r"uses CuBLAS"
+)
+
+
+def alert_caller(exception: str | None, message: str | None) -> str | None:
+    """Return the caller named in an alert, or ``None`` if the exception is something else.
+
+    Args:
+        exception: Type name of the exception; an alert is always a ``RuntimeError``.
+        message: Its text.
+    """
+    if exception != "RuntimeError" or message is None:
+        return None
+    if found := _ALERT.match(message):
+        return found["caller"]
+    return "cuBLAS" if _CUBLAS_ALERT.match(message) else None

@@ -1,0 +1,40 @@
+"""Every way a command can end, each with its exit code.
+
+    DetmatrixError
+    ├── UsageError (2)        what was asked cannot be done: a pattern, a number, a folder, a device
+    ├── RunFileError (3)      a run file cannot be read
+    └── UntrustedScanError (4)  the scan cannot be trusted
+
+A message says what happened, where, and what to do.
+"""
+
+from __future__ import annotations
+
+EXIT_DONE = 0
+EXIT_CHECK_FAILED = 1
+EXIT_USAGE = 2
+EXIT_RUN_FILE = 3
+EXIT_UNTRUSTED = 4
+EXIT_INTERRUPTED = 130
+
+
+class DetmatrixError(Exception):
+    """Base of the errors a user sees as one line."""
+
+    exit_code = EXIT_USAGE
+
+
+class UsageError(DetmatrixError):
+    """What was asked cannot be done."""
+
+
+class RunFileError(DetmatrixError):
+    """A run file cannot be read."""
+
+    exit_code = EXIT_RUN_FILE
+
+
+class UntrustedScanError(DetmatrixError):
+    """The scan cannot be trusted: no worker could start, or inputs differed between processes."""
+
+    exit_code = EXIT_UNTRUSTED

@@ -1,0 +1,150 @@
+"""The records of a run file, and what each field means.
+
+A run file holds observations only. Verdicts and findings are derived when it is read (``scanner.verdicts``),
+so that a better definition needs no second scan.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+# Run file format history:
+#
+# 1: header (settings, environment, planned rows), observations, closing.
+FORMAT = 1
+
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+Mode = Literal["off", "on"]
+Direction = Literal["forward", "backward"]
+MODES: tuple[Mode, ...] = ("off", "on")
+
+# ran      every execution returned
+# raised   an execution raised; `exception` and `message` hold what
+# invalid  it returned, but what it returned proves nothing; `message` says why
+# timeout  the worker was stopped when the case exceeded the limit
+# crash    the worker ended in the middle of the case; `message` says how
+# not_run  it was never called; `message` says why
+Outcome = Literal["ran", "raised", "invalid", "timeout", "crash", "not_run"]
+
+
+class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base: immutable, written by keyword, and strict about unknown fields when read."""
+
+
+class Settings(Record, frozen=True):
+    """What the user asked for."""
+
+    patterns: tuple[str, ...]
+    device: str  # as resolved: "cpu", "cuda:0"
+    runs: Annotated[int, Meta(ge=1)]  # executions per process
+    processes: Annotated[int, Meta(ge=1)]  # worker processes per mode
+    timeout: Annotated[float, Meta(gt=0)]  # seconds a case may take in one process
+    seed: Count
+    modes: tuple[Mode, ...] = MODES
+
+
+class Environment(Record, frozen=True):
+    """The machine and the build that were scanned; ``None`` where there is no such thing here."""
+
+    torch: str
+    torch_git: str | None
+    cuda: str | None  # the CUDA version torch was built with
+    cudnn: int | None
+    driver: str | None
+    gpu: str | None
+    gpu_capability: str | None  # "9.0"
+    cpu: str
+    cores: Count
+    threads: Count  # torch.get_num_threads() in a worker
+    affinity: tuple[int, ...]  # the cores a worker may use
+    load: tuple[float, ...]  # 1, 5 and 15 minute load averages before the scan
+    python: str
+    os: str
+    variables: dict[str, dict[str, str]]  # mode -> the environment variables its workers lived under
+
+
+class Row(Record, frozen=True):
+    """A row of the matrix as planned, with what its spec said of it."""
+
+    family: str
+    spec: str
+    op: str  # the dotted path that was called
+    case: str
+    direction: Direction
+    dtype: str
+    device: str
+    provokes: str  # what could expose a difference; empty for an innocent case
+    why: str
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What observations refer to a row by; a run has one device."""
+        return (self.spec, self.case, self.direction, self.dtype)
+
+    @property
+    def id(self) -> str:
+        """``spec:case:direction:dtype``, as patterns match it."""
+        return ":".join(self.key)
+
+
+class Output(Record, frozen=True):
+    """One compared tensor: the op's output, or one gradient in the backward direction."""
+
+    name: str  # "output", "output[1]", "grad of args[0]"
+    shape: tuple[int, ...]
+    dtype: str
+    differing: Count  # executions in which this one differed from the first
+
+
+class Header(Record, frozen=True, tag="header", tag_field="kind"):
+    """First line of a run file."""
+
+    format: int
+    tool: str  # version of detmatrix
+    started: str  # UTC, ISO 8601
+    settings: Settings
+    environment: Environment
+    planned: tuple[Row, ...]
+
+
+class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
+    """All executions of one row in one process of one mode."""
+
+    spec: str
+    case: str
+    direction: Direction
+    dtype: str
+    mode: Mode
+    process: Count
+    outcome: Outcome
+    executions: Count = 0
+    # Digest of the outputs -> executions that gave them, the first execution's digest first.
+    digests: dict[str, Annotated[int, Meta(ge=1)]] = {}
+    first_differing: Count | None = None  # index of the first execution that differed from execution 0
+    outputs: tuple[Output, ...] = ()
+    # Backward only: executions whose forward output differed from the first one's.
+    forward_differing: Count = 0
+    seeded: bool = False  # the op consumed the random generator, which was seeded before every execution
+    inputs: tuple[str, ...] = ()  # "args[0]: float32 (64,)", strides where not contiguous
+    inputs_digest: str | None = None
+    exception: str | None = None  # type name
+    message: str | None = None
+    seconds: Seconds = 0.0  # in the executions and their comparison
+    setup_seconds: Seconds = 0.0  # drawing and digesting the inputs
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The row it belongs to, as ``Row.key``."""
+        return (self.spec, self.case, self.direction, self.dtype)
+
+
+class Closing(Record, frozen=True, tag="closing", tag_field="kind"):
+    """Last line of a complete run file."""
+
+    seconds: Seconds  # wall time, over all parts of a resumed scan
+    load: tuple[float, ...]
+    observations: Count
+    distrust: tuple[str, ...] = ()  # why the scan cannot be trusted; empty if it can

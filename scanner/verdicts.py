@@ -1,0 +1,194 @@
+"""From observations to cell verdicts and findings: pure functions, total over every outcome.
+
+The verdict of a cell joins its processes: outputs are compared by digest across all of them, in one set per
+mode, so that a difference between processes counts like one within a process.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from scanner.alerts import alert_caller
+from scanner.records import MODES, Header, Mode, Observation, Row
+
+Verdict = Literal["deterministic", "nondeterministic", "raises", "error", "timeout", "crash", "not_run"]
+Finding = Literal[
+    "deterministic", "mode_dependent", "fixed_by_mode", "raises", "over_alert", "silent", "inconclusive"
+]
+
+# One sentence each, printed with every report. The order is that of the reports.
+VERDICT_MEANING: dict[Verdict, str] = {
+    "deterministic": "No execution differed from the first, bit for bit, in n executions; this bounds the rate "
+    "of differing, it excludes nothing.",
+    "nondeterministic": "k of n executions differed in at least one bit from the first, on the same inputs.",
+    "raises": "PyTorch raised its alert that the op has no deterministic implementation.",
+    "error": "Something else went wrong, and the reason is given; this says nothing about determinism.",
+    "timeout": "The case took longer than the limit and was stopped.",
+    "crash": "The worker process ended in the middle of the case.",
+    "not_run": "The case was never executed, and the reason is given.",
+}
+FINDING_MEANING: dict[Finding, str] = {
+    "silent": "The flag is on, nothing was raised, and the bits differ.",
+    "raises": "Differs with the flag off, raises with it on.",
+    "over_alert": "Raises with the flag on although no difference was seen with it off.",
+    "fixed_by_mode": "Differs with the flag off, did not differ with it on.",
+    "mode_dependent": "Did not differ within either mode, but the modes give different bits.",
+    "deterministic": "Did not differ in either mode, and both modes give the same bits.",
+    "inconclusive": "At least one mode has no usable verdict; the reason is given.",
+}
+
+
+class Cell(Struct, frozen=True, kw_only=True):
+    """One row under one mode, all processes joined."""
+
+    verdict: Verdict
+    runs: int = 0  # n: executions compared
+    differing: int = 0  # k: executions whose bits are not those of the first
+    distinct: int = 0
+    first: str | None = None  # digest of the first output
+    alert: str | None = None  # the caller named in the alert
+    reason: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def upper_bound(self) -> float | None:
+        """95 % upper bound on the rate of differing when 0 of n differed; ``None`` otherwise."""
+        return upper_bound(self.runs) if self.verdict == "deterministic" else None
+
+
+class MatrixRow(Struct, frozen=True, kw_only=True):
+    """One row of the matrix: what was planned, what each mode showed, and what follows."""
+
+    row: Row
+    off: Cell
+    on: Cell
+    finding: Finding
+    reason: str | None  # why the finding is inconclusive
+    observations: tuple[Observation, ...]  # by mode and process, for details
+
+
+def upper_bound(n: int) -> float:
+    """Largest rate of differing that 0 of *n* leaves plausible at 95 %: ``1 - 0.05 ** (1 / n)``."""
+    return float(1 - 0.05 ** (1 / n))
+
+
+def observation_verdict(observation: Observation) -> Verdict:
+    """Return the verdict of a single process, as progress shows it."""
+    return cell_of([observation]).verdict
+
+
+def cell_of(observations: Sequence[Observation], missing: str = "not reached by the scan") -> Cell:
+    """Join what the processes of one mode observed of one row.
+
+    Args:
+        observations: Those of one row and one mode, in any order.
+        missing: The reason given when there are none.
+    """
+    if not observations:
+        return Cell(verdict="not_run", reason=missing)
+    ordered = sorted(observations, key=lambda observation: observation.process)
+    seconds = sum(observation.seconds for observation in ordered)
+    failed = [observation for observation in ordered if observation.outcome != "ran"]
+    if not failed:
+        return _compared(ordered, seconds)
+    verdict, alert, reason = _failure(failed[0])
+    if len({_failure(observation)[:2] for observation in failed}) > 1 or len(failed) < len(ordered):
+        told = "; ".join(f"process {observation.process}: {_told(observation)}" for observation in ordered)
+        # Processes that disagree prove nothing, even if one of them raised the alert.
+        verdict = "error" if verdict == "raises" else verdict
+        return Cell(verdict=verdict, reason=f"processes disagree ({told})", seconds=seconds)
+    return Cell(verdict=verdict, alert=alert, reason=reason, seconds=seconds)
+
+
+def _compared(ordered: Sequence[Observation], seconds: float) -> Cell:
+    """Return the verdict of processes that all ran: one set of outputs for the mode."""
+    outputs: Counter[str] = Counter()
+    for observation in ordered:
+        outputs.update(observation.digests)
+    runs = sum(outputs.values())
+    if runs < 2:  # noqa: PLR2004
+        return Cell(verdict="not_run", runs=runs, reason="a single execution has nothing to differ from")
+    first = next(iter(ordered[0].digests))
+    differing = runs - outputs[first]
+    return Cell(
+        verdict="nondeterministic" if differing else "deterministic",
+        runs=runs,
+        differing=differing,
+        distinct=len(outputs),
+        first=first,
+        seconds=seconds,
+    )
+
+
+def _failure(observation: Observation) -> tuple[Verdict, str | None, str | None]:
+    """Return verdict, alert caller and reason of an observation that did not run through."""
+    message = observation.message
+    match observation.outcome:
+        case "raised":
+            caller = alert_caller(observation.exception, message)
+            if caller is not None and observation.mode == "on":
+                return "raises", caller, message
+            return "error", None, f"{observation.exception}: {message}" if message else observation.exception
+        case "timeout":
+            return "timeout", None, message
+        case "crash":
+            return "crash", None, message
+        case "not_run":
+            return "not_run", None, message
+        case _:
+            return "error", None, message
+
+
+def _told(observation: Observation) -> str:
+    """Say in a few words what one process saw."""
+    if observation.outcome == "ran":
+        return f"ran, {len(observation.digests)} distinct in {observation.executions}"
+    verdict, _, reason = _failure(observation)
+    return f"{verdict}, {reason}" if reason else verdict
+
+
+def finding_of(off: Cell, on: Cell) -> tuple[Finding, str | None]:
+    """Return the class of a row from both modes, and the reason if it is inconclusive."""
+    match (off.verdict, on.verdict):
+        case (_, "nondeterministic"):
+            return "silent", None
+        case ("deterministic", "deterministic"):
+            return ("deterministic" if off.first == on.first else "mode_dependent"), None
+        case ("nondeterministic", "deterministic"):
+            return "fixed_by_mode", None
+        case ("nondeterministic", "raises"):
+            return "raises", None
+        case ("deterministic", "raises"):
+            return "over_alert", None
+    told = [
+        f"{mode}: {cell.verdict}" + (f" ({cell.reason})" if cell.reason else "")
+        for mode, cell in (("off", off), ("on", on))
+        if cell.verdict not in ("deterministic", "nondeterministic", "raises")
+    ]
+    return "inconclusive", "; ".join(told) or f"off: {off.verdict}, on: {on.verdict}"
+
+
+def matrix(header: Header, observations: Iterable[Observation], *, closed: bool) -> Iterator[MatrixRow]:
+    """Yield one row per planned row, in planned order, whether or not anything was observed of it.
+
+    Args:
+        header: The run's header, which plans the rows.
+        observations: The run's observations.
+        closed: Whether the run is complete, which decides what an absent observation is called.
+    """
+    seen: defaultdict[tuple[str, ...], dict[Mode, list[Observation]]] = defaultdict(
+        lambda: {mode: [] for mode in MODES}
+    )
+    for observation in observations:
+        seen[observation.key][observation.mode].append(observation)
+    missing = "not recorded" if closed else "the scan was interrupted before this case"
+    for row in header.planned:
+        by_mode = seen.get(row.key) or {mode: [] for mode in MODES}
+        off, on = (cell_of(by_mode[mode], missing) for mode in MODES)
+        finding, reason = finding_of(off, on)
+        told = tuple(sorted((o for mode in MODES for o in by_mode[mode]), key=lambda o: (o.mode, o.process)))
+        yield MatrixRow(row=row, off=off, on=on, finding=finding, reason=reason, observations=told)
