@@ -6,7 +6,6 @@ device gets the same bits and the global generator is left alone.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ class Inputs:
     def __init__(self, key: str, *, dtype: str, device: str, direction: str) -> None:
         """Seed the draws from *key*: equal keys give equal bits on one build of torch."""
         # Spec modules load without torch; only a worker makes Inputs.
+        import hashlib  # noqa: PLC0415
+
         import torch  # noqa: PLC0415
 
         self._torch = torch
@@ -53,6 +54,11 @@ class Inputs:
         exponent = self._torch.randint(-3, 4, shape, generator=self._generator)
         return self.normal(*shape) * (10.0**exponent).to(self.device, self.dtype)
 
+    def spiky(self, *shape: int) -> torch.Tensor:
+        """Normal values, about one in 64 of them 100 higher: every window that holds one has it as maximum."""
+        spikes = self._torch.rand(shape, generator=self._generator) < 1 / 64
+        return self.normal(*shape) + spikes.to(self.device, self.dtype) * 100
+
     def values(self, *shape: int) -> torch.Tensor:
         """Normal values for floating and complex dtypes, integers in ``[-100, 100)`` for the others."""
         if self.dtype.is_floating_point or self.dtype.is_complex:
@@ -72,6 +78,21 @@ class Inputs:
     def permutation(self, length: int) -> torch.Tensor:
         """A permutation of ``[0, length)`` as int64: indices of which no two are equal."""
         return self._torch.randperm(length, generator=self._generator).to(self.device)
+
+    def mask(self, *shape: int) -> torch.Tensor:
+        """Booleans, about half of them true."""
+        return (self._torch.rand(shape, generator=self._generator) < 0.5).to(self.device)  # noqa: PLR2004
+
+    def max_pool(self, tensor: torch.Tensor, kernel: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Maxima of disjoint windows of side *kernel*, and their int64 indices, no two equal in a plane.
+
+        Args:
+            tensor: ``(N, C, L)``, ``(N, C, H, W)`` or ``(N, C, D, H, W)``.
+            kernel: Side of the windows; divides the sides of the tensor.
+        """
+        pool = getattr(self._torch.nn.functional, f"max_pool{tensor.dim() - 2}d")
+        values, indices = pool(tensor.cpu(), kernel, return_indices=True)
+        return values.to(self.device), indices.to(self.device)
 
     def channels_last(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same values, laid out channels last: ``(N, C, H, W)`` or ``(N, C, D, H, W)``."""

@@ -68,8 +68,9 @@ class OpSpec:
 
     # The name PyTorch's documentation uses; unique in the catalog.
     name: str
-    # Dotted path of the callable, below ``torch``. The worker looks it up, and an older torch may lack it.
-    op: str
+    # Dotted path of the callable. The worker looks it up, and an older torch may lack it. A file of your own
+    # may give a function of its own instead.
+    op: str | Callable[..., Any]
     # Why equal inputs might give unequal bits here, in a sentence, with a link where one exists.
     why: str
     cases: Mapping[str, Case]
@@ -80,6 +81,11 @@ class OpSpec:
     # The op writes into its first argument, which is therefore cloned before each execution.
     in_place: bool = False
     family: str = field(default="", compare=False)
+
+    @property
+    def op_name(self) -> str:
+        """The dotted path of the op, as reports show it."""
+        return self.op if isinstance(self.op, str) else f"{self.op.__module__}.{self.op.__qualname__}"
 
     def rows(self, device: str) -> Iterator[Planned]:
         """Yield the rows of this spec on *device* (``"cpu"`` or ``"cuda"``), in declared order."""

@@ -1,17 +1,91 @@
-"""The catalog: the families, joined in one explicit list, and the patterns that select from it."""
+"""The catalog: the families, joined in one explicit list, and the patterns that select from it.
+
+A pattern matches names or row ids by ``fnmatch`` rules, and one that matches nothing is an error: a typing
+slip must not read as an empty, and therefore clean, scan.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
-from opspecs import convolution
-from opspecs.model import OpSpec
+from opspecs import indexing, pooling, scan
+from opspecs.model import OpSpec, Planned
 
 # Reports show the families in this order.
 FAMILIES: dict[str, tuple[OpSpec, ...]] = {
-    "convolution": convolution.SPECS,
+    "indexing": indexing.SPECS,
+    "pooling": pooling.SPECS,
+    "scan": scan.SPECS,
 }
 
 SPECS: tuple[OpSpec, ...] = tuple(
     replace(spec, family=family) for family, specs in FAMILIES.items() for spec in specs
 )
+
+
+class NoMatchError(LookupError):
+    """A pattern selects nothing; ``near`` holds what its writer may have meant, best first."""
+
+    def __init__(self, pattern: str, near: tuple[str, ...]) -> None:
+        super().__init__(pattern, near)
+        self.pattern = pattern
+        self.near = near
+
+    def __str__(self) -> str:
+        hint = f"; did you mean {' or '.join(self.near)}?" if self.near else ""
+        return f"no op matches {self.pattern!r}{hint}"
+
+
+def select(
+    patterns: Sequence[str], device: str, specs: Sequence[OpSpec] = SPECS
+) -> list[tuple[OpSpec, Planned]]:
+    """Return the rows that at least one pattern selects, in catalog order; all of them without a pattern.
+
+    Args:
+        patterns: Each selects by spec name (``torch.nn.Conv2d``), by its last component (``Conv2d``), by
+            family (``pooling``) or, if it holds a colon, by row id (``spec:case:direction:dtype``), of which
+            trailing parts may be left out. ``*``, ``?`` and ``[...]`` are those of ``fnmatch``.
+        device: ``"cpu"`` or ``"cuda"``.
+        specs: What to select from.
+
+    Raises:
+        NoMatchError: A pattern selects nothing.
+    """
+    rows = [(spec, planned) for spec in specs for planned in spec.rows(device)]
+    if not patterns:
+        return rows
+    chosen: set[str] = set()
+    for pattern in patterns:
+        matching = {planned.id for spec, planned in rows if _matches(pattern, spec, planned)}
+        if not matching:
+            raise NoMatchError(pattern, _near(pattern, rows))
+        chosen |= matching
+    return [(spec, planned) for spec, planned in rows if planned.id in chosen]
+
+
+def _matches(pattern: str, spec: OpSpec, planned: Planned) -> bool:
+    """Say whether a pattern selects a row."""
+    if ":" in pattern:
+        # As many parts of the id as the pattern has.
+        return fnmatchcase(":".join(planned.id.split(":")[: pattern.count(":") + 1]), pattern)
+    return any(fnmatchcase(name, pattern) for name in _names(spec))
+
+
+def _names(spec: OpSpec) -> tuple[str, str, str]:
+    """Return what a spec answers to."""
+    return spec.name, spec.name.rpartition(".")[2], spec.family
+
+
+def _near(pattern: str, rows: Sequence[tuple[OpSpec, Planned]]) -> tuple[str, ...]:
+    """Return up to three names like *pattern*; row ids if it has their form."""
+    # Only a typing slip needs it, and listing must start fast.
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    if ":" in pattern:
+        length = pattern.count(":") + 1
+        names = [":".join(planned.id.split(":")[:length]) for _, planned in rows]
+    else:
+        names = [name for spec, _ in rows for name in _names(spec)]
+    return tuple(get_close_matches(pattern, list(dict.fromkeys(names)), cutoff=0.5))

@@ -144,7 +144,7 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
 class Closing(Record, frozen=True, tag="closing", tag_field="kind"):
     """Last line of a complete run file."""
 
-    seconds: Seconds  # wall time, over all parts of a resumed scan
+    seconds: Seconds  # wall time of the scan, or of the part of it that a resumed scan added last
     load: tuple[float, ...]
     observations: Count
     distrust: tuple[str, ...] = ()  # why the scan cannot be trusted; empty if it can

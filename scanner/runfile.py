@@ -5,6 +5,7 @@ Lines are written whole and at once, so a scan killed at any moment loses the li
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import os
 from pathlib import Path
@@ -146,19 +147,37 @@ def _check_place(
 class RunWriter:
     """Appends whole lines to a run file; a line that could not be written whole is taken back."""
 
-    def __init__(self, path: Path, *, keep: int = 0) -> None:
-        """Open *path* and keep its first *keep* bytes.
+    def __init__(self, path: Path) -> None:
+        """Open *path*, creating it if need be; nothing in it changes before ``begin``.
 
         Raises:
             UsageError: The file cannot be written.
         """
         self._path = path
+        self._created = not path.exists()
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        self._end: int | None = None
+
+    def begin(self, keep: int) -> None:
+        """Drop all but the first *keep* bytes; what follows is appended there.
+
+        Raises:
+            UsageError: Another scan is writing this file, or the file cannot be written.
+        """
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"{self._path}: another scan is writing it; wait for it, or choose another place with -o"
+            ) from None
+        try:
             os.ftruncate(self._file, keep)
             os.lseek(self._file, 0, os.SEEK_END)
         except OSError as error:
-            raise cannot_write(path, error) from error
+            raise cannot_write(self._path, error) from error
         self._end = keep
 
     def write(self, record: Header | Observation | Closing) -> None:
@@ -168,17 +187,18 @@ class RunWriter:
             UsageError: The disk is full or gone; the file is valid up to its last whole line.
         """
         line = _ENCODER.encode(record) + b"\n"
+        end = self._end or 0
         try:
             written = 0
             while written < len(line):
                 written += os.write(self._file, line[written:])
         except OSError as error:
-            os.ftruncate(self._file, self._end)
+            os.ftruncate(self._file, end)
             raise UsageError(
                 f"{self._path}: cannot be written any further ({error.strerror}); what was observed so far is "
                 f"kept, make room and go on with scan --resume"
             ) from error
-        self._end += len(line)
+        self._end = end + len(line)
 
     def __enter__(self) -> Self:
         return self
@@ -187,6 +207,9 @@ class RunWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self._file)
+        if self._created and not self._end:
+            # A scan that never began leaves no empty file behind.
+            self._path.unlink(missing_ok=True)
 
 
 def cannot_write(path: Path, error: OSError) -> UsageError:

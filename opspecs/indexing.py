@@ -1,0 +1,276 @@
+"""Reading and writing by index: sums into few slots, and races for a slot.
+
+Two things can depend on order here. With ``accumulate`` many values are added into one slot; without it
+many values are written there and the last one stays. A permutation leaves neither anything to choose.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, OpSpec, call
+
+if TYPE_CHECKING:
+    import torch
+
+KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
+
+# What the cases below say of themselves; sizes are those of the four helpers.
+ADDITIONS = "about 16 additions into each slot (16384 on CUDA)"
+RACES = "about 16 different values written to each slot"
+ROW_RACES = "about 8 different rows written to each slot"
+
+
+def _sums(t: Inputs) -> tuple[int, int]:
+    """Sources and slots of an accumulation.
+
+    16 float32 addends, in random order, give another sum in 3 of 4 slots. A CPU keeps thousands of slots,
+    because its threads spend milliseconds in fighting for 64; a GPU gets thousands of addends for each.
+    """
+    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 64))
+
+
+def _races(t: Inputs) -> tuple[int, int]:
+    """Sources and slots of a write race; thousands of slots, because a single one is rarely lost twice."""
+    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 1 << 16))
+
+
+def _row_sums(t: Inputs) -> tuple[int, int, int]:
+    """Source rows, destination rows and columns of an accumulation."""
+    return t.size(cpu=(1 << 14, 1 << 10, 4), cuda=(1 << 17, 64, 32))
+
+
+def _row_races(t: Inputs) -> tuple[int, int, int]:
+    """Source rows, destination rows and columns of a write race."""
+    return t.size(cpu=(1 << 14, 1 << 11, 4), cuda=(1 << 17, 1 << 14, 32))
+
+
+def _pairs(t: Inputs) -> tuple[tuple[torch.Tensor, torch.Tensor], int, int]:
+    """Two index tensors into a square, how many pairs they make, and the side of the square."""
+    sources, side = t.size(cpu=(1 << 16, 64), cuda=(1 << 20, 8))
+    return (t.index(sources, high=side), t.index(sources, high=side)), sources, side
+
+
+def _index_add_slots(t: Inputs) -> Call:
+    sources, slots = _sums(t)
+    return call(t.values(slots), 0, t.index(sources, high=slots), t.values(sources))
+
+
+def _index_add_rows(t: Inputs) -> Call:
+    # 1000 x 1000 gave 1000 distinct outputs in 1000 runs on an H100, 40 x 40 gave 1.
+    rows, slots, columns = t.size(cpu=(1 << 13, 1 << 9, 16), cuda=(1000, 10, 1000))
+    return call(t.values(slots, columns), 0, t.index(rows, high=slots), t.values(rows, columns))
+
+
+def _index_add_columns(t: Inputs) -> Call:
+    columns, slots, rows = t.size(cpu=(1 << 13, 1 << 9, 16), cuda=(1000, 10, 1000))
+    return call(t.values(rows, slots), 1, t.index(columns, high=slots), t.values(rows, columns))
+
+
+def _index_add_few(t: Inputs) -> Call:
+    # CUDA takes another kernel for 16 indices or fewer (indexFuncSmallIndex).
+    columns = t.size(cpu=1 << 12, cuda=1 << 20)
+    return call(t.values(2, columns), 0, t.index(16, high=2), t.values(16, columns))
+
+
+def _index_add_permutation(t: Inputs) -> Call:
+    length = _sums(t)[0]
+    return call(t.values(length), 0, t.permutation(length), t.values(length))
+
+
+def _index_put_sums(t: Inputs) -> Call:
+    sources, slots = _sums(t)
+    return call(t.values(slots), (t.index(sources, high=slots),), t.values(sources), accumulate=True)
+
+
+def _index_put_row_sums(t: Inputs) -> Call:
+    rows, slots, columns = _row_sums(t)
+    return call(
+        t.values(slots, columns), (t.index(rows, high=slots),), t.values(rows, columns), accumulate=True
+    )
+
+
+def _index_put_pair_sums(t: Inputs) -> Call:
+    indices, sources, side = _pairs(t)
+    return call(t.values(side, side), indices, t.values(sources), accumulate=True)
+
+
+def _index_put_races(t: Inputs) -> Call:
+    sources, slots = _races(t)
+    return call(t.values(slots), (t.index(sources, high=slots),), t.values(sources))
+
+
+def _index_put_row_races(t: Inputs) -> Call:
+    rows, slots, columns = _row_races(t)
+    return call(t.values(slots, columns), (t.index(rows, high=slots),), t.values(rows, columns))
+
+
+def _index_put_permutation(t: Inputs, *, accumulate: bool) -> Call:
+    length = _sums(t)[0]
+    return call(t.values(length), (t.permutation(length),), t.values(length), accumulate=accumulate)
+
+
+def _put_sums(t: Inputs) -> Call:
+    sources, slots = _sums(t)
+    return call(t.values(slots), t.index(sources, high=slots), t.values(sources), accumulate=True)
+
+
+def _put_races(t: Inputs) -> Call:
+    sources, slots = _races(t)
+    return call(t.values(slots), t.index(sources, high=slots), t.values(sources))
+
+
+def _put_permutation(t: Inputs, *, accumulate: bool) -> Call:
+    length = _sums(t)[0]
+    return call(t.values(length), t.permutation(length), t.values(length), accumulate=accumulate)
+
+
+def _index_copy_races(t: Inputs) -> Call:
+    sources, slots = _races(t)
+    return call(t.values(slots), 0, t.index(sources, high=slots), t.values(sources))
+
+
+def _index_copy_row_races(t: Inputs) -> Call:
+    rows, slots, columns = _row_races(t)
+    return call(t.values(slots, columns), 0, t.index(rows, high=slots), t.values(rows, columns))
+
+
+def _index_copy_column_races(t: Inputs) -> Call:
+    columns, slots, rows = _row_races(t)
+    return call(t.values(rows, slots), 1, t.index(columns, high=slots), t.values(rows, columns))
+
+
+def _getitem_slots(t: Inputs) -> Call:
+    sources, slots = _sums(t)
+    return call(t.leaf(t.normal(slots)), t.index(sources, high=slots))
+
+
+def _getitem_rows(t: Inputs) -> Call:
+    rows, slots, columns = _row_sums(t)
+    return call(t.leaf(t.normal(slots, columns)), t.index(rows, high=slots))
+
+
+def _getitem_pairs(t: Inputs) -> Call:
+    indices, _, side = _pairs(t)
+    return call(t.leaf(t.normal(side, side)), indices)
+
+
+def _getitem_slice(t: Inputs) -> Call:
+    rows, slots, columns = _row_sums(t)
+    return call(t.leaf(t.normal(slots, columns)), (t.index(rows, high=slots), slice(1, None)))
+
+
+def _getitem_mask(t: Inputs) -> Call:
+    length = _sums(t)[0]
+    return call(t.leaf(t.normal(length)), t.mask(length))
+
+
+def _getitem_permutation(t: Inputs) -> Call:
+    length = _sums(t)[0]
+    return call(t.leaf(t.normal(length)), t.permutation(length))
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="torch.index_add",
+        op="torch.index_add",
+        why="On CUDA every source is added to its slot with an atomic addition, in the order in which threads "
+        f"arrive ({KERNELS}/cuda/Indexing.cu).",
+        cases={
+            # Integer addition commutes exactly: the same race, without a trace.
+            "collisions": Case(
+                inputs=_index_add_slots, provokes=ADDITIONS, dtypes=("float32", "float64", "int64")
+            ),
+            "rows": Case(inputs=_index_add_rows, provokes="about 16 rows added into each slot (100 on CUDA)"),
+            "columns": Case(
+                inputs=_index_add_columns, provokes="about 16 columns added into each slot (100 on CUDA)"
+            ),
+            "few_indices": Case(inputs=_index_add_few, provokes="about 8 rows added into each of 2 slots"),
+            "no_collisions": Case(inputs=_index_add_permutation),
+        },
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.Tensor.index_put_",
+        op="torch.Tensor.index_put_",
+        why="Values with equal indices are added (accumulate=True) or overwrite each other (accumulate=False) in "
+        f"the order in which threads reach them ({KERNELS}/cpu/IndexKernel.cpp).",
+        cases={
+            "accumulate": Case(
+                inputs=_index_put_sums, provokes=ADDITIONS, dtypes=("float32", "float64", "int64")
+            ),
+            "accumulate_rows": Case(
+                inputs=_index_put_row_sums, provokes="about 16 rows added into each slot (2048 on CUDA)"
+            ),
+            "accumulate_pairs": Case(
+                inputs=_index_put_pair_sums,
+                provokes="about 16 additions at each pair of indices (16384 on CUDA)",
+            ),
+            "accumulate_permutation": Case(
+                inputs=lambda t: _index_put_permutation(t, accumulate=True), dtypes=("float32",)
+            ),
+            "overwrite": Case(inputs=_index_put_races, provokes=RACES, dtypes=("float32", "int64")),
+            "overwrite_rows": Case(inputs=_index_put_row_races, provokes=ROW_RACES),
+            "overwrite_permutation": Case(
+                inputs=lambda t: _index_put_permutation(t, accumulate=False), dtypes=("float32",)
+            ),
+        },
+        in_place=True,
+    ),
+    OpSpec(
+        name="torch.Tensor.put_",
+        op="torch.Tensor.put_",
+        why="Values with equal indices are added (accumulate=True) or overwrite each other (accumulate=False) in "
+        f"the order in which threads reach them ({KERNELS}/cuda/IndexKernel.cu, {KERNELS}/cpu/IndexKernel.cpp).",
+        cases={
+            "accumulate": Case(inputs=_put_sums, provokes=ADDITIONS, dtypes=("float32", "float64", "int64")),
+            "accumulate_permutation": Case(inputs=lambda t: _put_permutation(t, accumulate=True)),
+            "overwrite": Case(inputs=_put_races, provokes=RACES, dtypes=("float32", "int64")),
+            "overwrite_permutation": Case(inputs=lambda t: _put_permutation(t, accumulate=False)),
+        },
+        in_place=True,
+    ),
+    OpSpec(
+        name="torch.Tensor.__getitem__",
+        op="torch.Tensor.__getitem__",
+        why="Its backward adds each gradient into the element it was read from, by index_put with "
+        f"accumulate=True ({KERNELS}/cpu/IndexKernel.cpp).",
+        directions=("backward",),
+        cases={
+            "collisions": Case(
+                inputs=_getitem_slots,
+                provokes="about 16 gradients added into each element (16384 on CUDA)",
+                dtypes=("float32", "float64"),
+            ),
+            "rows": Case(
+                inputs=_getitem_rows, provokes="about 16 gradients added into each row (2048 on CUDA)"
+            ),
+            "pairs": Case(
+                inputs=_getitem_pairs,
+                provokes="about 16 gradients added at each pair of indices (16384 on CUDA)",
+            ),
+            "index_and_slice": Case(
+                inputs=_getitem_slice, provokes="about 16 gradients added into each row (2048 on CUDA)"
+            ),
+            "boolean_mask": Case(inputs=_getitem_mask),
+            "permutation": Case(inputs=_getitem_permutation),
+        },
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.Tensor.index_copy",
+        op="torch.Tensor.index_copy",
+        why="Of several values copied to one index the last one written stays, and threads write in any order "
+        f"({KERNELS}/cpu/IndexKernel.cpp, {KERNELS}/cuda/IndexKernel.cu).",
+        cases={
+            "duplicates": Case(inputs=_index_copy_races, provokes=RACES, dtypes=("float32", "int64")),
+            "duplicate_rows": Case(inputs=_index_copy_row_races, provokes=ROW_RACES),
+            "duplicate_columns": Case(
+                inputs=_index_copy_column_races, provokes="about 8 different columns written to each slot"
+            ),
+            # The arguments of index_add without collisions.
+            "permutation": Case(inputs=_index_add_permutation),
+        },
+    ),
+)

@@ -1,0 +1,255 @@
+"""Pooling and unpooling: where windows overlap, the backward pass adds several gradients into one element.
+
+Average pools do so for every element of an overlap, max pools for the maximum that windows share. Unpooling
+writes instead of adding, and two equal indices race for one place.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, OpSpec, call
+
+KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda"
+
+PLACES = "about 16 different values written to each place"
+
+
+def _shape(t: Inputs, dims: int) -> tuple[int, ...]:
+    """Return ``(N, C, ...)`` of a pooled input: 2**15 elements or so on a CPU, 2**24 on CUDA."""
+    side = t.size(cpu={2: 64, 3: 16}, cuda={2: 256, 3: 64})[dims]
+    return (*t.size(cpu=(2, 4), cuda=(4, 16)), *(side,) * dims)
+
+
+def _smooth(t: Inputs, dims: int, *args: object, channels_last: bool = False, **kwargs: object) -> Call:
+    """Pool normal values with the given arguments."""
+    drawn = t.normal(*_shape(t, dims))
+    return call(t.leaf(t.channels_last(drawn) if channels_last else drawn), *args, **kwargs)
+
+
+def _spiky(t: Inputs, dims: int, *args: object, channels_last: bool = False, **kwargs: object) -> Call:
+    """Pool values with a spike in every 64 or so: it is the maximum of each window that holds it."""
+    drawn = t.spiky(*_shape(t, dims))
+    return call(t.leaf(t.channels_last(drawn) if channels_last else drawn), *args, **kwargs)
+
+
+def _tied(t: Inputs, dims: int, *args: object, **kwargs: object) -> Call:
+    """Pool values out of {0, 1, 2}: nearly every window has several maxima, and an index to choose."""
+    return call(t.leaf(t.integers(*_shape(t, dims), high=3)), *args, **kwargs)
+
+
+def _side(t: Inputs, dims: int, numerator: int, denominator: int = 1) -> int:
+    """Return that fraction of the input's side, and one more, so that neither divides the other."""
+    return _shape(t, dims)[-1] * numerator // denominator + 1
+
+
+def _adaptive_average_cases(dims: int) -> dict[str, Case]:
+    """Return the cases AdaptiveAvgPool2d and AdaptiveAvgPool3d share."""
+    return {
+        "larger_output": Case(
+            inputs=lambda t: _smooth(t, dims, _side(t, dims, 3, 2)),
+            provokes=f"up to {3**dims} gradients added into each input element",
+        ),
+        "larger_output_channels_last": Case(
+            inputs=lambda t: _smooth(t, dims, _side(t, dims, 3, 2), channels_last=True),
+            provokes=f"up to {3**dims} gradients added into each input element",
+        ),
+        "smaller_output": Case(
+            inputs=lambda t: _smooth(t, dims, _side(t, dims, 3, 4)),
+            provokes=f"up to {2**dims} gradients added into each input element",
+        ),
+        # One window over everything: each element receives a single gradient.
+        "output_size_1": Case(inputs=lambda t: _smooth(t, dims, 1)),
+        "dividing_output": Case(inputs=lambda t: _smooth(t, dims, _shape(t, dims)[-1] // 4)),
+    }
+
+
+def _fractional(t: Inputs, dims: int, kernel: int, output: int, **kwargs: object) -> Call:
+    """Pool with given random samples, so that the windows are inputs and not another source of chance."""
+    shape = _shape(t, dims)
+    samples = t.uniform(*shape[:2], dims)
+    return call(t.leaf(t.spiky(*shape)), kernel, output_size=output, _random_samples=samples, **kwargs)
+
+
+def _fractional_cases(dims: int) -> dict[str, Case]:
+    """Return the cases FractionalMaxPool2d and FractionalMaxPool3d share."""
+    return {
+        # Windows of 3 at steps of about 1.
+        "overlapping": Case(
+            inputs=lambda t: _fractional(t, dims, 3, _shape(t, dims)[-1] - 3),
+            provokes=f"up to {3**dims} windows share one maximum, and their gradients are added there",
+        ),
+        "overlapping_indices": Case(
+            inputs=lambda t: _fractional(t, dims, 3, _shape(t, dims)[-1] - 3, return_indices=True),
+            provokes=f"up to {3**dims} windows share one maximum, and name it in the indices",
+            directions=("forward", "backward"),
+        ),
+        "disjoint": Case(inputs=lambda t: _fractional(t, dims, 2, _shape(t, dims)[-1] // 2)),
+    }
+
+
+def _unpool(dims: int) -> OpSpec:
+    """Return the spec of MaxUnpool1d, MaxUnpool2d or MaxUnpool3d."""
+
+    def shape(t: Inputs) -> tuple[int, ...]:
+        side = t.size(cpu={1: 1024, 2: 32, 3: 8}, cuda={1: 1 << 16, 2: 256, 3: 32})[dims]
+        return (*t.size(cpu=(4, 16), cuda=(4, 32)), *(side,) * dims)
+
+    def duplicates(t: Inputs, *, channels_last: bool = False) -> Call:
+        # The first places of each plane, a 16th as many as there are values.
+        values, indices = t.values(*shape(t)), t.index(*shape(t), high=prod(shape(t)[2:]) // 16)
+        if channels_last:
+            values, indices = t.channels_last(values), t.channels_last(indices)
+        return call(values, indices, 2)
+
+    def real(t: Inputs) -> Call:
+        batch, channels, *sides = shape(t)
+        return call(*t.max_pool(t.normal(batch, channels, *(2 * side for side in sides)), 2), 2)
+
+    cases = {"duplicate_indices": Case(inputs=duplicates, provokes=PLACES)}
+    if dims == 2:  # noqa: PLR2004  # The only layout a CPU splits within a plane.
+        cases["duplicate_indices_channels_last"] = Case(
+            inputs=lambda t: duplicates(t, channels_last=True), provokes=PLACES
+        )
+    # Disjoint windows: no place is written twice.
+    cases["max_pool_indices"] = Case(inputs=real)
+    return OpSpec(
+        name=f"torch.nn.MaxUnpool{dims}d",
+        op=f"torch.nn.functional.max_unpool{dims}d",
+        why="Of several values with one index the last one written stays, and threads write in any order "
+        f"({KERNELS}/MaxUnpooling.cu).",
+        cases=cases,
+    )
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="torch.nn.AvgPool3d",
+        op="torch.nn.functional.avg_pool3d",
+        why="Where windows overlap, the CUDA backward adds their gradients with atomic additions "
+        f"({KERNELS}/AveragePool3d.cu).",
+        directions=("backward",),
+        cases={
+            "overlapping": Case(
+                inputs=lambda t: _smooth(t, 3, 3, stride=2),
+                provokes="up to 8 gradients added into each input element",
+            ),
+            "overlapping_channels_last": Case(
+                inputs=lambda t: _smooth(t, 3, 3, stride=2, channels_last=True),
+                provokes="up to 8 gradients added into each input element",
+            ),
+            # A kernel of its own for kernel size 3, another one for stride 1.
+            "stride_1": Case(
+                inputs=lambda t: _smooth(t, 3, 3, stride=1),
+                provokes="up to 27 gradients added into each input element",
+            ),
+            "padded": Case(
+                inputs=lambda t: _smooth(t, 3, 4, stride=2, padding=1),
+                provokes="up to 8 gradients added into each input element",
+            ),
+            "disjoint": Case(inputs=lambda t: _smooth(t, 3, 2)),
+        },
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.nn.AdaptiveAvgPool2d",
+        op="torch.nn.functional.adaptive_avg_pool2d",
+        why="Where the output does not divide the input, windows overlap, and the CUDA backward adds their "
+        f"gradients with atomic additions ({KERNELS}/AdaptiveAveragePooling.cu).",
+        directions=("backward",),
+        cases=_adaptive_average_cases(2),
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.nn.AdaptiveAvgPool3d",
+        op="torch.nn.functional.adaptive_avg_pool3d",
+        why="Where the output does not divide the input, windows overlap, and the CUDA backward adds their "
+        f"gradients with atomic additions ({KERNELS}/AdaptiveAveragePooling3d.cu).",
+        directions=("backward",),
+        cases=_adaptive_average_cases(3),
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.nn.AdaptiveMaxPool2d",
+        op="torch.nn.functional.adaptive_max_pool2d",
+        why="Where the output does not divide the input, windows share maxima, and the CUDA backward adds their "
+        f"gradients there with atomic additions ({KERNELS}/AdaptiveMaxPooling2d.cu).",
+        directions=("backward",),
+        cases={
+            "larger_output": Case(
+                inputs=lambda t: _spiky(t, 2, _side(t, 2, 3, 2)),
+                provokes="up to 9 windows share one maximum, and their gradients are added there",
+            ),
+            "larger_output_channels_last": Case(
+                inputs=lambda t: _spiky(t, 2, _side(t, 2, 3, 2), channels_last=True),
+                provokes="up to 9 windows share one maximum, and their gradients are added there",
+            ),
+            "smaller_output": Case(
+                inputs=lambda t: _spiky(t, 2, _side(t, 2, 3, 4)),
+                provokes="up to 4 windows share one maximum, and their gradients are added there",
+            ),
+            "tied_indices": Case(
+                inputs=lambda t: _tied(t, 2, _shape(t, 2)[-1] // 4, return_indices=True),
+                provokes="about 5 equal maxima in each window, of which the indices name one",
+                directions=("forward",),
+            ),
+            "dividing_output": Case(inputs=lambda t: _spiky(t, 2, _shape(t, 2)[-1] // 4)),
+        },
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.nn.MaxPool3d",
+        op="torch.nn.functional.max_pool3d",
+        why="Where windows share a maximum, the CUDA backward adds their gradients there with atomic additions "
+        f"({KERNELS}/DilatedMaxPool3d.cu).",
+        directions=("backward",),
+        cases={
+            "overlapping": Case(
+                inputs=lambda t: _spiky(t, 3, 3, stride=1),
+                provokes="up to 27 windows share one maximum, and their gradients are added there",
+            ),
+            "overlapping_channels_last": Case(
+                inputs=lambda t: _spiky(t, 3, 3, stride=1, channels_last=True),
+                provokes="up to 27 windows share one maximum, and their gradients are added there",
+            ),
+            "overlapping_indices": Case(
+                inputs=lambda t: _spiky(t, 3, 3, stride=1, return_indices=True),
+                provokes="up to 27 windows share one maximum, and name it in the indices",
+                directions=("forward", "backward"),
+            ),
+            "dilated": Case(
+                inputs=lambda t: _spiky(t, 3, 3, stride=1, dilation=2),
+                provokes="up to 27 windows share one maximum, and their gradients are added there",
+            ),
+            "tied_indices": Case(
+                inputs=lambda t: _tied(t, 3, 2, return_indices=True),
+                provokes="about 3 equal maxima in each window, of which the indices name one",
+                directions=("forward",),
+            ),
+            "disjoint": Case(inputs=lambda t: _spiky(t, 3, 2)),
+        },
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.nn.FractionalMaxPool2d",
+        op="torch.nn.functional.fractional_max_pool2d",
+        why="Where windows share a maximum, the CUDA backward adds their gradients there with atomic additions "
+        f"({KERNELS}/FractionalMaxPool2d.cu).",
+        directions=("backward",),
+        cases=_fractional_cases(2),
+        cuda_dtypes=("float16",),
+    ),
+    OpSpec(
+        name="torch.nn.FractionalMaxPool3d",
+        op="torch.nn.functional.fractional_max_pool3d",
+        why="Where windows share a maximum, the CUDA backward adds their gradients there with atomic additions "
+        f"({KERNELS}/FractionalMaxPool3d.cu).",
+        directions=("backward",),
+        cases=_fractional_cases(3),
+        cuda_dtypes=("float16",),
+    ),
+    _unpool(1),
+    _unpool(2),
+    _unpool(3),
+)

@@ -1,0 +1,61 @@
+"""Prefix sums: every output is the sum of all that stand before it, so blocks must be joined in some order.
+
+CUDA scans a 1-D tensor with another kernel than the rows or columns of an N-D one, hence the shapes.
+"""
+
+from __future__ import annotations
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, Direction, OpSpec, call
+
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+
+
+def _flat(t: Inputs) -> Call:
+    """One long sum of values between 1e-3 and 1e3, so that every association rounds elsewhere."""
+    return call(t.leaf(t.mixed(t.size(cpu=1 << 18, cuda=1 << 20))), 0)
+
+
+def _along(dim: int, shape: tuple[int, ...], cuda_shape: tuple[int, ...]) -> Case:
+    """Return a case that sums a tensor along one of its dims."""
+    return Case(
+        inputs=lambda t: call(t.leaf(t.normal(*t.size(cpu=shape, cuda=cuda_shape))), dim),
+        provokes=f"sums of up to {shape[dim]} values ({cuda_shape[dim]} on CUDA)",
+        directions=BOTH,
+    )
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="torch.cumsum",
+        op="torch.cumsum",
+        why="A long 1-D scan is cut into blocks, and which predecessors a block finds summed already depends on "
+        "timing (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/ScanUtils.cuh).",
+        cases={
+            "flat": Case(
+                inputs=_flat,
+                provokes="sums of up to 262144 values (1048576 on CUDA) of mixed magnitude",
+                directions=BOTH,
+                dtypes=("float32", "float64"),
+            ),
+            "flat_half": Case(
+                # Normal values: mixed ones would leave the range of float16.
+                inputs=lambda t: call(t.leaf(t.normal(t.size(cpu=1 << 15, cuda=1 << 20))), 0),
+                provokes="sums of up to 32768 values (1048576 on CUDA)",
+                dtypes=("float16", "bfloat16"),
+            ),
+            # Integer addition is associative: blocks may be joined in any order.
+            "flat_integers": Case(
+                inputs=lambda t: call(t.values(t.size(cpu=1 << 17, cuda=1 << 20)), 0),
+                dtypes=("int32", "int64"),
+            ),
+            "flat_small": Case(
+                inputs=lambda t: call(t.leaf(t.normal(10_000)), 0), provokes="sums of up to 10000 values"
+            ),
+            "long_rows": _along(1, (8, 1 << 14), (8, 1 << 18)),
+            "many_rows": _along(1, (1 << 10, 128), (1 << 16, 128)),
+            "columns": _along(0, (1 << 10, 128), (1 << 16, 128)),
+            "middle": _along(1, (8, 256, 64), (32, 1 << 12, 64)),
+        },
+    ),
+)

@@ -1,0 +1,51 @@
+"""Specs from a file of the user's, declared like ours."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from opspecs.model import OpSpec
+
+
+class SpecFileError(Exception):
+    """A file of specs cannot be used; the message names the file, the line and what to change."""
+
+
+def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
+    """Execute a Python file and return the ``SPECS`` it declares, each in the family named after the file.
+
+    Raises:
+        SpecFileError: It cannot be executed, or ``SPECS`` is not a sequence of specs.
+    """
+    path = Path(file)
+    module_spec = importlib.util.spec_from_file_location(f"detmatrix_specs_{path.stem}", path)
+    if module_spec is None or module_spec.loader is None:
+        raise SpecFileError(f"{path}: not a Python file; give one that ends in .py")
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[module_spec.name] = module
+    try:
+        module_spec.loader.exec_module(module)
+    except FileNotFoundError:
+        raise SpecFileError(f"{path}: no such file") from None
+    except Exception as error:
+        raise SpecFileError(f"{path}{_line(error, path)}: {type(error).__name__}: {error}") from error
+    specs = getattr(module, "SPECS", None)
+    if not isinstance(specs, (tuple, list)) or not all(isinstance(spec, OpSpec) for spec in specs):
+        raise SpecFileError(f"{path}: declares no SPECS; assign a tuple of OpSpec to it")
+    return tuple(replace(spec, family=spec.family or path.stem) for spec in specs)
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """Return ``", line 12"``: the innermost line of the file that an exception passed through."""
+    if isinstance(error, SyntaxError):
+        return f", line {error.lineno}"
+    found = ""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            found = f", line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return found

@@ -1,0 +1,142 @@
+"""Compare and digest tensors by their raw bits.
+
+Norms, ``allclose`` and ``torch.equal`` are blind to some differences (reordered sums that cancel, the sign of
+zero) or see some that are none (a NaN is unequal to itself), so nothing here looks at values.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+_INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_COMPRESSED = {
+    torch.sparse_csr: ("crow_indices", "col_indices"),
+    torch.sparse_csc: ("ccol_indices", "row_indices"),
+    torch.sparse_bsr: ("crow_indices", "col_indices"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices"),
+}
+
+# (name, strided tensor): what is compared.
+Part = tuple[str, torch.Tensor]
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_memcmp.restype = ctypes.c_int
+
+
+def parts(value: Any, name: str) -> list[Part]:
+    """Flatten what an op returned into strided tensors, each with the name a reader finds it by.
+
+    Tuples, lists and mappings are walked; numbers become 0-d tensors; sparse, quantized and nested tensors
+    are split into the tensors they consist of; conjugate and negative views are resolved. ``None`` and other
+    objects have no bits and are left out.
+    """
+    return list(_walk(value, name))
+
+
+def _walk(value: Any, name: str) -> Iterator[Part]:
+    if isinstance(value, torch.Tensor):
+        yield from _split(value.detach(), name)
+    elif isinstance(value, (bool, int, float, complex)):
+        yield name, torch.tensor(value, dtype=_number_dtype(value))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _walk(item, f"{name}[{key!r}]")
+    elif isinstance(value, (tuple, list)):
+        for position, item in enumerate(value):
+            yield from _walk(item, f"{name}[{position}]")
+
+
+def _number_dtype(value: complex) -> torch.dtype:
+    """Return the dtype that keeps every bit of a Python number, save of integers beyond 64 bits."""
+    return {bool: torch.bool, int: torch.int64, float: torch.float64}.get(type(value), torch.complex128)
+
+
+def _split(tensor: torch.Tensor, name: str) -> Iterator[Part]:
+    """Yield the strided tensors that a tensor of any layout consists of."""
+    if tensor.layout == torch.sparse_coo:
+        # Not `indices()`: that asks for a coalesced tensor, and coalescing may itself sum in any order.
+        yield from _split(tensor._indices(), f"{name}.indices")  # noqa: SLF001
+        yield from _split(tensor._values(), f"{name}.values")  # noqa: SLF001
+    elif tensor.layout in _COMPRESSED:
+        for part in _COMPRESSED[tensor.layout]:
+            yield from _split(getattr(tensor, part)(), f"{name}.{part}")
+        yield from _split(tensor.values(), f"{name}.values")
+    elif tensor.is_nested:
+        for position, item in enumerate(tensor.unbind()):
+            yield from _split(item, f"{name}[{position}]")
+    elif tensor.is_quantized:
+        yield f"{name}.int_repr", tensor.int_repr()
+        if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+            yield f"{name}.scale", torch.tensor(tensor.q_scale(), dtype=torch.float64)
+            yield f"{name}.zero_point", torch.tensor(tensor.q_zero_point())
+        else:
+            yield f"{name}.scales", tensor.q_per_channel_scales()
+            yield f"{name}.zero_points", tensor.q_per_channel_zero_points()
+    else:
+        yield name, tensor.resolve_conj().resolve_neg()
+
+
+def frozen(tensors: Sequence[Part]) -> list[Part]:
+    """Copy parts, so that an op which reuses its output buffer cannot change what it is compared with."""
+    return [(name, tensor.clone()) for name, tensor in tensors]
+
+
+def same_structure(left: Sequence[Part], right: Sequence[Part]) -> bool:
+    """Tell whether two lists of parts agree in names, dtypes and shapes, and so can be compared bit by bit."""
+    return len(left) == len(right) and all(
+        one[0] == other[0] and one[1].dtype == other[1].dtype and one[1].shape == other[1].shape
+        for one, other in zip(left, right, strict=True)
+    )
+
+
+def equal_on_cpu(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Compare two CPU tensors of one dtype and shape by their bytes."""
+    if left.numel() == 0:
+        return True
+    if left.stride() != right.stride():
+        left, right = left.contiguous(), right.contiguous()
+    left, right = _dense(left), _dense(right)
+    return not _memcmp(left.data_ptr(), right.data_ptr(), left.numel() * left.element_size())
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the same elements in storage order if they lie densely (channels last), else copied."""
+    if tensor.is_contiguous():
+        return tensor
+    stride = tensor.stride()
+    ordered = tensor.permute(sorted(range(tensor.dim()), key=lambda axis: stride[axis], reverse=True))
+    return ordered if ordered.is_contiguous() else tensor.contiguous()
+
+
+def differ_on_device(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return a 0-d bool tensor on the device that says whether any bit differs; waits for nothing."""
+    return (as_integers(left) != as_integers(right)).any()
+
+
+def as_integers(tensor: torch.Tensor) -> torch.Tensor:
+    """View a strided tensor as integers of the same size, which never compares a NaN or a signed zero.
+
+    Only a view to another item size asks for strides that size-1 dimensions may not have.
+    """
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return tensor.view(_INTEGER_OF_SIZE[tensor.element_size()])
+
+
+def digest(tensors: Sequence[Part]) -> str:
+    """Return 32 hexadecimal digits of the SHA-256 over names, dtypes, shapes and bytes."""
+    sha = hashlib.sha256()
+    for name, tensor in tensors:
+        sha.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}\n".encode())
+        host = tensor.cpu().contiguous()
+        size = host.numel() * host.element_size()
+        if size:
+            # Handing over the memory itself avoids a copy, and numpy, which a scanned build may lack.
+            sha.update((ctypes.c_char * size).from_address(host.data_ptr()))
+    return sha.hexdigest()[:32]

@@ -1,0 +1,95 @@
+"""The command line: a table from command to where it lives, loaded when called, and the error boundary.
+
+``detmatrix --help`` therefore imports no command, and with it neither torch nor pandas.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, DetmatrixError
+
+# Command -> (module:attribute, what help says of it).
+COMMANDS: dict[str, tuple[str, str]] = {
+    "list": ("scanner.list_command:command", "List the ops and cases of the catalog."),
+    "scan": ("scanner.scan_command:command", "Run ops again and again under both modes; write a run file."),
+    "report": ("reports.cli:report", "Render run files as Markdown, HTML, CSV or JSON."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Name the commands in the table's order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list of commands from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, told) for name, (_, told) in COMMANDS.items()])
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        from scanner.scan import tool_version  # noqa: PLC0415 - reading the metadata takes time
+
+        click.echo(f"detmatrix {tool_version()}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+              help="Show the version and exit.")  # fmt: skip
+def cli() -> None:
+    """Say of every PyTorch op whether it is deterministic, nondeterministic, or raises.
+
+    Runs each op again and again on the same input with torch.use_deterministic_algorithms off and on, compares
+    raw bits, and renders the matrix.
+
+    Exit codes: 0 done (differences are data, not failure), 1 a check you asked for failed, 2 usage, 3 unreadable
+    run file, 4 the scan cannot be trusted, 130 interrupted.
+    """
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit; every error a user can cause is one line on standard error."""
+    try:
+        code = cli.main(arguments, prog_name="detmatrix", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        _fail(_usage(error), EXIT_USAGE)
+    except DetmatrixError as error:
+        _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; the flush at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_DONE)
+    except (KeyboardInterrupt, click.Abort):
+        _fail("interrupted", EXIT_INTERRUPTED)
+    sys.exit(code if isinstance(code, int) else EXIT_DONE)
+
+
+def _usage(error: click.ClickException) -> str:
+    """Return click's complaint on one line, with where to look."""
+    told = " ".join(error.format_message().split())
+    ctx: Any = getattr(error, "ctx", None)
+    return f"{told} (see {ctx.command_path} --help)" if ctx is not None else told
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    click.echo(f"detmatrix: {message}", err=True)
+    sys.exit(code)

@@ -1,0 +1,157 @@
+"""One case made ready to run: the op, its arguments, and how to call it once.
+
+Everything an execution needs is made here, outside the loop that repeats it: a bare execution is the call
+itself, its backward, and nothing of ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, OpSpec
+from scanner import bits
+
+
+class NotRunnableError(Exception):
+    """This build of torch lacks the op or the dtype."""
+
+
+class InvalidCaseError(Exception):
+    """The case proves nothing: no inputs, no outputs, nothing to differentiate."""
+
+
+class Execution:
+    """A case on one device, in one direction and dtype, ready to be called again and again."""
+
+    def __init__(
+        self, spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, seed: int
+    ) -> None:
+        """Draw the inputs.
+
+        Raises:
+            NotRunnableError: The scanned torch lacks the op or the dtype.
+            InvalidCaseError: The inputs could not be drawn, or backward has no leaf.
+        """
+        self.op = resolve(spec.op)
+        if not hasattr(torch, dtype):
+            raise NotRunnableError(f"torch {torch.__version__} has no dtype {dtype}")
+        self._in_place = spec.in_place
+        self.backward = direction == "backward"
+        # The direction is left out of the key: forward and backward see the same inputs.
+        key = f"{seed}|{spec.name}|{case}|{dtype}"
+        try:
+            inputs = Inputs(key, dtype=dtype, device=device, direction=direction)
+            self.call: Call = spec.cases[case].inputs(inputs)
+        except Exception as error:
+            # An alert raised while drawing inputs would say nothing of the op.
+            raise InvalidCaseError(f"its inputs could not be drawn ({first_line(error)})") from error
+        self.leaves = inputs.leaves
+        if self.backward and not self.leaves:
+            raise InvalidCaseError("no input takes part in backward")
+        # For the upstream gradients, drawn when the first forward call shows their shapes.
+        self._upstream = Inputs(f"{key}|upstream", dtype=dtype, device=device, direction=direction)
+        self._grad_outputs: list[torch.Tensor] | None = None
+        self._generators = [torch.default_generator]
+        if device != "cpu":
+            torch.cuda.init()
+            self._generators.append(torch.cuda.default_generators[torch.device(device).index or 0])
+        self._seed = seed
+
+    def inputs(self) -> list[bits.Part]:
+        """Return the tensors among the arguments, named ``args[0]``, ``kwargs['weight']``."""
+        return bits.parts(self.call.args, "args") + bits.parts(dict(self.call.kwargs), "kwargs")
+
+    def leaf_names(self) -> list[str]:
+        """Name each leaf by the argument it is, ``leaf 0`` if it stands behind another tensor."""
+        named = [(f"args[{i}]", value) for i, value in enumerate(self.call.args)]
+        named += [(f"kwargs[{key!r}]", value) for key, value in self.call.kwargs.items()]
+        return [
+            next((name for name, value in named if value is leaf), f"leaf {number}")
+            for number, leaf in enumerate(self.leaves)
+        ]
+
+    def reseed(self) -> None:
+        """Put the random generators back to the seed; an op that draws from them does so equally each time."""
+        for generator in self._generators:
+            generator.manual_seed(self._seed)
+
+    def random_state(self) -> list[torch.Tensor]:
+        """Return the state of the generators that ``reseed`` resets."""
+        return [generator.get_state() for generator in self._generators]
+
+    def __call__(self) -> tuple[Any, tuple[torch.Tensor, ...]]:
+        """Execute once.
+
+        Returns:
+            What the op returned, and the gradients of the leaves (none in the forward direction).
+        """
+        args = self.call.args
+        if self._in_place:
+            args = (args[0].clone(), *args[1:])
+        if not self.backward:
+            with torch.no_grad():
+                return self.op(*args, **self.call.kwargs), ()
+        output = self.op(*args, **self.call.kwargs)
+        differentiable = [tensor for tensor in _tensors(output) if tensor.requires_grad]
+        if self._grad_outputs is None:
+            if not differentiable:
+                raise InvalidCaseError(
+                    "the output does not depend on any leaf, so there is nothing to differentiate"
+                )
+            self._grad_outputs = [self._upstream_gradient(tensor) for tensor in differentiable]
+        gradients = torch.autograd.grad(
+            differentiable, self.leaves, grad_outputs=self._grad_outputs, allow_unused=True
+        )
+        for name, gradient in zip(self.leaf_names(), gradients, strict=True):
+            if gradient is None:
+                raise InvalidCaseError(f"the gradient of {name} is None")
+        return output, gradients
+
+    def _upstream_gradient(self, output: torch.Tensor) -> torch.Tensor:
+        """Draw a random gradient for an output: equal ones would hide a reordered sum."""
+        drawn = self._upstream.normal(*output.shape).to(output.dtype)
+        # The output's own layout: a contiguous gradient would send channels-last ops down another path.
+        return torch.empty_like(output, requires_grad=False).copy_(drawn)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """Return the tensors of a nested output, still attached to their graph."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (tuple, list)) else []
+
+
+def resolve(op: str | Callable[..., Any]) -> Callable[..., Any]:
+    """Look up a dotted path below torch.
+
+    Raises:
+        NotRunnableError: The scanned torch has no such op.
+    """
+    if not isinstance(op, str):
+        return op
+    root, *names = op.split(".")
+    found: Any = importlib.import_module(root)
+    path = root
+    for name in names:
+        path = f"{path}.{name}"
+        if not hasattr(found, name):
+            try:
+                found = importlib.import_module(path)
+            except ImportError:
+                raise NotRunnableError(f"torch {torch.__version__} has no {op}") from None
+        else:
+            found = getattr(found, name)
+    return found  # type: ignore[no-any-return]
+
+
+def first_line(error: BaseException) -> str:
+    """Return the type and the first line of an exception, for a reader."""
+    text = str(error).strip().split("\n", 1)[0][:1000]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,130 @@
+"""Progress on standard error: a live line in a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from typing import Protocol, TextIO
+
+from scanner.records import Mode, Row
+from scanner.verdicts import VERDICT_MEANING, Verdict
+
+# Between two plain lines.
+PLAIN_SECONDS = 10.0
+
+
+class Progress(Protocol):
+    """What a scan tells while it goes on."""
+
+    def begin(self, total: int, done: int) -> None:
+        """*done* of *total* observations were there already."""
+
+    def at(self, row: Row, mode: Mode, process: int) -> None:
+        """This row is being executed."""
+
+    def saw(self, verdict: Verdict) -> None:
+        """It came out like this in one process."""
+
+    def end(self) -> None:
+        """Nothing more will come."""
+
+
+def progress_for(stream: TextIO = sys.stderr) -> Progress:
+    """Return a live display if *stream* is a terminal, plain lines if not."""
+    return LiveProgress() if stream.isatty() else PlainProgress(stream)
+
+
+def _counts(verdicts: Counter[Verdict]) -> str:
+    """``12 deterministic, 1 raises``, in the order of the reports."""
+    return ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICT_MEANING if verdicts[verdict])
+
+
+class PlainProgress:
+    """A line every few seconds, for logs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._verdicts: Counter[Verdict] = Counter()
+        self._total = self._done = self._before = 0
+        self._row = ""
+        self._started = self._told = time.monotonic()
+
+    def begin(self, total: int, done: int) -> None:
+        """See Progress."""
+        self._total, self._done, self._before = total, done, done
+        self._started = self._told = time.monotonic()
+
+    def at(self, row: Row, mode: Mode, process: int) -> None:
+        """See Progress."""
+        self._row = f"{row.id} ({mode}, process {process})"
+        if time.monotonic() - self._told >= PLAIN_SECONDS:
+            self._tell()
+
+    def saw(self, verdict: Verdict) -> None:
+        """See Progress."""
+        self._verdicts[verdict] += 1
+        self._done += 1
+
+    def end(self) -> None:
+        """See Progress."""
+        self._row = ""
+        self._tell()
+
+    def _tell(self) -> None:
+        self._told = time.monotonic()
+        made = self._done - self._before
+        parts = [f"{self._done}/{self._total}"]
+        if verdicts := _counts(self._verdicts):
+            parts.append(verdicts)
+        if made and self._done < self._total:
+            left = (self._told - self._started) / made * (self._total - self._done)
+            parts.append(f"about {left:.0f} s left")
+        if self._row:
+            parts.append(f"at {self._row}")
+        print("scan: " + "; ".join(parts), file=self._stream, flush=True)
+
+
+class LiveProgress:
+    """A line that renews itself, drawn by rich."""
+
+    def __init__(self) -> None:
+        # rich takes as long to import as the rest of the command line; only a terminal needs it.
+        from rich.console import Console  # noqa: PLC0415
+        from rich.progress import (  # noqa: PLC0415
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        self._verdicts: Counter[Verdict] = Counter()
+        self._progress = Progress(
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            TextColumn("{task.fields[counts]}", markup=False),
+            TextColumn("{task.description}", markup=False, style="dim"),
+            console=Console(stderr=True),
+        )
+        self._task = self._progress.add_task("starting a worker", total=None, counts="")
+
+    def begin(self, total: int, done: int) -> None:
+        """See Progress."""
+        self._progress.update(self._task, total=total, completed=done)
+        self._progress.start()
+
+    def at(self, row: Row, mode: Mode, process: int) -> None:
+        """See Progress."""
+        self._progress.update(self._task, description=f"{row.id} ({mode}, process {process})")
+
+    def saw(self, verdict: Verdict) -> None:
+        """See Progress."""
+        self._verdicts[verdict] += 1
+        self._progress.update(self._task, advance=1, counts=_counts(self._verdicts))
+
+    def end(self) -> None:
+        """See Progress."""
+        self._progress.update(self._task, description="")
+        self._progress.stop()

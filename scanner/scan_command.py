@@ -1,0 +1,128 @@
+"""``detmatrix scan``: options in, a run file out."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED
+from scanner.progress import progress_for
+from scanner.runfile import Run
+from scanner.scan import DEFAULT_PROCESSES, DEFAULT_RUNS, DEFAULT_SEED, DEFAULT_TIMEOUT, Plan, scan
+from scanner.verdicts import FINDING_MEANING, matrix
+
+DEFAULT_OUTPUT = "detmatrix.jsonl"
+
+
+class Device(click.ParamType[str]):
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+
+    name = "device"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse anything else before a worker starts."""
+        kind, colon, index = str(value).partition(":")
+        if value in {"auto", "cpu", "cuda"} or (
+            kind == "cuda" and colon and index.isdecimal() and index.isascii()
+        ):
+            return str(value)
+        return self.fail(f"{value!r} is not a device; give auto, cpu, cuda or cuda:N", param, ctx)
+
+
+class Finite(click.FloatRange):
+    """A range of real numbers; click's own lets NaN through, which compares with nothing."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse NaN."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return number
+
+
+@click.command(name="scan")
+@click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
+@click.option(
+    "--device",
+    type=Device(),
+    default="auto",
+    metavar="auto|cpu|cuda|cuda:N",
+    help="Where to run; auto takes CUDA if torch sees it. Default: auto.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(1, 1_000_000),
+    metavar="N",
+    help=f"Executions per process. Default: {DEFAULT_RUNS}.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 100),
+    metavar="P",
+    help=f"Worker processes per mode. Default: {DEFAULT_PROCESSES}.",
+)
+@click.option(
+    "--timeout",
+    type=Finite(0, 86400, min_open=True),
+    metavar="S",
+    help=f"Seconds a case may take in one process. Default: {DEFAULT_TIMEOUT:g}.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    metavar="S",
+    help=f"Seed of inputs and random ops. Default: {DEFAULT_SEED}.",
+)
+@click.option(
+    "--specs",
+    "spec_files",
+    multiple=True,
+    metavar="FILE.py",
+    help="Scan the SPECS of this file too. May be given more than once.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path(DEFAULT_OUTPUT),
+    metavar="RUN.jsonl",
+    help=f"The run file. Default: {DEFAULT_OUTPUT}.",
+)
+@click.option("--resume", is_flag=True, help="Go on with the unfinished scan in the run file.")
+@click.option("--force", is_flag=True, help="Overwrite whatever the run file holds.")
+def command(**options: Any) -> int:  # fmt: skip
+    """Run the ops that match the PATTERNs (default: all) again and again, with the flag off and on.
+
+    A PATTERN is an op's name or the last part of it, a family, or a row id spec:case:direction:dtype of which
+    trailing parts may be left out; * and ? match as in a shell. Observations go into the run file as they come:
+    a scan that was stopped goes on with --resume. Progress goes to standard error.
+    """
+    if options["resume"] and options["force"]:
+        raise click.UsageError(
+            "--resume keeps what the run file holds, --force throws it away; give one of them"
+        )
+    plan = Plan(**options)
+    try:
+        run = scan(plan, progress_for())
+    except KeyboardInterrupt:
+        again = f"detmatrix scan --resume -o {plan.output}"
+        click.echo(f"detmatrix: interrupted; {plan.output} is valid, go on with: {again}", err=True)
+        return EXIT_INTERRUPTED
+    return _tell(run)
+
+
+def _tell(run: Run) -> int:
+    """Say what came out, and whether it can be trusted."""
+    counts = Counter(row.finding for row in matrix(run.header, run.observations, closed=True))
+    told = ", ".join(f"{counts[finding]} {finding}" for finding in FINDING_MEANING if counts[finding])
+    click.echo(f"{run.path}: {counts.total()} rows on {run.header.settings.device}: {told}", err=True)
+    distrust = run.closing.distrust if run.closing else ()
+    if distrust:
+        click.echo(f"detmatrix: the scan cannot be trusted: {distrust[0]} ({len(distrust)} such)", err=True)
+        return EXIT_UNTRUSTED
+    click.echo(f"Render it with: detmatrix report {run.path}", err=True)
+    return EXIT_DONE

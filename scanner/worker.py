@@ -1,0 +1,124 @@
+"""The worker process: ``python -m scanner.worker``, one mode for its whole life.
+
+It imports the standard library, torch and the op specs, nothing else, so that it starts inside any
+environment that has a torch. Requests come and replies go as JSON lines over pipes of their own; standard
+output and standard error belong to the ops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import platform
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from opspecs.model import OpSpec
+from opspecs.registry import SPECS
+from opspecs.user import SpecFileError, load_specs
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Say hello, then answer requests until the pipe closes."""
+    parser = argparse.ArgumentParser(prog="python -m scanner.worker", allow_abbrev=False)
+    parser.add_argument("--requests", type=int, required=True, help="file descriptor to read requests from")
+    parser.add_argument("--replies", type=int, required=True, help="file descriptor to write replies to")
+    parser.add_argument("--mode", choices=("off", "on"), required=True)
+    parser.add_argument("--specs", action="append", default=[], help="a file of further specs")
+    options = parser.parse_args()
+    _die_with_parent()
+    for descriptor in (options.requests, options.replies):
+        os.set_inheritable(descriptor, False)
+    with os.fdopen(options.requests, "r") as requests, os.fdopen(options.replies, "w") as replies:
+        hello = _start(options.mode, options.specs)
+        specs = hello.pop("specs", {})
+        _send(replies, hello)
+        if "failed" not in hello:
+            _serve(requests, replies, specs)
+
+
+def _die_with_parent() -> None:
+    """On Linux, end when the manager is killed, and be the first to go when memory runs out."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+def _start(mode: str, spec_files: list[str]) -> dict[str, Any]:
+    """Import torch, set the mode before anything else happens, and describe the build."""
+    try:
+        import torch  # noqa: PLC0415 - its absence is an answer, not a traceback
+    except Exception as error:  # noqa: BLE001 - a broken build fails in any way it likes
+        return {"failed": f"{type(error).__name__}: {error}".split("\n", 1)[0]}
+    torch.use_deterministic_algorithms(mode == "on")
+    specs: dict[str, OpSpec] = {spec.name: spec for spec in SPECS}
+    try:
+        for path in spec_files:
+            specs.update({spec.name: spec for spec in load_specs(path)})
+    except SpecFileError as error:
+        return {"failed": str(error)}
+    return {"specs": specs, "build": _build()}
+
+
+def _build() -> dict[str, Any]:
+    """Describe the scanned torch and what it sees of the machine."""
+    import torch  # noqa: PLC0415
+
+    devices = []
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            major, minor = torch.cuda.get_device_capability(index)
+            devices.append({"name": torch.cuda.get_device_name(index), "capability": f"{major}.{minor}"})
+    return {
+        "torch": torch.__version__,
+        "torch_git": torch.version.git_version,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "devices": devices,
+    }
+
+
+def _serve(requests: Any, replies: Any, specs: dict[str, OpSpec]) -> None:
+    """Answer each request with an observation."""
+    import torch  # noqa: PLC0415
+
+    from scanner.observe import observe  # noqa: PLC0415 - needs torch
+
+    for line in requests:
+        request = json.loads(line)
+        spec = specs[request.pop("spec")]
+        observed = observe(spec, request.pop("case"), **request)
+        # A changed flag or a broken CUDA context would speak in every later case.
+        tainted = str(observed.get("message", "")).startswith("changed global state")
+        if request["device"] != "cpu" and observed["outcome"] != "ran":
+            tainted = tainted or not _cuda_works(torch)
+        _send(replies, {"observed": observed, "tainted": tainted})
+
+
+def _cuda_works(torch: Any) -> bool:
+    """Tell whether the device still answers; an illegal access or a failed assertion stays with a process."""
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _send(replies: Any, message: dict[str, Any]) -> None:
+    replies.write(json.dumps(message) + "\n")
+    replies.flush()
+
+
+if __name__ == "__main__":
+    main()
