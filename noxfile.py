@@ -1,0 +1,95 @@
+"""What a developer, a user without a checkout habit and CI run: ``nox -s NAME``.
+
+Environments are made by pip and kept between runs. torch comes in the version below unless a session is told
+otherwise (``nox -s scan -- --torch 2.11.0``).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.options.default_venv_backend = "venv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["lint", "types", "tests"]
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+TORCH = "2.13.0"
+RUN = "detmatrix.jsonl"
+
+
+def install(session: nox.Session, *groups: str, torch: str | None = TORCH) -> None:
+    """Install detmatrix from this checkout, with torch first, and dependency groups."""
+    if torch is not None:
+        session.install(f"torch=={torch}")
+    session.install("--editable", ".", *nox.project.dependency_groups(PYPROJECT, *groups))
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the whole test suite; arguments go to pytest."""
+    install(session, "tests")
+    if not shutil.which("chromium"):
+        session.warn("no chromium here: the tests of the HTML page in a browser are skipped")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session(tags=["lint"])
+def lint(session: nox.Session) -> None:
+    """Check style and format with ruff."""
+    session.install(*nox.project.dependency_groups(PYPROJECT, "lint"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session(tags=["lint"])
+def types(session: nox.Session) -> None:
+    """Check types with mypy, strictly and without torch."""
+    packages = [name for name in PYPROJECT["project"]["dependencies"] if not name.startswith("torch")]
+    session.install(*packages, *nox.project.dependency_groups(PYPROJECT, "types"))
+    session.run("mypy")
+
+
+@nox.session(default=False)
+def scan(session: nox.Session) -> None:
+    """Scan this machine's PyTorch (CUDA if present, else CPU); show the matrix, and write it as HTML.
+
+    ``--torch VERSION`` scans another version; all other arguments go to ``detmatrix scan``.
+    """
+    arguments = list(session.posargs)
+    torch = TORCH
+    if "--torch" in arguments:
+        position = arguments.index("--torch")
+        if position + 1 == len(arguments):
+            session.error("--torch needs a version, such as 2.11.0")
+        torch = arguments.pop(position + 1)
+        del arguments[position]
+    install(session, torch=torch)
+    # Running the session again means scanning again; an interrupted scan goes on with `-- --resume`.
+    keep = {"--resume", "--force", "-o", "--output"} & set(arguments)
+    session.run("detmatrix", "scan", *([] if keep else ["--force"]), *arguments)
+    run = Path(_output(arguments))
+    session.run("detmatrix", "report", str(run))
+    page = run.with_suffix(".html")
+    session.run("detmatrix", "report", str(run), "--format", "html", "-o", str(page))
+    session.log(f"The matrix for a browser: {page.resolve()}")
+
+
+def _output(arguments: list[str]) -> str:
+    """Return the run file that arguments of ``detmatrix scan`` name."""
+    for option, value in zip(arguments, [*arguments[1:], ""], strict=True):
+        if option in {"-o", "--output"}:
+            return value
+        if option.startswith("--output="):
+            return option.removeprefix("--output=")
+    return RUN
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Print what detmatrix costs, as ratios measured in this run."""
+    install(session)
+    for script in sorted(Path("tests/benchmarks").glob("*.py")):
+        session.run("python", str(script), *session.posargs)

@@ -1,0 +1,53 @@
+"""What tests share: the command line as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def command_in(folder: Path) -> Command:
+    """Return a function that runs ``detmatrix`` in *folder* and returns what it printed."""
+
+    def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "scanner", *map(str, arguments)]
+        options = {"cwd": folder, "capture_output": True, "text": True, "timeout": 600} | options
+        return subprocess.run(command, check=False, **options)
+
+    return run
+
+
+@pytest.fixture
+def detmatrix(tmp_path: Path) -> Command:
+    """Return a function that runs ``detmatrix`` in an empty folder and returns what it printed."""
+    return command_in(tmp_path)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a run file as plain objects."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def one_line(text: str) -> str:
+    """Return the only line of *text*, and fail if there are more: errors are one line each."""
+    (line,) = text.splitlines()
+    return line
+
+
+def cells(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[str, str]]:
+    """Return the verdicts of both modes by row, from the rows of a JSON report."""
+    return {
+        ":".join(row[name] for name in ("spec", "case", "direction", "dtype")): (
+            row["off"]["verdict"],
+            row["on"]["verdict"],
+        )
+        for row in rows
+    }

@@ -1,0 +1,193 @@
+"""Specs that misbehave in every way a scan must survive, and one that does not, for tests to scan."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from opspecs.model import Case, OpSpec, call
+
+
+def _torch() -> Any:
+    import torch  # noqa: PLC0415 - the main process loads this file too, and has no need of torch
+
+    return torch
+
+
+def segfault(_: Any) -> None:
+    """Read address zero."""
+    import ctypes  # noqa: PLC0415
+
+    ctypes.string_at(0)
+
+
+def abort(_: Any) -> None:
+    """Abort, as a failed C++ assertion does."""
+    os.abort()
+
+
+def hang(_: Any) -> None:
+    """Never return, and ignore being asked to."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        time.sleep(1)
+
+
+def killed(_: Any) -> None:
+    """End as the kernel ends a process when memory runs out."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave(_: Any) -> None:
+    """Exit the polite way."""
+    sys.exit(3)
+
+
+def leave_at_once(_: Any) -> None:
+    """Exit without telling Python."""
+    os._exit(0)
+
+
+def fork(_: Any) -> None:
+    """Leave a child behind that holds every pipe open, and end."""
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(7)
+
+
+def close_pipes(x: Any) -> Any:
+    """Close every descriptor but the standard ones."""
+    os.closerange(3, 4096)
+    return x + 1
+
+
+def prints(x: Any) -> Any:
+    """Print through Python and past it."""
+    print("{}", flush=True)
+    os.write(1, b'{"observed": {"outcome": "ran"}}\n')
+    return x + 1
+
+
+def sets_default_dtype(x: Any) -> Any:
+    """Change the default dtype."""
+    _torch().set_default_dtype(_torch().float64)
+    return x + 1
+
+
+def sets_threads(x: Any) -> Any:
+    """Change the thread count, which decides what differs on a CPU."""
+    _torch().set_num_threads(1)
+    return x + 1
+
+
+def sets_flag(x: Any) -> Any:
+    """Put the process under another mode."""
+    _torch().use_deterministic_algorithms(True, warn_only=True)
+    return x + 1
+
+
+def seeds(x: Any) -> Any:
+    """Reseed the global generator, which is no business of an op but harms nobody."""
+    _torch().manual_seed(time.time_ns() % 2**31)
+    return x + 1
+
+
+def changes_input(x: Any) -> Any:
+    """Write into an argument without saying so."""
+    x += 1
+    return x + 1
+
+
+def unlike_alert(_: Any) -> Any:
+    """Raise something that only resembles the alert."""
+    raise RuntimeError("x does not have a deterministic implementation")
+
+
+def alerts_in_either_mode(x: Any) -> Any:
+    """Call an op of PyTorch that alerts when the flag is on."""
+    index = _torch().zeros(2, dtype=_torch().int64)
+    return x.clone().put_(index, x[:2], accumulate=False)
+
+
+def random_alert(_: Any) -> Any:
+    """Raise the alert's exact words although the flag may be off."""
+    raise RuntimeError(
+        "planted does not have a deterministic implementation, but you set "
+        "'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation"
+    )
+
+
+def nothing(_: Any) -> None:
+    """Return nothing."""
+
+
+def empty(x: Any) -> Any:
+    """Return a tensor without elements."""
+    return x[:0]
+
+
+def independent(x: Any) -> Any:
+    """Return what does not depend on the input, so that there is no gradient."""
+    return _torch().ones(3)
+
+
+def noise(x: Any) -> Any:
+    """Differ each time, whatever the seed."""
+    return x + time.perf_counter_ns() % 1_000_003
+
+
+def draws(x: Any) -> Any:
+    """Consume the random generator."""
+    return x + _torch().rand(())
+
+
+def drops_half(x: Any) -> Any:
+    """Differ in shape every other time."""
+    drops_half.calls = getattr(drops_half, "calls", 0) + 1  # type: ignore[attr-defined]
+    return x[: 8 + drops_half.calls % 2]  # type: ignore[attr-defined]
+
+
+def doubles(x: Any) -> Any:
+    """Behave."""
+    return x * 2
+
+
+def _planted(function: Any, direction: str = "forward") -> OpSpec:
+    cases = {"only": Case(inputs=lambda t: call(t.leaf(t.normal(1000))), provokes="planted")}
+    return OpSpec(
+        name=f"planted.{function.__name__}",
+        op=function,
+        why="Planted.",
+        cases=cases,
+        directions=(direction,),  # type: ignore[arg-type]
+    )
+
+
+# A healthy case behind every hostile one: its verdict must not change.
+_HOSTILE = (
+    segfault, abort, hang, killed, leave, leave_at_once, fork, close_pipes, prints, sets_default_dtype,
+    sets_threads, sets_flag, seeds, changes_input, unlike_alert, alerts_in_either_mode, random_alert, nothing,
+    empty, noise, draws, drops_half,
+)  # fmt: skip
+
+SPECS = (
+    *(_planted(function) for function in _HOSTILE),
+    _planted(independent, "backward"),
+    _planted(doubles),
+    OpSpec(name="planted.missing", op="torch.no_such_op", why="Planted.", cases=_planted(doubles).cases),
+    OpSpec(
+        name="planted.no_inputs",
+        op="torch.add",
+        why="Planted.",
+        cases={"only": Case(inputs=lambda t: call(t.no_such_generator()))},  # type: ignore[attr-defined]
+    ),
+    OpSpec(
+        name="planted.healthy",
+        op="torch.cumsum",
+        why="Planted.",
+        cases={name: Case(inputs=lambda t: call(t.normal(100_000), 0)) for name in ("one", "two")},
+    ),
+)

@@ -1,0 +1,108 @@
+"""A case that misbehaves costs its own cell and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import command_in
+
+PLANTED = Path(__file__).with_name("planted.py")
+
+# What each planted case must read as in both modes, and a word of its reason in mode off.
+EXPECTED = {
+    "segfault": ("crash", "crash", "SIGSEGV"),
+    "abort": ("crash", "crash", "SIGABRT"),
+    "hang": ("timeout", "timeout", "longer than 4 s"),
+    "killed": ("crash", "crash", "SIGKILL (out of memory?)"),
+    "leave": ("error", "error", "SystemExit: 3"),
+    "leave_at_once": ("crash", "crash", "exited with code 0"),
+    "fork": ("crash", "crash", "exited with code 7"),
+    "close_pipes": ("crash", "crash", ""),
+    "prints": ("deterministic", "deterministic", None),
+    "sets_default_dtype": ("error", "error", "default dtype: torch.float32 -> torch.float64"),
+    "sets_threads": ("error", "error", "thread count"),
+    "sets_flag": ("error", "error", "warn_only: False -> True"),
+    "seeds": ("deterministic", "deterministic", None),
+    "changes_input": ("error", "error", "changed its inputs"),
+    "unlike_alert": ("error", "error", "RuntimeError: x does not have a deterministic implementation"),
+    "alerts_in_either_mode": ("deterministic", "raises", None),
+    "random_alert": ("error", "raises", "RuntimeError: planted does not have"),
+    "nothing": ("error", "error", "no output has elements"),
+    "empty": ("error", "error", "no output has elements"),
+    "noise": ("nondeterministic", "nondeterministic", None),
+    "draws": ("deterministic", "deterministic", None),
+    "drops_half": ("nondeterministic", "nondeterministic", None),
+    "independent": ("error", "error", "nothing to differentiate"),
+    "doubles": ("deterministic", "deterministic", None),
+    "missing": ("not_run", "not_run", "has no torch.no_such_op"),
+    "no_inputs": ("error", "error", "could not be drawn (AttributeError"),
+    "healthy": ("deterministic", "deterministic", None),
+}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Scan every planted case once, beside a healthy op, and return the JSON report."""
+    folder = tmp_path_factory.mktemp("planted")
+    run = command_in(folder)
+    scanned = run(
+        "scan", "planted", "--specs", PLANTED, "--device", "cpu", "--runs", 6, "--processes", 1,
+        "--timeout", 4, "-o", "run.jsonl",
+    )  # fmt: skip
+    assert scanned.returncode == 0, scanned.stderr
+    report: dict[str, Any] = json.loads(run("report", "run.jsonl", "--format", "json").stdout)
+    return report
+
+
+def _rows(report: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    return [row for row in report["rows"] if row["spec"] == f"planted.{name}"]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_each_fault_costs_its_own_cell(planted: dict[str, Any], name: str) -> None:
+    """Every planted case gets the verdict and the reason that describe it, in both modes."""
+    off, on, reason = EXPECTED[name]
+    for row in _rows(planted, name):
+        assert (row["off"]["verdict"], row["on"]["verdict"]) == (off, on)
+        if reason is None:
+            assert row["off"]["reason"] is None
+        else:
+            assert reason in row["off"]["reason"]
+
+
+def test_every_planted_case_is_expected(planted: dict[str, Any]) -> None:
+    """No planted spec goes unchecked."""
+    assert {row["spec"].removeprefix("planted.") for row in planted["rows"]} == set(EXPECTED)
+
+
+def test_cases_behind_a_fault_keep_their_bits(planted: dict[str, Any]) -> None:
+    """The healthy op gives the same output in every cell, though flags and threads were changed before it."""
+    rows = _rows(planted, "healthy")
+
+    assert [(row["finding"], row["off"]["runs"], row["off"]["distinct"]) for row in rows] == [
+        ("deterministic", 6, 1),
+        ("deterministic", 6, 1),
+    ]
+
+
+def test_the_alert_names_its_caller(planted: dict[str, Any]) -> None:
+    """A row that raises says which function PyTorch named."""
+    (row,) = _rows(planted, "alerts_in_either_mode")
+
+    assert (row["finding"], row["on"]["alert"]) == ("over_alert", "put_")
+
+
+def test_an_op_that_draws_is_told_as_seeded(planted: dict[str, Any]) -> None:
+    """A random op repeats because it was seeded, and the row says so."""
+    assert [_rows(planted, name)[0]["seeded"] for name in ("draws", "doubles")] == [True, False]
+
+
+def test_an_alert_with_the_flag_off_is_an_error(planted: dict[str, Any]) -> None:
+    """The alert's own words prove nothing when the flag is off."""
+    (row,) = _rows(planted, "random_alert")
+
+    assert row["finding"] == "inconclusive"
