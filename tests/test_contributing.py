@@ -1,0 +1,44 @@
+"""The four steps of CONTRIBUTING work as they are written."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_adding_a_spec_takes_the_four_steps(tmp_path: Path) -> None:
+    """The example spec, added to a copy of the catalog, passes its checks and scans by the commands given."""
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = guide.split("## Add an op spec in four steps")[1].split("\n## ")[0]
+    (example,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+    (check,) = re.findall(r"`nox -s tests -- (tests/test_specs\.py -k \w+)`", section)
+    (scan, report) = re.findall(r"`detmatrix (scan \S+) && detmatrix (report \S+)`", section)[0]
+    assert [line[0] for line in section.splitlines() if re.match(r"\d\. ", line)] == ["1", "2", "3", "4"]
+    for package in ("opspecs", "scanner", "reports", "tests"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "runs"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    family = tmp_path / "opspecs" / "scan.py"
+    source = family.read_text(encoding="utf-8").rstrip()
+    assert source.endswith(")")
+    family.write_text(source[:-1] + textwrap.dedent(example).rstrip() + "\n)\n", encoding="utf-8")
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    checked = run("pytest", "-q", *check.split())
+    run("scanner", *scan.split(), "--device", "cpu", "--runs", "3", "--processes", "1")
+    shown = run("scanner", *report.split())
+
+    assert re.search(r"[1-9]\d* passed", checked.stdout)
+    assert "torch.logsumexp" in shown.stdout
+    assert "| single_column" in shown.stdout
