@@ -42,6 +42,8 @@ class Case:
     provokes: str = ""
     directions: tuple[Direction, ...] | None = None
     dtypes: tuple[str, ...] | None = None
+    # What this case is an instance of, in the words of PyTorch's documented conditions: {"accumulate": "True"}.
+    traits: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +80,8 @@ class OpSpec:
     dtypes: tuple[str, ...] = ("float32",)
     # Dtypes added on CUDA only, for ops that take seconds in them on a CPU.
     cuda_dtypes: tuple[str, ...] = ()
+    # The names by which PyTorch's lists speak of this op, if its own name is not the only one.
+    documented: tuple[str, ...] = ()
     # The op writes into its first argument, which is therefore cloned before each execution.
     in_place: bool = False
     family: str = field(default="", compare=False)

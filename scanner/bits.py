@@ -21,6 +21,13 @@ _COMPRESSED = {
     torch.sparse_bsc: ("ccol_indices", "row_indices"),
 }
 
+_NUMBERS = (
+    (bool, torch.bool),
+    (int, torch.int64),
+    (float, torch.float64),
+    (complex, torch.complex128),
+)
+
 # (name, strided tensor): what is compared.
 Part = tuple[str, torch.Tensor]
 
@@ -43,7 +50,7 @@ def _walk(value: Any, name: str) -> Iterator[Part]:
     if isinstance(value, torch.Tensor):
         yield from _split(value.detach(), name)
     elif isinstance(value, (bool, int, float, complex)):
-        yield name, torch.tensor(value, dtype=_number_dtype(value))
+        yield name, _number(value)
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from _walk(item, f"{name}[{key!r}]")
@@ -52,9 +59,13 @@ def _walk(value: Any, name: str) -> Iterator[Part]:
             yield from _walk(item, f"{name}[{position}]")
 
 
-def _number_dtype(value: complex) -> torch.dtype:
-    """Return the dtype that keeps every bit of a Python number, save of integers beyond 64 bits."""
-    return {bool: torch.bool, int: torch.int64, float: torch.float64}.get(type(value), torch.complex128)
+def _number(value: complex) -> torch.Tensor:
+    """Return a tensor that keeps every bit of a Python number: 0-d, or the bytes of an integer beyond 64 bits."""
+    if isinstance(value, int) and value.bit_length() > 63:  # noqa: PLR2004
+        size = value.bit_length() // 8 + 1
+        return torch.tensor(list(value.to_bytes(size, "little", signed=True)), dtype=torch.uint8)
+    # Subclasses too (an IntEnum), a bool before the int it is.
+    return torch.tensor(value, dtype=next(dtype for kind, dtype in _NUMBERS if isinstance(value, kind)))
 
 
 def _split(tensor: torch.Tensor, name: str) -> Iterator[Part]:
@@ -78,8 +89,25 @@ def _split(tensor: torch.Tensor, name: str) -> Iterator[Part]:
         else:
             yield f"{name}.scales", tensor.q_per_channel_scales()
             yield f"{name}.zero_points", tensor.q_per_channel_zero_points()
+    elif tensor.layout == torch._mkldnn:  # noqa: SLF001 - has no public name
+        yield name, tensor.to_dense()
     else:
-        yield name, tensor.resolve_conj().resolve_neg()
+        yield name, _in_memory(tensor.resolve_conj().resolve_neg(), name)
+
+
+def _in_memory(tensor: torch.Tensor, name: str) -> torch.Tensor:
+    """Return a tensor whose memory can be read: a zero tensor has none until it is copied.
+
+    Raises:
+        ValueError: It has none at all (a meta tensor, a subclass that wraps others); reading from its address,
+            which is zero, would end the process.
+    """
+    if tensor.data_ptr() or not tensor.numel():
+        return tensor
+    copied = tensor.clone()
+    if not copied.data_ptr():
+        raise ValueError(f"{name} has no memory to compare ({type(tensor).__name__} on {tensor.device})")
+    return copied
 
 
 def frozen(tensors: Sequence[Part]) -> list[Part]:

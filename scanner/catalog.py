@@ -24,6 +24,10 @@ def load_catalog(spec_files: Sequence[str]) -> tuple[OpSpec, ...]:
             own = load_specs(path)
         except SpecFileError as error:
             raise UsageError(str(error)) from error
+        except SystemExit as error:
+            raise UsageError(
+                f"{path}: exits when it is loaded; let it declare SPECS and do nothing else"
+            ) from error
         for spec in own:
             if spec.name in specs:
                 raise UsageError(f"{path}: the name {spec.name} is taken; give the spec a name of its own")
@@ -43,4 +47,6 @@ def choose(patterns: Sequence[str], device: str, specs: Sequence[OpSpec]) -> lis
         near = (
             f"did you mean {' or '.join(error.near)}?" if error.near else "detmatrix list shows what there is"
         )
-        raise UsageError(f"no op on {device} matches {error.pattern!r}; {near}") from error
+        # CUDA has every row, so what is not there is nowhere.
+        where = " on the CPU" if device == "cpu" else ""
+        raise UsageError(f"no op{where} matches {error.pattern!r}; {near}") from error

@@ -67,29 +67,42 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit; every error a user can cause is one line on standard error."""
+    # Without arguments help is what was asked for; click would complain with the help as its message.
+    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         code = cli.main(arguments, prog_name="detmatrix", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except click.ClickException as error:
         _fail(_usage(error), EXIT_USAGE)
     except DetmatrixError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:
-        # Whoever read our output has seen enough; the flush at exit must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has seen enough.
+        _discard_output()
         sys.exit(EXIT_DONE)
+    except OSError as error:
+        _discard_output()
+        _fail(f"{error.filename or 'standard output'}: {error.strerror or error}", EXIT_USAGE)
     except (KeyboardInterrupt, click.Abort):
         _fail("interrupted", EXIT_INTERRUPTED)
     sys.exit(code if isinstance(code, int) else EXIT_DONE)
 
 
+def _discard_output() -> None:
+    """Keep the flush at exit from complaining as well."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _usage(error: click.ClickException) -> str:
     """Return click's complaint on one line, with where to look."""
-    told = " ".join(error.format_message().split())
+    told = error.format_message().rstrip(".")
     ctx: Any = getattr(error, "ctx", None)
     return f"{told} (see {ctx.command_path} --help)" if ctx is not None else told
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    click.echo(f"detmatrix: {message}", err=True)
+    # What a user's file raised may have any number of lines; an error has one.
+    click.echo(f"detmatrix: {' '.join(message.split())}", err=True)
     sys.exit(code)

@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from scanner.claims_grammar import Section
+
 # Run file format history:
 #
 # 1: header (settings, environment, planned rows), observations, closing.
@@ -28,6 +30,23 @@ MODES: tuple[Mode, ...] = ("off", "on")
 # crash    the worker ended in the middle of the case; `message` says how
 # not_run  it was never called; `message` says why
 Outcome = Literal["ran", "raised", "invalid", "timeout", "crash", "not_run"]
+
+
+ClaimDevice = Literal["cpu", "cuda", "mps", "any"]
+# backward  "when attempting to differentiate", or of a tensor "that requires grad"
+# any       all else: "when called" is said of convolutions too, whose gradients are what differs
+# forward   said by no release yet
+ClaimDirection = Literal["forward", "backward", "any"]
+
+# keyword      a keyword argument has one of the values: accumulate=True, mode='max', a nested list of modes
+# argument     what an argument is: src "Tensor", weights "given", index "list of tensors"
+# input        a property of the input tensor: quantized, requires_grad
+# dtype        the input's dtype is one of the values: floating, complex, integer, bool
+# layout       the operands' layouts: "sparse-dense"
+# output       the claim is about one output: "indices"
+# fill         what uninitialised elements are filled with: "floating:NaN"
+# unspecified  the bullet says that there is a condition and not which: "in some cases"
+Kind = Literal["keyword", "argument", "input", "dtype", "layout", "output", "fill", "unspecified"]
 
 
 class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,6 +97,8 @@ class Row(Record, frozen=True):
     device: str
     provokes: str  # what could expose a difference; empty for an innocent case
     why: str
+    documented: tuple[str, ...] = ()  # the names by which PyTorch's lists would speak of this op
+    traits: dict[str, str] = {}  # what this case is an instance of, as the lists' conditions name it
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -88,6 +109,33 @@ class Row(Record, frozen=True):
     def id(self) -> str:
         """``spec:case:direction:dtype``, as patterns match it."""
         return ":".join(self.key)
+
+
+class Condition(Record, frozen=True):
+    """One thing a claim presupposes; where there are several, all of them."""
+
+    kind: Kind
+    name: str
+    values: tuple[str, ...]  # any of them
+
+
+class Claim(Record, frozen=True):
+    """What one bullet says of its ops on one device."""
+
+    # section/targets[/device][/direction][/name=value…], the same in every release whatever the wording:
+    # "raises/torch.Tensor.put_/cuda/accumulate=True".
+    id: str
+    section: Section
+    targets: tuple[str, ...]  # dotted names, in the bullet's order
+    device: ClaimDevice
+    direction: ClaimDirection
+    conditions: tuple[Condition, ...]
+    text: str  # the bullet's own words
+    parsed: bool  # false: not understood; "any" and no conditions then mean nothing
+    order: Count  # the bullet's place in the docstring, from 0; the claims of one bullet share it
+    # The bullet's lines without its indentation, and the blank lines up to the next bullet, so that the lists
+    # can be written again as they were. None in the tables of reports/claims, which hold no docstrings.
+    source: str | None = None
 
 
 class Output(Record, frozen=True):
@@ -108,6 +156,7 @@ class Header(Record, frozen=True, tag="header", tag_field="kind"):
     settings: Settings
     environment: Environment
     planned: tuple[Row, ...]
+    claims: tuple[Claim, ...] = ()  # what the docstring of the scanned torch says of its ops
 
 
 class Observation(Record, frozen=True, tag="observation", tag_field="kind"):

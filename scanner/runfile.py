@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import fcntl
 import gzip
+import json
 import os
+import zlib
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,6 +23,7 @@ _DECODER: msgspec.json.Decoder[Header | Observation | Closing] = msgspec.json.De
     Header | Observation | Closing
 )
 _ENCODER = msgspec.json.Encoder()
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +40,7 @@ class _Opening(msgspec.Struct):
     """Just enough of the first line to tell what wrote the file."""
 
     kind: str = ""
-    format: int = 0
+    format: object = None
 
 
 def read_run(path: str | Path) -> Run:
@@ -62,14 +65,17 @@ def read_run(path: str | Path) -> Run:
     closing: Closing | None = None
     seen: dict[tuple[object, ...], int] = {}
     planned = {row.key for row in header.planned}
+    if len(planned) < len(header.planned):
+        raise RunFileError(f"{path}, line 1: a row is planned twice - at `$.planned`; restore the file")
     for number, line in enumerate(lines[1:], start=2):
         record = _decode(str(path), number, line)
         if closing is not None or isinstance(record, Header):
             raise RunFileError(
-                f"{path}, line {number}: a {_kind(record)} after the "
+                f"{path}, line {number}: {_kind(record)} after the "
                 f"{'closing line' if closing else 'header'}; two runs in one file? Split it at this line"
             )
         if isinstance(record, Closing):
+            _check_count(str(path), number, record, len(observations))
             closing = record
             continue
         _check_place(str(path), number, record, header, planned, seen)
@@ -84,7 +90,7 @@ def _read_bytes(path: Path) -> bytes:
             with gzip.open(path) as file:
                 return file.read()
         return path.read_bytes()
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise RunFileError(f"{path}: cannot be read ({told}); give a file that scan wrote") from error
 
@@ -97,10 +103,12 @@ def _check_format(path: str, line: bytes) -> None:
     """Refuse files that are not ours, and those of a newer format, each with its advice."""
     try:
         opening = msgspec.json.decode(line, type=_Opening)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNDECODABLE:
         opening = _Opening()
     if opening.kind != "header":
         raise RunFileError(f"{path}: not a detmatrix run file (no header line); give a file that scan wrote")
+    if not isinstance(opening.format, int):
+        return  # decoding says what is wrong with it
     if opening.format > FORMAT:
         raise RunFileError(
             f"{path}: written in run file format {opening.format}, this detmatrix reads up to {FORMAT}; "
@@ -113,7 +121,7 @@ def _check_format(path: str, line: bytes) -> None:
 def _decode(path: str, number: int, line: bytes) -> Header | Observation | Closing:
     try:
         return _DECODER.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNDECODABLE as error:
         raise RunFileError(
             f"{path}, line {number}: {error}; restore the file, or cut it before this line and scan --resume"
         ) from error
@@ -129,7 +137,11 @@ def _check_place(
 ) -> None:
     """Refuse an observation that the header did not plan or that stands in the file twice."""
     told = f"{path}, line {number}: the observation of {':'.join(observation.key)}"
-    if observation.key not in planned or observation.process >= header.settings.processes:
+    if (
+        observation.key not in planned
+        or observation.process >= header.settings.processes
+        or observation.mode not in header.settings.modes
+    ):
         raise RunFileError(f"{told} (process {observation.process}) was never planned; restore the file")
     if observation.outcome == "ran" and (
         not observation.digests or sum(observation.digests.values()) != observation.executions
@@ -144,20 +156,47 @@ def _check_place(
     seen[place] = number
 
 
+def _check_count(path: str, number: int, closing: Closing, found: int) -> None:
+    """Refuse a complete run from which whole lines are missing."""
+    if closing.observations != found:
+        raise RunFileError(
+            f"{path}, line {number}: the scan closed with {closing.observations} observations, the file holds "
+            f"{found} - at `$.observations`; restore the file"
+        )
+
+
+def _encode(record: Header | Observation | Closing) -> bytes:
+    try:
+        return _ENCODER.encode(record)
+    except UnicodeEncodeError:
+        # An environment variable or an exception's text need not be UTF-8.
+        plain = json.dumps(msgspec.to_builtins(record), ensure_ascii=False, separators=(",", ":"))
+        return plain.encode(errors="replace")
+
+
 class RunWriter:
     """Appends whole lines to a run file; a line that could not be written whole is taken back."""
 
     def __init__(self, path: Path) -> None:
-        """Open *path*, creating it if need be; nothing in it changes before ``begin``.
+        """Open and lock *path*, creating it if need be; nothing in it changes before ``begin``.
 
         Raises:
-            UsageError: The file cannot be written.
+            UsageError: The file cannot be written, or another scan is writing it.
         """
+        if path.suffix == ".gz":
+            raise UsageError(
+                f"{path}: a scan writes plain run files; choose a name without .gz, compress it later"
+            )
         self._path = path
-        self._created = not path.exists()
+        self._file, self._created = _open(path)
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            os.close(self._file)
+            if isinstance(error, BlockingIOError):
+                raise UsageError(
+                    f"{path}: another scan is writing it; wait for it, or choose another place with -o"
+                ) from None
             raise cannot_write(path, error) from error
         self._end: int | None = None
 
@@ -165,14 +204,8 @@ class RunWriter:
         """Drop all but the first *keep* bytes; what follows is appended there.
 
         Raises:
-            UsageError: Another scan is writing this file, or the file cannot be written.
+            UsageError: The file cannot be written.
         """
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(
-                f"{self._path}: another scan is writing it; wait for it, or choose another place with -o"
-            ) from None
         try:
             os.ftruncate(self._file, keep)
             os.lseek(self._file, 0, os.SEEK_END)
@@ -186,7 +219,7 @@ class RunWriter:
         Raises:
             UsageError: The disk is full or gone; the file is valid up to its last whole line.
         """
-        line = _ENCODER.encode(record) + b"\n"
+        line = _encode(record) + b"\n"
         end = self._end or 0
         try:
             written = 0
@@ -206,10 +239,26 @@ class RunWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._file)
         if self._created and not self._end:
-            # A scan that never began leaves no empty file behind.
+            # A scan that never began leaves no empty file behind. Still locked: nobody else has written to it.
             self._path.unlink(missing_ok=True)
+        os.close(self._file)
+
+
+def _open(path: Path) -> tuple[int, bool]:
+    """Open a file to write, and tell whether it had to be created.
+
+    Raises:
+        UsageError: It cannot be opened.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        try:
+            return os.open(path, flags | os.O_EXCL, 0o666), True
+        except FileExistsError:
+            return os.open(path, flags, 0o666), False
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def cannot_write(path: Path, error: OSError) -> UsageError:

@@ -18,6 +18,7 @@ import msgspec
 
 from opspecs.model import OpSpec
 from scanner.catalog import choose, load_catalog
+from scanner.claims import parse_claims
 from scanner.errors import RunFileError, UsageError
 from scanner.machine import environment, load, resolve_device
 from scanner.manager import Stage, Worker, WorkerEndedError
@@ -180,6 +181,7 @@ class _Scan:
             settings=settings,
             environment=environment(device, worker.build),
             planned=self._rows(settings),
+            claims=parse_claims(worker.build["docstring"]),
         )
 
     def _rows(self, settings: Settings) -> tuple[Row, ...]:
@@ -195,6 +197,8 @@ class _Scan:
                 device=settings.device,
                 provokes=spec.cases[planned.case].provokes,
                 why=spec.why,
+                documented=spec.documented or (spec.name,),
+                traits=dict(spec.cases[planned.case].traits),
             )
             for spec, planned in choose(settings.patterns, kind, self._specs)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -109,10 +110,19 @@ def command(**options: Any) -> int:  # fmt: skip
     try:
         run = scan(plan, progress_for())
     except KeyboardInterrupt:
-        again = f"detmatrix scan --resume -o {plan.output}"
-        click.echo(f"detmatrix: interrupted; {plan.output} is valid, go on with: {again}", err=True)
+        click.echo(f"detmatrix: interrupted; {_how_to_go_on(plan)}", err=True)
         return EXIT_INTERRUPTED
     return _tell(run)
+
+
+def _how_to_go_on(plan: Plan) -> str:
+    """Say what an interrupted scan left, and the command that goes on with it."""
+    if not plan.output.exists():
+        return "nothing was observed yet, start again"
+    again = ["detmatrix", "scan", "--resume"]
+    for path in plan.spec_files:
+        again += ["--specs", path]
+    return f"{plan.output} is valid, go on with: {shlex.join([*again, '-o', str(plan.output)])}"
 
 
 def _tell(run: Run) -> int:

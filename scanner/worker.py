@@ -86,6 +86,7 @@ def _build() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "devices": devices,
+        "docstring": torch.use_deterministic_algorithms.__doc__ or "",
     }
 
 

@@ -1,0 +1,688 @@
+"""The claims read from the docstring of ``torch.use_deterministic_algorithms``, and the tables of the releases."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import string
+import textwrap
+import time
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scanner import claims
+from scanner.claims import (
+    Claim,
+    Condition,
+    contradictions,
+    documented_claims,
+    documented_versions,
+    parse_claims,
+)
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+
+DETERMINISTIC = "    The following normally-nondeterministic operations will act\n    deterministically when ``mode=True``:\n"
+RAISES = (
+    "    The following normally-nondeterministic operations will throw a\n"
+    "    :class:`RuntimeError` when ``mode=True``:\n"
+)
+CUBLAS = (
+    "    A handful of CUDA operations are nondeterministic unless the environment variable\n"
+    "    ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` is set. If not, a :class:`RuntimeError`\n"
+    "    will be raised from these operations when called with CUDA tensors:\n"
+)
+
+# Release: bullets that act deterministically, that raise, that raise for cuBLAS; claims.
+COUNTS = {
+    "2.0.1": (17, 28, 3, 49),
+    "2.1.2": (21, 30, 3, 55),
+    "2.2.2": (20, 29, 3, 53),
+    "2.3.1": (20, 29, 3, 53),
+    "2.4.1": (20, 29, 3, 53),
+    "2.5.1": (20, 29, 3, 53),
+    "2.6.0": (20, 29, 3, 53),
+    "2.7.1": (20, 29, 3, 53),
+    "2.8.0": (22, 27, 3, 53),
+    "2.9.1": (22, 27, 3, 53),
+    "2.10.0": (22, 26, 0, 49),
+    "2.11.0": (22, 26, 0, 49),
+    "2.12.1": (22, 26, 0, 49),
+    "2.13.0": (23, 25, 0, 49),
+    "2.14.1": (25, 24, 0, 50),
+    "2.15.0": (25, 32, 0, 59),
+}
+
+
+def read(bullet: str, heading: str = RAISES) -> tuple[Claim, ...]:
+    """Return the claims of the lists that consist of one bullet, written without its marker."""
+    return parse_claims(f"Sets.\n\n{heading}\n        * {bullet}\n\n    Note that this is slow.\n")
+
+
+def one(bullet: str, heading: str = RAISES) -> Claim:
+    (claim,) = read(bullet, heading)
+    return claim
+
+
+def condition(kind: str, name: str, *values: str) -> Condition:
+    return Condition(kind=msgspec.convert(kind, claims.Kind), name=name, values=values)
+
+
+# --- Bullets ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bullet", "expected"),
+    [
+        (":class:`torch.nn.MaxUnpool1d`", "raises/torch.nn.MaxUnpool1d"),
+        (":func:`torch.histc` when called on a CUDA tensor", "raises/torch.histc/cuda"),
+        (":class:`torch.nn.Conv1d` when called on CUDA tensor", "raises/torch.nn.Conv1d/cuda"),
+        (
+            ":class:`torch.nn.AvgPool3d` when attempting to differentiate a CUDA tensor",
+            "raises/torch.nn.AvgPool3d/cuda/backward",
+        ),
+        (":class:`torch.nn.A` when attempting to differentiate", "raises/torch.nn.A/backward"),
+        (
+            ":func:`torch.gather` when called on a CUDA tensor that requires grad",
+            "raises/torch.gather/cuda/backward/requires_grad=True",
+        ),
+        (
+            ":func:`torch.bmm` when called on sparse-dense CUDA tensors",
+            "raises/torch.bmm/cuda/layout=sparse-dense",
+        ),
+        (
+            """:func:`torch.Tensor.__getitem__` when attempting to differentiate a CPU tensor
+          and the index is a list of tensors""",
+            "raises/torch.Tensor.__getitem__/cpu/backward/index=list_of_tensors",
+        ),
+        (
+            ":func:`torch.Tensor.put_` when ``accumulate=True`` and called on a CUDA tensor",
+            "raises/torch.Tensor.put_/cuda/accumulate=True",
+        ),
+        (
+            ":func:`torch.Tensor.scatter` when `src` type is Tensor and called on CUDA tensor",
+            "raises/torch.Tensor.scatter/cuda/src=Tensor",
+        ),
+        (
+            ":func:`torch.a` when ``reduce='sum'`` or ``reduce='mean'`` and called on CUDA tensor",
+            "raises/torch.a/cuda/reduce=mean,sum",
+        ),
+        (
+            ":func:`torch.bincount` when called on a CUDA tensor and ``weights``\n          tensor is given",
+            "raises/torch.bincount/cuda/weights=given",
+        ),
+        (
+            ":func:`torch.median` with indices output when called on a CUDA tensor",
+            "raises/torch.median/cuda/output=indices",
+        ),
+        (
+            ":func:`torch.cumsum` when called on a CUDA tensor when dtype is floating point or complex",
+            "raises/torch.cumsum/cuda/dtype=complex,floating",
+        ),
+        (
+            ":func:`torch.a` when called on an MPS tensor with integral or boolean dtype",
+            "raises/torch.a/mps/dtype=bool,integer",
+        ),
+        (
+            ":func:`torch.Tensor.resize_` when called with a quantized tensor",
+            "raises/torch.Tensor.resize_/quantized=True",
+        ),
+        (
+            ":func:`torch.a` when attempting to differentiate an MPS tensor\n          in some cases",
+            "raises/torch.a/mps/backward/cases=some",
+        ),
+        (
+            ":func:`torch.b`, :func:`torch.c`, and :func:`torch.a`\n          when called on a CPU tensor.",
+            "raises/torch.a+torch.b+torch.c/cpu",
+        ),
+        (
+            ":func:`torch.resize`, when called with a tensor that is not\n          quantized",
+            "raises/torch.resize/quantized=False",
+        ),
+        (
+            """:func:`torch.empty` will fill the output tensor with a known value. Floating point or complex
+          dtype tensors are filled with NaN. Integer dtype tensors are filled with the maximum value.""",
+            "raises/torch.empty/fill=complex:NaN,floating:NaN,integer:maximum",
+        ),
+    ],
+)
+def test_each_feature_of_the_grammar_shows_in_the_id(bullet: str, expected: str) -> None:
+    """Ops, device, direction and every kind of condition are read, wrapped lines included."""
+    claim = one(bullet)
+
+    assert (claim.id, claim.parsed) == (expected, True)
+
+
+@pytest.mark.parametrize(
+    ("bullet", "expected"),
+    [
+        ("``torch.kthvalue`` with called on a CUDA tensor", "raises/torch.kthvalue/cuda"),
+        ("torch.kthvalue() when called on a CUDA tensor", "raises/torch.kthvalue/cuda"),
+        (":func:torch.kthvalue when called on CUDA tensors.", "raises/torch.kthvalue/cuda"),
+        (":func`torch.kthvalue` , when called on CUDA tensor", None),
+        (":meth:`~torch.Tensor.put_` if accumulate=True", "raises/torch.Tensor.put_/accumulate=True"),
+        (":func:`torch.a` with ``reduce='prod'\\'mean'``", "raises/torch.a/reduce=mean,prod"),
+        (":func:`torch.a` with ``reduce='prod'|'mean'``", "raises/torch.a/reduce=mean,prod"),
+        (":func:`torch.a`/:func:`torch.b` when called on a cuda tensor", "raises/torch.a+torch.b/cuda"),
+    ],
+)
+def test_slips_are_read_or_refused(bullet: str, expected: str | None) -> None:
+    """Missing roles, stray connectives and odd separators are read; a stray space is not."""
+    claim = one(bullet)
+
+    assert (claim.id if claim.parsed else None) == expected
+
+
+def test_nested_list_gives_the_modes() -> None:
+    """A nested list names the values of the argument that its sentence announces."""
+    claim = one(
+        ":func:`torch.interpolate` when attempting to differentiate a CUDA tensor\n"
+        "          and one of the following modes is used:\n\n"
+        "          - ``linear``\n          - ``bicubic``\n"
+    )
+
+    assert (claim.direction, claim.conditions) == (
+        "backward",
+        (condition("keyword", "mode", "linear", "bicubic"),),
+    )
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        "when called on a CUDA tensor\n\n          - ``linear``",
+        "when one of the following modes is used:",
+        "when one of the following modes is used:\n\n          - ``linear`` mostly",
+        "when one of the following modes is used:\n\n          - ``linear``\n            on Tuesdays",
+        "when one of the following modes is used:\n\n          - ``linear``\n\n          Mostly.",
+    ],
+)
+def test_nested_list_out_of_place_is_unparsed(nested: str) -> None:
+    """A list that nothing announces, an announcement without list, and items of several words are not read."""
+    claim = one(f":func:`torch.interpolate` {nested}")
+
+    assert (claim.parsed, claim.targets) == (False, ("torch.interpolate",))
+
+
+def test_each_device_is_a_claim_of_its_own() -> None:
+    """A bullet about two devices gives two claims that share its order and words."""
+    first, second = read(":func:`torch.index_copy` when called on a CPU or CUDA tensor")
+
+    assert (first.device, second.device) == ("cpu", "cuda")
+    assert (first.order, first.text, first.source) == (second.order, second.text, second.source)
+
+
+@pytest.mark.parametrize(
+    "bullet",
+    [
+        "",
+        "Some ops.",
+        ":func:`nms` when called on a CUDA tensor",
+        ":func:`torch.a` unless called on a CUDA tensor",
+        ":func:`torch.a` when not called on a CUDA tensor",
+        ":func:`torch.a` when called on an XPU tensor",
+        ":func:`torch.a` when called on a CUDA or XPU tensor",
+        ":func:`torch.a` when called on a CUDA tensor when called on a CPU tensor",
+        ":func:`torch.a` when ``accumulate=True`` and ``accumulate=False``",
+        ":func:`torch.a` when ``accumulate=True`` or ``reduce='sum'``",
+        ":func:`torch.a` when called on a CUDA tensor or ``accumulate=True``",
+        ":func:`torch.a` when called on a CUDA tensor, :func:`torch.b`",
+        ":func:`torch.a` :func:`torch.b` when called on a CUDA tensor",
+        ":func:`torch.a` when called on a CUDA tensor and",
+        ":func:`torch.a` with = indices output",
+        ":func:`torch.a` when called on a CUDA tensorial",
+        ":func:`torch.a` when called on a CUDA tensorin some cases",
+    ],
+)
+def test_a_word_left_over_makes_a_bullet_unparsed(bullet: str) -> None:
+    """Nothing is guessed of a bullet that is not understood; its words stay."""
+    claim = one(bullet)
+
+    assert (claim.parsed, claim.device, claim.direction, claim.conditions) == (False, "any", "any", ())
+    assert claim.text == bullet
+    assert re.fullmatch(r"raises/[\w.+?]+/unparsed-[0-9a-f]{8}", claim.id)
+
+
+@pytest.mark.parametrize("word", ["zebra", "not", "unless", "nor", "``", "XPU", "CPU", "=", "[mode]"])
+def test_no_foreign_word_is_swallowed(word: str) -> None:
+    """One word more, anywhere in any bullet of any release, makes it unparsed."""
+    texts = {claim.text for version in documented_versions() for claim in documented_claims(version)}
+    swallowed = []
+    for text in sorted(text for text in texts if " - " not in text):
+        words = text.split()
+        longer = [" ".join([*words[:place], word, *words[place:]]) for place in range(len(words) + 1)]
+        swallowed += [bullet for bullet in longer if any(claim.parsed for claim in read(bullet))]
+
+    assert swallowed == []
+
+
+def test_same_bullet_twice_has_two_ids() -> None:
+    """Ids are unique even where the docstring repeats itself."""
+    found = parse_claims(f"{RAISES}\n        * :func:`torch.a`\n        * :func:`torch.a`\n")
+
+    assert [claim.id for claim in found] == ["raises/torch.a", "raises/torch.a#2"]
+
+
+# --- Lists -----------------------------------------------------------------------------------------------------
+
+
+def test_sections_come_from_the_paragraph_above() -> None:
+    """Each list belongs to its heading; cuBLAS ops are on CUDA because their heading says so."""
+    bullet = "\n        * :func:`torch.a`\n\n"
+    found = parse_claims(f"{DETERMINISTIC}{bullet}{RAISES}{bullet}    Prose.\n\n{CUBLAS}{bullet}")
+
+    assert [(claim.id, claim.order) for claim in found] == [
+        ("deterministic/torch.a", 0),
+        ("raises/torch.a", 1),
+        ("cublas/torch.a/cuda", 2),
+    ]
+
+
+def test_ops_under_an_unknown_heading_are_shown() -> None:
+    """A new list is not lost in silence; lists that are not about ops are left alone."""
+    found = parse_claims(
+        "    These sing:\n\n      * :func:`torch.a`\n      * torch.b loudly\n      - don't autotune\n"
+    )
+
+    assert [(claim.section, claim.targets, claim.parsed) for claim in found] == [
+        ("other", ("torch.a",), False),
+        ("other", ("torch.b",), False),
+    ]
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "        * :func:`torch.a`\n        * :func:`torch.b` when\n          called on CUDA tensor",
+        "        * :func:`torch.a`\n       * :func:`torch.b` when\n       called on CUDA tensor",
+        "        * :func:`torch.a`\n        * :func:`torch.b` when\n    called on CUDA tensor",
+        "        * :func:`torch.a`\n\n\n         * :func:`torch.b` when\n\n          called on CUDA tensor",
+        "        *:func:`torch.a`\n        - :func:`torch.b` when\r\n\t  called on CUDA tensor",
+        "* :func:`torch.a`\n* :func:`torch.b`   when\ncalled on CUDA tensor",
+    ],
+)
+def test_indentation_may_slip(listed: str) -> None:
+    """A bullet ends where another starts, however it is indented; lazy and blank continuation belong to it."""
+    found = parse_claims(f"{RAISES}\n{listed}\n\nNote that this is slow.")
+
+    assert [claim.id for claim in found] == ["raises/torch.a", "raises/torch.b/cuda"]
+
+
+def test_source_holds_the_blank_lines_before_the_next_bullet() -> None:
+    """A list is written again byte by byte from its sources; what follows the list is not in them."""
+    listed = "        * torch.a\n          of:\n\n          - x\n\n        * torch.b\n"
+    found = parse_claims(f"{RAISES}\n{listed}\n\n    Note that.")
+
+    assert [claim.source for claim in found] == ["* torch.a\n  of:\n\n  - x\n", "* torch.b"]
+    assert textwrap.indent("\n".join(claim.source or "" for claim in found), " " * 8) + "\n" == listed
+
+
+# --- Any text --------------------------------------------------------------------------------------------------
+
+# What bullets are made of, and what breaks parsers.
+fragments = st.sampled_from(
+    [
+        *(
+            ":func:`torch.a`",
+            "``torch.b``",
+            ", ",
+            " and ",
+            " when ",
+            "called on a CUDA tensor",
+            "CPU or CUDA",
+        ),
+        *("``reduce='sum'``", "accumulate=True", "that requires grad", "dtype is complex", "in some cases"),
+        *(
+            "`",
+            "``",
+            ":",
+            "*",
+            "- ",
+            "=",
+            "'",
+            "\\",
+            "[",
+            "]",
+            "|",
+            "?",
+            "\t",
+            "\r",
+            "\x0b",
+            "\x85",
+            "\u2028",
+            "\ud800",
+        ),
+    ]
+)
+line = st.lists(fragments | st.text(st.characters(exclude_characters="\n"), max_size=4), max_size=6).map(
+    "".join
+)
+
+
+@given(
+    st.lists(line | st.sampled_from([DETERMINISTIC, RAISES, CUBLAS, "", "        * ", "      - "])).map(
+        "\n".join
+    )
+)
+def test_any_text_is_accepted(text: str) -> None:
+    """Odd text gives claims with distinct ids, the same ones each time, that survive being written."""
+    found = parse_claims(text)
+
+    assert parse_claims(text) == found
+    assert max(Counter(claim.id for claim in found).values(), default=1) == 1
+    assert msgspec.json.decode(msgspec.json.encode(found), type=tuple[Claim, ...]) == found
+
+
+@given(*[st.lists(st.lists(line, min_size=1, max_size=3), max_size=4)] * 2)
+def test_every_bullet_gives_a_claim(acting: list[list[str]], raising: list[list[str]]) -> None:
+    """Whatever the bullets say, wrapped or not, as many are told as stand in the two lists."""
+    lists = [
+        "\n".join("        * " + "\n          ".join(bullet) for bullet in group)
+        for group in (acting, raising)
+    ]
+    found = parse_claims(f"Sets.\n\n{DETERMINISTIC}\n{lists[0]}\n\n{RAISES}\n{lists[1]}\n\n    Note that.\n")
+
+    sections = Counter({claim.order: claim.section for claim in found}.values())
+    assert (sections["deterministic"], sections["raises"]) == (len(acting), len(raising))
+
+
+words = st.text(string.ascii_lowercase, min_size=1, max_size=6)
+
+
+@given(
+    ops=st.lists(words, min_size=1, max_size=3, unique=True),
+    role=st.sampled_from([":func:`torch.{}`", ":class:`torch.nn.{}`", "``torch.{}``", "torch.{}"]),
+    device=st.sampled_from(["cpu", "cuda", "mps"]),
+    verb=st.sampled_from(["called on", "attempting to differentiate"]),
+    keyword=st.none() | st.tuples(words, st.lists(words, min_size=1, max_size=3, unique=True)),
+    dtypes=st.lists(st.sampled_from(["floating", "complex", "integer"]), max_size=2, unique=True),
+    width=st.integers(30, 120),
+    indent=st.integers(0, 12),
+)
+def test_what_is_written_is_read(
+    ops: list[str],
+    role: str,
+    device: str,
+    verb: str,
+    keyword: tuple[str, list[str]] | None,
+    dtypes: list[str],
+    width: int,
+    indent: int,
+) -> None:
+    """A bullet put together from any ops, device, keyword values and dtypes is read back, however wrapped."""
+    bullet = ", ".join(role.format(op) for op in ops) + f" when {verb} a {device.upper()} tensor"
+    conditions = []
+    if keyword:
+        name, values = keyword
+        bullet += " when " + " or ".join(f"``{name}='{value}'``" for value in values)
+        conditions.append(condition("keyword", name, *values))
+    if dtypes:
+        bullet += f" with {' or '.join(dtypes)} dtype"
+        conditions.append(condition("dtype", "dtype", *dtypes))
+    wrapped = textwrap.fill(
+        bullet, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    (claim,) = parse_claims(f"{DETERMINISTIC}\n{textwrap.indent('* ' + wrapped, ' ' * indent)}\n")
+
+    assert claim.parsed
+    assert claim.targets == tuple(role.format(op).strip("`").split("`")[-1] for op in ops)
+    assert (claim.device, claim.direction) == (device, "any" if verb == "called on" else "backward")
+    assert claim.conditions == tuple(conditions)
+    assert claim.text == bullet
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x " * 500_000,
+        "x\n" * 500_000,
+        "`" * 1_000_000,
+        " " * 1_000_000,
+        "\n" * 1_000_000,
+        "* x\n" * 50_000,
+        "* torch.a\n" + "  - x\n" * 150_000,
+        "* torch.a\n" + "\n  x" * 200_000,
+        "* " + ":func:`torch.a`, " * 60_000,
+        "* " + "torch" + ".a" * 500_000,
+        "* torch.a when called on " + "cpu or " * 150_000,
+        "* torch.a" + " when called on cpu tensor" * 40_000,
+        "* torch.a when " + "a=b or " * 150_000,
+        "* torch.a when a=" + "b/" * 500_000 + "!",
+        "* torch.a when " + "a" * 1_000_000,
+        "* torch.a when " + "a= " * 330_000,
+        "* torch.a " + "and when " * 110_000,
+        "* torch.a of " + "floating or " * 80_000,
+        "* torch.a" + " in some cases" * 70_000 + " " + "a" * 100_000,
+        "* " + ":" * 1_000_000,
+    ],
+    ids=lambda text: re.sub(r"\W+", "_", text[:24]) or "blank",
+)
+def test_time_is_linear(text: str) -> None:
+    """A megabyte of odd text takes seconds at most, where a pattern that backtracks would take hours."""
+    before = time.process_time()
+    parse_claims(f"{RAISES}\n{text}")
+
+    assert time.process_time() - before < 10
+
+
+# --- The docstring and the tables ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def docstring() -> str:
+    torch = pytest.importorskip("torch")
+    return torch.use_deterministic_algorithms.__doc__ or ""
+
+
+def test_installed_docstring_is_read_in_full(docstring: str) -> None:
+    """Every bullet line of the installed torch gives a claim, and every word of it is accounted for."""
+    found = parse_claims(docstring)
+
+    assert len({claim.order for claim in found}) == len(re.findall(r"^ *\* ", docstring, re.MULTILINE))
+    assert [claim.text for claim in found if not claim.parsed] == []
+
+
+def test_installed_docstring_is_written_again(docstring: str) -> None:
+    """The sources of each section, indented, are the docstring's own lines."""
+    found = parse_claims(inspect.cleandoc(docstring))
+    for section in ("deterministic", "raises"):
+        sources = {claim.order: claim.source or "" for claim in found if claim.section == section}
+
+        assert textwrap.indent("\n".join(sources.values()), "    ") + "\n\n" in inspect.cleandoc(docstring)
+
+
+def test_stripped_indentation_changes_nothing(docstring: str) -> None:
+    """Python 3.13 strips the indentation of docstrings; the claims are equal, sources included."""
+    assert parse_claims(inspect.cleandoc(docstring)) == parse_claims(docstring)
+
+
+def test_installed_docstring_is_the_tabled_one(docstring: str) -> None:
+    """The table of the installed release says what its docstring says."""
+    torch = pytest.importorskip("torch")
+    version = torch.__version__.partition("+")[0]
+    if version not in documented_versions():
+        pytest.skip(f"torch {version} is not tabled")
+    tabled = tuple(msgspec.structs.replace(claim, source=None) for claim in parse_claims(docstring))
+
+    assert documented_claims(version) == tabled
+
+
+def test_tables_count() -> None:
+    """Every release from 2.0 to 2.15 is tabled with as many bullets as its docstring has."""
+    counted = {}
+    for version in documented_versions():
+        found = documented_claims(version)
+        sections = Counter({claim.order: claim.section for claim in found}.values())
+        counted[version] = (sections["deterministic"], sections["raises"], sections["cublas"], len(found))
+
+    assert counted == COUNTS
+    assert list(counted) == list(COUNTS)
+
+
+@pytest.mark.parametrize("version", COUNTS)
+def test_tables_are_understood_and_current(version: str) -> None:
+    """No bullet is unparsed, ids are unique, no docstring is held, and this parser reads the same today."""
+    tabled = documented_claims(version)
+    assert {(claim.parsed, claim.source) for claim in tabled} == {(True, None)}
+    assert len({claim.id for claim in tabled}) == len(tabled)
+
+    headings = {"deterministic": DETERMINISTIC, "raises": RAISES, "cublas": CUBLAS}
+    for claim in tabled:
+        bullet = claim.text.replace(" - ", "\n\n          - ")
+        again = [
+            msgspec.structs.replace(found, order=claim.order, text=claim.text, source=None)
+            for found in read(bullet, headings[claim.section])
+        ]
+
+        assert claim in again
+
+
+def test_tables_are_written_as_they_are_read() -> None:
+    """Encoding a table gives the bytes of its file."""
+    for version in documented_versions():
+        written = claims.encode_table(version, documented_claims(version))
+
+        assert (claims.DATA / f"{version}.json").read_bytes() == written
+
+
+def test_contradictions_are_pairs_that_can_meet() -> None:
+    """Only scatter_reduce in 2.15 stands in both lists for one device; conditions and devices keep others apart."""
+    found = {
+        version: [(one.id, other.id) for one, other in contradictions(documented_claims(version))]
+        for version in documented_versions()
+    }
+
+    assert {version: pairs for version, pairs in found.items() if pairs} == {
+        "2.15.0": [
+            (
+                "deterministic/torch.Tensor.scatter_reduce/cuda/reduce=mean,sum",
+                "raises/torch.Tensor.scatter_reduce/cuda",
+            )
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("acting", "raising", "expected"),
+    [
+        ("torch.a", "torch.a", 1),
+        ("torch.a", "torch.b", 0),
+        ("torch.a when called on a CPU tensor", "torch.a", 1),
+        ("torch.a when called on a CPU tensor", "torch.a when called on a CUDA tensor", 0),
+        ("torch.a, torch.b when called on a CPU tensor", "torch.b when called on a CPU or CUDA tensor", 1),
+        ("torch.a when called on a CUDA tensor", "torch.a when attempting to differentiate a CUDA tensor", 1),
+        ("torch.a when ``x=1``", "torch.a when ``x=2``", 0),
+        ("torch.a when ``x=1`` or ``x=2``", "torch.a when ``x=2`` or ``x=3``", 1),
+        ("torch.a when ``x=1``", "torch.a when ``y=2``", 1),
+        ("torch.a", "torch.a in mysterious ways", 0),
+    ],
+)
+def test_contradictions_need_a_common_call(acting: str, raising: str, expected: int) -> None:
+    """Two claims contradict each other if some call of some op is meant by both."""
+    found = parse_claims(f"{DETERMINISTIC}\n        * {acting}\n\n{RAISES}\n        * {raising}\n")
+
+    assert len(contradictions(found)) == expected
+
+
+@pytest.mark.parametrize("version", ["2.13", "2.13.0", "2.13.0+cu130", "2.13.1", "2.13.0a0+git1234"])
+def test_a_minor_release_names_its_table(version: str) -> None:
+    """Patch levels and builds of one minor share its lists; 2.1 is not 2.13."""
+    assert documented_claims(version) == documented_claims("2.13.0") != documented_claims("2.1")
+
+
+def test_the_very_release_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among tables of one minor release the one asked for is taken, and else the latest."""
+    monkeypatch.setattr(claims, "DATA", tmp_path)
+    tables = {}
+    for patch in (0, 9, 10):
+        tables[patch] = parse_claims(f"{RAISES}\n* torch.v{patch}")
+        (tmp_path / f"2.99.{patch}.json").write_bytes(claims.encode_table(f"2.99.{patch}", tables[patch]))
+
+    assert [documented_claims(name)[0].targets for name in ("2.99.0", "2.99.9+cpu", "2.99.5")] == [
+        tables[0][0].targets,
+        tables[9][0].targets,
+        tables[10][0].targets,
+    ]
+
+
+@pytest.mark.parametrize("version", ["1.13.1", "3.0.0", "2", "", "../../secrets"])
+def test_untabled_release_is_refused(version: str) -> None:
+    """The message says which tables there are and how to write one."""
+    with pytest.raises(UsageError, match=r"no table .*2\.13\.0.*python -m scanner\.claims WHEEL"):
+        documented_claims(version)
+
+
+def test_damaged_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the file and the field."""
+    monkeypatch.setattr(claims, "DATA", tmp_path)
+    (tmp_path / "2.99.0.json").write_text('{"torch":"2.99.0","claims":[{"id":3}]}')
+
+    with pytest.raises(UsageError, match=r"2\.99\.0\.json: cannot be read .*\$\.claims\[0\]\.id.*restore"):
+        documented_claims("2.99")
+
+
+# --- Wheels ----------------------------------------------------------------------------------------------------
+
+
+def wheel(folder: Path, init: str, name: str = "torch-2.99.0+cpu-cp311-none-any.whl") -> Path:
+    with zipfile.ZipFile(folder / name, "w") as file:
+        file.writestr("torch/__init__.py", init)
+    return folder / name
+
+
+def function(docstring: str) -> str:
+    return f"raise SystemExit\ndef use_deterministic_algorithms(mode):\n    r'''{docstring}'''\n"
+
+
+def test_wheel_is_read_and_not_run(tmp_path: Path) -> None:
+    """The docstring comes out as it stands in the source, backslashes included."""
+    assert claims.docstring_of_wheel(wheel(tmp_path, function("Sets\n    \\'x'."))) == "Sets\n    \\'x'."
+    assert claims.docstring_of_wheel(wheel(tmp_path, "def use_deterministic_algorithms(): ...")) == ""
+
+
+@pytest.mark.parametrize("init", ["x = 1", "def f(:", "\0"])
+def test_other_files_are_refused(init: str, tmp_path: Path) -> None:
+    """A wheel without the function, or without Python, is a usage error that names the file."""
+    path = wheel(tmp_path, init)
+
+    with pytest.raises(UsageError, match=re.escape(str(path))):
+        claims.docstring_of_wheel(path)
+
+
+def test_what_is_no_wheel_is_refused(tmp_path: Path) -> None:
+    """Text files, missing files and folders are usage errors."""
+    (tmp_path / "text").write_text("no zip")
+    with zipfile.ZipFile(tmp_path / "empty", "w"):
+        pass
+    for name in ("text", "empty", "missing", "."):
+        with pytest.raises(UsageError, match="not a torch wheel"):
+            claims.docstring_of_wheel(tmp_path / name)
+
+
+def test_command_writes_and_checks_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command tables a wheel; with --check it writes nothing and tells whether the table is current."""
+    monkeypatch.setattr(claims, "DATA", tmp_path / "claims")
+    path = wheel(tmp_path, function(f"\n{RAISES}\n        * :func:`torch.a`\n        * torch.b mostly\n"))
+
+    assert claims.main(["--check", str(path)]) == EXIT_CHECK_FAILED
+    assert documented_versions() == ()
+    assert claims.main([str(path)]) == EXIT_DONE
+    assert [(claim.text, claim.source) for claim in documented_claims("2.99.0")] == [
+        (":func:`torch.a`", None),
+        ("torch.b mostly", None),
+    ]
+    assert claims.main(["--check", str(path)]) == EXIT_DONE
+    assert "2.99.0: 2 raises; 2 claims, 1 unparsed\n  unparsed: torch.b mostly\n" in capsys.readouterr().out
+
+
+def test_command_needs_a_release_in_the_name(tmp_path: Path) -> None:
+    """A wheel of another project is refused before anything is written."""
+    with pytest.raises(UsageError, match="not named torch-VERSION"):
+        claims.main([str(wheel(tmp_path, function(""), "numpy-2.0-any.whl"))])
