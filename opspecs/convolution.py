@@ -1,5 +1,114 @@
-"""placeholder family being written"""
+"""Convolutions and transposed convolutions: long sums of products, cut up by whichever algorithm is chosen.
 
-from opspecs.model import OpSpec
+Each gradient is a case of its own, because each is a kernel of its own, chosen by itself. Images are large and
+channels few: then the sum into each weight is long, and worth splitting between blocks.
+"""
 
-SPECS: tuple[OpSpec, ...] = ()
+from __future__ import annotations
+
+from typing import Any
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, OpSpec, call
+
+CHANNELS = 4
+# N * D * H * W of the input, per device; the shapes below keep to it.
+POSITIONS_CPU = 1 << 11
+POSITIONS_CUDA = 1 << 20
+
+
+def _shape(t: Inputs, dims: int, channels: int) -> tuple[int, ...]:
+    """Return ``(N, C, ...)`` of the input, with as many positions whatever the number of dims."""
+    batch, side = t.size(
+        cpu={1: (2, 1 << 10), 2: (2, 1 << 5), 3: (4, 1 << 3)},
+        cuda={1: (16, 1 << 16), 2: (16, 1 << 8), 3: (4, 1 << 6)},
+    )[dims]
+    return (batch, channels, *(side,) * dims)
+
+
+def _convolve(
+    t: Inputs,
+    dims: int,
+    leaf: str,
+    *,
+    channels: int = CHANNELS,
+    kernel: int = 3,
+    groups: int = 1,
+    stride: int = 1,
+    dilation: int = 1,
+    channels_last: bool = False,
+) -> Call:
+    """Draw input, weight and, if its gradient is wanted, bias; as many channels come out as go in."""
+    drawn = t.normal(*_shape(t, dims, channels))
+    tensors = {
+        "input": t.channels_last(drawn) if channels_last else drawn,
+        # Equal numbers of channels give Conv and ConvTranspose weights of one shape.
+        "weight": t.normal(channels, channels // groups, *(kernel,) * dims),
+    }
+    if leaf == "bias":
+        tensors["bias"] = t.normal(channels)
+    if leaf:
+        tensors[leaf] = t.leaf(tensors[leaf])
+    padding = dilation * (kernel // 2)
+    return call(*tensors.values(), stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+def _case(dims: int, leaf: str, provokes: str, **options: Any) -> Case:
+    """Return a case of the forward pass, or of the gradient of one of the tensors (``leaf``)."""
+    return Case(
+        inputs=lambda t: _convolve(t, dims, leaf, **options),
+        provokes=provokes,
+        directions=("backward",) if leaf else ("forward",),
+    )
+
+
+def _spec(dims: int, *, transposed: bool) -> OpSpec:
+    """Return the spec of one of Conv1d to Conv3d and ConvTranspose1d to ConvTranspose3d."""
+    products = f"{CHANNELS * 3**dims} products summed into each"
+    strided = f"up to {CHANNELS * 3**dims} products summed into each input element"
+    weights = f"about {POSITIONS_CPU} products summed into each weight ({POSITIONS_CUDA} on CUDA)"
+    # A strided convolution has fewer outputs, a transposed one more; its inputs count.
+    steps = 1 if transposed else 2**dims
+    strided_weights = (
+        f"about {POSITIONS_CPU // steps} products summed into each weight ({POSITIONS_CUDA // steps} on CUDA)"
+    )
+    cases = {
+        "dense": _case(dims, "", f"{products} output element"),
+        "input_grad": _case(dims, "input", f"{products} input element"),
+        "weight_grad": _case(dims, "weight", weights),
+        "bias_grad": _case(
+            dims, "bias", f"{POSITIONS_CPU} gradients summed into each bias ({POSITIONS_CUDA} on CUDA)"
+        ),
+    }
+    if dims > 1:  # There is no channels last of three dims.
+        cases |= {
+            "channels_last": _case(dims, "", f"{products} output element", channels_last=True),
+            "channels_last_input_grad": _case(dims, "input", f"{products} input element", channels_last=True),
+            "channels_last_weight_grad": _case(dims, "weight", weights, channels_last=True),
+        }
+    cases |= {
+        "depthwise_input_grad": _case(
+            dims, "input", f"{3**dims} products summed into each input element", groups=CHANNELS
+        ),
+        "depthwise_weight_grad": _case(dims, "weight", weights, groups=CHANNELS),
+        "strided_dilated_input_grad": _case(dims, "input", strided, stride=2, dilation=2),
+        "strided_dilated_weight_grad": _case(dims, "weight", strided_weights, stride=2, dilation=2),
+        "grouped_weight_grad": _case(dims, "weight", weights, groups=2),
+        # One channel and a kernel of one: a product is an output, nothing is summed.
+        "single_product": _case(dims, "", "", channels=1, kernel=1),
+    }
+    name = f"torch.nn.Conv{'Transpose' if transposed else ''}{dims}d"
+    return OpSpec(
+        name=name,
+        op=f"torch.nn.functional.conv{'_transpose' if transposed else ''}{dims}d",
+        why="cuDNN chooses among algorithms, some of which join partial sums with atomic additions "
+        "(https://docs.pytorch.org/docs/stable/notes/randomness.html).",
+        cases=cases,
+        cuda_dtypes=("float16", "bfloat16"),
+    )
+
+
+SPECS: tuple[OpSpec, ...] = (
+    *(_spec(dims, transposed=False) for dims in (1, 2, 3)),
+    *(_spec(dims, transposed=True) for dims in (1, 2, 3)),
+)

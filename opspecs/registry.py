@@ -10,14 +10,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from opspecs import indexing, pooling, scan
+from opspecs import convolution, histogram, indexing, interpolation, pooling, scan, scatter
 from opspecs.model import OpSpec, Planned
 
 # Reports show the families in this order.
 FAMILIES: dict[str, tuple[OpSpec, ...]] = {
+    "convolution": convolution.SPECS,
     "indexing": indexing.SPECS,
+    "scatter": scatter.SPECS,
     "pooling": pooling.SPECS,
+    "interpolation": interpolation.SPECS,
     "scan": scan.SPECS,
+    "histogram": histogram.SPECS,
 }
 
 SPECS: tuple[OpSpec, ...] = tuple(

@@ -1,0 +1,109 @@
+"""Interpolation: enlarging spreads each input element over many outputs, whose gradients come back as a sum.
+
+Modes, dims, memory formats and antialiasing have kernels of their own, so each has a case, named after it.
+"""
+
+from __future__ import annotations
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, Direction, OpSpec, call
+
+BACKWARD: tuple[Direction, ...] = ("backward",)
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+
+
+def _interpolate(
+    t: Inputs, dims: int, mode: str, scale: float, *, channels_last: bool, **options: bool
+) -> Call:
+    """Draw an input of *dims* dims and resize it."""
+    batch, channels = t.size(cpu=(1, 4), cuda=(2, 16))
+    side = t.size(cpu={1: 1024, 2: 32, 3: 8}, cuda={1: 1 << 14, 2: 256, 3: 32})[dims]
+    drawn = t.normal(batch, channels, *(side,) * dims)
+    image = t.leaf(t.channels_last(drawn) if channels_last else drawn)
+    return call(image, scale_factor=scale, mode=mode, **options)
+
+
+def _case(
+    dims: int,
+    mode: str,
+    scale: float,
+    gradients: int,
+    *,
+    directions: tuple[Direction, ...] = BACKWARD,
+    channels_last: bool = False,
+    **options: bool,
+) -> Case:
+    """Return a case in which each input element receives up to about *gradients* gradients; two always commute."""
+    return Case(
+        inputs=lambda t: _interpolate(t, dims, mode, scale, channels_last=channels_last, **options),
+        provokes=f"up to about {gradients} gradients added into each input element" if gradients > 2 else "",  # noqa: PLR2004
+        directions=directions,
+    )
+
+
+def _nearest(mode: str) -> dict[str, Case]:
+    """Return the cases of a mode in which an output copies one input element."""
+    return {
+        f"{mode}_1d": _case(1, mode, 3, 3),
+        f"{mode}_2d": _case(2, mode, 3, 9, directions=BOTH),
+        f"{mode}_2d_channels_last": _case(2, mode, 3, 9, channels_last=True),
+        f"{mode}_3d": _case(3, mode, 3, 27),
+        # Half of the elements is copied, once.
+        f"{mode}_2d_down": _case(2, mode, 0.5, 1),
+    }
+
+
+def _linear(mode: str, dims: int) -> dict[str, Case]:
+    """Return the cases all (multi)linear modes share: an output is drawn from two inputs along each dim."""
+    return {
+        mode: _case(dims, mode, 3, 6**dims, directions=BOTH),
+        f"{mode}_align_corners": _case(dims, mode, 3, 6**dims, align_corners=True),
+        f"{mode}_down": _case(dims, mode, 0.75, 2**dims),
+    }
+
+
+def _image(mode: str, taps: int) -> dict[str, Case]:
+    """Return the cases bilinear and bicubic add: channels last, and antialiasing both ways.
+
+    Args:
+        mode: ``"bilinear"`` or ``"bicubic"``.
+        taps: Input elements along each dim that an output is drawn from when nothing is resized.
+    """
+    enlarged, reduced = (3 * taps) ** 2, taps**2
+    return {
+        f"{mode}_channels_last": _case(2, mode, 3, enlarged, channels_last=True),
+        f"{mode}_antialias": _case(2, mode, 3, enlarged, antialias=True),
+        f"{mode}_antialias_down": _case(2, mode, 0.5, reduced, directions=BOTH, antialias=True),
+        f"{mode}_antialias_channels_last": _case(2, mode, 0.5, reduced, channels_last=True, antialias=True),
+    }
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="torch.nn.functional.interpolate",
+        op="torch.nn.functional.interpolate",
+        why="The CUDA backward of most modes adds each output's gradient to the inputs it was drawn from with "
+        "atomic additions "
+        "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/UpSampleBilinear2d.cu).",
+        cases={
+            **_nearest("nearest"),
+            **_nearest("nearest-exact"),
+            **_linear("linear", 1),
+            **_linear("bilinear", 2),
+            **_image("bilinear", 2),
+            "bicubic": _case(2, "bicubic", 3, 144, directions=BOTH),
+            "bicubic_align_corners": _case(2, "bicubic", 3, 144, align_corners=True),
+            "bicubic_down": _case(2, "bicubic", 0.75, 36),
+            **_image("bicubic", 4),
+            **_linear("trilinear", 3),
+            "trilinear_channels_last": _case(3, "trilinear", 3, 216, channels_last=True),
+            # Adaptive average pools, whose windows overlap where sizes do not divide.
+            "area_1d": _case(1, "area", 1.5, 3),
+            "area_2d": _case(2, "area", 1.5, 9, directions=BOTH),
+            "area_2d_channels_last": _case(2, "area", 1.5, 9, channels_last=True),
+            "area_2d_down": _case(2, "area", 0.75, 4),
+            "area_3d": _case(3, "area", 1.5, 27),
+        },
+        cuda_dtypes=("float16",),
+    ),
+)

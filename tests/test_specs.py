@@ -1,0 +1,269 @@
+"""The catalog as data: every spec resolves, every case builds to the same bits and runs."""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, OpSpec, Planned
+from opspecs.registry import FAMILIES, SPECS, NoMatchError, select
+
+# What one case may draw. Several worker processes draw it, and none may be short of memory.
+CPU_BYTES = 4 << 20
+CUDA_BYTES = 512 << 20
+
+ROWS = [pytest.param(spec, planned, id=planned.id) for spec, planned in select((), "cpu")]
+each_row = pytest.mark.parametrize(("spec", "planned"), ROWS)
+
+
+class CudaSized(Inputs):
+    """Draws what a CUDA device would get, for a look at its sizes."""
+
+    def size(self, *, cpu: Any, cuda: Any) -> Any:  # noqa: ARG002 - the name is part of the interface
+        """Choose what CUDA gets."""
+        return cuda
+
+
+def drawn(spec: OpSpec, planned: Planned, kind: type[Inputs] = Inputs) -> tuple[Inputs, Call]:
+    t = kind(planned.id, dtype=planned.dtype, device="cpu", direction=planned.direction)
+    return t, spec.cases[planned.case].inputs(t)
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensors(item)
+
+
+def argument_bytes(call: Call) -> int:
+    """Return the bytes of all tensors among the arguments."""
+    arguments = tensors([*call.args, *call.kwargs.values()])
+    return sum(tensor.numel() * tensor.element_size() for tensor in arguments)
+
+
+def bits(call: Call) -> list[bytes]:
+    """Return the raw bytes of the tensors among the arguments."""
+    arguments = tensors([*call.args, *call.kwargs.values()])
+    return [tensor.detach().flatten().view(torch.uint8).numpy().tobytes() for tensor in arguments]
+
+
+def resolved(spec: OpSpec) -> Any:
+    assert isinstance(spec.op, str)
+    root, *names = spec.op.split(".")
+    assert root == "torch"
+    return functools.reduce(getattr, names, torch)
+
+
+def run(spec: OpSpec, call: Call) -> list[torch.Tensor]:
+    args = (call.args[0].clone(), *call.args[1:]) if spec.in_place else call.args
+    return list(tensors([resolved(spec)(*args, **call.kwargs)]))
+
+
+def ids(*patterns: str) -> list[str]:
+    return [planned.id for _, planned in select(patterns, "cpu")]
+
+
+def test_names_unique() -> None:
+    """A spec is found by its name, so no two share one."""
+    names = Counter(spec.name for spec in SPECS)
+
+    assert not [name for name, count in names.items() if count > 1]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_rows_unique(device: str) -> None:
+    """Observations refer to rows by id, so no two rows share one."""
+    rows = Counter(planned.id for _, planned in select((), device))
+
+    assert not [row for row, count in rows.items() if count > 1]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_spec_says_why_and_provokes(spec: OpSpec) -> None:
+    """A spec gives its reason in a sentence, and at least one case whose inputs could expose it."""
+    assert spec.why.endswith(".")
+    assert any(case.provokes for case in spec.cases.values())
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_op_resolves(spec: OpSpec) -> None:
+    """The installed torch has every op of the catalog."""
+    assert callable(resolved(spec))
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_case_ids_valid(spec: OpSpec) -> None:
+    """A case id stands in row ids, shells and file names as it is."""
+    assert not [name for name in spec.cases if not re.fullmatch(r"[A-Za-z0-9_.-]+", name)]
+
+
+@each_row
+def test_builds_twice_to_the_same_bits(spec: OpSpec, planned: Planned) -> None:
+    """Two processes that draw a case get equal inputs, of bounded size."""
+    _, first = drawn(spec, planned)
+    _, second = drawn(spec, planned)
+
+    assert bits(first) == bits(second)
+    assert 0 < argument_bytes(first) <= CPU_BYTES
+
+
+@each_row
+def test_runs(spec: OpSpec, planned: Planned) -> None:
+    """Every case runs, gives outputs with elements and, where it is differentiated, a gradient for each leaf."""
+    t, call = drawn(spec, planned)
+
+    outputs = run(spec, call)
+
+    assert all(output.numel() for output in outputs)
+    assert outputs
+    if planned.direction == "backward":
+        differentiable = [output for output in outputs if output.requires_grad]
+        upstream = [torch.randn_like(output) for output in differentiable]
+        gradients = torch.autograd.grad(differentiable, t.leaves, grad_outputs=upstream, allow_unused=True)
+        assert t.leaves
+        assert all(gradient is not None and bool(gradient.isfinite().all()) for gradient in gradients)
+    else:
+        assert all(bool(output.isfinite().all()) for output in outputs)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_cuda_inputs_bounded(spec: OpSpec) -> None:
+    """What a CUDA device gets fits in memory with room to spare; nothing is drawn to find out."""
+    with FakeTensorMode():
+        sizes = {
+            planned.id: argument_bytes(drawn(spec, planned, CudaSized)[1]) for planned in spec.rows("cuda")
+        }
+
+    assert not [row for row, size in sizes.items() if not 0 < size <= CUDA_BYTES]
+
+
+def test_directions_share_inputs() -> None:
+    """Forward and backward of a case see the same values, whether or not gradients are wanted."""
+    spec, forward = select(["torch.cumsum:flat:forward:float32"], "cpu")[0]
+    backward = Planned(spec=spec.name, case="flat", direction="backward", dtype="float32")
+    key = {"dtype": "float32", "device": "cpu"}
+
+    calls = [
+        spec.cases[planned.case].inputs(Inputs("k", direction=planned.direction, **key))
+        for planned in (forward, backward)
+    ]
+
+    assert bits(calls[0]) == bits(calls[1])
+
+
+def test_max_pool_indices_differ_within_a_plane() -> None:
+    """The innocent case of unpooling writes no place twice."""
+    t = Inputs("k", dtype="float32", device="cpu", direction="forward")
+
+    values, indices = t.max_pool(t.normal(2, 3, 8, 8), 2)
+
+    assert values.shape == indices.shape
+    assert all(len(set(plane.tolist())) == 4 * 4 for plane in indices.flatten(2).flatten(0, 1))
+
+
+def test_spiky_has_few_spikes() -> None:
+    """About one value in 64 stands out, so that neighbouring windows share it as their maximum."""
+    t = Inputs("k", dtype="float32", device="cpu", direction="forward")
+
+    spikes = int((t.spiky(1 << 14) > 50).sum())
+
+    assert 192 < spikes < 320
+
+
+def test_specs_load_without_torch() -> None:
+    """Listing and selecting work on a machine that has no torch."""
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from opspecs.registry import select\n"
+        "print(len(select(['pooling', 'torch.nn.Conv2d:*'], 'cuda')) > 0)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    expected = ("True\n", "")
+    assert expected == (done.stdout, done.stderr)
+
+
+def test_select_nothing_means_everything() -> None:
+    """Without a pattern every row is selected, in catalog order."""
+    expected = [planned.id for spec in SPECS for planned in spec.rows("cpu")]
+
+    assert expected == ids()
+
+
+@pytest.mark.parametrize("pattern", ["torch.nn.AvgPool3d", "AvgPool3d", "AvgPool[3]d", "torch.nn.AvgPool?d"])
+def test_select_by_name(pattern: str) -> None:
+    """A spec answers to its name and to the last component of it."""
+    spec = next(spec for spec in SPECS if spec.name == "torch.nn.AvgPool3d")
+
+    assert [planned.id for planned in spec.rows("cpu")] == ids(pattern)
+
+
+def test_select_by_family() -> None:
+    """A family name selects the rows of its specs."""
+    expected = [planned.id for spec in FAMILIES["histogram"] for planned in spec.rows("cpu")]
+
+    assert expected == ids("histogram")
+
+
+def test_select_by_row_id() -> None:
+    """A pattern with colons is matched against as many parts of the row id as it has."""
+    expected = ["torch.nn.Conv2d:weight_grad:backward:float32"]
+
+    assert expected == ids("torch.nn.Conv2d:weight_grad*")
+    assert expected == ids(*expected)
+    assert {"forward"} == {row.split(":")[2] for row in ids("*:*:forward")}
+    assert {"int64"} == {row.split(":")[3] for row in ids("*:*:*:int64")}
+
+
+def test_select_keeps_catalog_order_without_duplicates() -> None:
+    """Patterns may overlap and come in any order."""
+    assert ids("torch.cumsum", "torch.histc") == ids("histc", "torch.histc:*", "scan", "histogram")
+
+
+def test_select_cuda_adds_dtypes() -> None:
+    """CUDA rows are the CPU rows and those of further dtypes."""
+    cpu, cuda = ({planned.id for _, planned in select((), device)} for device in ("cpu", "cuda"))
+
+    assert cpu < cuda
+    assert "torch.nn.Conv2d:weight_grad:backward:float16" in cuda - cpu
+
+
+@pytest.mark.parametrize(
+    ("pattern", "near"),
+    [
+        ("scatter_ad_", "scatter_add_"),
+        ("poling", "pooling"),
+        ("torch.nn.Conv2", "torch.nn.Conv2d"),
+        ("torch.cumsum:flet", "torch.cumsum:flat"),
+    ],
+)
+def test_select_names_near_matches(pattern: str, near: str) -> None:
+    """A typing slip is an error that names what may have been meant."""
+    with pytest.raises(NoMatchError) as caught:
+        select(["torch.histc", pattern], "cpu")
+
+    assert pattern == caught.value.pattern
+    assert near in caught.value.near
+    assert str(caught.value).startswith(f"no op matches {pattern!r}; did you mean ")
+
+
+@pytest.mark.parametrize("pattern", ["", "[", "torch.nn.Conv2d:[", "zzzzzz", "\\", ":::::::"])
+def test_select_refuses_what_matches_nothing(pattern: str) -> None:
+    """Odd patterns select nothing, and say so instead of failing in another way."""
+    with pytest.raises(NoMatchError):
+        select([pattern], "cpu")
