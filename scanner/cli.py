@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -67,12 +69,12 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit; every error a user can cause is one line on standard error."""
+    _open_closed_streams()
     # Without arguments help is what was asked for; click would complain with the help as its message.
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         code = cli.main(arguments, prog_name="detmatrix", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except click.ClickException as error:
         _fail(_usage(error), EXIT_USAGE)
     except DetmatrixError as error:
@@ -89,10 +91,16 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     sys.exit(code if isinstance(code, int) else EXIT_DONE)
 
 
+def _open_closed_streams() -> None:
+    """Give a stream that the shell closed (``>&-``) somewhere to go; the next file opened would take its place."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+
+
 def _discard_output() -> None:
     """Keep the flush at exit from complaining as well."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: click.ClickException) -> str:
@@ -104,5 +112,6 @@ def _usage(error: click.ClickException) -> str:
 
 def _fail(message: str, code: int) -> NoReturn:
     # What a user's file raised may have any number of lines; an error has one.
-    click.echo(f"detmatrix: {' '.join(message.split())}", err=True)
+    with contextlib.suppress(OSError):
+        click.echo(f"detmatrix: {' '.join(message.split())}", err=True)
     sys.exit(code)

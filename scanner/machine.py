@@ -64,7 +64,7 @@ def environment(device: str, build: dict[str, Any]) -> Environment:
         load=load(),
         python=build["python"],
         os=platform.platform(),
-        variables={mode: dict(sorted(worker_environment(mode).items())) for mode in MODES},
+        variables={mode: dict(sorted(worker_environment(mode, device).items())) for mode in MODES},
     )
 
 

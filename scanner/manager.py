@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -39,6 +40,8 @@ INHERITED = (
     "NVIDIA_DRIVER_CAPABILITIES",
     "NVIDIA_VISIBLE_DEVICES",
     "OMP_NUM_THREADS",
+    "OMP_PLACES",
+    "OMP_PROC_BIND",
     "PATH",
     "TMPDIR",
 )
@@ -77,16 +80,35 @@ class Stage:
         self._folder.cleanup()
 
 
-def worker_environment(mode: Mode) -> dict[str, str]:
-    """Return the whole environment of a worker: the allow-list and what the mode sets."""
+def worker_environment(mode: Mode, device: str) -> dict[str, str]:
+    """Return the whole environment of a worker: the allow-list, what the mode sets, and where threads run.
+
+    Args:
+        mode: The mode it will live under.
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:N"`` or ``"auto"``.
+    """
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    return inherited | SET_BY_MODE[mode]
+    return inherited | SET_BY_MODE[mode] | _pinning(inherited, device)
+
+
+def _pinning(inherited: dict[str, str], device: str) -> dict[str, str]:
+    """Bind each OpenMP thread to a core of its own on the CPU, unless the user has placed them.
+
+    Left to themselves the threads of a fresh process may share a core for its whole life. They then never run at
+    the same time, so that nothing races, and each parallel region waits for the scheduler.
+    """
+    if device.startswith("cuda") or sys.platform != "linux":
+        return {}
+    placed = {"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND"} & inherited.keys()
+    return {} if placed else {"OMP_PROC_BIND": "true"}
 
 
 class Worker:
     """One worker process."""
 
-    def __init__(self, python: str, mode: Mode, stage: Path, spec_files: tuple[str, ...]) -> None:
+    def __init__(
+        self, python: str, mode: Mode, stage: Path, spec_files: tuple[str, ...], *, device: str
+    ) -> None:
         """Start it and wait for its hello.
 
         Raises:
@@ -103,7 +125,7 @@ class Worker:
             self._process = subprocess.Popen(
                 command,
                 cwd=stage,
-                env=worker_environment(mode),
+                env=worker_environment(mode, device),
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,

@@ -118,6 +118,8 @@ class _Scan:
         self._worker: Worker | None = None
         self._worker_mode: Mode | None = None
         self._worker_used = False
+        # As asked until a worker has said what there is, then as resolved.
+        self._device = begun.header.settings.device if begun else plan.device
         self._inputs: dict[tuple[str, ...], str] = {}
         self._distrust: list[str] = []
         self._count = 0
@@ -128,6 +130,10 @@ class _Scan:
         try:
             header = self._header(self._start(MODES[0]))
             self._settings = header.settings
+            if self._device == "auto" and header.settings.device != "cpu":
+                # The worker that was asked lives where threads are placed for work on the CPU.
+                self._retire()
+            self._device = header.settings.device
             done = self._begin(header, writer)
             self._progress.begin(len(header.planned) * header.settings.processes * len(MODES), len(done))
             try:
@@ -290,7 +296,9 @@ class _Scan:
             )
 
     def _start(self, mode: Mode) -> Worker:
-        self._worker = Worker(self._plan.python, mode, self._stage.path, self._spec_files)
+        self._worker = Worker(
+            self._plan.python, mode, self._stage.path, self._spec_files, device=self._device
+        )
         self._worker_mode = mode
         self._worker_used = False
         return self._worker

@@ -134,5 +134,5 @@ def _tell(run: Run) -> int:
     if distrust:
         click.echo(f"detmatrix: the scan cannot be trusted: {distrust[0]} ({len(distrust)} such)", err=True)
         return EXIT_UNTRUSTED
-    click.echo(f"Render it with: detmatrix report {run.path}", err=True)
+    click.echo(f"Render it with: detmatrix report {shlex.quote(run.path)}", err=True)
     return EXIT_DONE

@@ -1,6 +1,6 @@
 """What a scan costs: start-up, overhead over bare calls, and a whole scan. Prints ratios from this one run.
 
-    python tests/benchmarks/scan_speed.py [--device cpu|cuda] [--runs N] [PATTERN...]
+python tests/benchmarks/scan_speed.py [--device cpu|cuda] [--runs N] [PATTERN...]
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ TURNS = 2
 
 def main() -> None:
     """Run the three measurements."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("patterns", nargs="*")
