@@ -1,0 +1,100 @@
+"""The matrix for machines: JSON with the environment beside the rows, and CSV, one line per row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from reports.matrix import FINDINGS, Matrix, cell_fields, cell_of_mode, frame, outputs_of
+from scanner.records import MODES, Mode
+from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, MatrixRow, upper_bound
+
+_CSV_ROWS = 4096  # per piece
+_CELL = ("verdict", "runs", "differing", "distinct", "upper_bound", "alert", "reason")
+
+
+def render_json(matrices: Sequence[Matrix]) -> Iterator[str]:
+    """Yield one object for one run, and ``{"runs": […]}`` for several; one row per line."""
+    if len(matrices) == 1:
+        yield from _run(matrices[0])
+        yield "\n"
+        return
+    yield '{"runs": [\n'
+    for number, one in enumerate(matrices):
+        yield ",\n" if number else ""
+        yield from _run(one)
+    yield "\n]}\n"
+
+
+def render_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
+    """Yield the flat table; a count that does not exist is ``NA``, which pandas and R read as missing."""
+    table = frame(matrices)
+    for start in range(0, max(len(table), 1), _CSV_ROWS):
+        piece = table.iloc[start : start + _CSV_ROWS]
+        yield piece.to_csv(index=False, header=start == 0, na_rep="NA", lineterminator="\n")
+
+
+def _run(one: Matrix) -> Iterator[str]:
+    header, closing = one.run.header, one.run.closing
+    yield f'{{\n"environment": {_json(header.environment)},\n"settings": {_json(header.settings)},\n"rows": [\n'
+    for number, row in enumerate(one.rows):
+        yield (",\n" if number else "") + _json(_row(row))
+    rest = {
+        "path": one.name,
+        "format": header.format,
+        "tool": header.tool,
+        "started": header.started,
+        "complete": closing is not None,
+        "distrust": list(one.distrust),
+        "seconds": closing.seconds if closing else None,
+        "load_after": closing.load if closing else None,
+        "executions": one.executions,
+        "upper_bound": upper_bound(one.executions),
+        "planned": one.planned,
+        "only": one.only or FINDINGS,
+        "counts": one.counts,
+        "verdicts": VERDICT_MEANING,
+        "findings": FINDING_MEANING,
+    }
+    yield "\n]"
+    yield from (f",\n{_json(key)}: {_json(value)}" for key, value in rest.items())
+    yield "\n}"
+
+
+def _row(row: MatrixRow) -> dict[str, object]:
+    """Return a row: the keys that are promised, then what else is known of it."""
+    planned = row.row
+    ran = [observation for observation in row.observations if observation.inputs]
+    return {
+        "spec": planned.spec,
+        "case": planned.case,
+        "direction": planned.direction,
+        "dtype": planned.dtype,
+        "device": planned.device,
+        "finding": row.finding,
+        **{mode: _cell(row, mode) for mode in MODES},
+        "family": planned.family,
+        "op": planned.op,
+        "provokes": planned.provokes or None,
+        "why": planned.why or None,
+        "reason": row.reason,
+        "inputs": ran[0].inputs if ran else None,
+    }
+
+
+def _cell(row: MatrixRow, mode: Mode) -> dict[str, object]:
+    """Return a cell: the keys that are promised, then what else is known of it."""
+    fields = cell_fields(row, mode)
+    mine = [observation for observation in row.observations if observation.mode == mode]
+    return {
+        **{field: fields.pop(field) for field in _CELL},
+        **fields,
+        "first": cell_of_mode(row, mode).first,
+        "forward_differing": sum(observation.forward_differing for observation in mine) if mine else None,
+        "outputs": outputs_of(mine),
+    }
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

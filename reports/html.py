@@ -1,0 +1,212 @@
+"""The matrix as one web page: self-contained, offline, complete without JavaScript.
+
+The matrix and every reason are in the page itself. What a row's panel shows is kept beside it as JSON, in which
+repeated values stand once, so that ten thousand rows stay a few megabytes; the page's script draws a panel
+when it is opened. jinja2 escapes all of it, and a content security policy lets no other script run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Hashable, Iterator, Sequence
+
+import jinja2
+
+from reports import words
+from reports.matrix import COMPARED, Matrix, cell_of_mode, is_seeded, outputs_of
+from scanner.records import MODES, Mode, Observation
+from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, Finding, MatrixRow, Verdict
+
+# Shapes, so that colour never carries meaning alone.
+FINDING_SIGN: dict[Finding, str] = {
+    "silent": "▲",
+    "raises": "■",
+    "over_alert": "□",
+    "fixed_by_mode": "◆",
+    "mode_dependent": "◇",
+    "deterministic": "●",
+    "inconclusive": "○",
+}
+VERDICT_SIGN: dict[Verdict, str] = {
+    "deterministic": "=",
+    "nondeterministic": "≠",
+    "raises": "!",
+    "error": "×",  # noqa: RUF001
+    "timeout": "…",
+    "crash": "†",
+    "not_run": "–",  # noqa: RUF001
+}
+
+Rows = list[tuple[int, MatrixRow]]  # number of the run, row
+Families = dict[str, dict[str, Rows]]  # family -> spec -> rows
+
+
+class _Pool:
+    """Values that rows share, each kept once."""
+
+    def __init__(self) -> None:
+        self._places: dict[Hashable, int] = {}
+
+    def place(self, value: Hashable) -> int:
+        """Return the place of *value* among the shared values."""
+        return self._places.setdefault(value, len(self._places))
+
+    def values(self) -> list[Hashable]:
+        """Return the shared values, each at its place."""
+        return list(self._places)
+
+
+def render(matrices: Sequence[Matrix]) -> Iterator[str]:
+    """Yield the page in pieces."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("reports"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    style, script = (_source(environment, name) for name in ("report.css", "report.js"))
+    families = _families(matrices)
+    pool = _Pool()
+    yield from environment.get_template("report.html.j2").generate(
+        style=style,
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        matrices=matrices,
+        total=sum(len(one.rows) for one in matrices),
+        counts={finding: sum(one.counts[finding] for one in matrices) for finding in FINDING_MEANING},
+        devices=sorted({row.row.device for one in matrices for row in one.rows}),
+        families=families,
+        slug=_slugs(families),
+        notes=_notes(matrices),
+        facts=_facts(families, pool),
+        pool=pool,
+        words=words,
+        seeded=is_seeded,
+        finding_meaning=FINDING_MEANING,
+        finding_sign=FINDING_SIGN,
+        verdict_meaning=VERDICT_MEANING,
+        verdict_sign=VERDICT_SIGN,
+        compared=COMPARED,
+        modes=MODES,
+    )
+
+
+def _source(environment: jinja2.Environment, name: str) -> str:
+    """Return a template file as it is: style and script hold braces that are not jinja's."""
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _families(matrices: Sequence[Matrix]) -> Families:
+    """Group rows by family and op in order of first appearance; what several runs share stands together."""
+    families: Families = {}
+    for number, one in enumerate(matrices):
+        for row in one.rows:
+            families.setdefault(row.row.family, {}).setdefault(row.row.spec, []).append((number, row))
+    if len(matrices) > 1:
+        for specs in families.values():
+            for spec, rows in specs.items():
+                order = {
+                    key: place for place, key in enumerate(dict.fromkeys(row.row.key for _, row in rows))
+                }
+                specs[spec] = sorted(rows, key=lambda pair: (order[pair[1].row.key], pair[0]))
+    return families
+
+
+def _notes(matrices: Sequence[Matrix]) -> dict[str, list[Matrix]]:
+    """Return what is said of n and of the rows left out, with the runs it is said of."""
+    notes: dict[str, list[Matrix]] = {}
+    for one in matrices:
+        shown = words.shown_words(one)
+        more = f" {shown} The counts above are those of the whole scan." if shown else ""
+        notes.setdefault(words.n_words(one) + more, []).append(one)
+    return notes
+
+
+def _slugs(families: Families) -> dict[str, str]:
+    """Return an anchor per family; numbered, since two names may have one slug."""
+    return {
+        family: f"family-{number}-{re.sub('[^a-z0-9]+', '-', family.lower()).strip('-')}"
+        for number, family in enumerate(families)
+    }
+
+
+def _facts(families: Families, pool: _Pool) -> Iterator[list[object]]:
+    """Yield what the script knows of each row, in the page's order: report.js names the fields."""
+    for specs in families.values():
+        for rows in specs.values():
+            for number, row in rows:
+                yield _fact(number, row, pool)
+
+
+def _fact(number: int, row: MatrixRow, pool: _Pool) -> list[object]:
+    planned = row.row
+    inputs = next((observation.inputs for observation in row.observations if observation.inputs), ())
+    return [
+        number,
+        *(
+            pool.place(text)
+            for text in (
+                planned.family,
+                planned.spec,
+                planned.op,
+                planned.case,
+                planned.direction,
+                planned.dtype,
+                planned.device,
+                planned.provokes,
+                planned.why,
+                row.finding,
+                row.reason,
+                inputs,
+                _outputs(row),
+            )
+        ),
+        [_cell(row, mode, pool) for mode in MODES],
+        [_process(observation, pool) for observation in row.observations],
+    ]
+
+
+def _cell(row: MatrixRow, mode: Mode, pool: _Pool) -> list[object]:
+    cell = cell_of_mode(row, mode)
+    bound = cell.upper_bound
+    return [
+        pool.place(cell.verdict),
+        pool.place(words.cell_words(row, mode)),
+        pool.place(words.percent(bound) if bound else None),
+        pool.place(cell.reason),
+        pool.place(cell.alert),
+        int(is_seeded(row, mode)),
+    ]
+
+
+def _process(observation: Observation, pool: _Pool) -> list[object]:
+    told = observation.message
+    if observation.exception:
+        told = f"{observation.exception}: {told}" if told else observation.exception
+    return [
+        pool.place(observation.mode),
+        observation.process,
+        pool.place(observation.outcome),
+        observation.executions,
+        len(observation.digests),
+        observation.first_differing,
+        observation.forward_differing,
+        float(f"{observation.seconds:.3g}"),
+        float(f"{observation.setup_seconds:.3g}"),
+        pool.place(told),
+    ]
+
+
+def _outputs(row: MatrixRow) -> tuple[tuple[Hashable, ...], ...]:
+    """Return (name, shape, dtype, differing off, differing on) of every compared tensor."""
+    told: dict[str, list[Hashable]] = {}
+    for place, mode in enumerate(MODES):
+        for output in outputs_of(o for o in row.observations if o.mode == mode):
+            entry = told.setdefault(output.name, [output.name, output.shape, output.dtype, None, None])
+            entry[3 + place] = output.differing
+    return tuple(map(tuple, told.values()))

@@ -1,0 +1,105 @@
+"""A headless Chromium for tests of the HTML report, and its page in the words of those tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1360,900",
+)
+# Every element with text of its own, with the colours it is painted in: the nearest opaque background counts.
+CONTRAST = """
+const channel = (c) => { c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+const parse = (told) => told.match(/[\\d.]+/g).map(Number);
+const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+const ground = (e) => {
+  for (; e; e = e.parentElement) {
+    const told = parse(getComputedStyle(e).backgroundColor);
+    if (told.length < 4 || told[3] === 1) return told;
+  }
+  return [255, 255, 255];
+};
+const worst = {};
+for (const e of document.querySelectorAll("body *")) {
+  const bare = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+  if (!bare || !e.checkVisibility() || e.closest("script, .skip")) continue;
+  const [a, b] = [light(parse(getComputedStyle(e).color)), light(ground(e))];
+  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  const name = `${e.tagName} ${e.className}`;
+  worst[name] = Math.min(worst[name] || 99, ratio);
+}
+return worst;
+"""
+
+
+def start(profile: Path) -> webdriver.Chrome:
+    """Start a browser with a fresh profile, without looking for a driver on the network."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = Service(str(CHROMEDRIVER), env=os.environ | {"SE_OFFLINE": "true"})
+    return webdriver.Chrome(options=options, service=service)
+
+
+class Page:
+    """The open page, in the words of its tests."""
+
+    def __init__(self, driver: webdriver.Chrome, address: str) -> None:
+        self.driver = driver
+        self.address = address
+
+    def run(self, script: str, *arguments: object) -> Any:
+        """Run a script in the page and return its result."""
+        return self.driver.execute_script(script, *arguments)
+
+    def command(self, name: str, **arguments: object) -> None:
+        """Send a command of the DevTools protocol."""
+        self.driver.execute_cdp_cmd(name, arguments)
+
+    def all(self, selector: str) -> list[Any]:
+        """Return the elements that match."""
+        return list(self.driver.find_elements(By.CSS_SELECTOR, selector))
+
+    def one(self, selector: str) -> Any:
+        """Return the first element that matches."""
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def select(self, name: str, value: str) -> None:
+        """Choose in one of the lists."""
+        Select(self.one(f"#{name}")).select_by_value(value)
+
+    def shown(self) -> list[str]:
+        """Return the ops of the rows that can be seen, each once per row."""
+        script = (
+            "return [...document.querySelectorAll('tr.row')].filter((r) => r.checkVisibility())"
+            ".map((r) => r.parentElement.querySelector('.op').textContent)"
+        )
+        return [name.rsplit(".", 1)[-1] for name in self.run(script)]
+
+    def told(self, text: str) -> None:
+        """Wait for what the live region announces."""
+        WebDriverWait(self.driver, 10).until(
+            lambda _: self.one("#shown").text == text, f"never told {text!r}"
+        )
+
+    def errors(self) -> list[str]:
+        """Return what the browser logged since it was last asked."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]

@@ -1,0 +1,244 @@
+"""Synthetic runs for tests of what is derived from run files, written through the real records and writer."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from scanner.records import (
+    FORMAT,
+    Closing,
+    Direction,
+    Environment,
+    Header,
+    Mode,
+    Observation,
+    Outcome,
+    Output,
+    Row,
+    Settings,
+)
+from scanner.runfile import RunWriter
+
+RUNS, PROCESSES = 50, 2
+
+ALERT = (
+    "{} does not have a deterministic implementation, but you set "
+    "'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation"
+)
+ENVIRONMENT = Environment(
+    torch="2.13.0+cpu",
+    torch_git="0123456789abcdef",
+    cuda=None,
+    cudnn=None,
+    driver=None,
+    gpu=None,
+    gpu_capability=None,
+    cpu="Example CPU @ 2.10GHz",
+    cores=4,
+    threads=2,
+    affinity=(0, 1, 3),
+    load=(0.5, 0.25, 0.1),
+    python="3.11.2",
+    os="Linux 6.1",
+    variables={
+        "off": {"LANG": "C.UTF-8", "OMP_NUM_THREADS": "2"},
+        "on": {"LANG": "C.UTF-8", "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "OMP_NUM_THREADS": "2"},
+    },
+)
+CLOSING = Closing(seconds=12.5, load=(1.5, 0.75, 0.25), observations=0)
+
+Planned = tuple[Row, Sequence[Observation]]
+
+
+def row(
+    spec: str,
+    case: str = "collisions",
+    direction: Direction = "forward",
+    dtype: str = "float32",
+    *,
+    family: str = "scatter",
+    device: str = "cpu",
+    provokes: str = "16384 additions into each slot",
+    why: str = "atomicAdd: https://example.org/kernel.cu",
+) -> Row:
+    """Return a planned row."""
+    return Row(
+        family=family,
+        spec=spec,
+        op=spec.removesuffix("_"),
+        case=case,
+        direction=direction,
+        dtype=dtype,
+        device=device,
+        provokes=provokes,
+        why=why,
+    )
+
+
+def ran(
+    planned: Row,
+    mode: Mode,
+    *processes: Mapping[str, int],
+    seeded: bool = False,
+    forward_differing: int = 0,
+) -> list[Observation]:
+    """Return one observation per process, each given as its digests and their counts."""
+    name = "output" if planned.direction == "forward" else "grad of args[0]"
+    return [
+        Observation(
+            spec=planned.spec,
+            case=planned.case,
+            direction=planned.direction,
+            dtype=planned.dtype,
+            mode=mode,
+            process=process,
+            outcome="ran",
+            executions=sum(digests.values()),
+            digests=dict(digests),
+            first_differing=next(iter(digests.values())) if len(digests) > 1 else None,
+            outputs=(
+                Output(
+                    name=name,
+                    shape=(64, 3),
+                    dtype=planned.dtype,
+                    differing=sum(digests.values()) - next(iter(digests.values())),
+                ),
+            ),
+            forward_differing=forward_differing,
+            seeded=seeded,
+            inputs=(f"args[0]: {planned.dtype} (64, 3)", "args[1]: 0", "args[2]: int64 (1048576,)"),
+            inputs_digest="i" * 8,
+            seconds=0.25 + process,
+            setup_seconds=0.125,
+        )
+        for process, digests in enumerate(processes)
+    ]
+
+
+def ended(
+    planned: Row,
+    mode: Mode,
+    outcome: Outcome,
+    message: str,
+    *,
+    exception: str | None = None,
+    processes: int = PROCESSES,
+) -> list[Observation]:
+    """Return one observation per process of a case that did not run through."""
+    return [
+        Observation(
+            spec=planned.spec,
+            case=planned.case,
+            direction=planned.direction,
+            dtype=planned.dtype,
+            mode=mode,
+            process=process,
+            outcome=outcome,
+            exception=exception,
+            message=message,
+        )
+        for process in range(processes)
+    ]
+
+
+def raised(planned: Row, mode: Mode, caller: str) -> list[Observation]:
+    """Return one observation per process of an op that raised PyTorch's alert."""
+    return ended(planned, mode, "raised", ALERT.format(caller), exception="RuntimeError")
+
+
+def stable(digest: str = "a") -> list[dict[str, int]]:
+    """Return the digests of processes in which nothing differed."""
+    return [{digest: RUNS}] * PROCESSES
+
+
+def drifting(distinct: int = 3) -> list[dict[str, int]]:
+    """Return the digests of processes that gave *distinct* outputs between them."""
+    others = {f"x{place}": 1 for place in range(distinct - 1)}
+    return [{"a": RUNS - len(others), **others}, *[{"a": RUNS}] * (PROCESSES - 1)]
+
+
+def every_finding() -> list[Planned]:
+    """Return rows that show every finding and every verdict, in three families."""
+    add = row("torch.Tensor.scatter_add_")
+    innocent = row("torch.Tensor.scatter_add_", "no_collisions", provokes="")
+    put = row("torch.Tensor.put_", "duplicates", family="indexing")
+    unpool = row("torch.nn.MaxUnpool2d", "own_indices", "backward", family="pooling")
+    index = row("torch.Tensor.index_put_", "duplicates", "backward", "float64", family="indexing")
+    conv = row("torch.nn.Conv2d", "wide", "backward", "bfloat16", family="pooling")
+    dropout = row("torch.nn.functional.fractional_max_pool2d", "wide", family="pooling")
+    slow = row("torch.nn.AvgPool3d", "large", family="pooling")
+    dead = row("torch.cumsum", "n_d", "forward", "int64", family="indexing")
+    old = row("torch.new_op", "plain", family="indexing")
+    return [
+        (add, [*ran(add, "off", *drifting(4)), *ran(add, "on", *stable())]),
+        (innocent, [*ran(innocent, "off", *stable()), *ran(innocent, "on", *stable())]),
+        (put, [*ran(put, "off", *drifting(2)), *raised(put, "on", "put_")]),
+        (index, [*ran(index, "off", *stable()), *ran(index, "on", *drifting(50), forward_differing=1)]),
+        (dead, [*ended(dead, "off", "crash", "killed by signal 11"), *ran(dead, "on", *stable())]),
+        (old, ended(old, "off", "not_run", "torch 2.13.0 has no new_op")),
+        (unpool, [*ran(unpool, "off", *stable()), *raised(unpool, "on", "max_unpooling2d_forward_out")]),
+        (conv, [*ran(conv, "off", *stable("a")), *ran(conv, "on", *stable("b"))]),
+        (dropout, [o for mode in ("off", "on") for o in ran(dropout, mode, *stable(), seeded=True)]),
+        (
+            slow,
+            [
+                *ended(slow, "off", "timeout", "stopped after 60 s"),
+                *ended(slow, "on", "raised", "expected a | b, got `c`", exception="ValueError"),
+            ],
+        ),
+    ]
+
+
+def write_run(
+    path: Path,
+    planned: Iterable[Planned] | None = None,
+    *,
+    closing: Closing | None = CLOSING,
+    environment: Environment = ENVIRONMENT,
+    settings: Settings | None = None,
+) -> Path:
+    """Write a run file, compressed if its name ends in ``.gz``, and return its path.
+
+    Args:
+        path: Where to.
+        planned: The rows with their observations; ``every_finding()`` by default.
+        closing: The last line, its count put right; ``None`` leaves the scan unfinished.
+        environment: What the header says of the machine.
+        settings: What the header says was asked for.
+    """
+    rows = list(every_finding() if planned is None else planned)
+    settings = settings or Settings(
+        patterns=(), device="cpu", runs=RUNS, processes=PROCESSES, timeout=60.0, seed=0
+    )
+    plain = path.with_suffix("") if path.suffix == ".gz" else path
+    with RunWriter(plain) as writer:
+        writer.write(
+            Header(
+                format=FORMAT,
+                tool="0.1.0",
+                started="2026-01-02T03:04:05Z",
+                settings=settings,
+                environment=environment,
+                planned=tuple(planned_row for planned_row, _ in rows),
+            )
+        )
+        count = 0
+        for _, observations in rows:
+            for observation in observations:
+                writer.write(observation)
+                count += 1
+        if closing is not None:
+            writer.write(
+                Closing(
+                    seconds=closing.seconds,
+                    load=closing.load,
+                    observations=count,
+                    distrust=closing.distrust,
+                )
+            )
+    if path != plain:
+        path.write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
+        plain.unlink()
+    return path

@@ -1,0 +1,175 @@
+"""The report command: the same bytes every time, whole files or none, and errors of one line each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.cli import RENDERERS, write_report
+from scanner.errors import UsageError
+from tests.conftest import Command, one_line
+from tests.runs import write_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Return a run file that shows every finding and every verdict."""
+    return write_run(tmp_path / "run.jsonl")
+
+
+@pytest.mark.parametrize("form", RENDERERS)
+def test_same_bytes_every_time(detmatrix: Command, run: Path, form: str) -> None:
+    """A report holds no date of its own, no folder, and nothing that hashing could reorder."""
+    elsewhere = run.parent / "elsewhere"
+    elsewhere.mkdir()
+    copy = elsewhere / run.name
+    copy.write_bytes(run.read_bytes())
+    told = [
+        detmatrix("report", path, "--format", form, env=os.environ | {"PYTHONHASHSEED": seed})
+        for path, seed in ((run, "1"), (copy, "2"))
+    ]
+
+    assert [done.returncode for done in told] == [0, 0]
+    assert told[0].stdout == told[1].stdout
+    assert str(run.parent) not in told[0].stdout
+
+
+@pytest.mark.parametrize("form", RENDERERS)
+def test_written_file_is_what_stdout_shows(detmatrix: Command, run: Path, form: str) -> None:
+    """-o writes the same bytes, and leaves no temporary file behind."""
+    shown = detmatrix("report", run, "--format", form).stdout
+    written = detmatrix("report", run, "--format", form, "-o", "report.out")
+
+    assert (written.returncode, written.stdout, written.stderr) == (0, "", "")
+    assert shown == (run.parent / "report.out").read_bytes().decode()
+    assert sorted(path.name for path in run.parent.iterdir()) == ["report.out", "run.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--only", "silnt"],
+            (
+                "detmatrix: --only: no finding is called 'silnt', did you mean silent? The findings: silent, raises, "
+                "over_alert, fixed_by_mode, mode_dependent, deterministic, inconclusive"
+            ),
+        ),
+        (
+            ["--only", "raises,"],
+            (
+                "detmatrix: --only: no finding is called ''; the findings: silent, raises, over_alert, fixed_by_mode, "
+                "mode_dependent, deterministic, inconclusive"
+            ),
+        ),
+        (
+            ["-o", "nowhere/report.md"],
+            (
+                "detmatrix: nowhere/report.md: cannot be written (No such file or directory); choose another place "
+                "with -o"
+            ),
+        ),
+        (["-o", "."], "detmatrix: .: is a folder; name a file in it with -o"),
+        (
+            ["-o", "run.jsonl"],
+            "detmatrix: run.jsonl: is one of the run files reported on; choose another place with -o",
+        ),
+        (
+            ["-o", "run.jsonl/report.md"],
+            "detmatrix: run.jsonl/report.md: cannot be written (Not a directory); choose another place with -o",
+        ),
+        (
+            ["--format", "pdf"],
+            (
+                "detmatrix: Invalid value for '--format': 'pdf' is not one of 'md', 'html', 'csv', 'json' (see "
+                "detmatrix report --help)"
+            ),
+        ),
+    ],
+)
+def test_usage_errors(detmatrix: Command, run: Path, arguments: list[str], message: str) -> None:
+    """What cannot be done is one line that says what, where and what else, and exit code 2."""
+    before = run.read_bytes()
+    done = detmatrix("report", run.name, *arguments)
+
+    assert (2, "", message) == (done.returncode, done.stdout, one_line(done.stderr))
+    assert before == run.read_bytes()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not a run file\n"])
+def test_unreadable_run_file(detmatrix: Command, tmp_path: Path, content: bytes | None) -> None:
+    """A run file that is not there or is none ends with exit code 3, whichever place it has."""
+    good, bad = write_run(tmp_path / "good.jsonl"), tmp_path / "bad.jsonl"
+    if content is not None:
+        bad.write_bytes(content)
+    done = detmatrix("report", good, bad, "-o", "report.md")
+
+    assert (done.returncode, done.stdout) == (3, "")
+    assert one_line(done.stderr).startswith(f"detmatrix: {bad}: ")
+    assert not (tmp_path / "report.md").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("form", RENDERERS)
+def test_full_disk(detmatrix: Command, run: Path, form: str) -> None:
+    """A full disk is one line and exit code 2, written to by -o or by the shell; the device survives."""
+    with Path("/dev/full").open("wb") as full:
+        by_shell = detmatrix(
+            "report", run, "--format", form, capture_output=False, stdout=full, stderr=subprocess.PIPE
+        )
+    by_option = detmatrix("report", run, "--format", form, "-o", "/dev/full")
+
+    told = "cannot be written (No space left on device); choose another place with -o"
+    assert (2, f"detmatrix: standard output: {told}") == (by_shell.returncode, one_line(by_shell.stderr))
+    assert (2, f"detmatrix: /dev/full: {told}") == (by_option.returncode, one_line(by_option.stderr))
+    assert Path("/dev/full").is_char_device()
+
+
+def test_failed_write_loses_nothing(tmp_path: Path) -> None:
+    """When writing ends in the middle the report of before is still whole, and no part file stays."""
+    path = tmp_path / "report.md"
+    path.write_text("before")
+
+    def breaking() -> Any:
+        yield "x" * 200_000
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(UsageError) as raised:
+        write_report(path, breaking())
+
+    assert f"{path}: cannot be written (No space left on device); choose another place with -o" == str(
+        raised.value
+    )
+    assert path.read_text() == "before"
+    assert [path] == list(tmp_path.iterdir())
+
+
+def test_output_through_a_link(tmp_path: Path, run: Path) -> None:
+    """A link stays a link; the file it names is replaced."""
+    target, link = tmp_path / "target.md", tmp_path / "link.md"
+    target.write_text("before")
+    link.symlink_to(target)
+    write_report(link, ["after"], [str(run)])
+
+    assert link.is_symlink()
+    assert target.read_text() == "after"
+
+
+def test_report_needs_no_torch(run: Path) -> None:
+    """Every format renders where importing torch fails, and without the catalog."""
+    script = (
+        "import sys; sys.modules['torch'] = None; sys.modules['opspecs'] = None\n"
+        "from scanner.cli import main\n"
+        f"main(['report', {str(run)!r}, '--format', sys.argv[1], '-o', {str(run) + '.out'!r}])"
+    )
+    for form in RENDERERS:
+        done = subprocess.run(
+            [sys.executable, "-c", script, form], capture_output=True, text=True, check=False
+        )
+
+        assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,378 @@
+"""Reports of synthetic runs: every finding and verdict, each format, errors, and the same bytes every time."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas as pd
+import pytest
+from markdown_it import MarkdownIt
+
+from reports import data, markdown, words
+from reports.cli import RENDERERS
+from reports.matrix import FINDINGS, frame, load, parse_findings
+from scanner.records import Closing, Environment, Settings
+from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING
+from tests.runs import ENVIRONMENT, Planned, drifting, ended, every_finding, ran, row, stable, write_run
+
+HOSTILE = "<script>alert(1)</script> | `x` **b** [l](http://e) </td> {{ 7 * 7 }} \x1b[31m \u202e\nsecond line"
+
+# What `detmatrix report` says of the synthetic run; after a wanted change write the new text there and read it.
+GOLDEN = Path(__file__).parent / "golden" / "report.md"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Return a run file that shows every finding and every verdict."""
+    return write_run(tmp_path / "run.jsonl")
+
+
+def text(form: str, *paths: Path, only: tuple[str, ...] = ()) -> str:
+    return "".join(RENDERERS[form](load([str(path) for path in paths], parse_findings(only))))
+
+
+def as_json(*paths: Path, only: tuple[str, ...] = ()) -> Any:
+    return json.loads(text("json", *paths, only=only))
+
+
+def hostile_rows() -> list[Planned]:
+    bad = row(HOSTILE, HOSTILE, dtype=HOSTILE, family=HOSTILE, device=HOSTILE, provokes=HOSTILE, why=HOSTILE)
+    return [(bad, [*ended(bad, "off", "crash", HOSTILE), *ran(bad, "on", *stable())])]
+
+
+def test_synthetic_run_shows_everything(run: Path) -> None:
+    """The run the tests share has every finding and every verdict; so no format can leave one out unseen."""
+    (one,) = load([str(run)])
+
+    assert set(FINDING_MEANING) == {found.finding for found in one.rows}
+    assert set(VERDICT_MEANING) == {cell.verdict for found in one.rows for cell in (found.off, found.on)}
+
+
+def test_markdown_in_full(run: Path) -> None:
+    """The whole report of the synthetic run reads exactly so, tables and words and environment."""
+    assert text("md", run) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_markdown_states_n_and_bound(run: Path) -> None:
+    """The report says how often each row ran and what 0 of n leaves possible."""
+    told = text("md", run)
+
+    assert "2 processes per mode ran each row 50 times: n = 100 executions per cell" in told
+    assert "2.95 % for n = 100" in told
+
+
+def test_markdown_explains_every_word(run: Path) -> None:
+    """Each verdict and each finding is printed with its sentence."""
+    told = text("md", run)
+
+    for word, meaning in (VERDICT_MEANING | FINDING_MEANING).items():
+        assert f"* **{word}**: {meaning}\n" in told
+
+
+@pytest.mark.parametrize("form", ["md", "html"])
+def test_whole_environment_is_told(run: Path, form: str) -> None:
+    """Everything recorded of the machine and the settings has a label and stands in the report."""
+    (one,) = load([str(run)])
+    told = text(form, run)
+
+    assert set(words._ENVIRONMENT) | {"variables"} == set(Environment.__struct_fields__)
+    assert set(words._SETTINGS) == set(Settings.__struct_fields__)
+    for label, value in words.environment_words(one) + words.settings_words(one):
+        if form == "md":
+            assert f"* {markdown.plain(label)}: {markdown.plain(value)}\n" in told
+        else:
+            assert f"<dt>{label}</dt><dd>{value}</dd>" in told
+
+
+def test_environment_in_words(run: Path) -> None:
+    """What a machine does not have is "none", variables are told per mode, cores as ranges."""
+    (one,) = load([str(run)])
+    told = dict(words.environment_words(one))
+
+    assert told["GPU"] == "none"
+    assert told["cores a worker may use"] == "0-1, 3"
+    assert told["load before (1, 5, 15 minutes)"] == "0.5, 0.25, 0.1"
+    assert told["load after (1, 5, 15 minutes)"] == "1.5, 0.75, 0.25"
+    assert told["variable CUBLAS_WORKSPACE_CONFIG"] == "off: unset; on: :4096:8"
+    assert told["variable LANG"] == "C.UTF-8"
+
+
+def test_deterministic_never_without_n(run: Path) -> None:
+    """No cell of the matrix, the finding included, says "deterministic" without its n."""
+    table = [line for line in text("md", run).splitlines() if line.startswith("| `")]
+
+    said = [cell.strip() for line in table for cell in line.split(" | ") if "deterministic" in cell]
+    assert said
+    assert all(" of 100 differed" in cell or "(n = 100 per mode)" in cell for cell in said)
+
+
+def test_json_shape(run: Path) -> None:
+    """One run is one object: environment, settings, rows with the promised keys first, then the rest."""
+    told = as_json(run)
+    first = told["rows"][0]
+    cell = ["verdict", "runs", "differing", "distinct", "upper_bound", "alert", "reason"]
+
+    assert list(told)[:3] == ["environment", "settings", "rows"]
+    assert msgspec.to_builtins(ENVIRONMENT) == told["environment"] | {
+        "affinity": (0, 1, 3),
+        "load": (0.5, 0.25, 0.1),
+    }
+    assert list(first)[:8] == ["spec", "case", "direction", "dtype", "device", "finding", "off", "on"]
+    assert cell == list(first["off"])[:7] == list(first["on"])[:7]
+    assert [first["off"][key] for key in cell] == ["nondeterministic", 100, 3, 4, None, None, None]
+    assert [first["on"][key] for key in cell] == [
+        "deterministic",
+        100,
+        0,
+        1,
+        1 - 0.05 ** (1 / 100),
+        None,
+        None,
+    ]
+    assert dict.fromkeys(FINDINGS, 1) | {"deterministic": 2, "inconclusive": 3} == told["counts"]
+    assert (told["complete"], told["distrust"], told["planned"]) == (True, [], 10)
+    assert told["only"] == list(FINDINGS)
+
+
+def test_json_counts_nothing_that_was_not_compared(run: Path) -> None:
+    """A cell that raised or crashed has no counts, rather than zeros; its caller and reason are told."""
+    rows = {(one["spec"], one["finding"]): one for one in as_json(run)["rows"]}
+    raised = rows["torch.Tensor.put_", "raises"]["on"]
+    crashed = rows["torch.cumsum", "inconclusive"]["off"]
+
+    assert [raised[key] for key in ("runs", "differing", "distinct", "upper_bound")] == [None] * 4
+    assert raised["alert"] == "put_"
+    assert (crashed["verdict"], crashed["runs"], crashed["reason"]) == ("crash", None, "killed by signal 11")
+
+
+def test_json_of_outputs(run: Path) -> None:
+    """Each compared tensor is told with the executions in which it differed, over all processes."""
+    silent = next(one for one in as_json(run)["rows"] if one["finding"] == "silent")
+
+    assert silent["on"]["outputs"] == [
+        {"name": "grad of args[0]", "shape": [64, 3], "dtype": "float64", "differing": 49}
+    ]
+    assert silent["on"]["forward_differing"] == 2
+
+
+def test_csv_keeps_integers(run: Path) -> None:
+    """Counts are written as integers, and what does not exist is NA: never NaN, never 100.0."""
+    told = text("csv", run)
+    rows = list(csv.DictReader(io.StringIO(told)))
+    table = pd.read_csv(io.StringIO(told), dtype={"off_runs": "Int64"})
+
+    assert (rows[0]["off_runs"], rows[0]["off_differing"], rows[0]["off_distinct"]) == ("100", "3", "4")
+    assert (rows[2]["on_verdict"], rows[2]["on_runs"], rows[2]["on_alert"]) == ("raises", "NA", "put_")
+    assert "nan" not in told.lower()
+    assert len(table) == 10
+    assert int(table["off_runs"].isna().sum()) == 3
+
+
+def test_frame_has_nullable_counts(run: Path) -> None:
+    """The counts of the flat table stay integers though some cells have none."""
+    table = frame(load([str(run)]))
+
+    assert str(table["on_differing"].dtype) == "Int64"
+
+
+@pytest.mark.parametrize("form", RENDERERS)
+def test_compressed_run_reads_the_same(tmp_path: Path, form: str) -> None:
+    """A run file in gzip gives the same report but for its name."""
+    named = write_run(tmp_path / "named.jsonl")
+    packed = write_run(tmp_path / "packed.jsonl.gz")
+
+    assert text(form, packed).replace("packed.jsonl.gz", "NAME") == text(form, named).replace(
+        "named.jsonl", "NAME"
+    )
+
+
+def test_markdown_is_not_broken_by_what_runs_say(tmp_path: Path) -> None:
+    """Bars, newlines, backticks, HTML and terminal commands in a run file stay text in their cell."""
+    told = text("md", write_run(tmp_path / "run.jsonl", hostile_rows()))
+    line = next(line for line in told.splitlines() if line.startswith("| ``"))
+    bare = line.replace("\\|", "").split("|")
+
+    assert len(bare) - 2 == 8
+    assert "\x1b" not in told
+    assert "\u202e" not in told
+    assert (
+        "* crash: &lt;script&gt;alert(1)&lt;/script&gt; \\| \\`x\\` \\*\\*b\\*\\* \\[l\\](http://e) " in told
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("put_", "`put_`"),
+        ("a|b", "`a\\|b`"),
+        ("a`b", "`` a`b ``"),
+        ("``", "``` `` ```"),
+        ("a\nb\x1b[0m", "`a b\\x1b[0m`"),
+        ("", "none"),
+    ],
+)
+def test_code_cells(given: str, shown: str) -> None:
+    """A code span holds whatever it is given, on one line."""
+    assert shown == markdown.code(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("2.10", "2.10"),
+        ("scatter_add_forward", "scatter_add_forward"),
+        ("_x_", "\\_x\\_"),
+        ("a & <b>", "a &amp; &lt;b&gt;"),
+        ("a|b\\c", "a\\|b\\\\c"),
+        ("~~a~~", "\\~\\~a\\~\\~"),
+    ],
+)
+def test_plain_cells(given: str, shown: str) -> None:
+    """Plain text keeps its look and loses its markup."""
+    assert shown == markdown.plain(given)
+
+
+def test_hostile_markdown_renders_as_tables(tmp_path: Path) -> None:
+    """A Markdown renderer sees one row of eight cells, and no element that a run file named."""
+    told = text("md", write_run(tmp_path / "run.jsonl", hostile_rows()))
+    tokens = MarkdownIt("commonmark").enable("table").parse(told)
+    inline = [child for token in tokens for child in token.children or []]
+
+    assert [token.type for token in tokens].count("td_open") == 8 + 3 * len(FINDINGS)
+    assert not [
+        token for token in [*tokens, *inline] if token.type in ("html_block", "html_inline", "link_open")
+    ]
+    assert HOSTILE.split("\x1b", maxsplit=1)[0] in "".join(
+        child.content for child in inline if child.type == "code_inline"
+    )
+
+
+def test_html_escapes_what_runs_say(tmp_path: Path) -> None:
+    """No text of a run file becomes an element, ends a script, or is read as a template."""
+    told = text("html", write_run(tmp_path / "run.jsonl", hostile_rows()))
+
+    assert "<script>alert" not in told
+    assert "{{ 7 * 7 }}" in told  # not 49
+    assert told.count("<script") == 4 == told.count("</script>")
+
+
+def test_html_is_self_contained(run: Path) -> None:
+    """The page loads nothing: no address of a style, script, font or image, and a policy that forbids it."""
+    told = text("html", run)
+
+    assert "default-src 'none'" in told
+    for loading in ('<link rel="stylesheet"', "@import", "url(", " src="):
+        assert loading not in told
+
+
+def test_only_filters_rows_and_keeps_counts(run: Path) -> None:
+    """--only shows the rows asked for, says so, and goes on counting the whole scan."""
+    told = as_json(run, only=("silent,raises",))
+
+    assert [one["finding"] for one in told["rows"]] == ["raises", "silent"]
+    assert told["only"] == ["silent", "raises"]
+    assert sum(told["counts"].values()) == 10
+    assert "Shown: 2 of 10 rows, those found silent or raises." in text("md", run, only=("raises", "silent"))
+    assert text("csv", run, only=("raises", "silent")).count("\n") == 3
+
+
+@pytest.mark.parametrize("form", RENDERERS)
+def test_only_may_leave_nothing(tmp_path: Path, form: str) -> None:
+    """A finding that no row has leaves an empty matrix, not an error."""
+    told = text(form, write_run(tmp_path / "run.jsonl", every_finding()[:1]), only=("silent",))
+
+    assert "torch.Tensor.scatter_add_" not in told
+    if form in ("md", "html"):
+        assert "Shown: 0 of 1 rows" in told
+
+
+def test_incomplete_run(tmp_path: Path) -> None:
+    """A scan without its closing line is called incomplete, first thing; what is missing has that reason."""
+    path = write_run(tmp_path / "run.jsonl", closing=None)
+    told = text("md", path)
+
+    caution = (
+        "> [!CAUTION]\n> **Incomplete: the scan did not finish; 10 of 10 rows were observed at least once."
+    )
+    assert caution in told.split("| finding")[0]
+    assert "* not_run: the scan was interrupted before this case\n" in told
+    assert "* wall time: not recorded, the scan did not finish\n" in told
+    assert as_json(path)["complete"] is False
+    assert "Incomplete: the scan did not finish" in text("html", path).split("<h2")[0]
+
+
+def test_untrusted_run(tmp_path: Path) -> None:
+    """Why a scan cannot be trusted stands before its counts."""
+    closing = Closing(seconds=1, load=(), observations=0, distrust=("inputs differed | between processes",))
+    path = write_run(tmp_path / "run.jsonl", closing=closing)
+
+    caution = "> [!CAUTION]\n> **Not trustworthy: inputs differed \\| between processes**"
+    assert caution in text("md", path).split("| finding")[0]
+    assert as_json(path)["distrust"] == ["inputs differed | between processes"]
+    assert "Not trustworthy: inputs differed | between processes" in text("html", path).split("<h2")[0]
+
+
+def test_several_runs(tmp_path: Path, run: Path) -> None:
+    """Several runs keep apart: an object each in JSON, a document each in Markdown, a column in CSV."""
+    (tmp_path / "b").mkdir()
+    same_name = write_run(tmp_path / "b" / "run.jsonl", every_finding()[:2])
+    other = write_run(tmp_path / "other.jsonl", every_finding()[:1], closing=None)
+    told = as_json(run, same_name, other)
+    table = pd.read_csv(io.StringIO(text("csv", run, same_name, other)))
+
+    assert [one["path"] for one in told["runs"]] == ["run.jsonl", "run.jsonl (2)", "other.jsonl"]
+    assert [len(one["rows"]) for one in told["runs"]] == [10, 2, 1]
+    assert list(told["runs"][1])[:4] == ["environment", "settings", "rows", "path"]
+    assert table["run"].value_counts().to_dict() == {"run.jsonl": 10, "run.jsonl (2)": 2, "other.jsonl": 1}
+    assert (
+        text("md", run, same_name, other).count("# Nondeterminism matrix of torch 2.13.0+cpu on cpu\n") == 3
+    )
+    assert text("md", run, same_name, other).count("## The words\n") == 1
+
+
+def test_empty_plan(tmp_path: Path) -> None:
+    """A run without rows gives every report, each saying that there is nothing."""
+    path = write_run(tmp_path / "run.jsonl", [])
+
+    assert "No row was planned.\n" in text("md", path)
+    assert "No row to show." in text("html", path)
+    assert as_json(path)["rows"] == []
+    assert text("csv", path).count("\n") == 1
+
+
+def test_bounds_of_unequal_cells(tmp_path: Path) -> None:
+    """Where cells ran unequally often, the bound is told for each n."""
+    one = row("torch.cumsum")
+    path = write_run(
+        tmp_path / "run.jsonl",
+        [(one, [*ran(one, "off", *drifting()), *ran(one, "on", {"a": 50})])],
+        closing=None,
+    )
+
+    assert "5.82 % for n = 50. That" in text("md", path)
+
+
+def test_seeded_is_told_of_its_mode(tmp_path: Path) -> None:
+    """An op that draws random numbers under one mode only is called seeded there only."""
+    one = row("torch.nn.FractionalMaxPool2d")
+    observations = [*ran(one, "off", *stable(), seeded=True), *ran(one, "on", *stable())]
+    path = write_run(tmp_path / "run.jsonl", [(one, observations)])
+
+    assert [as_json(path)["rows"][0][mode]["seeded"] for mode in ("off", "on")] == [True, False]
+    assert (
+        text("md", path).count("1 distinct, seeded")
+        == 1
+        == text("html", path).count("1 distinct, seeded</span>")
+    )
+
+
+def test_markdown_pieces_are_lazy(run: Path) -> None:
+    """Reports come in pieces, so that ten thousand rows need not be held as one text."""
+    for form in RENDERERS.values():
+        assert next(iter(form(load([str(run)]))))
+    assert len(list(data.render_json(load([str(run)])))) > 1
