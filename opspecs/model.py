@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from opspecs.inputs import Inputs
 
 Direction = Literal["forward", "backward"]
+Device = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,15 @@ class Case:
 
     ``provokes`` says, in a few words, what in these inputs could expose a difference ("16384 additions
     into each slot"). An innocent case, whose inputs leave the op no choice of order, leaves it empty.
-    ``directions`` and ``dtypes`` replace those of the spec where they are given.
+    ``directions`` and ``dtypes`` replace those of the spec where they are given. ``devices`` leaves out those
+    that have no such kernel.
     """
 
     inputs: Callable[[Inputs], Call]
     provokes: str = ""
     directions: tuple[Direction, ...] | None = None
     dtypes: tuple[str, ...] | None = None
+    devices: tuple[Device, ...] = ("cpu", "cuda")
     # What this case is an instance of, in the words of PyTorch's documented conditions: {"accumulate": "True"}.
     traits: Mapping[str, str] = field(default_factory=dict)
 
@@ -92,9 +95,15 @@ class OpSpec:
         return self.op if isinstance(self.op, str) else f"{self.op.__module__}.{self.op.__qualname__}"
 
     def rows(self, device: str) -> Iterator[Planned]:
-        """Yield the rows of this spec on *device* (``"cpu"`` or ``"cuda"``), in declared order."""
-        extra = self.cuda_dtypes if device == "cuda" else ()
+        """Yield the rows of this spec on *device*, in declared order.
+
+        Args:
+            device: ``"cpu"``, ``"cuda"``, or ``"any"`` for the rows of all devices.
+        """
         for name, case in self.cases.items():
+            if device not in (*case.devices, "any"):
+                continue
+            extra = self.cuda_dtypes if device != "cpu" and "cuda" in case.devices else ()
             dtypes = self.dtypes + extra if case.dtypes is None else case.dtypes
             for direction in case.directions or self.directions:
                 for dtype in dtypes:

@@ -45,7 +45,7 @@ def _line(error: BaseException, path: Path) -> str:
     found = ""
     trace = error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
+        if trace.tb_frame.f_code.co_filename == str(path.absolute()):
             found = f", line {trace.tb_lineno}"
         trace = trace.tb_next
     return found

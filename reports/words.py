@@ -5,6 +5,7 @@ Absence is a word here ("none", "unset", "not recorded"), never a blank, a zero 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from reports.matrix import COMPARED, Matrix, is_seeded
@@ -38,6 +39,7 @@ _SETTINGS = {
     "timeout": "timeout per case and process",
     "seed": "seed",
     "modes": "modes",
+    "specs": "files of own specs",
 }
 
 
@@ -136,8 +138,9 @@ def settings_words(one: Matrix) -> list[tuple[str, str]]:
 
 def rerun_options(settings: Settings) -> str:
     """Return the options of the command that runs a row again as it was run."""
+    specs = "".join(f"--specs {shlex.quote(path)} " for path in settings.specs)
     return (
-        f"--device {settings.device} --runs {settings.runs} --processes {settings.processes} "
+        f"{specs}--device {settings.device} --runs {settings.runs} --processes {settings.processes} "
         f"--seed {settings.seed} --timeout {settings.timeout:g} -o rerun.jsonl"
     )
 

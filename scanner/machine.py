@@ -64,8 +64,14 @@ def environment(device: str, build: dict[str, Any]) -> Environment:
         load=load(),
         python=build["python"],
         os=platform.platform(),
-        variables={mode: dict(sorted(worker_environment(mode, device).items())) for mode in MODES},
+        variables={mode: _steering(worker_environment(mode, device)) for mode in MODES},
     )
+
+
+def _steering(variables: dict[str, str]) -> dict[str, str]:
+    """Leave out what says more of the user than of the scan."""
+    private = {"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR"}
+    return {name: value for name, value in sorted(variables.items()) if name not in private}
 
 
 def load() -> tuple[float, ...]:

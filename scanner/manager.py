@@ -134,6 +134,7 @@ class Worker:
                 start_new_session=True,
             )
         except OSError as error:
+            self._close()
             raise UntrustedScanError(f"{python}: no worker could be started ({error.strerror})") from error
         finally:
             os.close(requests)
@@ -199,6 +200,7 @@ class Worker:
         except subprocess.TimeoutExpired:
             self.stop()
             return "closed its pipes and was stopped"
+        printed = self._last_printed()
         self.stop()
         if code >= 0:
             told = f"exited with code {code} in the middle of the case"
@@ -206,7 +208,7 @@ class Worker:
             told = f"killed by {_signal_name(-code)}"
             if -code == signal.SIGKILL:
                 told += " (out of memory?)"
-        return f"{told}; last printed: {printed}" if (printed := self._last_printed()) else told
+        return f"{told}; last printed: {printed}" if printed else told
 
     def _last_printed(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
@@ -222,8 +224,12 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._close()
+
+    def _close(self) -> None:
         os.close(self._requests)
         os.close(self._replies)
+        self._log.close()
 
 
 def _signal_name(number: int) -> str:

@@ -107,7 +107,7 @@ def _judged(execution: Execution) -> tuple[list[bits.Part], list[bits.Part]]:
         return [], bits.parts(output, "output")
     named = [
         part
-        for name, gradient in zip(execution.leaf_names(), gradients, strict=True)
+        for name, gradient in zip(execution.leaf_names, gradients, strict=True)
         for part in bits.parts(gradient, f"grad of {name}")
     ]
     return bits.parts(output, "output"), named

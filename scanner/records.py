@@ -63,6 +63,7 @@ class Settings(Record, frozen=True):
     timeout: Annotated[float, Meta(gt=0)]  # seconds a case may take in one process
     seed: Count
     modes: tuple[Mode, ...] = MODES
+    specs: tuple[str, ...] = ()  # files of the user's own specs, as they were given
 
 
 class Environment(Record, frozen=True):
@@ -82,7 +83,7 @@ class Environment(Record, frozen=True):
     load: tuple[float, ...]  # 1, 5 and 15 minute load averages before the scan
     python: str
     os: str
-    variables: dict[str, dict[str, str]]  # mode -> the environment variables its workers lived under
+    variables: dict[str, dict[str, str]]  # mode -> the variables of its workers' environment that steer what they compute
 
 
 class Row(Record, frozen=True):

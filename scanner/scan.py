@@ -57,12 +57,14 @@ def scan(plan: Plan, progress: Progress) -> Run:
         RunFileError: The file to resume is damaged.
         UntrustedScanError: No worker could start.
     """
-    specs = load_catalog(plan.spec_files)
-    # Every row exists on CUDA, so that a pattern that matches nothing is told before a worker starts.
-    choose(plan.patterns, "cuda", specs)
     begun = _begun(plan)
     if begun is not None and begun.closing is not None:
         return begun
+    if begun is not None and not plan.spec_files:
+        plan = msgspec.structs.replace(plan, spec_files=begun.header.settings.specs)
+    specs = load_catalog(plan.spec_files)
+    # Nearly every row exists on CUDA, so that a pattern that matches nothing is told before a worker starts.
+    choose(plan.patterns, "cuda", specs)
     with RunWriter(plan.output) as writer, Stage() as stage:
         _Scan(plan, begun, specs, stage, progress).run(writer)
     return read_run(plan.output)
@@ -179,6 +181,7 @@ class _Scan:
             processes=DEFAULT_PROCESSES if plan.processes is None else plan.processes,
             timeout=DEFAULT_TIMEOUT if plan.timeout is None else plan.timeout,
             seed=DEFAULT_SEED if plan.seed is None else plan.seed,
+            specs=plan.spec_files,
         )
         return Header(
             format=FORMAT,

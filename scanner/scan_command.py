@@ -119,10 +119,8 @@ def _how_to_go_on(plan: Plan) -> str:
     """Say what an interrupted scan left, and the command that goes on with it."""
     if not plan.output.exists():
         return "nothing was observed yet, start again"
-    again = ["detmatrix", "scan", "--resume"]
-    for path in plan.spec_files:
-        again += ["--specs", path]
-    return f"{plan.output} is valid, go on with: {shlex.join([*again, '-o', str(plan.output)])}"
+    again = shlex.join(["detmatrix", "scan", "--resume", "-o", str(plan.output)])
+    return f"{plan.output} is valid, go on with: {again}"
 
 
 def _tell(run: Run) -> int:

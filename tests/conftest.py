@@ -19,7 +19,7 @@ def command_in(folder: Path) -> Command:
 
     def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "scanner", *map(str, arguments)]
-        options = {"cwd": folder, "capture_output": True, "text": True, "timeout": 600} | options
+        options = {"cwd": folder, "capture_output": True, "text": True, "timeout": 600, **options}
         return subprocess.run(command, check=False, **options)
 
     return run

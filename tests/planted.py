@@ -129,7 +129,7 @@ def empty(x: Any) -> Any:
     return x[:0]
 
 
-def independent(x: Any) -> Any:
+def independent(_: Any) -> Any:
     """Return what does not depend on the input, so that there is no gradient."""
     return _torch().ones(3)
 

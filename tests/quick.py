@@ -28,7 +28,9 @@ SPECS = (
         cases={"one": Case(inputs=lambda t: call(t.normal(4), t.permutation(4), t.normal(4)))},
         in_place=True,
     ),
-    OpSpec(name="quick.fails", op=fails, why="Fails.", cases={"always": Case(inputs=lambda t: call(t.normal(2)))}),
+    OpSpec(
+        name="quick.fails", op=fails, why="Fails.", cases={"always": Case(inputs=lambda t: call(t.normal(2)))}
+    ),
     OpSpec(
         name="quick.missing",
         op="torch.no_such_op",

@@ -17,15 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scanner import claims
-from scanner.claims import (
-    Claim,
-    Condition,
-    contradictions,
-    documented_claims,
-    documented_versions,
-    parse_claims,
-)
+from scanner.claims import contradictions, documented_claims, documented_versions, parse_claims
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from scanner.records import Claim, Condition, Kind
 
 DETERMINISTIC = "    The following normally-nondeterministic operations will act\n    deterministically when ``mode=True``:\n"
 RAISES = (
@@ -70,7 +64,7 @@ def one(bullet: str, heading: str = RAISES) -> Claim:
 
 
 def condition(kind: str, name: str, *values: str) -> Condition:
-    return Condition(kind=msgspec.convert(kind, claims.Kind), name=name, values=values)
+    return Condition(kind=msgspec.convert(kind, Kind), name=name, values=values)
 
 
 # --- Bullets ---------------------------------------------------------------------------------------------------

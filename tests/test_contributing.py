@@ -21,7 +21,9 @@ def test_adding_a_spec_takes_the_four_steps(tmp_path: Path) -> None:
     (scan, report) = re.findall(r"`detmatrix (scan \S+) && detmatrix (report \S+)`", section)[0]
     assert [line[0] for line in section.splitlines() if re.match(r"\d\. ", line)] == ["1", "2", "3", "4"]
     for package in ("opspecs", "scanner", "reports", "tests"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "runs"))
+        shutil.copytree(
+            ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "runs")
+        )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     family = tmp_path / "opspecs" / "scan.py"
     source = family.read_text(encoding="utf-8").rstrip()

@@ -74,7 +74,11 @@ def test_worker_needs_torch_and_specs_alone(name: str) -> None:
     names = set(_imports(ROOT / "scanner" / f"{name}.py", nested=True))
     allowed = {f"scanner.{module}" for module in WORKER} | {"scanner"}
 
-    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names | {"torch", "opspecs", "scanner"}
+    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names | {
+        "torch",
+        "opspecs",
+        "scanner",
+    }
     assert {name for name in names if name.startswith("scanner")} <= allowed
 
 

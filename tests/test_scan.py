@@ -185,7 +185,7 @@ def test_resume_needs_no_settings_again(detmatrix: Command, tmp_path: Path, unbr
     path = tmp_path / "run.jsonl"
     path.write_bytes(unbroken.read_bytes()[:-200].rpartition(b"\n")[0] + b"\n")
 
-    done = detmatrix("scan", "--specs", SPECS, "--resume", "-o", path)
+    done = detmatrix("scan", "--resume", "-o", path)
 
     assert done.returncode == 0, done.stderr
     assert _outcomes(path) == _outcomes(unbroken)

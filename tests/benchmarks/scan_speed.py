@@ -1,6 +1,6 @@
-"""What a scan costs: start-up, overhead over bare calls, and a whole scan. Prints ratios from this one run.
+"""What a user waits for: commands that answer at once, and a whole scan. Prints ratios from this one run.
 
-python tests/benchmarks/scan_speed.py [--device cpu|cuda] [--runs N] [PATTERN...]
+python tests/benchmarks/scan_speed.py [--device auto|cpu|cuda] [PATTERN...]
 """
 
 from __future__ import annotations
@@ -12,29 +12,19 @@ import tempfile
 import time
 from pathlib import Path
 
-import torch
-
-from opspecs.registry import select
-from scanner.execution import Execution
-from scanner.observe import observe
 from scanner.runfile import read_run
-
-# A case's bare calls and its observation are timed in turns, and the faster turn of each counts.
-TURNS = 2
 
 
 def main() -> None:
-    """Run the three measurements."""
+    """Run both measurements."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--device", default="auto")
     parser.add_argument("patterns", nargs="*")
     options = parser.parse_args()
     start_up()
-    overhead(options.patterns, options.device, options.runs)
-    whole_scan(options.patterns, options.device, options.runs)
+    whole_scan(options.patterns, options.device)
 
 
 def start_up() -> None:
@@ -56,59 +46,26 @@ def _fastest(command: list[str], times: int = 15) -> float:
     return fastest
 
 
-def overhead(patterns: list[str], device: str, runs: int) -> None:
-    """Compare observing every case with the same number of bare calls."""
-    kind = device.partition(":")[0]
-    device = f"{kind}:0" if device == "cuda" else device
-    ratios: list[tuple[float, float, str]] = []
-    for spec, row in select(patterns, kind):
-        case = {"direction": row.direction, "dtype": row.dtype, "device": device, "seed": 0}
-        bare = observed = float("inf")
-        for _ in range(TURNS):
-            bare = min(bare, _bare(Execution(spec, row.case, **case), runs, device))  # type: ignore[arg-type]
-            seen = observe(spec, row.case, runs=runs, **case)  # type: ignore[arg-type]
-            if seen["outcome"] == "ran":
-                observed = min(observed, seen["seconds"])
-        if observed < float("inf"):
-            ratios.append((observed / bare, bare, row.id))
-    total = sum(ratio * bare for ratio, bare, _ in ratios) / sum(bare for _, bare, _ in ratios)
-    print(f"observing {len(ratios)} cases {runs} times each, over the bare calls")
-    print(f"  catalog {total:.3f} (aim: 1.25 on the CPU, 1.15 on CUDA)")
-    for ratio, bare, name in sorted(ratios, reverse=True)[:5]:
-        print(f"  {ratio:.2f} {name} ({bare / runs * 1e6:.0f} us a call)")
-
-
-def _bare(execution: Execution, runs: int, device: str) -> float:
-    """Return the seconds of *runs* executions and nothing else."""
-    execution()
-    _synchronize(device)
-    started = time.perf_counter()
-    for _ in range(runs):
-        execution()
-    _synchronize(device)
-    return time.perf_counter() - started
-
-
-def _synchronize(device: str) -> None:
-    if device != "cpu":
-        torch.cuda.synchronize()
-
-
-def whole_scan(patterns: list[str], device: str, runs: int) -> None:
+def whole_scan(patterns: list[str], device: str) -> None:
     """Time a scan as a user starts it, and say where its time goes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
-        command = [sys.executable, "-m", "scanner", "scan", *patterns, "--device", device]
-        command += ["--runs", str(runs), "-o", str(path)]
+        command = [sys.executable, "-m", "scanner", "scan", *patterns, "--device", device, "-o", str(path)]
         started = time.perf_counter()
         subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
         wall = time.perf_counter() - started
-        observations = read_run(path).observations
-    executing = sum(observation.seconds for observation in observations)
-    drawing = sum(observation.setup_seconds for observation in observations)
-    print(f"a scan of {len(observations)} observations: {wall:.0f} s (aim on two cores: 120 s)")
-    print(f"  executing and comparing {executing / wall:.0%}, drawing inputs {drawing / wall:.0%}, the rest")
-    print(f"  (starting workers, checking state and inputs) {1 - (executing + drawing) / wall:.0%}")
+        run = read_run(path)
+    executing = sum(observation.seconds for observation in run.observations) / wall
+    drawing = sum(observation.setup_seconds for observation in run.observations) / wall
+    settings = run.header.settings
+    print(
+        f"a scan of {len(run.header.planned)} rows on {settings.device}, {settings.runs} executions in each of"
+    )
+    print(f"{settings.processes} processes for both modes: {wall:.0f} s")
+    print(
+        f"  executing and comparing {executing:.0%}, drawing inputs {drawing:.0%}, starting workers and checking"
+    )
+    print(f"  inputs and state {1 - executing - drawing:.0%}")
 
 
 if __name__ == "__main__":

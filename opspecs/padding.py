@@ -1,0 +1,98 @@
+"""Padding by what is there: backward, each element collects the gradients of all its copies.
+
+Reflection copies an element at most twice along each dim, replication repeats the ones at the border as often
+as the padding is wide.
+"""
+
+from __future__ import annotations
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, Direction, OpSpec, call
+
+KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda"
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+
+# Sides of the padded input, by dims.
+REFLECTED_CPU, REFLECTED_CUDA = {1: 2048, 2: 32, 3: 8}, {1: 1 << 14, 2: 64, 3: 20}
+REPLICATED_CPU, REPLICATED_CUDA = {1: 64, 2: 16, 3: 6}, {1: 256, 2: 32, 3: 12}
+# Widths of the replication, by dims.
+WIDTH_CPU, WIDTH_CUDA = {1: 1024, 2: 16, 3: 4}, {1: 1 << 14, 2: 96, 3: 20}
+
+
+def _pad(t: Inputs, side: int, dims: int, width: int, mode: str, *, channels_last: bool = False) -> Call:
+    """Pad all sides of ``(N, C, ...)`` by as much."""
+    drawn = t.normal(*t.size(cpu=(2, 4), cuda=(4, 16)), *(side,) * dims)
+    padded = t.leaf(t.channels_last(drawn) if channels_last else drawn)
+    return call(padded, (width,) * (2 * dims), mode=mode)
+
+
+def _reflect(t: Inputs, dims: int, *, width: int | None = None, channels_last: bool = False) -> Call:
+    """Reflect as far as there is something to reflect, or by a *width*."""
+    side = t.size(cpu=REFLECTED_CPU, cuda=REFLECTED_CUDA)[dims]
+    width = side - 1 if width is None else width
+    return _pad(t, side, dims, width, "reflect", channels_last=channels_last)
+
+
+def _replicate(t: Inputs, dims: int, *, width: int | None = None, channels_last: bool = False) -> Call:
+    """Repeat the border many times, or by a *width*."""
+    side = t.size(cpu=REPLICATED_CPU, cuda=REPLICATED_CUDA)[dims]
+    width = t.size(cpu=WIDTH_CPU, cuda=WIDTH_CUDA)[dims] if width is None else width
+    return _pad(t, side, dims, width, "replicate", channels_last=channels_last)
+
+
+def _reflection(dims: int) -> OpSpec:
+    """Return the spec of one of ReflectionPad1d to ReflectionPad3d."""
+    everywhere = f"up to {3**dims} gradients added into each input element"
+    cases = {
+        "whole_side": Case(inputs=lambda t: _reflect(t, dims), provokes=everywhere, directions=BOTH),
+        # Near a border an element has a single copy along each dim, and two gradients always commute.
+        "narrow": Case(
+            inputs=lambda t: _reflect(t, dims, width=1),
+            provokes=f"{2**dims} gradients added into each element beside a corner" if dims > 1 else "",
+        ),
+    }
+    if dims > 1:
+        cases["whole_side_channels_last"] = Case(
+            inputs=lambda t: _reflect(t, dims, channels_last=True), provokes=everywhere
+        )
+    return OpSpec(
+        name=f"torch.nn.ReflectionPad{dims}d",
+        op="torch.nn.functional.pad",
+        why="The CUDA backward adds each output's gradient to the element it is a copy of with atomic additions "
+        f"({KERNELS}/ReflectionPad.cu).",
+        directions=("backward",),
+        cases=cases,
+        cuda_dtypes=("float16", "bfloat16"),
+    )
+
+
+def _replication(dims: int) -> OpSpec:
+    """Return the spec of one of ReplicationPad1d to ReplicationPad3d."""
+    on_cpu, on_cuda = ((width[dims] + 1) ** dims for width in (WIDTH_CPU, WIDTH_CUDA))
+    corners = f"{on_cpu} gradients added into each corner element ({on_cuda} on CUDA)"
+    cases = {
+        "wide": Case(inputs=lambda t: _replicate(t, dims), provokes=corners, directions=BOTH),
+        "narrow": Case(
+            inputs=lambda t: _replicate(t, dims, width=1),
+            provokes=f"{2**dims} gradients added into each corner element" if dims > 1 else "",
+        ),
+    }
+    if dims > 1:
+        cases["wide_channels_last"] = Case(
+            inputs=lambda t: _replicate(t, dims, channels_last=True), provokes=corners
+        )
+    return OpSpec(
+        name=f"torch.nn.ReplicationPad{dims}d",
+        op="torch.nn.functional.pad",
+        why="The CUDA backward adds each output's gradient to the element it is a copy of with atomic additions "
+        f"({KERNELS}/ReplicationPadding.cu).",
+        directions=("backward",),
+        cases=cases,
+        cuda_dtypes=("float16", "bfloat16"),
+    )
+
+
+SPECS: tuple[OpSpec, ...] = (
+    *(_reflection(dims) for dims in (1, 2, 3)),
+    *(_replication(dims) for dims in (1, 2, 3)),
+)

@@ -1,0 +1,195 @@
+"""Selecting by index: backward, an element collects the gradient of every place it was copied to."""
+
+from __future__ import annotations
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, Direction, OpSpec, call
+
+KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+
+# What the cases below say of themselves; sizes are those of the two helpers.
+ADDITIONS = "about 16 gradients added into each element (16384 on CUDA)"
+ROW_ADDITIONS = "about 16 gradients added into each element (2048 on CUDA)"
+
+
+def _flat(t: Inputs) -> tuple[int, int]:
+    """Selected places and elements; a CPU fights for thousands of elements, a GPU for few."""
+    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 64))
+
+
+def _wide(t: Inputs) -> tuple[int, int, int]:
+    """Selected rows, rows there are, and columns."""
+    return t.size(cpu=(1 << 13, 1 << 9, 8), cuda=(1 << 17, 64, 32))
+
+
+def _slots(t: Inputs) -> Call:
+    places, elements = _flat(t)
+    return call(t.leaf(t.normal(elements)), 0, t.index(places, high=elements))
+
+
+def _slots_permutation(t: Inputs) -> Call:
+    places = _flat(t)[0]
+    return call(t.leaf(t.normal(places)), 0, t.permutation(places))
+
+
+def _gather_rows(t: Inputs, *, sparse_grad: bool = False) -> Call:
+    places, rows, columns = _wide(t)
+    index = t.index(places, columns, high=rows)
+    return call(t.leaf(t.normal(rows, columns)), 0, index, sparse_grad=sparse_grad)
+
+
+def _gather_columns(t: Inputs) -> Call:
+    places, columns, rows = _wide(t)
+    return call(t.leaf(t.normal(rows, columns)), 1, t.index(rows, places, high=columns))
+
+
+def _gather_expanded(t: Inputs) -> Call:
+    places, rows, columns = _wide(t)
+    index = t.index(places, 1, high=rows).expand(places, columns)
+    return call(t.leaf(t.normal(rows, columns)), 0, index)
+
+
+def _select_rows(t: Inputs) -> Call:
+    places, rows, columns = _wide(t)
+    return call(t.leaf(t.normal(rows, columns)), 0, t.index(places, high=rows))
+
+
+def _select_columns(t: Inputs) -> Call:
+    places, columns, rows = _wide(t)
+    return call(t.leaf(t.normal(rows, columns)), 1, t.index(places, high=columns))
+
+
+def _select_few(t: Inputs) -> Call:
+    # CUDA adds 16 rows or fewer with another kernel (indexFuncSmallIndex).
+    columns = t.size(cpu=1 << 12, cuda=1 << 20)
+    return call(t.leaf(t.normal(2, columns)), 0, t.index(16, high=2))
+
+
+def _repeat_uneven(t: Inputs) -> Call:
+    elements = t.size(cpu=1 << 12, cuda=1 << 10)
+    return call(t.leaf(t.normal(elements)), t.index(elements, high=t.size(cpu=32, cuda=1 << 11)))
+
+
+def _repeat_rows(t: Inputs) -> Call:
+    _, rows, columns = _wide(t)
+    repeats = t.index(rows, high=t.size(cpu=32, cuda=1 << 12))
+    return call(t.leaf(t.normal(rows, columns)), repeats, dim=0)
+
+
+def _repeat_evenly(t: Inputs) -> Call:
+    elements, times = t.size(cpu=(1 << 12, 16), cuda=(1 << 10, 1 << 10))
+    return call(t.leaf(t.normal(elements)), times)
+
+
+def _repeat_once(t: Inputs) -> Call:
+    places = _flat(t)[0]
+    return call(t.leaf(t.normal(places)), t.index(places, high=2))
+
+
+def _take(t: Inputs) -> Call:
+    places, elements = _flat(t)
+    return call(t.leaf(t.normal(elements)), t.index(places, high=elements))
+
+
+def _take_pairs(t: Inputs) -> Call:
+    places, rows, columns = _wide(t)
+    return call(t.leaf(t.normal(rows, columns)), t.index(places, columns, high=rows * columns))
+
+
+def _take_permutation(t: Inputs) -> Call:
+    places = _flat(t)[0]
+    return call(t.leaf(t.normal(places)), t.permutation(places))
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="torch.gather",
+        op="torch.gather",
+        why="Its backward is scatter_add, which on CUDA adds each gradient with an atomic addition, in the order "
+        f"in which threads arrive ({KERNELS}/cuda/ScatterGatherKernel.cu).",
+        directions=("backward",),
+        cases={
+            "collisions": Case(
+                inputs=_slots, provokes=ADDITIONS, directions=BOTH, dtypes=("float32", "float64")
+            ),
+            "rows": Case(inputs=_gather_rows, provokes=ROW_ADDITIONS),
+            "columns": Case(inputs=_gather_columns, provokes=ROW_ADDITIONS),
+            "expanded_rows": Case(inputs=_gather_expanded, provokes=ROW_ADDITIONS),
+            # The gradient lists what belongs to each element, and leaves the sum to whoever coalesces it.
+            "sparse_grad": Case(inputs=lambda t: _gather_rows(t, sparse_grad=True)),
+            "permutation": Case(inputs=_slots_permutation),
+        },
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.index_select",
+        op="torch.index_select",
+        why="Its backward is index_add, which on CUDA adds each gradient with an atomic addition, in the order in "
+        f"which threads arrive ({KERNELS}/cuda/Indexing.cu).",
+        directions=("backward",),
+        cases={
+            "collisions": Case(
+                inputs=_slots, provokes=ADDITIONS, directions=BOTH, dtypes=("float32", "float64")
+            ),
+            "rows": Case(inputs=_select_rows, provokes=ROW_ADDITIONS),
+            "columns": Case(inputs=_select_columns, provokes=ROW_ADDITIONS),
+            "few_indices": Case(
+                inputs=_select_few, provokes="about 8 gradients added into each element of 2 rows"
+            ),
+            "permutation": Case(inputs=_slots_permutation),
+        },
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.repeat_interleave",
+        op="torch.repeat_interleave",
+        why="With a tensor of repeats its backward is index_add, which on CUDA adds each gradient with an atomic "
+        f"addition, in the order in which threads arrive ({KERNELS}/Repeat.cpp, {KERNELS}/cuda/Indexing.cu).",
+        directions=("backward",),
+        cases={
+            "uneven": Case(
+                inputs=_repeat_uneven,
+                provokes="about 16 gradients added into each element (1024 on CUDA)",
+                directions=BOTH,
+                dtypes=("float32", "float64"),
+            ),
+            "uneven_rows": Case(
+                inputs=_repeat_rows, provokes="about 16 gradients added into each element (2048 on CUDA)"
+            ),
+            # Another path: one number instead of a tensor.
+            "even": Case(
+                inputs=_repeat_evenly, provokes="16 gradients added into each element (1024 on CUDA)"
+            ),
+            "at_most_once": Case(inputs=_repeat_once),
+        },
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.take",
+        op="torch.take",
+        why="Its backward is put_ with accumulate=True, which adds each gradient in the order in which threads "
+        f"reach its element ({KERNELS}/cpu/IndexKernel.cpp, {KERNELS}/cuda/IndexKernel.cu).",
+        directions=("backward",),
+        cases={
+            "collisions": Case(
+                inputs=_take, provokes=ADDITIONS, directions=BOTH, dtypes=("float32", "float64")
+            ),
+            "rows": Case(inputs=_take_pairs, provokes=ROW_ADDITIONS),
+            "permutation": Case(inputs=_take_permutation),
+        },
+    ),
+    OpSpec(
+        name="torch.take_along_dim",
+        op="torch.take_along_dim",
+        why="It gathers, and so its backward is scatter_add, which on CUDA adds each gradient with an atomic "
+        f"addition ({KERNELS}/cuda/ScatterGatherKernel.cu).",
+        directions=("backward",),
+        cases={
+            "collisions": Case(
+                inputs=lambda t: call(*(_slots(t).args[position] for position in (0, 2, 1))),
+                provokes=ADDITIONS,
+            ),
+        },
+    ),
+)

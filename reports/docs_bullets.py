@@ -1,0 +1,210 @@
+"""Bullets of the documented lists, written in the docstring's own words.
+
+What is written must read back as what was meant: a bullet that the claims' parser would understand otherwise,
+or a condition that the lists have no words for, is not written at all.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Literal
+
+from msgspec import Struct
+
+from scanner.claims import parse_claims
+from scanner.records import ClaimDirection, Condition, Kind
+
+ListName = Literal["deterministic", "raises"]
+
+DEVICES = ("cpu", "cuda", "mps")  # all that the lists speak of, in their order
+HEADINGS: dict[ListName, str] = {
+    "deterministic": "    The following normally-nondeterministic operations will act\n"
+    "    deterministically when ``mode=True``:\n",
+    "raises": "    The following normally-nondeterministic operations will throw a\n"
+    "    :class:`RuntimeError` when ``mode=True``:\n",
+}
+INDENT = " " * 8
+_WIDTH = 100  # columns, indentation included; the docstring's own lines have up to 114
+_LONG = 3  # values from which on they make a list of their own
+
+# The conditions whose name alone says that they are no keyword arguments.
+_KINDS: dict[str, Kind] = {
+    "src": "argument",
+    "weights": "argument",
+    "index": "argument",
+    "quantized": "input",
+    "requires_grad": "input",
+    "layout": "layout",
+    "output": "output",
+    "fill": "fill",
+    "dtype": "dtype",
+}
+_DTYPES = {"floating": "floating point"}
+_BARE = re.compile(r"True|False|None|\d+")
+_SPOKEN = re.compile(r"[A-Za-z_]\w*|\d+", re.ASCII)  # what an argument may be; "2-D" is a description
+
+
+class Statement(Struct, frozen=True, kw_only=True):
+    """What a bullet is to say."""
+
+    list: ListName
+    targets: tuple[str, ...]
+    devices: tuple[str, ...]  # empty: any
+    direction: ClaimDirection
+    conditions: tuple[Condition, ...]
+
+
+def kind_of(name: str) -> Kind:
+    """Return what kind of condition a trait of this name is."""
+    return _KINDS.get(name, "keyword")
+
+
+def role_of(target: str, text: str = "") -> str:
+    """Return an op with its role, the one it has in *text* if it is there: ``:func:`torch.bmm```."""
+    found = re.search(rf":(\w+):`~?{re.escape(target)}`", text)
+    last = target.rpartition(".")[2]
+    role = found[1] if found else "class" if last[:1].isupper() else "func"
+    return f":{role}:`{target}`"
+
+
+def write(statement: Statement, text: str = "") -> str | None:
+    """Return the lines of a bullet, or ``None`` if the lists have no words for it.
+
+    Args:
+        statement: What to say.
+        text: The bullet it is made from, whose roles are kept.
+    """
+    said = _words(statement, text)
+    if said is None:
+        return None
+    words, items = said
+    lines = textwrap.wrap(
+        f"* {words}",
+        _WIDTH - len(INDENT),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    if items:
+        lines += ["", *(f"  - ``{item}``" for item in items)]
+    source = "\n".join(lines)
+    return source if _reads_back(statement, source) else None
+
+
+def lists(entries: dict[ListName, Sequence[str]]) -> str:
+    """Return both lists with their headings, indented as in the docstring."""
+    parts = []
+    for name, heading in HEADINGS.items():
+        bullets = "\n".join(entries[name])
+        parts.append(heading + (f"\n{textwrap.indent(bullets, INDENT)}\n" if bullets else ""))
+    return "\n".join(parts)
+
+
+def _reads_back(statement: Statement, source: str) -> bool:
+    """Tell whether a bullet is read as what it was to say."""
+    read = parse_claims(f"{HEADINGS[statement.list]}\n{textwrap.indent(source, INDENT)}\n")
+    meant = {
+        (statement.list, frozenset(statement.targets), device, statement.direction, facts)
+        for device, facts in product(statement.devices or ("any",), [_facts(statement.conditions)])
+    }
+    return all(claim.parsed for claim in read) and meant == {
+        (claim.section, frozenset(claim.targets), claim.device, claim.direction, _facts(claim.conditions))
+        for claim in read
+    }
+
+
+def _facts(conditions: Iterable[Condition]) -> frozenset[tuple[str, str, frozenset[str]]]:
+    return frozenset(
+        (condition.kind, condition.name, frozenset(condition.values)) for condition in conditions
+    )
+
+
+def _words(statement: Statement, text: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return a bullet's sentence and its nested list, or ``None`` if there are no words for it."""
+    having: list[str] = []
+    when: list[str] = []
+    nested: tuple[str, ...] = ()
+    end = ""
+    layout = ""
+    needs_grad = False
+    for condition in statement.conditions:
+        name, values = condition.name, condition.values
+        match condition.kind:
+            case "keyword" if not all(map(_SPOKEN.fullmatch, values)):
+                return None
+            case "keyword" if len(values) >= _LONG and not nested:
+                nested = values
+                end = f"one of the following {name}s is used:"
+            case "keyword":
+                having.append(" or ".join(f"``{name}={_value(value)}``" for value in values))
+            case "output":
+                having.append(f"{_either(values)} output")
+            case "layout":
+                layout = f"{_either(values)} "
+            case "input" if name == "requires_grad":
+                needs_grad = True
+            case "input" if name == "quantized":
+                quantized = values == ("True",)
+                when.append(f"called with a {'quantized tensor' if quantized else 'tensor that is not quantized'}")
+            case "dtype":
+                when.append(f"dtype is {_either([_DTYPES.get(value, value) for value in values])}")
+            case "argument":
+                when.append(_argument(name, values))
+            case "unspecified":
+                end = "in some cases"
+            case _:
+                return None
+    call = _call(statement, layout, needs_grad=needs_grad)
+    when = [*([call] if call else []), *when]
+    if nested:
+        when.append(end)
+    parts = [_joined([role_of(target, text) for target in statement.targets])]
+    if having:
+        parts.append(f"with {' and '.join(having)}")
+    if when:
+        parts.append(f"when {' and '.join(when)}")
+    if end and not nested:
+        parts.append(end)
+    return " ".join(parts), nested
+
+
+def _call(statement: Statement, layout: str, *, needs_grad: bool) -> str:
+    """Return "called on a CUDA tensor", "attempting to differentiate a CPU or CUDA tensor" or nothing."""
+    devices = _either([device.upper() for device in statement.devices])
+    article = "an" if devices.startswith("M") else "a"
+    on = f"{article} {devices} tensor" if devices else ""
+    if layout:
+        return f"called on {layout}{devices} tensors"
+    if needs_grad:
+        return f"called on {on} that requires grad" if on else "requires grad"
+    if statement.direction == "backward":
+        return f"attempting to differentiate {on}".rstrip()
+    return f"called on {on}" if on else ""
+
+
+def _argument(name: str, values: Sequence[str]) -> str:
+    match values:
+        case ["given"]:
+            return f"``{name}`` tensor is given"
+        case ["list of tensors"]:
+            return f"the {name} is a list of tensors"
+    return f"`{name}` type is {_either(values)}"
+
+
+def _value(value: str) -> str:
+    return value if _BARE.fullmatch(value) else f"'{value}'"
+
+
+def _either(words: Sequence[str]) -> str:
+    """Return "a", "a or b", "a, b or c"."""
+    return " or ".join([*([", ".join(words[:-1])] if len(words) > 1 else []), *words[-1:]])
+
+
+def _joined(words: Sequence[str]) -> str:
+    """Return "a", "a and b", "a, b, and c"."""
+    if len(words) <= 2:  # noqa: PLR2004
+        return " and ".join(words)
+    return f"{', '.join(words[:-1])}, and {words[-1]}"

@@ -1,0 +1,148 @@
+"""What rows show of a claim, and which single condition tells the rows that agree from those that do not.
+
+A condition decides only if it separates the evidence cleanly: every value of it shows one thing. Where several
+conditions would do, none is known to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from reports.docs_bullets import kind_of
+from scanner.coverage import dtype_kind, is_vague
+from scanner.records import Claim, Condition, Row
+from scanner.verdicts import MatrixRow
+
+# acts     the mode makes a difference: with the flag on nothing differed, with it off something did (or it took
+#          another path)
+# raises   the alert with the flag on
+# differs  the flag is on, nothing was raised, and the bits differ
+# nothing  neither: 0 of n differed in both modes
+Showing = Literal["acts", "raises", "differs", "nothing"]
+Effect = Literal["confirms", "contradicts", "not_triggered", "none"]
+
+# keep  it is where it belongs      move  it belongs to the other list
+# drop  it belongs to neither list: it differs without an alert, or never differed and does not raise
+Fate = Literal["keep", "move", "drop"]
+
+_DTYPES = ("floating", "complex", "integer", "bool")
+_SWITCH = ("True", "False")
+
+
+class Split(Struct, frozen=True, kw_only=True):
+    """A condition that decides: its values by what becomes of them; ``None`` where a row states no value."""
+
+    name: str  # "direction", "dtype", or a trait
+    own: bool  # the claim has this condition already
+    values: dict[Fate, tuple[str | None, ...]]
+
+    @property
+    def fails(self) -> tuple[str | None, ...]:
+        """The values for which the claim is false."""
+        return (*self.values["move"], *self.values["drop"])
+
+
+def showing_of(row: MatrixRow) -> Showing | None:
+    """Return what a row shows, or ``None`` if it is inconclusive."""
+    match row.finding:
+        case "fixed_by_mode" | "mode_dependent":
+            return "acts"
+        case "raises" | "over_alert":
+            return "raises"
+        case "silent":
+            return "differs"
+        case "deterministic":
+            return "nothing"
+    return None
+
+
+def effect_of(claim: Claim, showing: Showing | None) -> Effect:
+    """Return what a row's showing does to a claim that it speaks to."""
+    if showing is None:
+        return "none"
+    if claim.section == "raises":
+        effect: Effect = "confirms" if showing == "raises" else "contradicts"
+    else:
+        effect = {"acts": "confirms", "nothing": "not_triggered"}.get(showing, "contradicts")  # type: ignore[assignment]
+    return "not_triggered" if effect == "contradicts" and is_vague(claim) else effect
+
+
+def fate_of(claim: Claim, showings: Iterable[Showing]) -> Fate | None:
+    """Return what becomes of a claim when its rows show this, or ``None`` if they disagree."""
+    shown = set(showings)
+    if is_vague(claim) or not shown:
+        return "keep"
+    acting = shown <= {"acts", "nothing"}
+    if shown == {"raises"} or acting:
+        return "keep" if acting == (claim.section != "raises") else "move"
+    return "drop" if shown == {"differs"} else None
+
+
+def splits(claim: Claim, rows: Sequence[tuple[Row, Showing]]) -> list[Split]:
+    """Return the conditions that separate the rows cleanly; those that the claim has itself go first.
+
+    Args:
+        claim: Speaks of one device.
+        rows: Those that speak to it, each with what it shows.
+    """
+    own = {condition.name for condition in claim.conditions if condition.kind != "unspecified"}
+    names = dict.fromkeys(name for row, _ in rows for name in _features(claim, row))
+    found = [split for name in names if (split := _split(claim, name, rows, own=name in own))]
+    return [split for split in found if split.own] or found
+
+
+def _features(claim: Claim, row: Row) -> dict[str, str]:
+    """Return all in which the rows of a claim can differ."""
+    direction = {"direction": row.direction} if claim.direction == "any" else {}
+    return {**row.traits, **direction, "dtype": dtype_kind(row.dtype)}
+
+
+def _split(claim: Claim, name: str, rows: Sequence[tuple[Row, Showing]], *, own: bool) -> Split | None:
+    """Return how the values of one feature separate the rows, or ``None`` if they do not."""
+    shown: dict[str | None, set[Showing]] = {}
+    for row, showing in rows:
+        shown.setdefault(_features(claim, row).get(name), set()).add(showing)
+    values: dict[Fate, list[str | None]] = {"keep": [], "move": [], "drop": []}
+    for value, showings in shown.items():
+        fate = fate_of(claim, showings)
+        if fate is None:
+            return None
+        # A part of a claim appears in the other list on evidence alone, not for want of any.
+        values["drop" if showings == {"nothing"} and fate == "move" else fate].append(value)
+    if len({fate_of(claim, showings) for showings in shown.values()}) == 1:
+        return None
+    # What was not measured stays as it is, where it is known what else there could be.
+    values["keep"] += [value for value in _unmeasured(claim, name, shown) if value not in shown]
+    if None in values["keep"] or None in values["move"]:
+        return None
+    return Split(name=name, own=own, values={fate: tuple(told) for fate, told in values.items()})
+
+
+def _unmeasured(claim: Claim, name: str, measured: Iterable[str | None]) -> tuple[str, ...]:
+    """Return all values a condition can have, as far as that is known."""
+    for condition in claim.conditions:
+        if condition.name == name:
+            return condition.values
+    if name == "dtype":
+        return _DTYPES
+    if name == "direction":
+        return ("forward", "backward")
+    return _SWITCH if set(measured) <= {*_SWITCH, None} else ()
+
+
+def narrowed(claim: Claim, name: str, values: Sequence[str | None]) -> Claim:
+    """Return a claim restricted to some values of a condition."""
+    stated = [value for value in values if value is not None]
+    if name == "direction":
+        # All lists say "when attempting to differentiate"; none has words for a forward that is not differentiated.
+        return replace(claim, direction="backward" if stated == ["backward"] else "forward")
+    old = next((condition for condition in claim.conditions if condition.name == name), None)
+    order = [*(old.values if old else _DTYPES if name == "dtype" else ())]
+    stated.sort(key=lambda value: (order.index(value) if value in order else len(order), value))
+    new = Condition(kind=old.kind if old else kind_of(name), name=name, values=tuple(stated))
+    kept = tuple(new if condition.name == name else condition for condition in claim.conditions)
+    return replace(claim, conditions=kept if old else (*kept, new))

@@ -1,0 +1,75 @@
+"""What observing costs over bare calls: each case of the catalog, executed the same number of times.
+
+python tests/benchmarks/overhead.py [--device cpu|cuda] [--runs N] [PATTERN...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+
+# As a worker's threads are; to be set before torch starts them.
+os.environ.setdefault("OMP_PROC_BIND", "true")
+
+import torch
+
+from opspecs.registry import select
+from scanner.execution import Execution, InvalidCaseError, NotRunnableError
+from scanner.observe import observe
+
+# A case's bare calls and its observation are timed in turns, and the faster turn of each counts.
+TURNS = 2
+
+
+def main() -> None:
+    """Compare observing every case with the same number of bare calls."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("patterns", nargs="*")
+    options = parser.parse_args()
+    kind = options.device.partition(":")[0]
+    device = "cuda:0" if options.device == "cuda" else options.device
+    ratios: list[tuple[float, float, str]] = []
+    for spec, row in select(options.patterns, kind):
+        case = {"direction": row.direction, "dtype": row.dtype, "device": device, "seed": 0}
+        bare = observed = float("inf")
+        for _ in range(TURNS):
+            try:
+                bare = min(bare, _bare(Execution(spec, row.case, **case), options.runs, device))  # type: ignore[arg-type]
+            except (InvalidCaseError, NotRunnableError):
+                break
+            seen = observe(spec, row.case, runs=options.runs, **case)  # type: ignore[arg-type]
+            if seen["outcome"] == "ran":
+                observed = min(observed, seen["seconds"])
+        if observed < float("inf"):
+            ratios.append((observed / bare, bare, row.id))
+    total = sum(ratio * bare for ratio, bare, _ in ratios) / sum(bare for _, bare, _ in ratios)
+    print(f"observing {len(ratios)} cases {options.runs} times each, over the bare calls")
+    print(f"  catalog {total:.3f} (aim: 1.25 at most on the CPU, 1.15 on CUDA)")
+    print("  worst cases (aim: 2.0 at most on the CPU)")
+    for ratio, bare, name in sorted(ratios, reverse=True)[:8]:
+        print(f"    {ratio:.2f} {name} ({bare / options.runs * 1e6:.0f} us a call)")
+
+
+def _bare(execution: Execution, runs: int, device: str) -> float:
+    """Return the seconds of *runs* executions and nothing else."""
+    execution()
+    _synchronize(device)
+    started = time.perf_counter()
+    for _ in range(runs):
+        execution()
+    _synchronize(device)
+    return time.perf_counter() - started
+
+
+def _synchronize(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""The alert is recognised by PyTorch's own texts, and nothing else is."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+from scanner.alerts import alert_caller
+from scanner.execution import first_line
+
+torch = pytest.importorskip("torch")
+
+_REST = (
+    " does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'. You "
+    "can turn off determinism just for this operation, or you can use the 'warn_only=True' option, if that's "
+    "acceptable for your application. You can also file an issue at https://github.com/pytorch/pytorch/issues to "
+    "help us prioritize adding deterministic support for this operation."
+)
+# alertCuBLASConfigNotDeterministic in aten/src/ATen/Context.cpp of older builds with CUDA, raised where
+# CUBLAS_WORKSPACE_CONFIG was not set. Builds for the CPU do not hold it.
+_CUBLAS = (
+    "Deterministic behavior was enabled with either `torch.use_deterministic_algorithms(True)` or "
+    "`at::Context::setDeterministicAlgorithms(true)`, but this operation is not deterministic because it uses "
+    "CuBLAS and you have CUDA >= 10.2. To enable deterministic behavior in this case, you must set an environment "
+    "variable before running your PyTorch application: CUBLAS_WORKSPACE_CONFIG=:4096:8 or "
+    "CUBLAS_WORKSPACE_CONFIG=:16:8. For more information, go to "
+    "https://docs.nvidia.com/cuda/cublas/index.html#results-reproducibility"
+)
+
+
+@pytest.fixture
+def _flag() -> Any:
+    """Set the flag, and take it back."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def _put() -> None:
+    torch.zeros(4).put_(torch.tensor([0, 0]), torch.ones(2), accumulate=False)
+
+
+def _unpool(dimensions: int) -> None:
+    functional = torch.nn.functional
+    values, indices = getattr(functional, f"max_pool{dimensions}d")(
+        torch.rand(1, 1, *[4] * dimensions), 2, return_indices=True
+    )
+    getattr(functional, f"max_unpool{dimensions}d")(values, indices, 2)
+
+
+@pytest.mark.usefixtures("_flag")
+@pytest.mark.parametrize(
+    ("op", "caller"),
+    [
+        (_put, "put_"),
+        (lambda: _unpool(2), "max_unpooling2d_forward_out"),
+        (lambda: _unpool(3), "max_unpooling3d_forward_out"),
+    ],
+    ids=["put_", "max_unpool2d", "max_unpool3d"],
+)
+def test_alerts_of_the_installed_torch_are_recognised(op: Any, caller: str) -> None:
+    """What PyTorch really raises names its caller, in the whole text and in the line a run file keeps."""
+    with pytest.raises(RuntimeError) as raised:
+        op()
+
+    told = first_line(raised.value).removeprefix("RuntimeError: ")
+    assert alert_caller("RuntimeError", str(raised.value)) == caller
+    assert alert_caller("RuntimeError", told) == caller
+
+
+@pytest.mark.usefixtures("_flag")
+def test_the_flag_alone_raises_nothing() -> None:
+    """An op with a deterministic implementation goes on, and sums in order."""
+    assert torch.zeros(4).put_(torch.tensor([0, 0]), torch.ones(2), accumulate=True)[0] == 2
+
+
+@pytest.mark.parametrize(
+    "caller",
+    ["put_", "a|b", "max pool | <b>", "`x`", "é", "x, but you set 'y'", "put_ does not have a deterministic"],
+)
+def test_any_caller_is_taken_as_it_stands(caller: str) -> None:
+    """The name is what stands before the sentence, odd characters and spaces included."""
+    assert alert_caller("RuntimeError", caller + _REST) == caller
+
+
+def test_documented_cublas_alert_is_recognised() -> None:
+    """The text of older builds names no caller; it is cuBLAS."""
+    assert alert_caller("RuntimeError", _CUBLAS) == "cuBLAS"
+
+
+@pytest.mark.parametrize(
+    ("exception", "message"),
+    [
+        (None, None),
+        (None, "put_" + _REST),
+        ("RuntimeError", None),
+        ("RuntimeError", ""),
+        ("ValueError", "put_" + _REST),
+        ("NotImplementedError", "put_" + _REST),
+        ("UserWarning", "put_" + _REST),
+        ("RuntimeError", _REST),
+        ("RuntimeError", " put_" + _REST),
+        ("RuntimeError", "\n" + _REST),
+        ("RuntimeError", "put_ does not have a deterministic implementation"),
+        ("RuntimeError", "put_ does not have an implementation, but you set 'torch.use_deterministic_algorithms(True)'"),
+        ("RuntimeError", "deterministic indexing backward not implemented"),
+        ("RuntimeError", "CUDA error: an illegal memory access was encountered"),
+        ("RuntimeError", "This operation is not deterministic because it uses CuBLAS"),
+        ("RuntimeError", "Error: " + _CUBLAS),
+        ("AssertionError", _CUBLAS),
+    ],
+)  # fmt: skip
+def test_lookalikes_are_no_alert(exception: str | None, message: str | None) -> None:
+    """Other types, halves of the text and other errors about determinism are errors, never findings."""
+    assert alert_caller(exception, message) is None
+
+
+def test_warn_only_warns_with_the_words_of_the_alert() -> None:
+    """With warn_only the sentence comes as a warning and the op goes on: nothing is raised."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            _put()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+    texts = [str(warning.message) for warning in caught]
+    assert [text for text in texts if "put_ does not have a deterministic implementation" in text]
+    assert [alert_caller("UserWarning", text) for text in texts] == [None] * len(texts)

@@ -1,0 +1,384 @@
+"""The decision tables: from observations to cells, from two cells to a finding, from a header to the matrix."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scanner.records import FORMAT, Header, Mode, Observation, Outcome, Settings
+from scanner.verdicts import (
+    FINDING_MEANING,
+    VERDICT_MEANING,
+    Cell,
+    Finding,
+    Verdict,
+    cell_of,
+    finding_of,
+    matrix,
+    observation_verdict,
+    upper_bound,
+)
+from tests.runs import ALERT, ENVIRONMENT, ended, raised, ran, row
+
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+ROW = row("torch.cumsum")
+
+
+def _seen(mode: Mode, process: int, outcome: Outcome, **fields: Any) -> Observation:
+    """Return what one process observed of the row."""
+    return Observation(
+        spec=ROW.spec,
+        case=ROW.case,
+        direction=ROW.direction,
+        dtype=ROW.dtype,
+        mode=mode,
+        process=process,
+        outcome=outcome,
+        **fields,
+    )
+
+
+def _ran(*processes: dict[str, int], mode: Mode = "off") -> list[Observation]:
+    return ran(ROW, mode, *processes)
+
+
+def _told(cell: Cell) -> tuple[object, ...]:
+    return cell.verdict, cell.runs, cell.differing, cell.distinct
+
+
+@pytest.mark.parametrize(
+    ("processes", "expected"),
+    [
+        ([{"a": 50}], ("deterministic", 50, 0, 1)),
+        ([{"a": 50}, {"a": 50}], ("deterministic", 100, 0, 1)),
+        ([{"a": 49, "b": 1}], ("nondeterministic", 50, 1, 2)),
+        ([{"a": 1, "b": 49}], ("nondeterministic", 50, 49, 2)),
+        ([{"a": 1, "b": 1, "c": 1}], ("nondeterministic", 3, 2, 3)),
+        # Each process repeats itself, but they disagree.
+        ([{"a": 50}, {"b": 50}], ("nondeterministic", 100, 50, 2)),
+        ([{"a": 50}, {"a": 49, "b": 1}], ("nondeterministic", 100, 1, 2)),
+        ([{"a": 49, "b": 1}, {"b": 50}], ("nondeterministic", 100, 51, 2)),
+        ([{"a": 1}, {"a": 1}], ("deterministic", 2, 0, 1)),
+        ([{"a": 1}, {"b": 1}], ("nondeterministic", 2, 1, 2)),
+        # A single execution was compared with nothing.
+        ([{"a": 1}], ("not_run", 1, 0, 0)),
+    ],
+)
+def test_processes_that_ran_are_compared_as_one_set(
+    processes: list[dict[str, int]], expected: tuple[object, ...]
+) -> None:
+    """Differences and distinct outputs count within processes and between them, against the very first output."""
+    assert _told(cell_of(_ran(*processes))) == expected
+
+
+@pytest.mark.parametrize("mode", ["off", "on"])
+@pytest.mark.parametrize(
+    ("outcome", "fields", "verdict", "reason"),
+    [
+        ("raised", {"exception": "ValueError", "message": "bad"}, "error", "ValueError: bad"),
+        ("raised", {"exception": "ValueError", "message": ""}, "error", "ValueError"),
+        ("raised", {"exception": "ValueError"}, "error", "ValueError"),
+        ("raised", {}, "error", None),
+        ("raised", {"exception": "ValueError", "message": ALERT.format("x")}, "error",
+         "ValueError: " + ALERT.format("x")),
+        ("invalid", {"message": "no output has elements"}, "error", "no output has elements"),
+        ("timeout", {"message": "took longer"}, "timeout", "took longer"),
+        ("crash", {"message": "killed by SIGSEGV"}, "crash", "killed by SIGSEGV"),
+        ("not_run", {"message": "has no op"}, "not_run", "has no op"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("processes", [1, 3])
+def test_processes_that_failed_alike_give_the_verdict_and_the_reason(
+    mode: Mode, outcome: Outcome, fields: dict[str, str], verdict: Verdict, reason: str | None, processes: int
+) -> None:
+    """Every outcome but an alert reads the same in both modes, and no executions are claimed."""
+    cell = cell_of([_seen(mode, process, outcome, **fields) for process in range(processes)])
+
+    assert (_told(cell), cell.reason, cell.alert) == ((verdict, 0, 0, 0), reason, None)
+
+
+def test_every_outcome_is_in_the_table() -> None:
+    """The outcomes tested above are all there are."""
+    assert set(get_args(Outcome)) == {"ran", "raised", "invalid", "timeout", "crash", "not_run"}
+
+
+def test_alert_raises_with_the_flag_on_only() -> None:
+    """With the flag off the alert's words come from somewhere else, and prove nothing."""
+    cells = {mode: cell_of(raised(ROW, mode, "put_")) for mode in ("on", "off")}
+
+    assert (cells["on"].verdict, cells["on"].alert, cells["on"].reason) == (
+        "raises", "put_", ALERT.format("put_"),
+    )  # fmt: skip
+    assert (cells["off"].verdict, cells["off"].alert) == ("error", None)
+    assert cells["off"].reason == "RuntimeError: " + ALERT.format("put_")
+
+
+_ENDINGS: dict[str, dict[str, Any]] = {
+    "ran": {"outcome": "ran", "executions": 9, "digests": {"a": 8, "b": 1}},
+    "alert": {"outcome": "raised", "exception": "RuntimeError", "message": ALERT.format("put_")},
+    "other alert": {"outcome": "raised", "exception": "RuntimeError", "message": ALERT.format("take_")},
+    "error": {"outcome": "raised", "exception": "ValueError", "message": "bad"},
+    "invalid": {"outcome": "invalid", "message": "empty"},
+    "timeout": {"outcome": "timeout", "message": "slow"},
+    "crash": {"outcome": "crash", "message": "dead"},
+    "not_run": {"outcome": "not_run", "message": "absent"},
+}
+_SAID = {
+    "ran": "ran, 2 distinct in 9",
+    "alert": f"raises, {ALERT.format('put_')}",
+    "other alert": f"raises, {ALERT.format('take_')}",
+    "error": "error, ValueError: bad",
+    "invalid": "error, empty",
+    "timeout": "timeout, slow",
+    "crash": "crash, dead",
+    "not_run": "not_run, absent",
+}
+# The cell of two processes is that of the first which failed, save that a lone alert is an error.
+_OF_FIRST: dict[str, Verdict] = {
+    "alert": "error",
+    "other alert": "error",
+    "error": "error",
+    "invalid": "error",
+    "timeout": "timeout",
+    "crash": "crash",
+    "not_run": "not_run",
+}
+
+
+@pytest.mark.parametrize(("one", "other"), list(itertools.permutations(_ENDINGS, 2)))
+def test_processes_that_disagree_prove_nothing(one: str, other: str) -> None:
+    """Whatever two processes saw, if it is not the same the cell has no usable verdict and tells of both."""
+    cell = cell_of([_seen("on", 0, **_ENDINGS[one]), _seen("on", 1, **_ENDINGS[other])])
+
+    expected = _OF_FIRST[other if one == "ran" else one]
+    if {one, other} == {"error", "invalid"}:
+        # Both are errors; the first reason stands for them.
+        assert (cell.verdict, cell.reason) == ("error", _SAID[one].removeprefix("error, "))
+        return
+    assert (cell.verdict, cell.alert, cell.runs) == (expected, None, 0)
+    assert cell.reason == f"processes disagree (process 0: {_SAID[one]}; process 1: {_SAID[other]})"
+
+
+def test_nothing_observed_is_not_run() -> None:
+    """Absence has a reason."""
+    assert cell_of([]) == Cell(verdict="not_run", reason="not reached by the scan")
+    assert cell_of([], "because") == Cell(verdict="not_run", reason="because")
+
+
+def test_seconds_add_up() -> None:
+    """The time of a cell is that of all its processes, failed ones included."""
+    assert cell_of(_ran({"a": 5}, {"a": 5})).seconds == 1.5
+    assert cell_of([_seen("off", 0, "timeout", seconds=60.0)]).seconds == 60.0
+
+
+def test_progress_shows_the_verdict_of_one_process() -> None:
+    """A single observation is a cell of one process."""
+    assert observation_verdict(_ran({"a": 9, "b": 1})[0]) == "nondeterministic"
+
+
+@pytest.mark.parametrize(
+    ("n", "expected"), [(1, 0.95), (2, 0.7763932), (50, 0.0581551), (100, 0.0295130), (1_000_000, 2.9957e-06)]
+)
+def test_upper_bound(n: int, expected: float) -> None:
+    """0 of n leaves a rate plausible whose chance of not showing in n executions is 5 %."""
+    assert upper_bound(n) == pytest.approx(expected, rel=1e-4)
+    assert (1 - upper_bound(n)) ** n == pytest.approx(0.05)
+
+
+def test_upper_bound_is_told_of_deterministic_cells_alone() -> None:
+    """Where something differed, or nothing ran, there is no such bound."""
+    bounds = {verdict: Cell(verdict=verdict, runs=100).upper_bound is None for verdict in VERDICTS}
+
+    assert bounds == {verdict: verdict != "deterministic" for verdict in VERDICTS}
+
+
+# Rows: mode off; columns: mode on, in the order of VERDICTS (deterministic, nondeterministic, raises, error,
+# timeout, crash, not_run).
+_FINDINGS: dict[Verdict, str] = {
+    "deterministic":    "deterministic silent over_alert   inconclusive inconclusive inconclusive inconclusive",
+    "nondeterministic": "fixed_by_mode silent raises       inconclusive inconclusive inconclusive inconclusive",
+    "raises":           "inconclusive  silent inconclusive inconclusive inconclusive inconclusive inconclusive",
+    "error":            "inconclusive  silent inconclusive inconclusive inconclusive inconclusive inconclusive",
+    "timeout":          "inconclusive  silent inconclusive inconclusive inconclusive inconclusive inconclusive",
+    "crash":            "inconclusive  silent inconclusive inconclusive inconclusive inconclusive inconclusive",
+    "not_run":          "inconclusive  silent inconclusive inconclusive inconclusive inconclusive inconclusive",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("off", "on", "expected"),
+    [
+        (off, on, finding)
+        for off, findings in _FINDINGS.items()
+        for on, finding in zip(VERDICTS, findings.split(), strict=True)
+    ],
+)
+def test_finding_of_every_pair(off: Verdict, on: Verdict, expected: Finding) -> None:
+    """The table of the design, total over 49 pairs; the reason stands where it is inconclusive, and only there."""
+    finding, reason = finding_of(Cell(verdict=off, first="a"), Cell(verdict=on, first="a"))
+
+    assert finding == expected
+    assert (reason is not None) == (expected == "inconclusive")
+
+
+def test_modes_with_other_outputs_are_mode_dependent() -> None:
+    """Each mode repeats itself, but they disagree."""
+    off, on = (Cell(verdict="deterministic", runs=5, first=digest) for digest in "ab")
+
+    assert finding_of(off, on) == ("mode_dependent", None)
+
+
+def test_one_mode_differing_is_no_matter_of_the_other() -> None:
+    """There is one set of outputs per mode: an op that only differs between the modes is not nondeterministic."""
+    (found,) = _matrix([*_ran({"a": 50}), *_ran({"b": 50}, mode="on")])
+
+    assert (found.finding, found.off.verdict, found.on.verdict) == (
+        "mode_dependent", "deterministic", "deterministic",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("off", "on", "reason"),
+    [
+        (Cell(verdict="error", reason="bad"), Cell(verdict="deterministic"), "off: error (bad)"),
+        (Cell(verdict="deterministic"), Cell(verdict="crash", reason="dead"), "on: crash (dead)"),
+        (Cell(verdict="timeout"), Cell(verdict="raises", reason="put_"), "off: timeout"),
+        (Cell(verdict="not_run", reason="x"), Cell(verdict="error", reason="y"), "off: not_run (x); on: error (y)"),
+        (Cell(verdict="raises"), Cell(verdict="raises"), "off: raises, on: raises"),
+        (Cell(verdict="raises"), Cell(verdict="deterministic"), "off: raises, on: deterministic"),
+    ],
+)  # fmt: skip
+def test_inconclusive_tells_which_mode_lacks_a_verdict(off: Cell, on: Cell, reason: str) -> None:
+    """The reason names the mode, its verdict and its reason."""
+    assert finding_of(off, on) == ("inconclusive", reason)
+
+
+def test_every_verdict_and_finding_has_one_sentence() -> None:
+    """Reports print what each word means."""
+    assert set(VERDICT_MEANING) == set(VERDICTS)
+    assert set(FINDING_MEANING) == set(get_args(Finding))
+    for meaning in (*VERDICT_MEANING.values(), *FINDING_MEANING.values()):
+        assert re.fullmatch(r"\S[^.]*\.", meaning)
+
+
+def _header(*planned: Any) -> Header:
+    return Header(
+        format=FORMAT,
+        tool="0",
+        started="",
+        settings=Settings(patterns=(), device="cpu", runs=50, processes=2, timeout=1.0, seed=0),
+        environment=ENVIRONMENT,
+        planned=planned,
+    )
+
+
+def _matrix(observations: Sequence[Observation], *, closed: bool = True) -> list[Any]:
+    return list(matrix(_header(ROW), observations, closed=closed))
+
+
+def test_matrix_has_every_planned_row_in_planned_order() -> None:
+    """Rows stand in planned order, whatever came first and whatever never came."""
+    rows = [row("b"), row("a"), row("c"), row("a", "other"), row("a", dtype="float64")]
+    observations = [*ran(rows[4], "on", {"x": 9}), *ran(rows[0], "off", {"y": 9})]
+
+    found = list(matrix(_header(*rows), observations, closed=True))
+
+    assert [one.row for one in found] == rows
+    assert [(one.off.verdict, one.on.verdict) for one in found] == [
+        ("deterministic", "not_run"),
+        ("not_run", "not_run"),
+        ("not_run", "not_run"),
+        ("not_run", "not_run"),
+        ("not_run", "deterministic"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("closed", "reason"), [(True, "not recorded"), (False, "the scan was interrupted before this case")]
+)
+def test_missing_observations_have_a_reason(closed: bool, reason: str) -> None:
+    """What an absent observation means depends on whether the scan finished."""
+    (found,) = _matrix([], closed=closed)
+
+    assert (found.off.reason, found.on.reason) == (reason, reason)
+    assert (found.finding, found.reason) == (
+        "inconclusive",
+        f"off: not_run ({reason}); on: not_run ({reason})",
+    )
+
+
+def test_matrix_keeps_the_observations_by_mode_and_process() -> None:
+    """Details of a row come in an order that does not depend on the file's."""
+    observations = [*_ran({"a": 5}, {"a": 5}, mode="on"), *_ran({"a": 5}, {"a": 5})]
+
+    (found,) = _matrix(observations[::-1])
+
+    assert [(o.mode, o.process) for o in found.observations] == [("off", 0), ("off", 1), ("on", 0), ("on", 1)]
+
+
+_DIGESTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), min_size=1)
+
+
+@st.composite
+def _observed(draw: st.DrawFn) -> list[Observation]:
+    """Draw what one to four processes saw of the row in each mode, the outcomes mixed at will."""
+    found = []
+    for mode in ("off", "on"):
+        for process in range(draw(st.integers(0, 4))):
+            if draw(st.booleans()):
+                digests = draw(_DIGESTS)
+                found.append(_seen(mode, process, "ran", executions=sum(digests.values()), digests=digests))
+            else:
+                found.append(_seen(mode, process, **_ENDINGS[draw(st.sampled_from(sorted(_ENDINGS)))]))
+    return found
+
+
+@given(observed=_observed(), data=st.data())
+def test_verdicts_do_not_depend_on_the_order_of_observations(
+    observed: list[Observation], data: st.DataObject
+) -> None:
+    """A resumed scan writes its lines in another order, and gives the same matrix."""
+    shuffled = data.draw(st.permutations(observed))
+
+    assert _matrix(shuffled) == _matrix(observed)
+
+
+@given(observed=_observed())
+def test_counts_of_a_cell_agree_with_its_verdict(observed: list[Observation]) -> None:
+    """The k, the n and the distinct outputs are possible numbers, and say the same as the verdict."""
+    (found,) = _matrix(observed)
+    for mode, cell in (("off", found.off), ("on", found.on)):
+        own = [observation for observation in observed if observation.mode == mode]
+        assert 0 <= cell.differing < max(cell.runs, 1)
+        assert (cell.verdict in ("deterministic", "nondeterministic")) == (cell.distinct > 0)
+        if cell.distinct:
+            assert cell.runs == sum(observation.executions for observation in own) >= 2
+            assert cell.distinct == len(set().union(*(observation.digests for observation in own)))
+            assert cell.distinct - 1 <= cell.differing
+            assert (cell.verdict == "nondeterministic") == (cell.distinct > 1) == (cell.differing > 0)
+            assert cell.first is not None
+        else:
+            assert cell.first is None
+            assert cell.reason
+        assert (cell.alert is not None) == (cell.verdict == "raises")
+        assert math.isfinite(cell.seconds)
+
+
+def test_a_failure_in_one_process_of_many_is_told() -> None:
+    """Nine processes that ran do not outvote one that did not."""
+    observed = [*ran(ROW, "off", *[{"a": 5}] * 9), *ended(ROW, "off", "crash", "dead", processes=1)]
+    last = observed[-1]
+    observed[-1] = _seen("off", 9, last.outcome, message=last.message)
+
+    cell = cell_of(observed)
+
+    assert cell.verdict == "crash"
+    assert cell.reason is not None
+    assert cell.reason.endswith("process 8: ran, 1 distinct in 5; process 9: crash, dead)")
