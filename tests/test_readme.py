@@ -1,0 +1,59 @@
+"""What the README tells users is so."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from scanner import errors
+from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING
+from tests.conftest import Command
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def _table(heading: str) -> list[list[str]]:
+    """Return the rows of the tables below a heading, header lines left out."""
+    section = README.split(f"## {heading}\n")[1].split("\n## ")[0]
+    rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows if not set(row[0]) <= set("-|")]
+
+
+def test_own_specs_scan_as_shown(detmatrix: Command, tmp_path: Path) -> None:
+    """The example file scans by the command below it, and its op differs or is fixed by the mode, as told."""
+    (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    (tmp_path / "my_ops.py").write_text(example, encoding="utf-8")
+    (command,) = re.findall(r"detmatrix (scan --specs my_ops\.py) '(mine\.\*)'", README)
+
+    done = detmatrix(*command[0].split(), command[1], "--device", "cpu")
+
+    assert done.returncode == 0, done.stderr
+    report = json.loads(detmatrix("report", "detmatrix.jsonl", "--format", "json").stdout)
+    assert [(row["spec"], row["on"]["verdict"]) for row in report["rows"]] == [
+        ("mine.racy_sum", "deterministic")
+    ]
+
+
+def test_every_exit_code_is_told() -> None:
+    """The table holds the codes that commands end with, and no other."""
+    codes = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
+
+    assert {int(row[0]) for row in _table("Exit codes")[1:]} == codes
+
+
+def test_every_word_of_the_matrix_is_told() -> None:
+    """Every verdict and every finding has its line."""
+    words = {word for row in _table("Read a cell") for word in row[0].split(", ")}
+
+    assert words - {"verdict", "finding"} == set(VERDICT_MEANING) | set(FINDING_MEANING)
+
+
+def test_ci_runs_the_command_the_readme_gives() -> None:
+    """CI calls the very test command a user is told."""
+    (command,) = re.findall(
+        r"^    (python3 -m pip install nox && python3 -m nox -s tests) ", README, re.MULTILINE
+    )
+
+    assert command in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
