@@ -86,45 +86,47 @@ class PlainProgress:
 
 
 class LiveProgress:
-    """A line that renews itself, drawn by rich."""
+    """Three lines that renew themselves, drawn by rich: how far, what came out, what is being executed."""
 
     def __init__(self) -> None:
         # rich takes as long to import as the rest of the command line; only a terminal needs it.
-        from rich.console import Console  # noqa: PLC0415
-        from rich.progress import (  # noqa: PLC0415
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
+        from rich.console import Console, Group  # noqa: PLC0415
+        from rich.live import Live  # noqa: PLC0415
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
 
         self._verdicts: Counter[Verdict] = Counter()
-        self._progress = Progress(
-            BarColumn(bar_width=24),
+        self._row = ""
+        console = Console(stderr=True)
+        self._bar = Progress(
+            BarColumn(),
             MofNCompleteColumn(),
-            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-            TextColumn("{task.fields[counts]}", markup=False),
-            TextColumn("{task.description}", markup=False, style="dim"),
-            console=Console(stderr=True),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
         )
-        self._task = self._progress.add_task("starting a worker", total=None, counts="")
+        self._task = self._bar.add_task("", total=None)
+
+        def drawn() -> Group:
+            lines = [line for line in (_counts(self._verdicts), self._row) if line]
+            return Group(self._bar, *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+
+        self._live = Live(get_renderable=drawn, console=console, refresh_per_second=8)
 
     def begin(self, total: int, done: int) -> None:
         """See Progress."""
-        self._progress.update(self._task, total=total, completed=done)
-        self._progress.start()
+        self._bar.update(self._task, total=total, completed=done)
+        self._live.start()
 
     def at(self, row: Row, mode: Mode, process: int) -> None:
         """See Progress."""
-        self._progress.update(self._task, description=f"{row.id} ({mode}, process {process})")
+        self._row = f"{row.id} ({mode}, process {process})"
 
     def saw(self, verdict: Verdict) -> None:
         """See Progress."""
         self._verdicts[verdict] += 1
-        self._progress.update(self._task, advance=1, counts=_counts(self._verdicts))
+        self._bar.advance(self._task)
 
     def end(self) -> None:
         """See Progress."""
-        self._progress.update(self._task, description="")
-        self._progress.stop()
+        self._row = ""
+        self._live.stop()
