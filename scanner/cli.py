@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("scanner.list_command:command", "List the ops and cases of the catalog."),
     "scan": ("scanner.scan_command:command", "Run ops again and again under both modes; write a run file."),
     "report": ("reports.cli:report", "Render run files as Markdown, HTML, CSV or JSON."),
+    "docs": ("reports.docs_cli:docs", "Hold the documented lists against run files, and write them again."),
 }
 
 
@@ -79,8 +80,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _fail(_usage(error), EXIT_USAGE)
     except DetmatrixError as error:
         _fail(str(error), error.exit_code)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough.
+    except (BrokenPipeError, SystemExit):
+        # Whoever read our output has seen enough; click, where it meets this, would exit with 1.
         _discard_output()
         sys.exit(EXIT_DONE)
     except OSError as error:

@@ -112,6 +112,9 @@ def command(**options: Any) -> int:  # fmt: skip
     except KeyboardInterrupt:
         click.echo(f"detmatrix: interrupted; {_how_to_go_on(plan)}", err=True)
         return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads the progress any more, so nobody can be told; the file is valid.
+        return EXIT_INTERRUPTED
     return _tell(run)
 
 

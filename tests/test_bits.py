@@ -192,6 +192,7 @@ def test_uncoalesced_values_are_not_summed() -> None:
     left, right = _coo([1.0, 2.0], [3, 3]), _coo([2.0, 1.0], [3, 3])
 
     assert not left.is_coalesced()
+    assert [part.tolist() for _, part in bits.parts(left, "output")] == [[[3, 3]], [1.0, 2.0]]
     assert _same(left, _coo([1.0, 2.0], [3, 3]))
     assert not _same(left, right)
     assert not _same(_coo([1.0, 2.0], [0, 1]), _coo([1.0, 2.0], [0, 2]))

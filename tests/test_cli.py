@@ -385,6 +385,7 @@ def test_list_table_agrees_with_json(detmatrix: Command) -> None:
     ("redirection", "code", "told"),
     [
         ("| head -1 | grep -q .; exit ${PIPESTATUS[0]}", 0, ""),
+        ("| true; exit ${PIPESTATUS[0]}", 0, ""),
         (">&-", 0, ""),
         ("2>&-", 0, ""),
         (">/dev/full", 2, "detmatrix: standard output: No space left on device\n"),
