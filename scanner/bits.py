@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ def _walk(value: Any, name: str) -> Iterator[Part]:
         yield from _split(value.detach(), name)
     elif isinstance(value, (bool, int, float, complex)):
         yield name, _number(value)
-    elif isinstance(value, dict):
+    elif isinstance(value, Mapping):
         for key, item in value.items():
             yield from _walk(item, f"{name}[{key!r}]")
     elif isinstance(value, (tuple, list)):
@@ -73,20 +73,21 @@ def _split(tensor: torch.Tensor, name: str) -> Iterator[Part]:
     if tensor.layout == torch.sparse_coo:
         # Not `indices()`: that asks for a coalesced tensor, and coalescing may itself sum in any order.
         yield from _split(tensor._indices(), f"{name}.indices")  # noqa: SLF001
-        yield from _split(tensor._values(), f"{name}.values")  # noqa: SLF001
+        yield from _split(tensor._values(), f"{name}.values of {tuple(tensor.shape)}")  # noqa: SLF001
     elif tensor.layout in _COMPRESSED:
         for part in _COMPRESSED[tensor.layout]:
             yield from _split(getattr(tensor, part)(), f"{name}.{part}")
-        yield from _split(tensor.values(), f"{name}.values")
+        yield from _split(tensor.values(), f"{name}.values of {tuple(tensor.shape)}")
     elif tensor.is_nested:
         for position, item in enumerate(tensor.unbind()):
             yield from _split(item, f"{name}[{position}]")
     elif tensor.is_quantized:
-        yield f"{name}.int_repr", tensor.int_repr()
+        # Scale and zero point go into the name, exactly: they make no tensor non-empty.
         if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
-            yield f"{name}.scale", torch.tensor(tensor.q_scale(), dtype=torch.float64)
-            yield f"{name}.zero_point", torch.tensor(tensor.q_zero_point())
+            told = f"scale {tensor.q_scale()!r}, zero point {tensor.q_zero_point()}"
+            yield f"{name}.int_repr ({told})", tensor.int_repr()
         else:
+            yield f"{name}.int_repr (axis {tensor.q_per_channel_axis()})", tensor.int_repr()
             yield f"{name}.scales", tensor.q_per_channel_scales()
             yield f"{name}.zero_points", tensor.q_per_channel_zero_points()
     elif tensor.layout == torch._mkldnn:  # noqa: SLF001 - has no public name

@@ -7,7 +7,7 @@ itself, its backward, and nothing of ours.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -124,7 +124,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     """Return the tensors of a nested output, still attached to their graph."""
     if isinstance(value, torch.Tensor):
         return [value]
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         value = list(value.values())
     return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (tuple, list)) else []
 
@@ -154,5 +154,8 @@ def resolve(op: str | Callable[..., Any]) -> Callable[..., Any]:
 
 def first_line(error: BaseException) -> str:
     """Return the type and the first line of an exception, for a reader."""
-    text = str(error).strip().split("\n", 1)[0][:1000]
+    try:
+        text = str(error).strip().split("\n", 1)[0][:1000]
+    except Exception:  # noqa: BLE001 - an exception of the op's own may fail at this too
+        text = "its text cannot be had"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

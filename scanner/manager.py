@@ -141,6 +141,7 @@ class Worker:
             os.close(replies)
         self._buffer = b""
         self._stopped = False
+        self._started = False
         try:
             hello = self._receive(START_SECONDS)
         except WorkerEndedError as error:
@@ -152,6 +153,7 @@ class Worker:
                 raise UntrustedScanError(f"{python}: has no torch; install it there (pip install torch)")
             raise UntrustedScanError(f"{python}: no worker could be started ({reason})")
         self.build: dict[str, Any] = hello["build"]
+        self._started = True
 
     def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         """Send a request and wait for the reply.
@@ -203,7 +205,7 @@ class Worker:
         printed = self._last_printed()
         self.stop()
         if code >= 0:
-            told = f"exited with code {code} in the middle of the case"
+            told = f"exited with code {code}" + (" in the middle of the case" if self._started else "")
         else:
             told = f"killed by {_signal_name(-code)}"
             if -code == signal.SIGKILL:

@@ -17,6 +17,8 @@ from scanner.execution import Execution, InvalidCaseError, NotRunnableError, fir
 
 # Outputs kept on a GPU until their flags are read; the differing ones are then digested.
 _CHUNK_BYTES = 1 << 30
+# Stands for the digest of an output that differed and was overwritten before it was digested.
+_OVERWRITTEN = "overwritten"
 
 
 def observe(
@@ -184,6 +186,9 @@ class Comparison:
 
     def _differs(self, index: int, judged: list[bits.Part], unequal: list[bool]) -> None:
         digest = bits.digest(judged)
+        if digest == self._digest:
+            # The flags were computed when the output was fresh; an op that reuses buffers has changed it since.
+            digest = _OVERWRITTEN
         self._digests[digest] = self._digests.get(digest, 0) + 1
         self._differing = [count + flag for count, flag in zip(self._differing, unequal, strict=True)]
         if self._first_differing is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import Counter
@@ -82,7 +83,9 @@ class PlainProgress:
             parts.append(f"about {left:.0f} s left")
         if self._row:
             parts.append(f"at {self._row}")
-        print("scan: " + "; ".join(parts), file=self._stream, flush=True)
+        # A scan does not end because nobody can read how it goes.
+        with contextlib.suppress(OSError):
+            print("scan: " + "; ".join(parts), file=self._stream, flush=True)
 
 
 class LiveProgress:

@@ -83,7 +83,9 @@ class Environment(Record, frozen=True):
     load: tuple[float, ...]  # 1, 5 and 15 minute load averages before the scan
     python: str
     os: str
-    variables: dict[str, dict[str, str]]  # mode -> the variables of its workers' environment that steer what they compute
+    variables: dict[
+        str, dict[str, str]
+    ]  # mode -> the variables of its workers' environment that steer what they compute
 
 
 class Row(Record, frozen=True):

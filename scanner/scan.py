@@ -57,16 +57,19 @@ def scan(plan: Plan, progress: Progress) -> Run:
         RunFileError: The file to resume is damaged.
         UntrustedScanError: No worker could start.
     """
-    begun = _begun(plan)
-    if begun is not None and begun.closing is not None:
-        return begun
-    if begun is not None and not plan.spec_files:
-        plan = msgspec.structs.replace(plan, spec_files=begun.header.settings.specs)
-    specs = load_catalog(plan.spec_files)
-    # Nearly every row exists on CUDA, so that a pattern that matches nothing is told before a worker starts.
-    choose(plan.patterns, "cuda", specs)
-    with RunWriter(plan.output) as writer, Stage() as stage:
-        _Scan(plan, begun, specs, stage, progress).run(writer)
+    # Opened first, for it is also the lock: what is read below stays as it is until the scan is done.
+    with RunWriter(plan.output) as writer:
+        begun = _begun(plan)
+        if begun is not None:
+            _check_settings(plan, begun.header.settings)
+            if begun.closing is not None:
+                return begun
+            plan = msgspec.structs.replace(plan, spec_files=plan.spec_files or begun.header.settings.specs)
+        specs = load_catalog(plan.spec_files)
+        # Nearly every row exists on CUDA, so that a pattern that matches nothing is told before a worker starts.
+        choose(plan.patterns, "cuda", specs)
+        with Stage() as stage:
+            _Scan(plan, begun, specs, stage, progress).run(writer)
     return read_run(plan.output)
 
 
@@ -77,7 +80,7 @@ def _begun(plan: Plan) -> Run | None:
         UsageError: The file holds something that would be lost.
     """
     path = plan.output
-    if plan.force or not path.exists() or path.stat().st_size == 0:
+    if plan.force or path.stat().st_size == 0:
         return None
     if plan.resume:
         return None if _torn_header(path) else read_run(path)
@@ -96,6 +99,36 @@ def _begun(plan: Plan) -> Run | None:
     raise UsageError(
         f"{path}: holds an unfinished scan ({len(run.observations)} of {total} observations); go on with --resume, "
         f"or start over with --force"
+    )
+
+
+def _check_settings(plan: Plan, settings: Settings) -> None:
+    """Refuse to go on with a scan under settings that are not its own; those not given are not asked for.
+
+    Raises:
+        UsageError: Names what differs.
+    """
+    # "cuda" is content with any of the devices.
+    device = {"auto", settings.device, settings.device.partition(":")[0]}
+    asked: list[tuple[str, Any, Any]] = [
+        ("the list of patterns", plan.patterns or None, settings.patterns),
+        ("--device", None if plan.device in device else plan.device, settings.device),
+        ("--runs", plan.runs, settings.runs),
+        ("--processes", plan.processes, settings.processes),
+        ("--timeout", plan.timeout, settings.timeout),
+        ("--seed", plan.seed, settings.seed),
+    ]
+    for name, now, then in asked:
+        if now is not None and now != then:
+            raise _not_resumable(plan, name, now, then)
+
+
+def _not_resumable(plan: Plan, name: str, *values: Any) -> UsageError:
+    """Return the one line said of a scan that cannot go on here: what differs, as it is now and was then."""
+    told = " ({}, it has {})".format(*map(_brief, values)) if values else ""
+    return UsageError(
+        f"{plan.output}: cannot be resumed, {name} is not the one it began with{told}; start over with --force, or "
+        f"choose another place with -o"
     )
 
 
@@ -213,33 +246,19 @@ class _Scan:
         )
 
     def _check_resumable(self, header: Header, worker: Worker) -> None:
-        """Refuse to add to a scan what was made otherwise.
+        """Refuse to add to a scan what another build, machine or catalog would add.
 
         Raises:
             UsageError: Names what differs.
         """
-        plan, settings = self._plan, header.settings
-        asked: dict[str, tuple[Any, Any]] = {
-            "patterns": (plan.patterns or None, settings.patterns),
-            "--runs": (plan.runs, settings.runs),
-            "--processes": (plan.processes, settings.processes),
-            "--timeout": (plan.timeout, settings.timeout),
-            "--seed": (plan.seed, settings.seed),
-        }
-        if plan.device != "auto":
-            asked["--device"] = (resolve_device(plan.device, worker.build), settings.device)
-        # The device of the file must be there, whatever was asked.
+        settings = header.settings
         here = environment(resolve_device(settings.device, worker.build), worker.build)
         for name in ("torch", "torch_git", "gpu", "cpu", "cores", "threads", "affinity", "python"):
-            asked[f"the {name} here"] = (getattr(here, name), getattr(header.environment, name))
-        asked["the catalog here"] = (_keys(self._rows(settings)), _keys(header.planned))
-        for name, (now, then) in asked.items():
-            if now is not None and now != then:
-                told = "" if name == "the catalog here" else f" ({_brief(now)}, it has {_brief(then)})"
-                raise UsageError(
-                    f"{self._plan.output}: cannot be resumed, {name} is not the one it began with{told}; start over "
-                    f"with --force, or choose another place with -o"
-                )
+            now, then = getattr(here, name), getattr(header.environment, name)
+            if now != then:
+                raise _not_resumable(self._plan, f"the {name} here", now, then)
+        if [row.key for row in self._rows(settings)] != [row.key for row in header.planned]:
+            raise _not_resumable(self._plan, "the catalog here")
 
     def _pass(self, rows: Sequence[Row], mode: Mode, process: int, writer: RunWriter) -> None:
         """Send rows through a worker of one mode, and through fresh ones where it ended."""
@@ -311,10 +330,6 @@ class _Scan:
             self._worker.stop()
         self._worker = None
         self._worker_mode = None
-
-
-def _keys(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    return [row.key for row in rows]
 
 
 def _brief(value: Any) -> str:

@@ -106,6 +106,8 @@ def command(**options: Any) -> int:  # fmt: skip
         raise click.UsageError(
             "--resume keeps what the run file holds, --force throws it away; give one of them"
         )
+    if not options["output"].name:
+        raise click.UsageError("-o needs the name of a file")
     plan = Plan(**options)
     try:
         run = scan(plan, progress_for())

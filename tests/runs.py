@@ -8,6 +8,7 @@ from pathlib import Path
 
 from scanner.records import (
     FORMAT,
+    Claim,
     Closing,
     Direction,
     Environment,
@@ -62,6 +63,8 @@ def row(
     device: str = "cpu",
     provokes: str = "16384 additions into each slot",
     why: str = "atomicAdd: https://example.org/kernel.cu",
+    documented: tuple[str, ...] = (),
+    traits: Mapping[str, str] | None = None,
 ) -> Row:
     """Return a planned row."""
     return Row(
@@ -74,6 +77,8 @@ def row(
         device=device,
         provokes=provokes,
         why=why,
+        documented=documented,
+        traits=dict(traits or {}),
     )
 
 
@@ -198,6 +203,7 @@ def write_run(
     closing: Closing | None = CLOSING,
     environment: Environment = ENVIRONMENT,
     settings: Settings | None = None,
+    claims: tuple[Claim, ...] = (),
 ) -> Path:
     """Write a run file, compressed if its name ends in ``.gz``, and return its path.
 
@@ -207,6 +213,7 @@ def write_run(
         closing: The last line, its count put right; ``None`` leaves the scan unfinished.
         environment: What the header says of the machine.
         settings: What the header says was asked for.
+        claims: What the docstring of the scanned torch says.
     """
     rows = list(every_finding() if planned is None else planned)
     settings = settings or Settings(
@@ -222,6 +229,7 @@ def write_run(
                 settings=settings,
                 environment=environment,
                 planned=tuple(planned_row for planned_row, _ in rows),
+                claims=claims,
             )
         )
         count = 0

@@ -1,0 +1,103 @@
+"""Documented lists and the rows that speak to them, for tests of the docs command."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from reports.docs_bullets import HEADINGS, INDENT
+from reports.docs_join import Docs, join
+from reports.matrix import Matrix, matrix_of
+from scanner.claims import parse_claims
+from scanner.records import FORMAT, Claim, Header, Observation, Row, Settings
+from scanner.runfile import Run
+from scanner.verdicts import Finding
+from tests.runs import (
+    CLOSING,
+    ENVIRONMENT,
+    PROCESSES,
+    RUNS,
+    Planned,
+    drifting,
+    ended,
+    raised,
+    ran,
+    row,
+    stable,
+)
+
+
+def docstring(acting: Iterable[str] = (), raising: Iterable[str] = ()) -> str:
+    """Return a docstring with these bullets in its two lists; a bullet may have several lines."""
+    lists = [
+        heading + "\n" + "".join(textwrap.indent(f"* {bullet}\n", INDENT) for bullet in bullets)
+        for heading, bullets in zip(HEADINGS.values(), (acting, raising), strict=True)
+    ]
+    return "Sets a flag.\n\n" + "\n".join(lists) + "\n    Note that this is all.\n"
+
+
+def found(planned: Row, finding: Finding) -> Planned:
+    """Return a row with observations that give it a finding."""
+    off: list[Observation] = ran(planned, "off", *stable())
+    on: list[Observation] = ran(planned, "on", *stable())
+    match finding:
+        case "mode_dependent":
+            on = ran(planned, "on", *stable("b"))
+        case "fixed_by_mode":
+            off = ran(planned, "off", *drifting(4))
+        case "raises":
+            off, on = ran(planned, "off", *drifting(4)), raised(planned, "on", f"{planned.op}_kernel")
+        case "over_alert":
+            on = raised(planned, "on", f"{planned.op}_kernel")
+        case "silent":
+            on = ran(planned, "on", *drifting(8))
+        case "inconclusive":
+            off = on = ended(planned, "off", "raised", "no kernel", exception="NotImplementedError")
+    return planned, [*off, *(on if on is not off else [])]
+
+
+def shown(op: str, finding: Finding, device: str = "cuda", **fields: Any) -> Planned:
+    """Return a row of an op on a device with a finding; *fields* are those of ``tests.runs.row``."""
+    return found(row(op, fields.pop("case", finding), device=device, **fields), finding)
+
+
+def run_of(
+    claims: Sequence[Claim],
+    rows: Sequence[Planned],
+    *,
+    name: str = "run.jsonl",
+    torch: str = "2.13.0+cpu",
+    distrust: tuple[str, ...] = (),
+    complete: bool = True,
+    patterns: tuple[str, ...] = (),
+) -> Matrix:
+    """Return the matrix of a run that never was in a file."""
+    header = Header(
+        format=FORMAT,
+        tool="0.1.0",
+        started="2026-01-02T03:04:05Z",
+        settings=Settings(
+            patterns=patterns,
+            device=rows[0][0].device if rows else "cpu",
+            runs=RUNS,
+            processes=PROCESSES,
+            timeout=60.0,
+            seed=0,
+        ),
+        environment=replace(ENVIRONMENT, torch=torch),
+        planned=tuple(planned for planned, _ in rows),
+        claims=tuple(claims),
+    )
+    observations = tuple(observation for _, of_row in rows for observation in of_row)
+    closing = replace(CLOSING, observations=len(observations), distrust=distrust) if complete else None
+    return matrix_of(name, Run(path=name, header=header, observations=observations, closing=closing, end=0))
+
+
+def docs_of(text: str, *runs: Sequence[Planned]) -> Docs:
+    """Return what runs say of a docstring, one run per device as a scan would make them."""
+    claims = parse_claims(text)
+    names = [f"{rows[0][0].device.partition(':')[0] if rows else 'empty'}.jsonl" for rows in runs]
+    return join([run_of(claims, rows, name=name) for rows, name in zip(runs, names, strict=True)])

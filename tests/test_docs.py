@@ -1,0 +1,411 @@
+"""Documented claims held against rows: every agreement, and what the lists do not say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from reports import docs_json, docs_markdown
+from reports.docs_join import AGREEMENT_MEANING, Agreement, Docs, Judged, join
+from reports.docs_render import drift_lines
+from scanner.claims import documented_claims, parse_claims
+from scanner.errors import UsageError
+from scanner.verdicts import Finding, upper_bound
+from tests.documented import docs_of, docstring, found, run_of, shown
+from tests.runs import RUNS, Planned, row
+
+CUDA = "when called on a CUDA tensor"
+
+
+def only(docs: Docs) -> Judged:
+    """Return the one claim that was judged."""
+    (judged,) = docs.judged
+    return judged
+
+
+def agreements(docs: Docs) -> dict[str, Agreement]:
+    return {judged.claim.id: judged.agreement for judged in docs.judged}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    ("finding", "acting", "raising"),
+    [
+        ("fixed_by_mode", "confirmed", "contradicted"),
+        ("mode_dependent", "confirmed", "contradicted"),
+        ("deterministic", "not_triggered", "contradicted"),
+        ("raises", "contradicted", "confirmed"),
+        ("over_alert", "contradicted", "confirmed"),
+        ("silent", "contradicted", "contradicted"),
+        ("inconclusive", "not_run", "not_run"),
+    ],
+)
+def test_a_finding_decides(device: str, finding: Finding, acting: Agreement, raising: Agreement) -> None:
+    """What one row shows confirms or contradicts a bullet, by the list in which the bullet stands."""
+    bullet = f"torch.a when called on a {device.upper()} tensor"
+    rows = [shown("torch.a", finding, device)]
+
+    assert acting == only(docs_of(docstring([bullet]), rows)).agreement
+    assert raising == only(docs_of(docstring([], [bullet]), rows)).agreement
+
+
+@pytest.mark.parametrize(
+    ("findings", "acting", "raising"),
+    [
+        (["deterministic", "fixed_by_mode", "inconclusive"], "confirmed", "contradicted"),
+        (["deterministic", "inconclusive"], "not_triggered", "contradicted"),
+        (["fixed_by_mode", "raises"], "contradicted", "contradicted"),
+        (["raises", "over_alert", "inconclusive"], "contradicted", "confirmed"),
+    ],
+)
+def test_rows_join(findings: list[Finding], acting: Agreement, raising: Agreement) -> None:
+    """One contradicting row contradicts; short of that one confirming row confirms."""
+    rows = [shown("torch.a", finding) for finding in findings]
+
+    assert acting == only(docs_of(docstring([f"torch.a {CUDA}"]), rows)).agreement
+    assert raising == only(docs_of(docstring([], [f"torch.a {CUDA}"]), rows)).agreement
+
+
+def test_cublas_bullets_act_deterministically() -> None:
+    """The mode on sets CUBLAS_WORKSPACE_CONFIG, so that a cuBLAS op confirms by acting deterministically."""
+    text = "Sets.\n\n    If CUBLAS_WORKSPACE_CONFIG is not set, these raise:\n\n        * :func:`torch.mm`\n"
+    confirmed, contradicted = (
+        only(docs_of(text, [shown("torch.mm", finding)])) for finding in ("fixed_by_mode", "raises")
+    )
+
+    assert ("confirmed", "contradicted") == (confirmed.agreement, contradicted.agreement)
+    assert "CUBLAS_WORKSPACE_CONFIG is set" in confirmed.reason
+
+
+def test_no_evidence_has_a_reason() -> None:
+    """A claim without evidence says why: another device, errors, doubt, or no row at all."""
+    text = docstring([f"torch.a {CUDA}", "torch.b when called on a CPU tensor", "torch.c"])
+    rows = [shown("torch.a", "fixed_by_mode", "cpu"), shown("torch.b", "inconclusive", "cpu")]
+    a, b, c = docs_of(text, rows).judged
+
+    assert ("not_run", "none of these runs is on cuda") == (a.agreement, a.reason)
+    assert b.agreement == "not_run"
+    assert b.reason.startswith("no evidence in 1 row: off: error (NotImplementedError: no kernel)")
+    assert ("not_covered", "no row of these runs speaks to it") == (c.agreement, c.reason)
+
+
+def test_selected_rows_are_told() -> None:
+    """Where a run was limited by patterns, a claim that nothing speaks to may be covered elsewhere."""
+    claims = parse_claims(docstring(["torch.a"]))
+    docs = join([run_of(claims, [shown("torch.b", "deterministic")], patterns=("torch.b",))])
+
+    assert "run.jsonl ran only the rows that patterns selected" in only(docs).reason
+
+
+def test_untrusted_runs_are_no_evidence() -> None:
+    """A run whose controls misbehaved is shown, and decides nothing, not even beside one that can be trusted."""
+    claims = parse_claims(docstring([f"torch.a {CUDA}"]))
+    bad = run_of(claims, [shown("torch.a", "silent")], name="bad.jsonl", distrust=("a control drifted",))
+    good = run_of(claims, [shown("torch.a", "fixed_by_mode")], name="good.jsonl")
+    alone, beside = only(join([bad])), only(join([bad, good]))
+
+    assert ("not_run", "confirmed") == (alone.agreement, beside.agreement)
+    assert "bad.jsonl is not trustworthy: a control drifted" in alone.reason
+    assert [("bad.jsonl", "none"), ("good.jsonl", "confirms")] == [
+        (one.run, one.effect) for one in beside.evidence
+    ]
+    assert join([bad]).undocumented == ()
+    assert "Not trustworthy: a control drifted" in "".join(docs_markdown.render(join([bad])))
+
+
+def test_incomplete_runs_are_evidence_and_marked() -> None:
+    """What a scan observed before it was killed counts; the table says that it did not finish."""
+    claims = parse_claims(docstring([f"torch.a {CUDA}"]))
+    docs = join([run_of(claims, [shown("torch.a", "fixed_by_mode")], complete=False)])
+
+    assert only(docs).agreement == "confirmed"
+    assert "Incomplete: the scan did not finish" in "".join(docs_markdown.render(docs))
+
+
+def test_runs_of_two_devices_fill_different_cells() -> None:
+    """A CPU run and a CUDA run together judge the two claims of one bullet."""
+    text = docstring(["torch.a when called on a CPU or CUDA tensor"])
+    docs = docs_of(text, [shown("torch.a", "fixed_by_mode", "cpu")], [shown("torch.a", "raises", "cuda:0")])
+
+    assert {
+        "deterministic/torch.a/cpu": "confirmed",
+        "deterministic/torch.a/cuda": "contradicted",
+    } == agreements(docs)
+
+
+def test_a_claim_of_any_device_says_where() -> None:
+    """What was measured on a CPU alone says so of a bullet that names no device."""
+    docs = docs_of(docstring(["torch.a"]), [shown("torch.a", "fixed_by_mode", "cpu")])
+
+    assert only(docs).reason.endswith(", on cpu")
+
+
+@pytest.mark.parametrize(
+    ("failing", "holding", "told"),
+    [
+        ({"dtype": "int64"}, {}, "What decides: dtype (fails for integer, not for floating, complex, bool)."),
+        (
+            {"traits": {"reduce": "prod"}},
+            {"traits": {"reduce": "sum"}},
+            "What decides: reduce (fails for prod, not for sum).",
+        ),
+        ({"direction": "backward"}, {}, "What decides: direction (fails for backward, not for forward)."),
+        (
+            {"traits": {"reduce": "prod"}, "dtype": "int64"},
+            {"traits": {"reduce": "sum"}},
+            "What may decide: reduce (fails for prod, not for sum) or dtype (fails for integer, not for "
+            "floating, complex, bool).",
+        ),
+        ({}, {}, "No single condition decides."),
+    ],
+)
+def test_over_broad_bullets_say_what_decides(
+    failing: dict[str, Any], holding: dict[str, Any], told: str
+) -> None:
+    """A bullet that holds in some rows and fails in others says which condition tells them apart."""
+    rows = [shown("torch.a", "raises", **failing), shown("torch.a", "fixed_by_mode", **holding)]
+    judged = only(docs_of(docstring([f"torch.a {CUDA}"]), rows))
+
+    assert judged.agreement == "contradicted"
+    assert judged.reason == f"says too much: raises in 1 row; holds in 1 row. {told}"
+
+
+def test_a_bullet_can_fail_on_one_device() -> None:
+    """A bullet without a device that holds on one and fails on another says so."""
+    docs = docs_of(
+        docstring([], ["torch.a"]),
+        [shown("torch.a", "raises", "cpu")],
+        [shown("torch.a", "fixed_by_mode", "cuda")],
+    )
+
+    assert only(docs).reason.endswith("It holds on cpu. It fails on cuda.")
+
+
+def test_vague_bullets_cannot_be_contradicted() -> None:
+    """What "in some cases" means is not said: a row can confirm it, and none can deny it."""
+    text = docstring([], ["torch.a in some cases"])
+
+    assert only(docs_of(text, [shown("torch.a", "fixed_by_mode")])).agreement == "not_triggered"
+    assert (
+        only(docs_of(text, [shown("torch.a", "fixed_by_mode"), shown("torch.a", "raises")])).agreement
+        == "confirmed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("finding", "expected"),
+    [
+        ("silent", True),
+        ("raises", True),
+        ("over_alert", True),
+        ("fixed_by_mode", True),
+        ("mode_dependent", False),
+        ("deterministic", False),
+        ("inconclusive", False),
+    ],
+)
+def test_undocumented_rows_raise_or_differ(finding: Finding, expected: bool) -> None:
+    """What raises or differs and has no bullet is undocumented; what shows nothing is not."""
+    docs = docs_of(docstring(["torch.b"]), [shown("torch.a", finding)])
+
+    assert expected == bool(docs.undocumented)
+
+
+def test_undocumented_rows_are_grouped() -> None:
+    """Rows of one op, device, direction and finding stand together; claims that name the op are mentioned."""
+    text = docstring(["torch.a with ``x=True``", "torch.a on Tuesdays"])
+    rows = [
+        shown("torch.a", "raises", case="one"),
+        shown("torch.a", "raises", case="two"),
+        shown("torch.a", "raises", case="one", direction="backward"),
+        shown("torch.a", "fixed_by_mode", traits={"x": "True"}),
+        shown("mine.a", "raises"),
+    ]
+    docs = docs_of(text, rows)
+    groups = [
+        (one.op, one.device, one.direction, one.finding, len(one.evidence)) for one in docs.undocumented
+    ]
+
+    assert groups == [
+        ("torch.a", "cuda", "backward", "raises", 1),
+        ("torch.a", "cuda", "forward", "raises", 2),
+    ]
+    assert [claim.parsed for claim in docs.undocumented[0].named] == [True, False]
+    assert [claim.text for claim in docs.unparsed] == ["torch.a on Tuesdays"]
+
+
+def test_both_lists_of_2_15_contradict_each_other() -> None:
+    """scatter_reduce stands in both lists of 2.15, which a run without claims takes from the table."""
+    docs = join([run_of((), [shown("torch.b", "deterministic")], torch="2.15.0+cpu")])
+
+    assert [tuple(claim.id for claim in pair) for pair in docs.self_contradictory] == [
+        (
+            "deterministic/torch.Tensor.scatter_reduce/cuda/reduce=mean,sum",
+            "raises/torch.Tensor.scatter_reduce/cuda",
+        )
+    ]
+    assert docs.claims == documented_claims("2.15.0")
+    assert "those tabled for torch 2.15.0 stand in" in (docs.note or "")
+    assert any(line.startswith("self_contradictory: ") for line in drift_lines(docs))
+
+
+@pytest.mark.parametrize(
+    ("torches", "texts", "message"),
+    [
+        (
+            ("2.13.0+cpu", "2.11.0"),
+            ("torch.a", "torch.a"),
+            "the runs document different lists: 0.jsonl is of torch 2.13.0 and 1.jsonl is of torch 2.11.0; give "
+            "runs of one release at a time",
+        ),
+        (
+            ("2.13.0+cpu", "2.13.0+cu130"),
+            ("torch.a", "torch.b"),
+            "the runs document different lists: those of 1.jsonl are not those of 0.jsonl, though both are of "
+            "torch 2.13.0; give runs of one build at a time",
+        ),
+    ],
+)
+def test_lists_of_two_builds_are_refused(
+    torches: tuple[str, ...], texts: tuple[str, ...], message: str
+) -> None:
+    """Runs join only where they speak of the same lists; the message names both."""
+    runs = [
+        run_of(
+            parse_claims(docstring([text])), [shown("torch.a", "raises")], name=f"{number}.jsonl", torch=torch
+        )
+        for number, (torch, text) in enumerate(zip(torches, texts, strict=True))
+    ]
+
+    with pytest.raises(UsageError) as raised:
+        join(runs)
+
+    assert message == str(raised.value)
+
+
+def test_builds_of_one_release_join() -> None:
+    """A CPU build and a CUDA build document the same lists; a run without claims takes the others'."""
+    claims = parse_claims(docstring([f"torch.a {CUDA}"]))
+    cpu = run_of((), [shown("torch.a", "fixed_by_mode", "cpu")], torch="2.13.0+cpu")
+    cuda = run_of(claims, [shown("torch.a", "fixed_by_mode")], torch="2.13.0+cu130")
+
+    assert only(join([cpu, cuda])).agreement == "confirmed"
+
+
+def test_no_claims_and_no_table_is_refused() -> None:
+    """Without a docstring and without a table nothing can be called undocumented."""
+    with pytest.raises(
+        UsageError, match=r"run\.jsonl: holds no claims .*no table of the claims of torch 9\.9"
+    ):
+        join([run_of((), [shown("torch.a", "raises")], torch="9.9.0")])
+
+
+def every_agreement() -> tuple[str, list[Planned], list[Planned]]:
+    """Return a docstring, a CPU run and a CUDA run that show every agreement and every kind of drift."""
+    text = docstring(
+        [
+            ":func:`torch.a` when called on a CUDA tensor",
+            ":func:`torch.b` when called on a CPU or CUDA tensor",
+            ":func:`torch.both` when called on a CPU tensor",
+            "torch.odd | on Tuesdays",
+        ],
+        [
+            ":func:`torch.c` when called on a CUDA tensor",
+            ":func:`torch.both`",
+            ":func:`torch.gone` with ``x=True``",
+            ":func:`torch.m` when called on an MPS tensor",
+        ],
+    )
+    cpu = [
+        shown("torch.b", "deterministic", "cpu"),
+        shown("torch.both", "inconclusive", "cpu"),
+        shown("torch.new_", "fixed_by_mode", "cpu"),
+        shown("torch.m", "deterministic", "cpu"),
+    ]
+    cuda = [
+        shown("torch.a", "fixed_by_mode"),
+        shown("torch.b", "silent"),
+        shown("torch.c", "raises"),
+        shown("torch.c", "fixed_by_mode", dtype="int64"),
+        shown("torch.new_", "raises", direction="backward"),
+    ]
+    return text, cpu, cuda
+
+
+def test_json_has_the_promised_keys() -> None:
+    """Each claim says what it says, what the runs say of it, and which rows decide."""
+    docs = docs_of(*every_agreement())
+    told = json.loads("".join(docs_json.render(docs)))
+
+    assert {name: told["counts"][name] for name in AGREEMENT_MEANING} == {
+        "contradicted": 2,
+        "confirmed": 1,
+        "not_triggered": 1,
+        "not_run": 3,
+        "not_covered": 1,
+    }
+    keys = ("section", "targets", "device", "direction", "conditions", "text", "agreement", "evidence")
+    assert {key: told["claims"][0][key] for key in keys} == {
+        "section": "deterministic",
+        "targets": ["torch.a"],
+        "device": "cuda",
+        "direction": "any",
+        "conditions": [],
+        "text": ":func:`torch.a` when called on a CUDA tensor",
+        "agreement": "confirmed",
+        "evidence": ["torch.a:fixed_by_mode:forward:float32"],
+    }
+    assert [(one["op"], one["device"], one["finding"], one["evidence"]) for one in told["undocumented"]] == [
+        ("torch.new_", "cpu", "fixed_by_mode", ["torch.new_:fixed_by_mode:forward:float32"]),
+        ("torch.new_", "cuda", "raises", ["torch.new_:raises:backward:float32"]),
+    ]
+    assert [one["targets"] for one in told["self_contradictory"]] == [["torch.both"]]
+    assert [one["text"] for one in told["unparsed"]] == ["torch.odd | on Tuesdays"]
+    assert [(one["path"], one["upper_bound"]) for one in told["runs"]] == [
+        ("cpu.jsonl", upper_bound(2 * RUNS)),
+        ("cuda.jsonl", upper_bound(2 * RUNS)),
+    ]
+
+
+def test_markdown_tells_every_claim() -> None:
+    """One row per claim with both modes' k of n, the bound, the legend, and the pipes escaped."""
+    text = "".join(docs_markdown.render(docs_of(*every_agreement())))
+    (line,) = [line for line in text.splitlines() if line.startswith("| `torch.a` when")]
+
+    assert [cell.strip() for cell in line.split("|")[2:-1]] == [
+        "deterministic",
+        "cuda",
+        "confirmed",
+        "nondeterministic: 3 of 100 differed, 4 distinct",
+        "deterministic: 0 of 100 differed, 1 distinct",
+        "1 for: `torch.a:fixed_by_mode:forward:float32`",
+    ]
+    assert "with 95 % confidence: 2.95 % for n = 100" in text
+    assert "* torch.odd \\| on Tuesdays (deterministic)\n" in text
+    assert all(f"* **{plain}**" in text for plain in ("confirmed", "not_triggered", "undocumented", "silent"))
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.replace("\\|", "").count("|") for line in tables} == {4, 8, 9}
+
+
+def test_drift_is_told_line_by_line() -> None:
+    """The check names what is contradicted first, then undocumented, in both lists, and not covered."""
+    told = [line.split(": ")[:2] for line in drift_lines(docs_of(*every_agreement()))]
+
+    assert told == [
+        ["contradicted", "deterministic/torch.b/cuda"],
+        ["contradicted", "raises/torch.c/cuda"],
+        ["undocumented", "torch.new_, forward on cpu"],
+        ["undocumented", "torch.new_, backward on cuda"],
+        ["self_contradictory", "deterministic/torch.both/cpu and raises/torch.both"],
+        ["not_covered", "raises/torch.gone/x=True"],
+    ]
+
+
+def test_no_drift_is_silent() -> None:
+    """Lists that the rows confirm, or say nothing against, leave nothing to tell."""
+    text = docstring(["torch.a"], ["torch.b"])
+    docs = docs_of(text, [found(row("torch.a"), "deterministic"), found(row("torch.b"), "over_alert")])
+
+    assert list(drift_lines(docs)) == []

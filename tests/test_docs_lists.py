@@ -1,0 +1,500 @@
+"""The regenerated lists: what changes, changes on evidence; everything else keeps its bytes."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.docs_bullets import INDENT, Statement, kind_of, lists, role_of, write
+from reports.docs_join import Docs
+from reports.docs_lists import regenerate
+from reports.docs_render import render_diff, render_rst
+from scanner.claims import documented_claims, documented_versions, parse_claims
+from scanner.coverage import speaks
+from scanner.errors import UsageError
+from scanner.records import ClaimDirection, Condition
+from scanner.verdicts import Finding
+from tests.documented import docs_of, docstring, shown
+from tests.runs import Planned
+
+GOLDEN = Path(__file__).parent / "golden"
+CPU, CUDA = "when called on a CPU tensor", "when called on a CUDA tensor"
+
+
+def bullets(text: str) -> tuple[list[str], list[str]]:
+    """Return the bullets of both lists, each on one line."""
+    claims = {claim.order: claim for claim in parse_claims(text)}.values()
+    acting, raising = (
+        [claim.text for claim in claims if claim.section == section]
+        for section in ("deterministic", "raises")
+    )
+    return acting, raising
+
+
+def regenerated(text: str, *runs: Sequence[Planned]) -> tuple[list[str], list[str]]:
+    """Return the bullets of both lists after the evidence."""
+    return bullets(regenerate(docs_of(text, *runs)).regenerated)
+
+
+def diff(docs: Docs) -> str:
+    return "".join(render_diff(docs))
+
+
+# --- Real docstrings -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def installed() -> str:
+    torch = pytest.importorskip("torch")
+    return torch.use_deterministic_algorithms.__doc__ or ""
+
+
+def test_without_evidence_nothing_changes(installed: str) -> None:
+    """The lists of the installed torch come out byte for byte as its docstring has them."""
+    docs = docs_of(installed, [shown("torch.unheard_of", "deterministic", "cpu")])
+
+    assert "".join(render_rst(docs)) in "    " + inspect.cleandoc(installed).replace("\n", "\n    ").replace(
+        "    \n", "\n"
+    )
+    assert "".join(render_rst(docs)).count("* :") == len({claim.order for claim in docs.claims})
+    assert diff(docs) == ""
+
+
+def test_only_the_bullet_with_evidence_changes(installed: str) -> None:
+    """One contradicted bullet of the installed torch is one line less here and one more there."""
+    docs = docs_of(installed, [shown("torch.nn.AvgPool3d", "fixed_by_mode", direction="backward")])
+    bullet = "        * :class:`torch.nn.AvgPool3d` when attempting to differentiate a CUDA tensor\n"
+    changed = [line for line in diff(docs).splitlines(keepends=True)[2:] if line[0] in "+-"]
+
+    assert changed == [f"+{bullet}", f"-{bullet}"]
+
+
+@pytest.mark.parametrize("version", documented_versions())
+def test_every_documented_bullet_can_be_written(version: str) -> None:
+    """What any release says of an op can be said again, but for what uninitialised memory is filled with."""
+    for claim in documented_claims(version):
+        if claim.section not in {"deterministic", "raises"}:
+            continue
+        statement = Statement(
+            list="raises" if claim.section == "raises" else "deterministic",
+            targets=claim.targets,
+            devices=() if claim.device == "any" else (claim.device,),
+            direction=claim.direction,
+            conditions=claim.conditions,
+        )
+        fills = any(condition.kind == "fill" for condition in claim.conditions)
+
+        assert (write(statement, claim.text) is None) == fills
+
+
+# --- What becomes of a bullet ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bullet", "findings", "expected"),
+    [
+        ("torch.a {}", ["fixed_by_mode"], "acting"),
+        ("torch.a {}", ["mode_dependent", "deterministic"], "acting"),
+        ("torch.a {}", ["deterministic"], "acting"),
+        ("torch.a {}", ["raises", "over_alert", "inconclusive"], "raising"),
+        ("torch.a {}", ["silent"], "neither"),
+        # No condition tells these rows apart.
+        ("torch.a {}", ["raises", "fixed_by_mode"], "where it was"),
+        ("torch.a {}", ["silent", "deterministic"], "where it was"),
+        ("torch.a {}", ["inconclusive"], "where it was"),
+        ("torch.a {} on Tuesdays", ["raises", "silent"], "where it was"),
+        ("torch.a {} in some cases", ["silent"], "where it was"),
+    ],
+)
+@pytest.mark.parametrize("documented", ["acting", "raising"])
+def test_a_bullet_stands_where_the_evidence_puts_it(
+    bullet: str, findings: list[Finding], expected: str, documented: str
+) -> None:
+    """A bullet contradicted whole moves with its own words, or goes; one without decisive evidence stays."""
+    said = bullet.format(CUDA)
+    text = docstring([said], ["torch.z"]) if documented == "acting" else docstring(["torch.z"], [said])
+    acting, raising = regenerated(text, [shown("torch.a", finding) for finding in findings])
+    where = documented if expected == "where it was" else expected
+
+    assert {"acting": said in acting, "raising": said in raising} == {
+        "acting": where == "acting",
+        "raising": where == "raising",
+    }
+    assert len(acting) + len(raising) == 1 + (where != "neither")
+
+
+@pytest.mark.parametrize(
+    ("bullet", "keeps", "fails", "kept", "moved"),
+    [
+        (
+            f"torch.a {CUDA}",
+            {"traits": {"accumulate": "True"}},
+            {"traits": {"accumulate": "False"}},
+            ":func:`torch.a` with ``accumulate=True`` when called on a CUDA tensor",
+            ":func:`torch.a` with ``accumulate=False`` when called on a CUDA tensor",
+        ),
+        (
+            f"torch.a {CUDA}",
+            {"dtype": "float16"},
+            {"dtype": "int64"},
+            ":func:`torch.a` when called on a CUDA tensor and dtype is floating point, complex or bool",
+            ":func:`torch.a` when called on a CUDA tensor and dtype is integer",
+        ),
+        (
+            f"torch.a with ``reduce='sum'`` or ``reduce='mean'`` {CUDA}",
+            {"traits": {"reduce": "mean"}},
+            {"traits": {"reduce": "sum"}},
+            ":func:`torch.a` with ``reduce='mean'`` when called on a CUDA tensor",
+            ":func:`torch.a` with ``reduce='sum'`` when called on a CUDA tensor",
+        ),
+        (
+            "torch.a when attempting to differentiate a CUDA tensor and one of the following modes is used:\n\n"
+            "    - ``p``\n    - ``q``\n    - ``r``\n    - ``s``",
+            {"traits": {"mode": "p"}, "direction": "backward"},
+            {"traits": {"mode": "q"}, "direction": "backward"},
+            ":func:`torch.a` when attempting to differentiate a CUDA tensor and one of the following modes is used: "
+            "- ``p`` - ``r`` - ``s``",
+            ":func:`torch.a` with ``mode='q'`` when attempting to differentiate a CUDA tensor",
+        ),
+        (
+            "torch.nn.A, torch.b, and torch.c when called on a CPU, CUDA or MPS tensor",
+            {"documented": ("torch.c",)},
+            {"documented": ("torch.nn.A", "torch.b")},
+            None,
+            ":class:`torch.nn.A` and :func:`torch.b` when called on a CUDA tensor",
+        ),
+    ],
+)
+def test_an_over_broad_bullet_is_split(
+    bullet: str, keeps: dict[str, Any], fails: dict[str, Any], kept: str | None, moved: str
+) -> None:
+    """The condition that decides narrows the bullet, and what it leaves out is said in the other list."""
+    text = docstring([bullet])
+    acting, raising = regenerated(
+        text, [shown("torch.a", "fixed_by_mode", **keeps), shown("torch.a", "raises", **fails)]
+    )
+
+    assert raising == [moved]
+    assert (
+        acting == [kept]
+        if kept
+        else acting
+        == [
+            ":class:`torch.nn.A` and :func:`torch.b` when called on a CPU or MPS tensor",
+            ":func:`torch.c` when called on a CPU, CUDA or MPS tensor",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("keeps", "fails"),
+    [
+        # Two conditions might decide.
+        ({"traits": {"a": "True"}, "dtype": "int64"}, {"traits": {"a": "False"}}),
+        # No list has words for "forward alone", nor for what no row states.
+        ({"direction": "forward"}, {"direction": "backward"}),
+        ({}, {"traits": {"accumulate": "True"}}),
+        # A description is no argument.
+        ({"traits": {"dim": "1-D"}}, {"traits": {"dim": "2-D"}}),
+    ],
+)
+def test_what_cannot_be_said_is_left(keeps: dict[str, Any], fails: dict[str, Any]) -> None:
+    """An over-broad bullet stays as it is where the evidence or the words are not clear, and that is told."""
+    text = docstring([f"torch.a {CUDA}"])
+    docs = docs_of(text, [shown("torch.a", "fixed_by_mode", **keeps), shown("torch.a", "raises", **fails)])
+    found = regenerate(docs)
+
+    assert found.documented == found.regenerated
+    assert "is left as it is" in found.changes[0]
+
+
+def test_a_raising_bullet_narrows_to_what_raises() -> None:
+    """Where nothing was seen to differ and nothing is raised, the bullet says less, and the other list no more."""
+    rows = [
+        shown("torch.bincount", "raises", traits={"weights": "given"}),
+        shown("torch.bincount", "deterministic"),
+    ]
+    text = docstring([], [f":func:`torch.bincount` {CUDA}"])
+
+    assert regenerated(text, rows) == (
+        [],
+        [":func:`torch.bincount` when called on a CUDA tensor and ``weights`` tensor is given"],
+    )
+
+
+def test_any_device_is_every_device_that_the_lists_know() -> None:
+    """A bullet without a device loses the one on which it fails; what was not measured stays."""
+    text = docstring([], [":class:`torch.nn.MaxUnpool1d`"])
+
+    assert regenerated(text, [shown("torch.nn.MaxUnpool1d", "fixed_by_mode", "cpu")]) == (
+        [":class:`torch.nn.MaxUnpool1d` when called on a CPU tensor"],
+        [":class:`torch.nn.MaxUnpool1d` when called on a CUDA or MPS tensor"],
+    )
+
+
+def test_what_the_other_list_says_already_is_not_said_twice() -> None:
+    """The contradiction of 2.15 is resolved by evidence: scatter_reduce raises for what it raises for."""
+    sums = ":func:`torch.Tensor.scatter_reduce` when ``reduce='sum'`` or ``reduce='mean'`` and called on CUDA tensor"
+    text = docstring([sums], [":func:`torch.Tensor.scatter_reduce` when called on CUDA or MPS tensor"])
+    findings: dict[str, Finding] = {"sum": "fixed_by_mode", "mean": "fixed_by_mode", "prod": "raises"}
+    rows = [
+        shown("torch.Tensor.scatter_reduce", finding, case=reduce, traits={"reduce": reduce})
+        for reduce, finding in findings.items()
+    ]
+    docs = docs_of(text, rows)
+    acting, raising = bullets(regenerate(docs).regenerated)
+
+    assert len(docs.self_contradictory) == 1
+    assert acting == [sums]
+    assert raising == [
+        ":func:`torch.Tensor.scatter_reduce` with ``reduce='prod'`` when called on a CUDA tensor",
+        ":func:`torch.Tensor.scatter_reduce` when called on an MPS tensor",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "acting", "raising"),
+    [
+        ([("raises", {})], [], [f":func:`torch.new_` {CUDA}"]),
+        ([("fixed_by_mode", {})], [f":func:`torch.new_` {CUDA}"], []),
+        ([("over_alert", {}), ("raises", {"direction": "backward"})], [], [f":func:`torch.new_` {CUDA}"]),
+        (
+            [("raises", {"direction": "backward"}), ("deterministic", {})],
+            [],
+            [":func:`torch.new_` when attempting to differentiate a CUDA tensor"],
+        ),
+        ([("silent", {})], [], []),
+        ([("raises", {}), ("deterministic", {})], [], []),
+        (
+            [("raises", {"traits": {"reduce": "prod"}}), ("fixed_by_mode", {"traits": {"reduce": "sum"}})],
+            [":func:`torch.new_` with ``reduce='sum'`` when called on a CUDA tensor"],
+            [":func:`torch.new_` with ``reduce='prod'`` when called on a CUDA tensor"],
+        ),
+    ],
+)
+def test_undocumented_rows_get_a_bullet(
+    rows: list[tuple[Finding, dict[str, Any]]], acting: list[str], raising: list[str]
+) -> None:
+    """An op that raises or acts deterministically appears, with no more said of it than its rows all show."""
+    measured = [shown("torch.new_", finding, **fields) for finding, fields in rows]
+
+    assert regenerated(docstring(["torch.b"], ["torch.c"]), measured) == (
+        ["torch.b", *acting],
+        ["torch.c", *raising],
+    )
+
+
+def test_a_new_bullet_stands_by_its_op_and_contradicts_none() -> None:
+    """It goes behind the other bullets of its op, and takes a condition that keeps it off the other list's."""
+    text = docstring(
+        [f"torch.Tensor.put_ with ``accumulate=True`` {CUDA}"],
+        ["torch.Tensor.put_ with ``accumulate=True``", "torch.z"],
+    )
+    rows = [shown("torch.Tensor.put_", "raises", traits={"accumulate": "False"})]
+
+    assert regenerated(text, rows)[1] == [
+        "torch.Tensor.put_ with ``accumulate=True``",
+        ":func:`torch.Tensor.put_` with ``accumulate=False`` when called on a CUDA tensor",
+        "torch.z",
+    ]
+
+
+def test_nested_lists_keep_their_blank_lines() -> None:
+    """A bullet with a list of its own moves whole, and a blank line follows it where another bullet does."""
+    nested = (
+        ":func:`torch.a` when attempting to differentiate a CUDA tensor\n"
+        "  and one of the following modes is used:\n\n  - ``p``\n  - ``q``\n"
+    )
+    text = docstring([":func:`torch.a` with ``x=1``", "torch.z"], [nested, "torch.b"])
+    found = regenerate(docs_of(text, [shown("torch.a", "mode_dependent", direction="backward", traits={"mode": "p"}),
+                                      shown("torch.a", "fixed_by_mode", direction="backward", traits={"mode": "q"})]))  # fmt: skip
+
+    assert found.documented in text
+    assert (
+        "        * :func:`torch.a` when attempting to differentiate a CUDA tensor\n"
+        "          and one of the following modes is used:\n\n          - ``p``\n          - ``q``\n\n"
+        "        * torch.z\n\n"
+    ) in found.regenerated
+    assert found.regenerated.endswith("``mode=True``:\n\n        * torch.b\n")
+
+
+def test_tabled_claims_cannot_be_written_again() -> None:
+    """A run without claims has no docstring to regenerate; the message says what else can be done."""
+    docs = docs_of("", [shown("torch.b", "deterministic")])
+
+    with pytest.raises(UsageError, match="do not hold the docstring's lines.*--format md or json"):
+        regenerate(docs)
+
+
+def test_roles() -> None:
+    """An op keeps the role it has; else a class is what has a capital."""
+    assert [role_of("torch.A"), role_of("torch.Tensor.a"), role_of("torch.a", ":meth:`~torch.a`")] == [
+        ":class:`torch.A`", ":func:`torch.Tensor.a`", ":meth:`torch.a`",
+    ]  # fmt: skip
+
+
+# --- Golden ----------------------------------------------------------------------------------------------------
+
+
+def drifting_docs() -> Docs:
+    """Return lists of which one entry moves, one is split, one narrows, one appears and one goes."""
+    text = docstring(
+        [
+            ":class:`torch.nn.Conv2d` when called on CUDA tensor",
+            ":func:`torch.Tensor.index_put` with ``accumulate=True`` when called on a CPU\n  tensor",
+            ":func:`torch.Tensor.index_copy` when called on a CPU or CUDA tensor",
+            ":func:`torch.silent_op` when called on a CUDA tensor",
+        ],
+        [
+            ":class:`torch.nn.AvgPool3d` when attempting to differentiate a CUDA tensor",
+            ":func:`torch.nn.functional.interpolate` when attempting to differentiate a CUDA tensor\n"
+            "  and one of the following modes is used:\n\n  - ``linear``\n  - ``bilinear``\n  - ``bicubic``\n"
+            "  - ``trilinear``\n",
+            ":func:`torch.cumsum` when called on a CUDA tensor when dtype is floating point or complex",
+            "an unparsed bullet about ``torch.thing``",
+        ],
+    )
+    cpu = [shown("torch.Tensor.index_copy", "fixed_by_mode", "cpu"), shown("torch.take", "fixed_by_mode", "cpu", direction="backward")]  # fmt: skip
+    interpolate = "torch.nn.functional.interpolate"
+    cuda = [
+        shown("torch.Tensor.index_copy", "raises"),
+        shown("torch.silent_op", "silent"),
+        shown("torch.nn.AvgPool3d", "fixed_by_mode", direction="backward"),
+        shown(interpolate, "fixed_by_mode", case="b", direction="backward", traits={"mode": "bicubic"}),
+        shown(interpolate, "raises", case="l", direction="backward", traits={"mode": "linear"}),
+        shown("torch.cumsum", "raises"),
+        shown("torch.cumsum", "fixed_by_mode", dtype="complex64"),
+    ]
+    return docs_of(text, cpu, cuda)
+
+
+@pytest.mark.parametrize(("name", "render"), [("docs.rst", render_rst), ("docs.diff", render_diff)])
+def test_golden(name: str, render: Any) -> None:
+    """The lists and the diff are these very bytes."""
+    assert (GOLDEN / name).read_text() == "".join(render(drifting_docs()))
+
+
+# --- Any evidence ----------------------------------------------------------------------------------------------
+
+OPS = ("torch.a", "torch.nn.B", "torch.Tensor.c_")
+TRAITS = st.fixed_dictionaries(
+    {},
+    optional={
+        "reduce": st.sampled_from(["sum", "mean", "prod"]),
+        "accumulate": st.sampled_from(["True", "False"]),
+    },
+)
+FINDINGS = st.sampled_from(
+    cast("list[Finding]", ["deterministic", "mode_dependent", "fixed_by_mode", "raises", "over_alert", "silent", "inconclusive"])
+)  # fmt: skip
+bullet_texts = st.builds(
+    lambda ops, keyword, call: " ".join(
+        [", ".join(role_of(op) for op in ops), *([keyword] if keyword else []), *([call] if call else [])]
+    ),
+    st.lists(st.sampled_from(OPS), min_size=1, max_size=3, unique=True),
+    st.sampled_from(["", "with ``accumulate=True``", "when ``reduce='sum'`` or ``reduce='mean'``", "with integer dtype"]),
+    st.sampled_from(
+        ["", CPU, CUDA, "when called on a CPU or CUDA tensor", "when attempting to differentiate a CUDA tensor"]
+    ),
+)  # fmt: skip
+measured_rows = st.lists(
+    st.tuples(
+        st.sampled_from(OPS),
+        FINDINGS,
+        st.sampled_from(["cpu", "cuda"]),
+        st.sampled_from(["forward", "backward"]),
+        st.sampled_from(["float32", "int64"]),
+        TRAITS,
+    ),
+    max_size=8,
+)  # fmt: skip
+
+
+def planned(measured: list[Any]) -> list[Planned]:
+    return [
+        shown(op, finding, device, case=f"case{number}", direction=direction, dtype=dtype, traits=traits)
+        for number, (op, finding, device, direction, dtype, traits) in enumerate(measured)
+    ]
+
+
+def sources(text: str, section: str) -> dict[int, str]:
+    """Return the lines of each bullet of a list by its place."""
+    return {claim.order: claim.source or "" for claim in parse_claims(text) if claim.section == section}
+
+
+@given(
+    st.lists(bullet_texts, max_size=5, unique=True),
+    st.lists(bullet_texts, max_size=5, unique=True),
+    measured_rows,
+)
+def test_any_evidence(acting: list[str], raising: list[str], measured: list[Any]) -> None:
+    """Bullets without evidence keep their lines and order, all bullets parse, and a second time nothing changes."""
+    text = docstring([*acting, "torch.z"], raising)
+    rows = planned(measured)
+    docs = docs_of(text, rows)
+    found = regenerate(docs)
+
+    for section in ("deterministic", "raises"):
+        left = iter(sources(found.regenerated, section).values())
+        for order, source in sources(text, section).items():
+            claims = [claim for claim in docs.claims if claim.order == order]
+            if not any(speaks(row, claim) for row, _ in rows for claim in claims):
+                # An iterator that is searched goes on behind what was found: the order is kept, too.
+                assert source in left
+    assert all(claim.parsed for claim in parse_claims(found.regenerated))
+    again = regenerate(docs_of(found.regenerated, rows))
+    assert again.documented == again.regenerated == found.regenerated
+
+
+@given(
+    targets=st.lists(st.sampled_from(OPS), min_size=1, max_size=3, unique=True).map(tuple),
+    devices=st.lists(st.sampled_from(["cpu", "cuda", "mps"]), max_size=3, unique=True).map(tuple),
+    direction=st.sampled_from(["any", "backward", "forward"]),
+    name=st.sampled_from(["accumulate", "src", "weights", "index", "layout", "output", "quantized", "dtype", "x-y", ""]),
+    values=st.lists(st.sampled_from(["True", "given", "sum", "2-D", "a b", "`", ""]) | st.text(max_size=3), max_size=4,
+                    unique=True).map(tuple),
+)  # fmt: skip
+def test_what_is_written_is_what_was_meant(
+    targets: tuple[str, ...],
+    devices: tuple[str, ...],
+    direction: ClaimDirection,
+    name: str,
+    values: tuple[str, ...],
+) -> None:
+    """A bullet is either written so that it reads back as meant, or not at all."""
+    condition = Condition(kind=kind_of(name), name=name, values=values)
+    statement = Statement(
+        list="raises", targets=targets, devices=devices, direction=direction, conditions=(condition,)
+    )
+    source = write(statement)
+    if source is None:
+        return
+    claims = parse_claims(lists({"deterministic": [], "raises": [source]}))
+
+    assert {claim.device for claim in claims} == set(devices or ("any",))
+    for claim in claims:
+        assert (set(claim.targets), claim.direction, claim.section) == (set(targets), direction, "raises")
+        assert [(one.kind, one.name, set(one.values)) for one in claim.conditions] == [
+            (condition.kind, name, set(values))
+        ]
+
+
+@given(st.text(st.characters(exclude_characters="\r"), max_size=200), measured_rows)
+def test_odd_docstrings_are_no_error(odd: str, measured: list[Any]) -> None:
+    """Whatever the bullets say, the lists are written, and what was not understood stays as it is."""
+    text = docstring([*re.split("\n+", odd.strip("\n")), "torch.a"], [odd.replace("\n", " ")])
+    if not parse_claims(text):
+        return
+    found = regenerate(docs_of(text, planned(measured)))
+
+    for claim in parse_claims(text):
+        if not claim.parsed and claim.section in {"deterministic", "raises"}:
+            assert textwrap.indent((claim.source or "").rstrip("\n"), INDENT) in found.regenerated
