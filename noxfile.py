@@ -20,10 +20,9 @@ TORCH = "2.13.0"
 RUN = "detmatrix.jsonl"
 
 
-def install(session: nox.Session, *groups: str, torch: str | None = TORCH) -> None:
+def install(session: nox.Session, *groups: str, torch: str = TORCH) -> None:
     """Install detmatrix from this checkout, with torch first, and dependency groups."""
-    if torch is not None:
-        session.install(f"torch=={torch}")
+    session.install(f"torch=={torch}")
     session.install("--editable", ".", *nox.project.dependency_groups(PYPROJECT, *groups))
 
 
@@ -85,6 +84,27 @@ def _output(arguments: list[str]) -> str:
         if option.startswith("--output="):
             return option.removeprefix("--output=")
     return RUN
+
+
+@nox.session(default=False)
+def claims(session: nox.Session) -> None:
+    """Check the tables in reports/claims against the docstring in each release's wheel (downloads gigabytes).
+
+    Arguments name the releases; without any, all that have a table are checked.
+    """
+    session.install(*(name for name in PYPROJECT["project"]["dependencies"] if name.startswith("msgspec")))
+    tables = Path("reports/claims").glob("*.json")
+    folder = session.create_tmp()
+    for version in session.posargs or sorted(table.stem for table in tables):
+        session.run(
+            *("python", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", folder),
+            *("--python-version", "3.11", "--implementation", "cp"),
+            *("--platform", "manylinux_2_28_x86_64", "--platform", "manylinux1_x86_64"),
+            f"torch=={version}",
+        )
+        for wheel in Path(folder).glob("torch-*.whl"):
+            session.run("python", "-m", "scanner.claims", "--check", str(wheel))
+            wheel.unlink()
 
 
 @nox.session(default=False)
