@@ -10,6 +10,7 @@ import click
 from opspecs.model import OpSpec, Planned
 from opspecs.registry import SPECS, select
 from scanner.catalog import choose
+from scanner.errors import UsageError
 
 
 @click.command(name="list")
@@ -22,18 +23,32 @@ from scanner.catalog import choose
     show_default=True,
     help="A table to read, or JSON with every row id.",
 )
-def command(patterns: tuple[str, ...], form: str) -> None:  # fmt: skip
+@click.option("--claims", is_flag=True, help="List what PyTorch documents instead, and what speaks to it.")
+@click.option(
+    "--torch", "version", metavar="VERSION", help="With --claims: the release (default: the latest)."
+)
+def command(patterns: tuple[str, ...], form: str, claims: bool, version: str | None) -> None:  # fmt: skip
     """List the ops and cases that match the PATTERNs (default: all). Needs no torch.
 
     A case that says what it provokes can expose a difference; an innocent case leaves the op no choice of order.
+    With --claims, list the documented bullets, and below each the ops and how many of their rows speak to it.
     """
-    # CUDA has every row the CPU has, and some dtypes more.
-    rows = choose(patterns, "cuda", SPECS)
-    on_cpu = {planned.id for _, planned in select((), "cpu")}
-    click.echo(_json(rows, on_cpu) if form == "json" else _table(rows, on_cpu))
+    if claims:
+        if patterns:
+            raise UsageError("--claims covers the whole catalog; leave the patterns out")
+        # Records and the tables take time to load.
+        from scanner.list_claims import coverage  # noqa: PLC0415
+
+        click.echo(coverage(version, form))
+        return
+    if version is not None:
+        raise UsageError("--torch names the release whose claims are listed; add --claims")
+    rows = choose(patterns, "any", SPECS)
+    on = {device: {planned.id for _, planned in select((), device)} for device in ("cpu", "cuda")}
+    click.echo(_json(rows, on) if form == "json" else _table(rows, on))
 
 
-def _json(rows: Sequence[tuple[OpSpec, Planned]], on_cpu: set[str]) -> str:
+def _json(rows: Sequence[tuple[OpSpec, Planned]], on: dict[str, set[str]]) -> str:
     """Return a list with one object per row."""
     listed = [
         {
@@ -44,7 +59,7 @@ def _json(rows: Sequence[tuple[OpSpec, Planned]], on_cpu: set[str]) -> str:
             "case": planned.case,
             "direction": planned.direction,
             "dtype": planned.dtype,
-            "devices": ["cpu", "cuda"] if planned.id in on_cpu else ["cuda"],
+            "devices": [device for device, ids in on.items() if planned.id in ids],
             "provokes": spec.cases[planned.case].provokes,
             "why": spec.why,
         }
@@ -53,7 +68,7 @@ def _json(rows: Sequence[tuple[OpSpec, Planned]], on_cpu: set[str]) -> str:
     return json.dumps(listed, indent=2)
 
 
-def _table(rows: Sequence[tuple[OpSpec, Planned]], on_cpu: set[str]) -> str:
+def _table(rows: Sequence[tuple[OpSpec, Planned]], on: dict[str, set[str]]) -> str:
     """Return one line per case, grouped by family and op."""
     cases: dict[tuple[str, str, str], tuple[OpSpec, list[Planned]]] = {}
     for spec, planned in rows:
@@ -69,12 +84,16 @@ def _table(rows: Sequence[tuple[OpSpec, Planned]], on_cpu: set[str]) -> str:
             lines.append(f"  {of}")
             name = of
         directions = ", ".join(dict.fromkeys(row.direction for row in planned_rows))
-        dtypes = ", ".join(
-            dict.fromkeys(row.dtype + ("" if row.id in on_cpu else " (cuda)") for row in planned_rows)
-        )
+        dtypes = ", ".join(dict.fromkeys(row.dtype + _only(row, on) for row in planned_rows))
         provokes = spec.cases[case].provokes or "innocent"
         lines.append(f"    {case:{width}}  {directions}; {dtypes}; {provokes}")
     specs = len({name for _, name, _ in cases})
-    cpu = sum(planned.id in on_cpu for _, planned in rows)
-    lines += ["", f"{specs} ops, {len(cases)} cases, {len(rows)} rows on CUDA, {cpu} on the CPU"]
+    cpu, cuda = (sum(planned.id in on[device] for _, planned in rows) for device in ("cpu", "cuda"))
+    lines += ["", f"{specs} ops, {len(cases)} cases, {cuda} rows on CUDA, {cpu} on the CPU"]
     return "\n".join(lines[1:])
+
+
+def _only(row: Planned, on: dict[str, set[str]]) -> str:
+    """Return the device in brackets where a row runs on one alone."""
+    devices = [device for device, ids in on.items() if row.id in ids]
+    return f" ({devices[0]})" if len(devices) == 1 else ""

@@ -6,6 +6,7 @@ in catalog order, and the modes alternate, so that a scan cut short has seen bot
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ import msgspec
 from opspecs.model import OpSpec
 from scanner.catalog import choose, load_catalog
 from scanner.claims import parse_claims
-from scanner.errors import RunFileError, UsageError
+from scanner.errors import RunFileError, UntrustedScanError, UsageError
 from scanner.machine import environment, load, resolve_device
 from scanner.manager import Stage, Worker, WorkerEndedError
 from scanner.progress import Progress
@@ -149,6 +150,8 @@ class _Scan:
         self._specs = specs
         self._stage = stage
         self._progress = progress
+        # A worker lives in another folder.
+        self._python = os.path.abspath(plan.python) if os.sep in plan.python else plan.python  # noqa: PTH100 - links stay
         self._spec_files = tuple(str(Path(path).resolve()) for path in plan.spec_files)
         self._worker: Worker | None = None
         self._worker_mode: Mode | None = None
@@ -163,7 +166,7 @@ class _Scan:
         """Execute what is planned and not yet observed."""
         started = time.monotonic()
         try:
-            header = self._header(self._start(MODES[0]))
+            header = self._header(self._first_worker())
             self._settings = header.settings
             if self._device == "auto" and header.settings.device != "cpu":
                 # The worker that was asked lives where threads are placed for work on the CPU.
@@ -188,6 +191,20 @@ class _Scan:
                 distrust=tuple(self._distrust),
             )
         )
+
+    def _first_worker(self) -> Worker:
+        """Start the worker that says which torch there is.
+
+        Raises:
+            UntrustedScanError: It did not start.
+            UsageError: It did not start in an interpreter that the user named.
+        """
+        try:
+            return self._start(MODES[0])
+        except UntrustedScanError as error:
+            if self._plan.python == sys.executable:
+                raise
+            raise UsageError(f"--python {error}") from error
 
     def _begin(self, header: Header, writer: RunWriter) -> set[tuple[tuple[str, ...], Mode, int]]:
         """Make the file ready to append to, and return what it has already."""
@@ -318,9 +335,7 @@ class _Scan:
             )
 
     def _start(self, mode: Mode) -> Worker:
-        self._worker = Worker(
-            self._plan.python, mode, self._stage.path, self._spec_files, device=self._device
-        )
+        self._worker = Worker(self._python, mode, self._stage.path, self._spec_files, device=self._device)
         self._worker_mode = mode
         self._worker_used = False
         return self._worker

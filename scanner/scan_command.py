@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,12 @@ class Finite(click.FloatRange):
     multiple=True,
     metavar="FILE.py",
     help="Scan the SPECS of this file too. May be given more than once.",
+)
+@click.option(
+    "--python",
+    default=sys.executable,
+    metavar="PATH",
+    help="The interpreter whose torch is scanned; it needs a torch and nothing of ours. Default: this one.",
 )
 @click.option(
     "-o",

@@ -17,10 +17,7 @@ import click
 import pytest
 
 from scanner.cli import COMMANDS, cli
-from scanner.errors import UntrustedScanError
-from scanner.progress import PlainProgress
 from scanner.runfile import read_run
-from scanner.scan import Plan, scan
 from tests.conftest import Command, command_in, lines, one_line
 
 SPECS = Path(__file__).with_name("quick.py")
@@ -242,26 +239,40 @@ def test_resuming_with_other_settings_is_refused(
 # The interpreter that is scanned
 
 
-def _scan_with(python: object, output: Path) -> str:
-    """Return why a scan with another interpreter is not to be trusted; exit code 4."""
-    with pytest.raises(UntrustedScanError) as error:
-        scan(
-            Plan(output=output, patterns=("torch.cumsum",), device="cpu", runs=2, python=str(python)),
-            PlainProgress(sys.stderr),
-        )
-    assert error.value.exit_code == 4
-    assert not output.exists()
-    return str(error.value)
+def _scan_with(detmatrix: Command, python: Path) -> str:
+    """Return the line a scan of another interpreter refuses with; it leaves no run file."""
+    told = _refused(
+        detmatrix("scan", "torch.cumsum", "--device", "cpu", "--python", python, "-o", "run.jsonl")
+    )
+    assert not (python.parent / "run.jsonl").exists()
+    return told.removeprefix("--python ")
 
 
-def test_interpreter_without_torch_is_told(tmp_path: Path) -> None:
-    """Nothing can be scanned there, and the remedy is one command."""
+@pytest.fixture
+def bare_python(tmp_path: Path) -> Path:
+    """Return an interpreter that has the standard library and nothing else."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
-    python = tmp_path / "bare" / "bin" / "python"
+    return tmp_path / "bare" / "bin" / "python"
 
-    told = _scan_with(python, tmp_path / "run.jsonl")
 
-    assert told == f"{python}: has no torch; install it there (pip install torch)"
+def test_interpreter_without_torch_is_told(detmatrix: Command, bare_python: Path) -> None:
+    """Nothing can be scanned there, and the remedy is one command."""
+    told = _scan_with(detmatrix, bare_python)
+
+    assert told == f"{bare_python}: has no torch; install it there (pip install torch)"
+
+
+def test_scan_without_torch_of_its_own_is_not_to_be_trusted(tmp_path: Path, bare_python: Path) -> None:
+    """Where nobody named an interpreter, a torch that is missing means that no worker could start: exit 4."""
+    # The main process finds what it needs by a variable that workers do not inherit.
+    path = os.pathsep.join([str(Path(__file__).parent.parent), *(entry for entry in sys.path if entry)])
+
+    done = subprocess.run(
+        [bare_python, "-m", "scanner", "scan", "torch.cumsum", "--device", "cpu", "-o", tmp_path / "run.jsonl"],
+        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert _refused(done, 4) == f"{bare_python}: has no torch; install it there (pip install torch)"
 
 
 @pytest.mark.parametrize(
@@ -274,14 +285,16 @@ def test_interpreter_without_torch_is_told(tmp_path: Path) -> None:
     ],
     ids=["missing", "not executable", "exits", "killed"],
 )
-def test_interpreter_that_does_not_start_is_told(tmp_path: Path, script: str | None, expected: str) -> None:
+def test_interpreter_that_does_not_start_is_told(
+    detmatrix: Command, tmp_path: Path, script: str | None, expected: str
+) -> None:
     """Whatever is wrong with it, the scan says so at once and leaves no file."""
     python = tmp_path / "python"
     if script is not None:
         python.write_text(script)
         python.chmod(0o755 if script else 0o644)
 
-    assert _scan_with(python, tmp_path / "run.jsonl").startswith(f"{python}: {expected}")
+    assert _scan_with(detmatrix, python).startswith(f"{python}: {expected}")
 
 
 # Specs of the user's
