@@ -24,6 +24,24 @@ def _one_each(t: Inputs) -> Call:
     return call(t.permutation(bins).to(t.dtype), bins, 0, bins)
 
 
+def _weighed(t: Inputs, bins: int) -> Call:
+    values = t.size(cpu=1 << 14, cuda=1 << 20)
+    return call(t.index(values, high=bins), t.normal(values))
+
+
+def _weighed_integrally(t: Inputs) -> Call:
+    values = t.size(cpu=1 << 14, cuda=1 << 20)
+    return call(t.index(values, high=64), t.integers(values, high=8))
+
+
+def _weighed_once(t: Inputs) -> Call:
+    bins = t.size(cpu=1 << 14, cuda=1 << 20)
+    return call(t.permutation(bins), t.normal(bins))
+
+
+# The documented condition the cases of bincount meet.
+GIVEN = {"weights": "given"}
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.histc",
@@ -49,5 +67,39 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=("float32", "float64"),
         # A CPU counts floating-point values only.
         cuda_dtypes=("int32", "int64"),
+    ),
+    OpSpec(
+        name="torch.bincount",
+        op="torch.bincount",
+        why="On CUDA every value is counted, and every weight added, with an atomic addition, in the order in which "
+        "threads arrive (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/SummaryOps.cu).",
+        cases={
+            "weights": Case(
+                inputs=lambda t: _weighed(t, 64),
+                provokes="about 256 weights added into each of 64 bins (16384 on CUDA)",
+                dtypes=("float32", "float64"),
+                traits=GIVEN,
+            ),
+            "weights_many_bins": Case(
+                inputs=lambda t: _weighed(t, 1000),
+                provokes="about 16 weights added into each of 1000 bins (1048 on CUDA)",
+                traits=GIVEN,
+            ),
+            # Sums of few integers are exact in any order.
+            "weights_integral": Case(inputs=_weighed_integrally, dtypes=("float32", "int64"), traits=GIVEN),
+            "weights_one_each": Case(inputs=_weighed_once, traits=GIVEN),
+            "counts": Case(
+                inputs=lambda t: call(t.integers(t.size(cpu=1 << 14, cuda=1 << 20), high=64)),
+                dtypes=("int64", "uint8"),
+                traits={"weights": "none"},
+            ),
+            "counts_minlength": Case(
+                inputs=lambda t: call(
+                    t.integers(t.size(cpu=1 << 14, cuda=1 << 20), high=2), minlength=1 << 14
+                ),
+                dtypes=("int64",),
+                traits={"weights": "none"},
+            ),
+        },
     ),
 )

@@ -21,6 +21,11 @@ ADDITIONS = "about 16 additions into each slot (16384 on CUDA)"
 RACES = "about 16 different values written to each slot"
 ROW_RACES = "about 8 different rows written to each slot"
 
+# The documented conditions these cases meet. Of any index that holds tensors torch makes a list of tensors.
+ACCUMULATE = {"accumulate": "True"}
+OVERWRITE = {"accumulate": "False"}
+LISTED = {"index": "list of tensors"}
+
 
 def _sums(t: Inputs) -> tuple[int, int]:
     """Sources and slots of an accumulation.
@@ -166,6 +171,11 @@ def _getitem_mask(t: Inputs) -> Call:
     return call(t.leaf(t.normal(length)), t.mask(length))
 
 
+def _getitem_basic(t: Inputs) -> Call:
+    length = _sums(t)[0]
+    return call(t.leaf(t.normal(length)), slice(1, length // 2, 2))
+
+
 def _getitem_permutation(t: Inputs) -> Call:
     length = _sums(t)[0]
     return call(t.leaf(t.normal(length)), t.permutation(length))
@@ -192,31 +202,64 @@ SPECS: tuple[OpSpec, ...] = (
         cuda_dtypes=("float16", "bfloat16"),
     ),
     OpSpec(
+        name="torch.Tensor.index_add_",
+        op="torch.Tensor.index_add_",
+        why="The in-place form of index_add, by the same kernel.",
+        cases={
+            "collisions": Case(inputs=_index_add_slots, provokes=ADDITIONS),
+            "rows": Case(inputs=_index_add_rows, provokes="about 16 rows added into each slot (100 on CUDA)"),
+        },
+        documented=("torch.index_add",),
+        in_place=True,
+    ),
+    OpSpec(
         name="torch.Tensor.index_put_",
         op="torch.Tensor.index_put_",
         why="Values with equal indices are added (accumulate=True) or overwrite each other (accumulate=False) in "
         f"the order in which threads reach them ({KERNELS}/cpu/IndexKernel.cpp).",
         cases={
             "accumulate": Case(
-                inputs=_index_put_sums, provokes=ADDITIONS, dtypes=("float32", "float64", "int64")
+                inputs=_index_put_sums,
+                provokes=ADDITIONS,
+                dtypes=("float32", "float64", "int64"),
+                traits=ACCUMULATE,
             ),
             "accumulate_rows": Case(
-                inputs=_index_put_row_sums, provokes="about 16 rows added into each slot (2048 on CUDA)"
+                inputs=_index_put_row_sums,
+                provokes="about 16 rows added into each slot (2048 on CUDA)",
+                traits=ACCUMULATE,
             ),
             "accumulate_pairs": Case(
                 inputs=_index_put_pair_sums,
                 provokes="about 16 additions at each pair of indices (16384 on CUDA)",
+                traits=ACCUMULATE,
             ),
             "accumulate_permutation": Case(
-                inputs=lambda t: _index_put_permutation(t, accumulate=True), dtypes=("float32",)
+                inputs=lambda t: _index_put_permutation(t, accumulate=True),
+                dtypes=("float32",),
+                traits=ACCUMULATE,
             ),
-            "overwrite": Case(inputs=_index_put_races, provokes=RACES, dtypes=("float32", "int64")),
-            "overwrite_rows": Case(inputs=_index_put_row_races, provokes=ROW_RACES),
+            "overwrite": Case(
+                inputs=_index_put_races, provokes=RACES, dtypes=("float32", "int64"), traits=OVERWRITE
+            ),
+            "overwrite_rows": Case(inputs=_index_put_row_races, provokes=ROW_RACES, traits=OVERWRITE),
             "overwrite_permutation": Case(
-                inputs=lambda t: _index_put_permutation(t, accumulate=False), dtypes=("float32",)
+                inputs=lambda t: _index_put_permutation(t, accumulate=False),
+                dtypes=("float32",),
+                traits=OVERWRITE,
             ),
         },
+        documented=("torch.Tensor.index_put",),
         in_place=True,
+    ),
+    OpSpec(
+        name="torch.Tensor.index_put",
+        op="torch.Tensor.index_put",
+        why="The functional form of index_put_, by the same kernel.",
+        cases={
+            "accumulate": Case(inputs=_index_put_sums, provokes=ADDITIONS, traits=ACCUMULATE),
+            "overwrite": Case(inputs=_index_put_races, provokes=RACES, traits=OVERWRITE),
+        },
     ),
     OpSpec(
         name="torch.Tensor.put_",
@@ -224,12 +267,33 @@ SPECS: tuple[OpSpec, ...] = (
         why="Values with equal indices are added (accumulate=True) or overwrite each other (accumulate=False) in "
         f"the order in which threads reach them ({KERNELS}/cuda/IndexKernel.cu, {KERNELS}/cpu/IndexKernel.cpp).",
         cases={
-            "accumulate": Case(inputs=_put_sums, provokes=ADDITIONS, dtypes=("float32", "float64", "int64")),
-            "accumulate_permutation": Case(inputs=lambda t: _put_permutation(t, accumulate=True)),
-            "overwrite": Case(inputs=_put_races, provokes=RACES, dtypes=("float32", "int64")),
-            "overwrite_permutation": Case(inputs=lambda t: _put_permutation(t, accumulate=False)),
+            "accumulate": Case(
+                inputs=_put_sums,
+                provokes=ADDITIONS,
+                dtypes=("float32", "float64", "int64"),
+                traits=ACCUMULATE,
+            ),
+            "accumulate_permutation": Case(
+                inputs=lambda t: _put_permutation(t, accumulate=True), traits=ACCUMULATE
+            ),
+            "overwrite": Case(
+                inputs=_put_races, provokes=RACES, dtypes=("float32", "int64"), traits=OVERWRITE
+            ),
+            "overwrite_permutation": Case(
+                inputs=lambda t: _put_permutation(t, accumulate=False), traits=OVERWRITE
+            ),
         },
         in_place=True,
+    ),
+    OpSpec(
+        name="torch.Tensor.put",
+        op="torch.Tensor.put",
+        why="The functional form of put_, by the same kernel.",
+        cases={
+            "accumulate": Case(inputs=_put_sums, provokes=ADDITIONS, traits=ACCUMULATE),
+            "overwrite": Case(inputs=_put_races, provokes=RACES, traits=OVERWRITE),
+        },
+        documented=("torch.Tensor.put_",),
     ),
     OpSpec(
         name="torch.Tensor.__getitem__",
@@ -242,19 +306,26 @@ SPECS: tuple[OpSpec, ...] = (
                 inputs=_getitem_slots,
                 provokes="about 16 gradients added into each element (16384 on CUDA)",
                 dtypes=("float32", "float64"),
+                traits=LISTED,
             ),
             "rows": Case(
-                inputs=_getitem_rows, provokes="about 16 gradients added into each row (2048 on CUDA)"
+                inputs=_getitem_rows,
+                provokes="about 16 gradients added into each row (2048 on CUDA)",
+                traits=LISTED,
             ),
             "pairs": Case(
                 inputs=_getitem_pairs,
                 provokes="about 16 gradients added at each pair of indices (16384 on CUDA)",
+                traits=LISTED,
             ),
             "index_and_slice": Case(
-                inputs=_getitem_slice, provokes="about 16 gradients added into each row (2048 on CUDA)"
+                inputs=_getitem_slice,
+                provokes="about 16 gradients added into each row (2048 on CUDA)",
+                traits=LISTED,
             ),
-            "boolean_mask": Case(inputs=_getitem_mask),
-            "permutation": Case(inputs=_getitem_permutation),
+            "basic_slice": Case(inputs=_getitem_basic, traits={"index": "slice"}),
+            "boolean_mask": Case(inputs=_getitem_mask, traits=LISTED),
+            "permutation": Case(inputs=_getitem_permutation, traits=LISTED),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
@@ -272,5 +343,16 @@ SPECS: tuple[OpSpec, ...] = (
             # The arguments of index_add without collisions.
             "permutation": Case(inputs=_index_add_permutation),
         },
+    ),
+    OpSpec(
+        name="torch.Tensor.index_copy_",
+        op="torch.Tensor.index_copy_",
+        why="The in-place form of index_copy, by the same kernel.",
+        cases={
+            "duplicates": Case(inputs=_index_copy_races, provokes=RACES),
+            "duplicate_rows": Case(inputs=_index_copy_row_races, provokes=ROW_RACES),
+        },
+        documented=("torch.Tensor.index_copy",),
+        in_place=True,
     ),
 )

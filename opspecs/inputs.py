@@ -6,6 +6,7 @@ device gets the same bits and the global generator is left alone.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -21,10 +22,12 @@ class Inputs:
         """Seed the draws from *key*: equal keys give equal bits on one build of torch."""
         # Spec modules load without torch; only a worker makes Inputs.
         import hashlib  # noqa: PLC0415
+        import warnings  # noqa: PLC0415
 
         import torch  # noqa: PLC0415
 
         self._torch = torch
+        self._warnings = warnings
         self.device = device
         self.dtype: torch.dtype = getattr(torch, dtype)
         self.leaves: list[torch.Tensor] = []
@@ -82,6 +85,36 @@ class Inputs:
     def mask(self, *shape: int) -> torch.Tensor:
         """Booleans, about half of them true."""
         return (self._torch.rand(shape, generator=self._generator) < 0.5).to(self.device)  # noqa: PLR2004
+
+    def quantized(self, *shape: int) -> torch.Tensor:
+        """Normal values, quantized to the case's dtype in steps of 1/16."""
+        drawn = self._torch.randn(shape, generator=self._generator)
+        with self._warnings.catch_warnings():
+            # It is to be removed some day, and until then its bits are what we ask about.
+            self._warnings.simplefilter("ignore")
+            return self._torch.quantize_per_tensor(drawn.to(self.device), 1 / 16, 0, self.dtype)
+
+    def coo(self, *shape: int, stored: int, repeated: bool = False) -> torch.Tensor:
+        """A sparse matrix, or batch of them, with so many values stored at random places, in order.
+
+        Args:
+            shape: Of the whole.
+            stored: How many values are stored.
+            repeated: Store several values at one place, in no order; else no two.
+        """
+        size = math.prod(shape)
+        places = self.index(stored, high=size) if repeated else self.permutation(size)[:stored].sort().values
+        indices = []
+        for side in reversed(shape):
+            indices.append(places % side)
+            places = places // side
+        return self._torch.sparse_coo_tensor(
+            self._torch.stack(indices[::-1]),
+            self.values(stored),
+            shape,
+            is_coalesced=not repeated,
+            check_invariants=False,
+        )
 
     def max_pool(self, tensor: torch.Tensor, kernel: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Maxima of disjoint windows of side *kernel*, and their int64 indices, no two equal in a plane.

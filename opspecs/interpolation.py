@@ -38,6 +38,7 @@ def _case(
         inputs=lambda t: _interpolate(t, dims, mode, scale, channels_last=channels_last, **options),
         provokes=f"up to about {gradients} gradients added into each input element" if gradients > 2 else "",  # noqa: PLR2004
         directions=directions,
+        traits={"mode": mode},
     )
 
 

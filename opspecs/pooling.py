@@ -18,8 +18,8 @@ PLACES = "about 16 different values written to each place"
 
 def _shape(t: Inputs, dims: int) -> tuple[int, ...]:
     """Return ``(N, C, ...)`` of a pooled input: about 2**14 elements on a CPU, 2**22 on CUDA."""
-    side = t.size(cpu={2: 64, 3: 12}, cuda={2: 256, 3: 64})[dims]
-    return (2, t.size(cpu=4, cuda={2: 32, 3: 8}[dims]), *(side,) * dims)
+    side = t.size(cpu={1: 2048, 2: 64, 3: 12}, cuda={1: 1 << 16, 2: 256, 3: 64})[dims]
+    return (2, t.size(cpu=4, cuda={1: 32, 2: 32, 3: 8}[dims]), *(side,) * dims)
 
 
 def _smooth(t: Inputs, dims: int, *args: object, channels_last: bool = False, **kwargs: object) -> Call:
@@ -45,24 +45,57 @@ def _side(t: Inputs, dims: int, numerator: int, denominator: int = 1) -> int:
 
 
 def _adaptive_average_cases(dims: int) -> dict[str, Case]:
-    """Return the cases AdaptiveAvgPool2d and AdaptiveAvgPool3d share."""
-    return {
-        "larger_output": Case(
-            inputs=lambda t: _smooth(t, dims, _side(t, dims, 3, 2)),
-            provokes=f"up to {3**dims} gradients added into each input element",
-        ),
-        "larger_output_channels_last": Case(
-            inputs=lambda t: _smooth(t, dims, _side(t, dims, 3, 2), channels_last=True),
-            provokes=f"up to {3**dims} gradients added into each input element",
-        ),
+    """Return the cases AdaptiveAvgPool1d to AdaptiveAvgPool3d share."""
+    larger = f"up to {3**dims} gradients added into each input element"
+    cases = {"larger_output": Case(inputs=lambda t: _smooth(t, dims, _side(t, dims, 3, 2)), provokes=larger)}
+    if dims > 1:
+        cases["larger_output_channels_last"] = Case(
+            inputs=lambda t: _smooth(t, dims, _side(t, dims, 3, 2), channels_last=True), provokes=larger
+        )
+    return cases | {
+        # Two gradients always commute.
         "smaller_output": Case(
             inputs=lambda t: _smooth(t, dims, _side(t, dims, 3, 4)),
-            provokes=f"up to {2**dims} gradients added into each input element",
+            provokes=f"up to {2**dims} gradients added into each input element" if dims > 1 else "",
         ),
         # One window over everything: each element receives a single gradient.
         "output_size_1": Case(inputs=lambda t: _smooth(t, dims, 1)),
         "dividing_output": Case(inputs=lambda t: _smooth(t, dims, _shape(t, dims)[-1] // 4)),
     }
+
+
+def _adaptive_maximum(dims: int) -> OpSpec:
+    """Return the spec of one of AdaptiveMaxPool1d to AdaptiveMaxPool3d."""
+    larger = f"up to {3**dims} windows share one maximum, and their gradients are added there"
+    cases = {"larger_output": Case(inputs=lambda t: _spiky(t, dims, _side(t, dims, 3, 2)), provokes=larger)}
+    if dims == 2:  # noqa: PLR2004  # The others have no kernel for channels last.
+        cases["larger_output_channels_last"] = Case(
+            inputs=lambda t: _spiky(t, dims, _side(t, dims, 3, 2), channels_last=True), provokes=larger
+        )
+    cases |= {
+        # Two gradients always commute.
+        "smaller_output": Case(
+            inputs=lambda t: _spiky(t, dims, _side(t, dims, 3, 4)),
+            provokes=f"up to {2**dims} windows share one maximum, and their gradients are added there"
+            if dims > 1
+            else "",
+        ),
+        "tied_indices": Case(
+            inputs=lambda t: _tied(t, dims, _shape(t, dims)[-1] // 4, return_indices=True),
+            provokes=f"about {4**dims // 3} equal maxima in each window, of which the indices name one",
+            directions=("forward",),
+        ),
+        "dividing_output": Case(inputs=lambda t: _spiky(t, dims, _shape(t, dims)[-1] // 4)),
+    }
+    return OpSpec(
+        name=f"torch.nn.AdaptiveMaxPool{dims}d",
+        op=f"torch.nn.functional.adaptive_max_pool{dims}d",
+        why="Where the output does not divide the input, windows share maxima, and the CUDA backward adds their "
+        f"gradients there with atomic additions ({KERNELS}/AdaptiveMaxPooling{max(dims, 2)}d.cu).",
+        directions=("backward",),
+        cases=cases,
+        cuda_dtypes=("float16", "bfloat16"),
+    )
 
 
 def _fractional(t: Inputs, dims: int, kernel: int, output: int, **kwargs: object) -> Call:
@@ -158,49 +191,44 @@ SPECS: tuple[OpSpec, ...] = (
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
-    OpSpec(
-        name="torch.nn.AdaptiveAvgPool2d",
-        op="torch.nn.functional.adaptive_avg_pool2d",
-        why="Where the output does not divide the input, windows overlap, and the CUDA backward adds their "
-        f"gradients with atomic additions ({KERNELS}/AdaptiveAveragePooling.cu).",
-        directions=("backward",),
-        cases=_adaptive_average_cases(2),
-        cuda_dtypes=("float16", "bfloat16"),
+    *(
+        OpSpec(
+            name=f"torch.nn.AdaptiveAvgPool{dims}d",
+            op=f"torch.nn.functional.adaptive_avg_pool{dims}d",
+            why="Where the output does not divide the input, windows overlap, and the CUDA backward adds their "
+            f"gradients with atomic additions ({KERNELS}/{source}).",
+            directions=("backward",),
+            cases=_adaptive_average_cases(dims),
+            cuda_dtypes=("float16", "bfloat16"),
+        )
+        for dims, source in (
+            (1, "AdaptiveAveragePooling.cu"),
+            (2, "AdaptiveAveragePooling.cu"),
+            (3, "AdaptiveAveragePooling3d.cu"),
+        )
     ),
+    *(_adaptive_maximum(dims) for dims in (1, 2, 3)),
     OpSpec(
-        name="torch.nn.AdaptiveAvgPool3d",
-        op="torch.nn.functional.adaptive_avg_pool3d",
-        why="Where the output does not divide the input, windows overlap, and the CUDA backward adds their "
-        f"gradients with atomic additions ({KERNELS}/AdaptiveAveragePooling3d.cu).",
-        directions=("backward",),
-        cases=_adaptive_average_cases(3),
-        cuda_dtypes=("float16", "bfloat16"),
-    ),
-    OpSpec(
-        name="torch.nn.AdaptiveMaxPool2d",
-        op="torch.nn.functional.adaptive_max_pool2d",
-        why="Where the output does not divide the input, windows share maxima, and the CUDA backward adds their "
-        f"gradients there with atomic additions ({KERNELS}/AdaptiveMaxPooling2d.cu).",
+        name="torch.nn.MaxPool2d",
+        op="torch.nn.functional.max_pool2d",
+        why="Where windows share a maximum, their gradients are added there; channels last, the CUDA backward does "
+        f"so with atomic additions ({KERNELS}/DilatedMaxPool2d.cu).",
         directions=("backward",),
         cases={
-            "larger_output": Case(
-                inputs=lambda t: _spiky(t, 2, _side(t, 2, 3, 2)),
+            "overlapping": Case(
+                inputs=lambda t: _spiky(t, 2, 3, stride=1),
                 provokes="up to 9 windows share one maximum, and their gradients are added there",
             ),
-            "larger_output_channels_last": Case(
-                inputs=lambda t: _spiky(t, 2, _side(t, 2, 3, 2), channels_last=True),
+            "overlapping_channels_last": Case(
+                inputs=lambda t: _spiky(t, 2, 3, stride=1, channels_last=True),
                 provokes="up to 9 windows share one maximum, and their gradients are added there",
-            ),
-            "smaller_output": Case(
-                inputs=lambda t: _spiky(t, 2, _side(t, 2, 3, 4)),
-                provokes="up to 4 windows share one maximum, and their gradients are added there",
             ),
             "tied_indices": Case(
-                inputs=lambda t: _tied(t, 2, _shape(t, 2)[-1] // 4, return_indices=True),
+                inputs=lambda t: _tied(t, 2, 4, return_indices=True),
                 provokes="about 5 equal maxima in each window, of which the indices name one",
                 directions=("forward",),
             ),
-            "dividing_output": Case(inputs=lambda t: _spiky(t, 2, _shape(t, 2)[-1] // 4)),
+            "disjoint": Case(inputs=lambda t: _spiky(t, 2, 2)),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),

@@ -10,18 +10,52 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from opspecs import convolution, histogram, indexing, interpolation, pooling, scan, scatter
+from opspecs import (
+    attention,
+    convolution,
+    embedding,
+    folding,
+    histogram,
+    indexing,
+    interpolation,
+    loss,
+    matrix,
+    memory,
+    normalization,
+    ordering,
+    padding,
+    pooling,
+    recurrent,
+    sampling,
+    scan,
+    scatter,
+    selection,
+    sparse,
+)
 from opspecs.model import OpSpec, Planned
 
 # Reports show the families in this order.
 FAMILIES: dict[str, tuple[OpSpec, ...]] = {
     "convolution": convolution.SPECS,
     "indexing": indexing.SPECS,
+    "selection": selection.SPECS,
     "scatter": scatter.SPECS,
     "pooling": pooling.SPECS,
+    "padding": padding.SPECS,
     "interpolation": interpolation.SPECS,
+    "sampling": sampling.SPECS,
+    "embedding": embedding.SPECS,
+    "loss": loss.SPECS,
+    "attention": attention.SPECS,
+    "recurrent": recurrent.SPECS,
+    "normalization": normalization.SPECS,
+    "matrix": matrix.SPECS,
+    "sparse": sparse.SPECS,
+    "folding": folding.SPECS,
     "scan": scan.SPECS,
     "histogram": histogram.SPECS,
+    "ordering": ordering.SPECS,
+    "memory": memory.SPECS,
 }
 
 SPECS: tuple[OpSpec, ...] = tuple(
@@ -51,7 +85,7 @@ def select(
         patterns: Each selects by spec name (``torch.nn.Conv2d``), by its last component (``Conv2d``), by
             family (``pooling``) or, if it holds a colon, by row id (``spec:case:direction:dtype``), of which
             trailing parts may be left out. ``*``, ``?`` and ``[...]`` are those of ``fnmatch``.
-        device: ``"cpu"`` or ``"cuda"``.
+        device: ``"cpu"``, ``"cuda"``, or ``"any"`` for the rows of all devices.
         specs: What to select from.
 
     Raises:

@@ -1,12 +1,17 @@
-"""Prefix sums: every output is the sum of all that stand before it, so blocks must be joined in some order.
+"""Prefix sums and products: every output joins all that stand before it, so blocks must be joined in some order.
 
 CUDA scans a 1-D tensor with another kernel than the rows or columns of an N-D one, hence the shapes.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, Direction, OpSpec, call
+
+if TYPE_CHECKING:
+    import torch
 
 BOTH: tuple[Direction, ...] = ("forward", "backward")
 
@@ -14,6 +19,11 @@ BOTH: tuple[Direction, ...] = ("forward", "backward")
 def _flat(t: Inputs) -> Call:
     """One long sum of values between 1e-3 and 1e3, so that every association rounds elsewhere."""
     return call(t.leaf(t.mixed(t.size(cpu=1 << 18, cuda=1 << 20))), 0)
+
+
+def _factors(t: Inputs, *shape: int) -> torch.Tensor:
+    """Draw values so near to 1 that the product of a million stays in range."""
+    return t.uniform(*shape, low=0.999, high=1.001)
 
 
 def _along(dim: int, shape: tuple[int, ...], cuda_shape: tuple[int, ...]) -> Case:
@@ -56,6 +66,47 @@ SPECS: tuple[OpSpec, ...] = (
             "many_rows": _along(1, (1 << 10, 128), (1 << 16, 128)),
             "columns": _along(0, (1 << 10, 128), (1 << 16, 128)),
             "middle": _along(1, (8, 256, 64), (32, 1 << 12, 64)),
+        },
+    ),
+    OpSpec(
+        name="torch.cumprod",
+        op="torch.cumprod",
+        why="A long 1-D scan is cut into blocks, which must be joined in some order "
+        "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/ScanUtils.cuh).",
+        cases={
+            "flat": Case(
+                inputs=lambda t: call(t.leaf(_factors(t, t.size(cpu=1 << 15, cuda=1 << 20))), 0),
+                provokes="products of up to 32768 values (1048576 on CUDA)",
+                directions=BOTH,
+                dtypes=("float32", "float64"),
+            ),
+            "flat_integers": Case(
+                inputs=lambda t: call(t.values(t.size(cpu=1 << 15, cuda=1 << 20)), 0), dtypes=("int64",)
+            ),
+            "long_rows": Case(
+                inputs=lambda t: call(t.leaf(_factors(t, *t.size(cpu=(8, 1 << 12), cuda=(8, 1 << 18)))), 1),
+                provokes="products of up to 4096 values (262144 on CUDA)",
+                directions=BOTH,
+            ),
+        },
+    ),
+    OpSpec(
+        name="torch.logcumsumexp",
+        op="torch.logcumsumexp",
+        why="A long 1-D scan is cut into blocks, which must be joined in some order "
+        "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/LogcumsumexpKernel.cu).",
+        cases={
+            "flat": Case(
+                inputs=lambda t: call(t.leaf(t.normal(t.size(cpu=1 << 14, cuda=1 << 20))), 0),
+                provokes="sums of up to 16384 exponentials (1048576 on CUDA)",
+                directions=BOTH,
+                dtypes=("float32", "float64"),
+            ),
+            "long_rows": Case(
+                inputs=lambda t: call(t.leaf(t.normal(*t.size(cpu=(8, 1 << 11), cuda=(8, 1 << 18)))), 1),
+                provokes="sums of up to 2048 exponentials (262144 on CUDA)",
+                directions=BOTH,
+            ),
         },
     ),
 )

@@ -1,14 +1,25 @@
-"""Scattering: sources added into slots that indices name, one index for each element.
+"""Scattering: sources added, written or otherwise reduced into slots that indices name.
 
 The indices decide: with thousands of sources in a slot the sum depends on the order, with one it cannot.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, OpSpec, call
+from opspecs.model import Call, Case, Direction, OpSpec, call
+
+if TYPE_CHECKING:
+    import torch
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+
+RACES = "about 16 different values written to each slot"
+ADDITIONS = "about 1024 additions into each slot (16384 on CUDA)"
+# What a reduction does to the sources of a slot; of their maximum or minimum any order makes the same.
+REDUCED = {"sum": "added into", "mean": "averaged into", "prod": "multiplied into", "amax": "", "amin": ""}
 
 
 def _flat(t: Inputs) -> Call:
@@ -45,6 +56,117 @@ def _source_grad(t: Inputs) -> Call:
     return call(t.values(64), 0, t.index(sources, high=64), t.leaf(t.values(sources)))
 
 
+def _races(t: Inputs) -> tuple[int, int]:
+    """Sources and slots of a write race; thousands of slots, because a single one is rarely lost twice."""
+    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 1 << 16))
+
+
+def _overwrite(t: Inputs) -> Call:
+    sources, slots = _races(t)
+    return call(t.values(slots), 0, t.index(sources, high=slots), t.values(sources))
+
+
+def _overwrite_rows(t: Inputs) -> Call:
+    rows, slots = t.size(cpu=(1 << 13, 1 << 9), cuda=(1 << 17, 1 << 13))
+    return call(t.values(slots, 8), 0, t.index(rows, 8, high=slots), t.values(rows, 8))
+
+
+def _overwrite_with_one_value(t: Inputs) -> Call:
+    sources, slots = _races(t)
+    return call(t.values(slots), 0, t.index(sources, high=slots), 0.5)
+
+
+def _factors(t: Inputs, reduce: str, *shape: int) -> torch.Tensor:
+    """Draw values to be reduced; products of thousands must not leave the dtype's range."""
+    if reduce == "prod" and t.dtype.is_floating_point:
+        return t.uniform(*shape, low=0.99, high=1.01)
+    return t.values(*shape)
+
+
+def _reduce(t: Inputs, reduce: str, *, include_self: bool = True, leaf: bool = True) -> Call:
+    """Sources in one row into thousands of slots of a CPU, 64 of a GPU."""
+    sources, slots = t.size(cpu=(1 << 15, 1 << 11), cuda=(1 << 20, 64))
+    into, index, source = (
+        _factors(t, reduce, slots),
+        t.index(sources, high=slots),
+        _factors(t, reduce, sources),
+    )
+    if leaf:
+        into, source = t.leaf(into), t.leaf(source)
+    return call(into, 0, index, source, reduce=reduce, include_self=include_self)
+
+
+def _reduce_rows(t: Inputs, reduce: str) -> Call:
+    """Sources ``(rows, 8)``, each element with an index of its own."""
+    rows, slots = t.size(cpu=(1 << 12, 1 << 8), cuda=(1 << 17, 64))
+    index = t.index(rows, 8, high=slots)
+    return call(_factors(t, reduce, slots, 8), 0, index, _factors(t, reduce, rows, 8), reduce=reduce)
+
+
+def _reduce_permutation(t: Inputs, reduce: str) -> Call:
+    length = t.size(cpu=1 << 15, cuda=1 << 20)
+    return call(
+        _factors(t, reduce, length), 0, t.permutation(length), _factors(t, reduce, length), reduce=reduce
+    )
+
+
+def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
+    """Return the cases of one reduction."""
+    what = REDUCED[reduce]
+    collisions = what and f"about 16 values {what} each slot (16384 on CUDA)"
+    traits = {"reduce": reduce}
+    return {
+        reduce: Case(
+            inputs=lambda t: _reduce(t, reduce), provokes=collisions, directions=BOTH, traits=traits
+        ),
+        f"{reduce}_exclude_self": Case(
+            inputs=lambda t: _reduce(t, reduce, include_self=False), provokes=collisions, traits=traits
+        ),
+        f"{reduce}_integers": Case(
+            inputs=lambda t: _reduce(t, reduce, leaf=False),
+            provokes=collisions,
+            dtypes=("int64",),
+            traits=traits,
+        ),
+        f"{reduce}_rows": Case(
+            inputs=lambda t: _reduce_rows(t, reduce),
+            provokes=what and f"about 16 values {what} each slot (2048 on CUDA)",
+            traits=traits,
+        ),
+        f"{reduce}_permutation": Case(inputs=lambda t: _reduce_permutation(t, reduce), traits=traits),
+    }
+
+
+def _index_reduce(t: Inputs, reduce: str, *, include_self: bool = True) -> Call:
+    """Source rows into few rows, each row with one index."""
+    rows, slots, columns = t.size(cpu=(1 << 12, 1 << 8, 8), cuda=(1 << 17, 64, 32))
+    into, index = t.leaf(_factors(t, reduce, slots, columns)), t.index(rows, high=slots)
+    source = t.leaf(_factors(t, reduce, rows, columns))
+    return call(into, 0, index, source, reduce=reduce, include_self=include_self)
+
+
+def _index_reduce_permutation(t: Inputs, reduce: str) -> Call:
+    rows, columns = t.size(cpu=(1 << 12, 8), cuda=(1 << 17, 32))
+    into, source = _factors(t, reduce, rows, columns), _factors(t, reduce, rows, columns)
+    return call(into, 0, t.permutation(rows), source, reduce=reduce)
+
+
+def _index_reduce_cases(reduce: str) -> dict[str, Case]:
+    """Return the cases of one reduction."""
+    what = REDUCED[reduce]
+    collisions = what and f"about 16 rows {what} each slot (2048 on CUDA)"
+    traits = {"reduce": reduce}
+    return {
+        reduce: Case(
+            inputs=lambda t: _index_reduce(t, reduce), provokes=collisions, directions=BOTH, traits=traits
+        ),
+        f"{reduce}_exclude_self": Case(
+            inputs=lambda t: _index_reduce(t, reduce, include_self=False), provokes=collisions, traits=traits
+        ),
+        f"{reduce}_permutation": Case(inputs=lambda t: _index_reduce_permutation(t, reduce), traits=traits),
+    }
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.Tensor.scatter_add_",
@@ -55,7 +177,7 @@ SPECS: tuple[OpSpec, ...] = (
             # Integer addition commutes exactly: the same race, without a trace.
             "collisions": Case(
                 inputs=_flat,
-                provokes="about 1024 additions into each slot (16384 on CUDA)",
+                provokes=ADDITIONS,
                 dtypes=("float32", "float64", "float16", "bfloat16", "int64"),
             ),
             "rows": Case(inputs=_rows, provokes="about 128 additions into each slot (2048 on CUDA)"),
@@ -68,5 +190,70 @@ SPECS: tuple[OpSpec, ...] = (
             "source_grad": Case(inputs=_source_grad, directions=("backward",)),
         },
         in_place=True,
+    ),
+    OpSpec(
+        name="torch.scatter_add",
+        op="torch.scatter_add",
+        why="The functional form of scatter_add_, by the same kernel.",
+        cases={"collisions": Case(inputs=_flat, provokes=ADDITIONS)},
+        documented=("torch.Tensor.scatter_add_",),
+    ),
+    OpSpec(
+        name="torch.Tensor.scatter",
+        op="torch.Tensor.scatter",
+        why="Of several values with one index the last one written stays, and threads write in any order "
+        f"({KERNELS}/cuda/ScatterGatherKernel.cu).",
+        cases={
+            "duplicates": Case(
+                inputs=_overwrite, provokes=RACES, dtypes=("float32", "int64"), traits={"src": "Tensor"}
+            ),
+            "duplicate_rows": Case(inputs=_overwrite_rows, provokes=RACES, traits={"src": "Tensor"}),
+            "permutation": Case(inputs=_permuted, traits={"src": "Tensor"}),
+            # Whichever write is last, it writes the same.
+            "one_value": Case(inputs=_overwrite_with_one_value, traits={"src": "value"}),
+        },
+    ),
+    OpSpec(
+        name="torch.Tensor.scatter_",
+        op="torch.Tensor.scatter_",
+        why="The in-place form of scatter, by the same kernel.",
+        cases={"duplicates": Case(inputs=_overwrite, provokes=RACES, traits={"src": "Tensor"})},
+        documented=("torch.Tensor.scatter",),
+        in_place=True,
+    ),
+    OpSpec(
+        name="torch.Tensor.scatter_reduce",
+        op="torch.Tensor.scatter_reduce",
+        why="On CUDA every source is reduced into its slot with an atomic operation, in the order in which threads "
+        f"arrive ({KERNELS}/cuda/ScatterGatherKernel.cu).",
+        cases={name: case for reduce in REDUCED for name, case in _scatter_reduce_cases(reduce).items()},
+    ),
+    OpSpec(
+        name="torch.Tensor.scatter_reduce_",
+        op="torch.Tensor.scatter_reduce_",
+        why="The in-place form of scatter_reduce, by the same kernel.",
+        cases={
+            reduce: Case(
+                inputs=lambda t, reduce=reduce: _reduce(t, reduce, leaf=False),
+                provokes=f"about 16 values {REDUCED[reduce]} each slot (16384 on CUDA)",
+                traits={"reduce": reduce},
+            )
+            for reduce in ("sum", "prod")
+        },
+        documented=("torch.Tensor.scatter_reduce",),
+        in_place=True,
+    ),
+    OpSpec(
+        name="torch.Tensor.index_reduce",
+        op="torch.Tensor.index_reduce",
+        why="On CUDA every row is reduced into its slot with atomic operations, in the order in which threads "
+        f"arrive ({KERNELS}/cuda/Indexing.cu).",
+        # It has no sum: that is index_add.
+        cases={
+            name: case
+            for reduce in REDUCED
+            if reduce != "sum"
+            for name, case in _index_reduce_cases(reduce).items()
+        },
     ),
 )

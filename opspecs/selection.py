@@ -97,6 +97,11 @@ def _take_pairs(t: Inputs) -> Call:
     return call(t.leaf(t.normal(rows, columns)), t.index(places, columns, high=rows * columns))
 
 
+def _along_dim(t: Inputs) -> Call:
+    places, elements = _flat(t)
+    return call(t.leaf(t.normal(elements)), t.index(places, high=elements), 0)
+
+
 def _take_permutation(t: Inputs) -> Call:
     places = _flat(t)[0]
     return call(t.leaf(t.normal(places)), t.permutation(places))
@@ -187,7 +192,7 @@ SPECS: tuple[OpSpec, ...] = (
         directions=("backward",),
         cases={
             "collisions": Case(
-                inputs=lambda t: call(*(_slots(t).args[position] for position in (0, 2, 1))),
+                inputs=_along_dim,
                 provokes=ADDITIONS,
             ),
         },

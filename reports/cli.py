@@ -52,7 +52,7 @@ def report(runs: tuple[str, ...], form: str, output: str | None, only: tuple[str
     findings = parse_findings(only)
     pieces = RENDERERS[form](load(runs, findings))
     if output is None:
-        _write_to_stdout(pieces)
+        write_to_stdout(pieces)
     else:
         write_report(Path(output), pieces, runs)
 
@@ -88,7 +88,7 @@ def write_report(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) ->
                 beside.unlink(missing_ok=True)
 
 
-def _write_to_stdout(pieces: Iterable[str]) -> None:
+def write_to_stdout(pieces: Iterable[str]) -> None:
     """Write to standard output, in UTF-8 whatever the terminal's encoding, so that bytes are the same."""
     try:
         _write(sys.stdout.buffer, pieces)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import Literal
 
@@ -27,7 +27,7 @@ HEADINGS: dict[ListName, str] = {
     "    :class:`RuntimeError` when ``mode=True``:\n",
 }
 INDENT = " " * 8
-_WIDTH = 100  # columns, indentation included; the docstring's own lines have up to 114
+_WIDTH = 98  # columns, indentation included; some of the docstring's own lines have more
 _LONG = 3  # values from which on they make a list of their own
 
 # The conditions whose name alone says that they are no keyword arguments.
@@ -44,7 +44,10 @@ _KINDS: dict[str, Kind] = {
 }
 _DTYPES = {"floating": "floating point"}
 _BARE = re.compile(r"True|False|None|\d+")
-_SPOKEN = re.compile(r"[A-Za-z_]\w*|\d+", re.ASCII)  # what an argument may be; "2-D" is a description
+# What a value may be, of a condition and of a keyword argument: "2-D" describes one, and is none.
+_SPOKEN = (re.compile(r"\w[\w -]*", re.ASCII), re.compile(r"[A-Za-z_]\w*|\d+", re.ASCII))
+_GRAD = "requires grad"
+_Slot = Literal["having", "when", "call", "end"]  # "with …", "when …", what it is called on, the last words
 
 
 class Statement(Struct, frozen=True, kw_only=True):
@@ -124,74 +127,63 @@ def _facts(conditions: Iterable[Condition]) -> frozenset[tuple[str, str, frozens
 
 def _words(statement: Statement, text: str) -> tuple[str, tuple[str, ...]] | None:
     """Return a bullet's sentence and its nested list, or ``None`` if there are no words for it."""
-    having: list[str] = []
-    when: list[str] = []
-    nested: tuple[str, ...] = ()
-    end = ""
-    layout = ""
-    needs_grad = False
+    nested = next(
+        (one for one in statement.conditions if one.kind == "keyword" and len(one.values) >= _LONG), None
+    )
+    said: dict[_Slot, list[str]] = {"having": [], "when": [], "call": [], "end": []}
     for condition in statement.conditions:
-        name, values = condition.name, condition.values
-        match condition.kind:
-            case "keyword" if not all(map(_SPOKEN.fullmatch, values)):
-                return None
-            case "keyword" if len(values) >= _LONG and not nested:
-                nested = values
-                end = f"one of the following {name}s is used:"
-            case "keyword":
-                having.append(" or ".join(f"``{name}={_value(value)}``" for value in values))
-            case "output":
-                having.append(f"{_either(values)} output")
-            case "layout":
-                layout = f"{_either(values)} "
-            case "input" if name == "requires_grad":
-                needs_grad = True
-            case "input" if name == "quantized":
-                quantized = values == ("True",)
-                when.append(f"called with a {'quantized tensor' if quantized else 'tensor that is not quantized'}")
-            case "dtype":
-                when.append(f"dtype is {_either([_DTYPES.get(value, value) for value in values])}")
-            case "argument":
-                when.append(_argument(name, values))
-            case "unspecified":
-                end = "in some cases"
-            case _:
-                return None
-    call = _call(statement, layout, needs_grad=needs_grad)
-    when = [*([call] if call else []), *when]
+        phrase = _PHRASES.get(condition.kind)
+        if phrase is None or not all(map(_SPOKEN[condition.kind == "keyword"].fullmatch, condition.values)):
+            return None
+        if condition is not nested:
+            slot, words = phrase(condition.name, condition.values)
+            said[slot].append(words)
+    call = _call(statement, said["call"])
+    when = [*([call] if call else []), *said["when"]]
     if nested:
-        when.append(end)
-    parts = [_joined([role_of(target, text) for target in statement.targets])]
-    if having:
-        parts.append(f"with {' and '.join(having)}")
-    if when:
-        parts.append(f"when {' and '.join(when)}")
-    if end and not nested:
-        parts.append(end)
-    return " ".join(parts), nested
+        when.append(f"one of the following {nested.name}s is used:")
+    parts = [
+        _joined([role_of(target, text) for target in statement.targets]),
+        *([f"with {' and '.join(said['having'])}"] if said["having"] else []),
+        *([f"when {' and '.join(when)}"] if when else []),
+        *said["end"],
+    ]
+    return " ".join(parts), nested.values if nested else ()
 
 
-def _call(statement: Statement, layout: str, *, needs_grad: bool) -> str:
+def _call(statement: Statement, said: Sequence[str]) -> str:
     """Return "called on a CUDA tensor", "attempting to differentiate a CPU or CUDA tensor" or nothing."""
     devices = _either([device.upper() for device in statement.devices])
-    article = "an" if devices.startswith("M") else "a"
-    on = f"{article} {devices} tensor" if devices else ""
-    if layout:
-        return f"called on {layout}{devices} tensors"
-    if needs_grad:
-        return f"called on {on} that requires grad" if on else "requires grad"
+    on = f"{'an' if devices.startswith('M') else 'a'} {devices} tensor" if devices else ""
+    if _GRAD in said:
+        return f"called on {on} that {_GRAD}" if on else _GRAD
+    if said:
+        return f"called on {said[0]} {devices} tensors"
     if statement.direction == "backward":
         return f"attempting to differentiate {on}".rstrip()
     return f"called on {on}" if on else ""
 
 
-def _argument(name: str, values: Sequence[str]) -> str:
+def _keyword(name: str, values: Sequence[str]) -> tuple[_Slot, str]:
+    return "having", " or ".join(f"``{name}={_value(value)}``" for value in values)
+
+
+def _input(name: str, values: Sequence[str]) -> tuple[_Slot, str]:
+    if name == "requires_grad":
+        return "call", _GRAD
+    return (
+        "when",
+        f"called with a {'quantized tensor' if list(values) == ['True'] else 'tensor that is not quantized'}",
+    )
+
+
+def _argument(name: str, values: Sequence[str]) -> tuple[_Slot, str]:
     match values:
         case ["given"]:
-            return f"``{name}`` tensor is given"
+            return "when", f"``{name}`` tensor is given"
         case ["list of tensors"]:
-            return f"the {name} is a list of tensors"
-    return f"`{name}` type is {_either(values)}"
+            return "when", f"the {name} is a list of tensors"
+    return "when", f"`{name}` type is {_either(values)}"
 
 
 def _value(value: str) -> str:
@@ -208,3 +200,18 @@ def _joined(words: Sequence[str]) -> str:
     if len(words) <= 2:  # noqa: PLR2004
         return " and ".join(words)
     return f"{', '.join(words[:-1])}, and {words[-1]}"
+
+
+# What each kind of condition says, and where in the sentence. What uninitialised memory is filled with is in none.
+_PHRASES: dict[Kind, Callable[[str, Sequence[str]], tuple[_Slot, str]]] = {
+    "keyword": _keyword,
+    "output": lambda _, values: ("having", f"{_either(values)} output"),
+    "layout": lambda _, values: ("call", _either(values)),
+    "input": _input,
+    "dtype": lambda _, values: (
+        "when",
+        f"dtype is {_either([_DTYPES.get(value, value) for value in values])}",
+    ),
+    "argument": _argument,
+    "unspecified": lambda *_: ("end", "in some cases"),
+}

@@ -6,6 +6,7 @@ no evidence.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
@@ -30,6 +31,11 @@ AGREEMENT_MEANING: dict[Agreement, str] = {
     "neither confirms nor contradicts.",
     "not_run": "No row gave evidence, and the reason is given.",
     "not_covered": "No row of these runs speaks to the bullet, on any device.",
+}
+KIND_MEANING = {
+    "undocumented": "Measured groups of rows that raise or differ, and that no claim is about.",
+    "self_contradictory": "Pairs of claims that put one call of an op into both lists.",
+    "unparsed": "Bullets that were not understood; no row is held against them.",
 }
 UNDOCUMENTED: tuple[Finding, ...] = ("silent", "raises", "over_alert", "fixed_by_mode")
 
@@ -161,7 +167,13 @@ def _rows(matrices: Iterable[Matrix]) -> Iterator[Evidence]:
 
 def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -> Judged:
     evidence = tuple(
-        Evidence(run=one.run, row=one.row, showing=one.showing, doubt=one.doubt, effect=effect_of(claim, one.showing))
+        Evidence(
+            run=one.run,
+            row=one.row,
+            showing=one.showing,
+            doubt=one.doubt,
+            effect=effect_of(claim, one.showing),
+        )
         for one in rows
         if speaks(one.row.row, claim)
     )
@@ -191,8 +203,8 @@ def _undocumented(claims: Sequence[Claim], rows: Iterable[Evidence]) -> Iterator
         if one.showing is None or one.row.finding not in UNDOCUMENTED or not op.startswith("torch."):
             continue
         if not any(speaks(row, claim) for claim in claims):
-            place = (op, one.device, row.direction, UNDOCUMENTED.index(one.row.finding))
-            groups.setdefault(place, []).append(one)
+            key = (op, one.device, row.direction, UNDOCUMENTED.index(one.row.finding))
+            groups.setdefault(key, []).append(one)
     for (op, device, direction, place), evidence in sorted(groups.items(), key=lambda group: group[0]):
         names = {name for one in evidence for name in names_of(one.row.row)}
         yield Undocumented(
@@ -222,13 +234,17 @@ def shown_words(evidence: Evidence) -> str:
         case "mode_dependent":
             return f"another path is taken with the flag on, {counted(row.on)}"
         case "over_alert":
-            return f"raises, though no difference was seen with the flag off ({counted(row.off)})"
+            return (
+                f"the alert is raised, though no difference was seen with the flag off ({counted(row.off)})"
+            )
         case "silent":
             return f"differs with the flag on and nothing is raised ({counted(row.on)})"
         case "raises":
-            return f"raises ({counted(row.off)} with the flag off)"
+            return f"the alert is raised ({counted(row.off)} with the flag off)"
         case "fixed_by_mode":
-            return f"acts deterministically ({counted(row.off)} with the flag off, {counted(row.on)} with it on)"
+            return (
+                f"acts deterministically ({counted(row.off)} with the flag off, {counted(row.on)} with it on)"
+            )
     return f"neither raises nor differs ({counted(row.off)} with the flag off, {counted(row.on)} with it on)"
 
 
@@ -259,19 +275,17 @@ def _decided(claim: Claim, evidence: Sequence[Evidence]) -> str:
     for device in dict.fromkeys(one.device for one in evidence):
         rows = [(one.row.row, one.showing) for one in evidence if one.device == device and one.showing]
         effects = {one.effect for one in evidence if one.device == device}
-        on = f"On {device} " if claim.device == "any" else ""
+        on = f" on {device}" if claim.device == "any" else ""
         if "contradicts" not in effects:
-            parts.append(f"{on}it holds." if effects & {"confirms", "not_triggered"} else "")
-            continue
-        if not effects & {"confirms", "not_triggered"}:
-            parts.append(f"{on}it fails." if on else "")
-            continue
-        found = splits(claim, rows)
-        told = " or ".join(split_words(split) for split in found)
-        word = "decides" if len(found) == 1 else "may decide"
-        parts.append(f"{on or 'What '}{word}: {told}." if found else f"{on}no single condition decides.")
-    told = " ".join(part for part in parts if part)
-    return told[:1].upper() + told[1:]
+            parts += [f"It holds{on}."] if effects & {"confirms", "not_triggered"} else []
+        elif not effects & {"confirms", "not_triggered"}:
+            parts.append(f"It fails{on}.")
+        elif found := splits(claim, rows):
+            word = "decides" if len(found) == 1 else "may decide"
+            parts.append(f"What {word}{on}: {' or '.join(split_words(split) for split in found)}.")
+        else:
+            parts.append(f"No single condition decides{on}.")
+    return " ".join(parts)
 
 
 def split_words(split: Split) -> str:
@@ -294,7 +308,11 @@ def _confirmation(claim: Claim, evidence: Sequence[Evidence]) -> str:
 def _nothing(claim: Claim, evidence: Sequence[Evidence]) -> str:
     rows = [one for one in evidence if one.effect == "not_triggered"]
     innocent = sum(not one.row.row.provokes for one in rows)
-    told = f"{counted(rows[0].row.off)} in {_rows_words(rows)}" if len(rows) == 1 else f"0 of n in {_rows_words(rows)}"
+    told = (
+        f"{counted(rows[0].row.off)} in {_rows_words(rows)}"
+        if len(rows) == 1
+        else f"0 of n in {_rows_words(rows)}"
+    )
     if innocent:
         told += f", {'all' if innocent == len(rows) else innocent} innocent"
     if is_vague(claim):
@@ -334,3 +352,17 @@ def strongest(evidence: Sequence[Evidence]) -> Evidence:
 
 def _rows_words(rows: Sequence[object]) -> str:
     return "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+
+
+def count(docs: Docs) -> list[tuple[str, int, str]]:
+    """Return what is counted, how many there are, and what it means."""
+    found = Counter(judged.agreement for judged in docs.judged)
+    others = {
+        "undocumented": len(docs.undocumented),
+        "self_contradictory": len(docs.self_contradictory),
+        "unparsed": len(docs.unparsed),
+    }
+    return [
+        *((agreement, found[agreement], meaning) for agreement, meaning in AGREEMENT_MEANING.items()),
+        *((name, count, KIND_MEANING[name]) for name, count in others.items()),
+    ]

@@ -85,6 +85,8 @@ def fate_of(claim: Claim, showings: Iterable[Showing]) -> Fate | None:
 def splits(claim: Claim, rows: Sequence[tuple[Row, Showing]]) -> list[Split]:
     """Return the conditions that separate the rows cleanly; those that the claim has itself go first.
 
+    Rows that all show the same are separated from what they leave unmeasured of the claim's own conditions.
+
     Args:
         claim: Speaks of one device.
         rows: Those that speak to it, each with what it shows.
@@ -107,16 +109,19 @@ def _split(claim: Claim, name: str, rows: Sequence[tuple[Row, Showing]], *, own:
     for row, showing in rows:
         shown.setdefault(_features(claim, row).get(name), set()).add(showing)
     values: dict[Fate, list[str | None]] = {"keep": [], "move": [], "drop": []}
-    for value, showings in shown.items():
-        fate = fate_of(claim, showings)
+    fates = {value: fate_of(claim, showings) for value, showings in shown.items()}
+    apart = len(set(fates.values())) > 1
+    for value, fate in fates.items():
         if fate is None:
             return None
         # A part of a claim appears in the other list on evidence alone, not for want of any.
-        values["drop" if showings == {"nothing"} and fate == "move" else fate].append(value)
-    if len({fate_of(claim, showings) for showings in shown.values()}) == 1:
-        return None
+        goes = apart and fate == "move" and shown[value] == {"nothing"}
+        values["drop" if goes else fate].append(value)
     # What was not measured stays as it is, where it is known what else there could be.
-    values["keep"] += [value for value in _unmeasured(claim, name, shown) if value not in shown]
+    left = [value for value in _unmeasured(claim, name, shown) if value not in shown]
+    if not apart and not (own and left):
+        return None
+    values["keep"] += left
     if None in values["keep"] or None in values["move"]:
         return None
     return Split(name=name, own=own, values={fate: tuple(told) for fate, told in values.items()})

@@ -75,7 +75,7 @@ def test_cublas_bullets_act_deterministically() -> None:
         only(docs_of(text, [shown("torch.mm", finding)])) for finding in ("fixed_by_mode", "raises")
     )
 
-    assert ("confirmed", "contradicted") == (confirmed.agreement, contradicted.agreement)
+    assert (confirmed.agreement, contradicted.agreement) == ("confirmed", "contradicted")
     assert "CUBLAS_WORKSPACE_CONFIG is set" in confirmed.reason
 
 
@@ -85,10 +85,10 @@ def test_no_evidence_has_a_reason() -> None:
     rows = [shown("torch.a", "fixed_by_mode", "cpu"), shown("torch.b", "inconclusive", "cpu")]
     a, b, c = docs_of(text, rows).judged
 
-    assert ("not_run", "none of these runs is on cuda") == (a.agreement, a.reason)
+    assert (a.agreement, a.reason) == ("not_run", "none of these runs is on cuda")
     assert b.agreement == "not_run"
     assert b.reason.startswith("no evidence in 1 row: off: error (NotImplementedError: no kernel)")
-    assert ("not_covered", "no row of these runs speaks to it") == (c.agreement, c.reason)
+    assert (c.agreement, c.reason) == ("not_covered", "no row of these runs speaks to it")
 
 
 def test_selected_rows_are_told() -> None:
@@ -106,11 +106,11 @@ def test_untrusted_runs_are_no_evidence() -> None:
     good = run_of(claims, [shown("torch.a", "fixed_by_mode")], name="good.jsonl")
     alone, beside = only(join([bad])), only(join([bad, good]))
 
-    assert ("not_run", "confirmed") == (alone.agreement, beside.agreement)
+    assert (alone.agreement, beside.agreement) == ("not_run", "confirmed")
     assert "bad.jsonl is not trustworthy: a control drifted" in alone.reason
-    assert [("bad.jsonl", "none"), ("good.jsonl", "confirms")] == [
+    assert [
         (one.run, one.effect) for one in beside.evidence
-    ]
+    ] == [("bad.jsonl", "none"), ("good.jsonl", "confirms")]
     assert join([bad]).undocumented == ()
     assert "Not trustworthy: a control drifted" in "".join(docs_markdown.render(join([bad])))
 
@@ -129,10 +129,10 @@ def test_runs_of_two_devices_fill_different_cells() -> None:
     text = docstring(["torch.a when called on a CPU or CUDA tensor"])
     docs = docs_of(text, [shown("torch.a", "fixed_by_mode", "cpu")], [shown("torch.a", "raises", "cuda:0")])
 
-    assert {
+    assert agreements(docs) == {
         "deterministic/torch.a/cpu": "confirmed",
         "deterministic/torch.a/cuda": "contradicted",
-    } == agreements(docs)
+    }
 
 
 def test_a_claim_of_any_device_says_where() -> None:
