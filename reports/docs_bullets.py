@@ -133,7 +133,11 @@ def _words(statement: Statement, text: str) -> tuple[str, tuple[str, ...]] | Non
     said: dict[_Slot, list[str]] = {"having": [], "when": [], "call": [], "end": []}
     for condition in statement.conditions:
         phrase = _PHRASES.get(condition.kind)
-        if phrase is None or not all(map(_SPOKEN[condition.kind == "keyword"].fullmatch, condition.values)):
+        if (
+            phrase is None
+            or "none" in condition.values
+            or not all(map(_SPOKEN[condition.kind == "keyword"].fullmatch, condition.values))
+        ):
             return None
         if condition is not nested:
             slot, words = phrase(condition.name, condition.values)

@@ -253,7 +253,7 @@ def _contradiction(claim: Claim, evidence: Sequence[Evidence]) -> str:
     failing = [one for one in evidence if one.effect == "contradicts"]
     holding = [one for one in evidence if one.effect in {"confirms", "not_triggered"}]
     shown = "; ".join(
-        f"{_SHOWN[showing]} in {_rows_words(some)}"
+        f"{_SHOWN[showing]} in {_counted_rows(some)}"
         for showing in _SHOWN
         if (some := [one for one in failing if one.showing == showing])
     )
@@ -265,8 +265,8 @@ def _contradiction(claim: Claim, evidence: Sequence[Evidence]) -> str:
 def _holds(holding: Sequence[Evidence]) -> str:
     confirming = [one for one in holding if one.effect == "confirms"]
     if confirming:
-        return f"holds in {_rows_words(confirming)}"
-    return f"0 of n differed in {_rows_words(holding)}"
+        return f"holds in {_counted_rows(confirming)}"
+    return f"neither raises nor differs in {_counted_rows(holding)}"
 
 
 def _decided(claim: Claim, evidence: Sequence[Evidence]) -> str:
@@ -300,7 +300,7 @@ def split_words(split: Split) -> str:
 def _confirmation(claim: Claim, evidence: Sequence[Evidence]) -> str:
     confirming = [one for one in evidence if one.effect == "confirms"]
     best = strongest(confirming)
-    more = f" in {_rows_words(confirming)}" if len(confirming) > 1 else ""
+    more = f", the most of {_rows_words(confirming)}" if len(confirming) > 1 else ""
     cublas = "; CUBLAS_WORKSPACE_CONFIG is set in the mode on" if claim.section == "cublas" else ""
     return f"{shown_words(best)}{more}{_measured_on(claim, evidence)}{cublas}"
 
@@ -348,6 +348,15 @@ def strongest(evidence: Sequence[Evidence]) -> Evidence:
         return max(cell.differing / cell.runs if cell.runs else 0.0 for cell in (one.row.on, one.row.off))
 
     return max(evidence, key=share)
+
+
+def _counted_rows(rows: Sequence[Evidence]) -> str:
+    """Say how many rows there are, and the k of n of the one that differed most with the flag on."""
+    compared = [one.row.on for one in rows if counted(one.row.on)]
+    if not compared:
+        return _rows_words(rows)
+    most = max(compared, key=lambda cell: (cell.differing / cell.runs, -cell.runs))
+    return f"{_rows_words(rows)} ({counted(most)} with the flag on)"
 
 
 def _rows_words(rows: Sequence[object]) -> str:

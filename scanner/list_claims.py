@@ -122,6 +122,8 @@ def _lines(version: str, covered: Sequence[tuple[Claim, Mapping[str, Sequence[st
             yield f"    {where}{_told(specs)}"
     told = f"torch {version}: {bullets} bullets, {bullets - missing} covered"
     yield from ["", told + (f", {missing} not covered" if missing else "")]
+    if any(claim.device == "mps" for claim, _ in covered):
+        yield "Nothing runs on MPS: what is said of it is covered by rows of the CPU and CUDA."
 
 
 def _told(specs: Mapping[str, Sequence[str]]) -> str:

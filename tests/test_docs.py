@@ -108,9 +108,10 @@ def test_untrusted_runs_are_no_evidence() -> None:
 
     assert (alone.agreement, beside.agreement) == ("not_run", "confirmed")
     assert "bad.jsonl is not trustworthy: a control drifted" in alone.reason
-    assert [
-        (one.run, one.effect) for one in beside.evidence
-    ] == [("bad.jsonl", "none"), ("good.jsonl", "confirms")]
+    assert [(one.run, one.effect) for one in beside.evidence] == [
+        ("bad.jsonl", "none"),
+        ("good.jsonl", "confirms"),
+    ]
     assert join([bad]).undocumented == ()
     assert "Not trustworthy: a control drifted" in "".join(docs_markdown.render(join([bad])))
 
@@ -155,8 +156,10 @@ def test_a_claim_of_any_device_says_where() -> None:
         (
             {"traits": {"reduce": "prod"}, "dtype": "int64"},
             {"traits": {"reduce": "sum"}},
-            "What may decide: reduce (fails for prod, not for sum) or dtype (fails for integer, not for "
-            "floating, complex, bool).",
+            (
+                "What may decide: reduce (fails for prod, not for sum) or dtype (fails for integer, not for "
+                "floating, complex, bool)."
+            ),
         ),
         ({}, {}, "No single condition decides."),
     ],
@@ -169,7 +172,9 @@ def test_over_broad_bullets_say_what_decides(
     judged = only(docs_of(docstring([f"torch.a {CUDA}"]), rows))
 
     assert judged.agreement == "contradicted"
-    assert judged.reason == f"says too much: raises in 1 row; holds in 1 row. {told}"
+    assert judged.reason == (
+        f"says too much: raises in 1 row; holds in 1 row (0 of 100 differed with the flag on). {told}"
+    )
 
 
 def test_a_bullet_can_fail_on_one_device() -> None:
@@ -257,14 +262,18 @@ def test_both_lists_of_2_15_contradict_each_other() -> None:
         (
             ("2.13.0+cpu", "2.11.0"),
             ("torch.a", "torch.a"),
-            "the runs document different lists: 0.jsonl is of torch 2.13.0 and 1.jsonl is of torch 2.11.0; give "
-            "runs of one release at a time",
+            (
+                "the runs document different lists: 0.jsonl is of torch 2.13.0 and 1.jsonl is of torch 2.11.0; give "
+                "runs of one release at a time"
+            ),
         ),
         (
             ("2.13.0+cpu", "2.13.0+cu130"),
             ("torch.a", "torch.b"),
-            "the runs document different lists: those of 1.jsonl are not those of 0.jsonl, though both are of "
-            "torch 2.13.0; give runs of one build at a time",
+            (
+                "the runs document different lists: those of 1.jsonl are not those of 0.jsonl, though both are of "
+                "torch 2.13.0; give runs of one build at a time"
+            ),
         ),
     ],
 )

@@ -156,12 +156,16 @@ def test_a_bullet_stands_where_the_evidence_puts_it(
             ":func:`torch.a` with ``reduce='sum'`` when called on a CUDA tensor",
         ),
         (
-            "torch.a when attempting to differentiate a CUDA tensor and one of the following modes is used:\n\n"
-            "    - ``p``\n    - ``q``\n    - ``r``\n    - ``s``",
+            (
+                "torch.a when attempting to differentiate a CUDA tensor and one of the following modes is used:\n\n"
+                "    - ``p``\n    - ``q``\n    - ``r``\n    - ``s``"
+            ),
             {"traits": {"mode": "p"}, "direction": "backward"},
             {"traits": {"mode": "q"}, "direction": "backward"},
-            ":func:`torch.a` when attempting to differentiate a CUDA tensor and one of the following modes is used: "
-            "- ``p`` - ``r`` - ``s``",
+            (
+                ":func:`torch.a` when attempting to differentiate a CUDA tensor and one of the following modes is used: "
+                "- ``p`` - ``r`` - ``s``"
+            ),
             ":func:`torch.a` with ``mode='q'`` when attempting to differentiate a CUDA tensor",
         ),
         (
@@ -202,7 +206,8 @@ def test_an_over_broad_bullet_is_split(
         # No list has words for "forward alone", nor for what no row states.
         ({"direction": "forward"}, {"direction": "backward"}),
         ({}, {"traits": {"accumulate": "True"}}),
-        # A description is no argument.
+        # A description is no argument, and for what is not given there are no words.
+        ({"traits": {"weights": "given"}}, {"traits": {"weights": "none"}}),
         ({"traits": {"dim": "1-D"}}, {"traits": {"dim": "2-D"}}),
     ],
 )
@@ -228,6 +233,51 @@ def test_a_raising_bullet_narrows_to_what_raises() -> None:
         [],
         [":func:`torch.bincount` when called on a CUDA tensor and ``weights`` tensor is given"],
     )
+
+
+def test_unmeasured_values_stay() -> None:
+    """Where only some values of a bullet's own condition were measured, only those move, whatever they show."""
+    text = docstring([], [f":func:`torch.a` with ``reduce='sum'`` or ``reduce='mean'`` {CUDA}"])
+
+    assert regenerated(text, [shown("torch.a", "fixed_by_mode", traits={"reduce": "sum"})]) == (
+        [f":func:`torch.a` with ``reduce='sum'`` {CUDA}"],
+        [f":func:`torch.a` with ``reduce='mean'`` {CUDA}"],
+    )
+
+
+def test_a_bullets_own_condition_decides_first() -> None:
+    """Where the bullet's own condition and another one would both do, it is the bullet's own."""
+    text = docstring([f"torch.a with ``reduce='sum'`` or ``reduce='mean'`` {CUDA}"])
+    rows = [
+        shown("torch.a", "fixed_by_mode", traits={"reduce": "sum"}),
+        shown("torch.a", "raises", traits={"reduce": "mean"}, dtype="int64"),
+    ]
+
+    assert regenerated(text, rows)[1] == [f":func:`torch.a` with ``reduce='mean'`` {CUDA}"]
+
+
+def test_what_moved_contradicts_no_new_bullet() -> None:
+    """A bullet that moved counts where it stands now, when a new one of its op is held against all others."""
+    text = docstring([], [f"torch.a with ``accumulate=True`` {CUDA}"])
+    rows = [
+        shown("torch.a", "fixed_by_mode", case="x"),
+        shown("torch.a", "fixed_by_mode", traits={"accumulate": "True"}),
+    ]
+
+    assert regenerated(text, rows) == (
+        [f"torch.a with ``accumulate=True`` {CUDA}", f":func:`torch.a` {CUDA}"],
+        [],
+    )
+
+
+def test_the_other_ops_of_a_bullet_keep_any_device() -> None:
+    """An op without evidence is said of every device as before, when another one of its bullet is not."""
+    text = docstring([], ["torch.a and torch.b"])
+
+    assert regenerated(text, [shown("torch.a", "fixed_by_mode")])[1] == [
+        ":func:`torch.a` when called on a CPU or MPS tensor",
+        ":func:`torch.b`",
+    ]
 
 
 def test_any_device_is_every_device_that_the_lists_know() -> None:
@@ -330,7 +380,7 @@ def test_tabled_claims_cannot_be_written_again() -> None:
     """A run without claims has no docstring to regenerate; the message says what else can be done."""
     docs = docs_of("", [shown("torch.b", "deterministic")])
 
-    with pytest.raises(UsageError, match="do not hold the docstring's lines.*--format md or json"):
+    with pytest.raises(UsageError, match=r"do not hold the docstring's lines.*--format md or json"):
         regenerate(docs)
 
 
@@ -355,9 +405,11 @@ def drifting_docs() -> Docs:
         ],
         [
             ":class:`torch.nn.AvgPool3d` when attempting to differentiate a CUDA tensor",
-            ":func:`torch.nn.functional.interpolate` when attempting to differentiate a CUDA tensor\n"
-            "  and one of the following modes is used:\n\n  - ``linear``\n  - ``bilinear``\n  - ``bicubic``\n"
-            "  - ``trilinear``\n",
+            (
+                ":func:`torch.nn.functional.interpolate` when attempting to differentiate a CUDA tensor\n"
+                "  and one of the following modes is used:\n\n  - ``linear``\n  - ``bilinear``\n  - ``bicubic``\n"
+                "  - ``trilinear``\n"
+            ),
             ":func:`torch.cumsum` when called on a CUDA tensor when dtype is floating point or complex",
             "an unparsed bullet about ``torch.thing``",
         ],

@@ -1,0 +1,82 @@
+"""The ``docs`` command: the documented lists held against run files, and written again."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+
+import click
+
+from reports import blocks
+from reports.cli import write_report, write_to_stdout
+from reports.docs_join import Docs, join
+from reports.docs_render import RENDERERS, drift_lines
+from reports.matrix import load
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+
+BLOCK = "docs"
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(RENDERERS)),
+    default="md",
+    show_default=True,
+    help="A table for people, the two lists as the docstring has them, what would change in them, or JSON.",
+)
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Exit 1 when anything is contradicted, undocumented, self-contradictory or not covered, and print that "
+    "first, one line each. With --into: exit 1 when the block is stale, and write nothing.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of standard output.")
+@click.option(
+    "--into",
+    metavar="FILE",
+    help="Regenerate the block between the markers '<!-- detmatrix docs:begin -->' and '<!-- detmatrix docs:end -->' "
+    "of a Markdown file, or '.. detmatrix docs:begin' and '.. detmatrix docs:end' of an RST file.",
+)
+def docs(runs: tuple[str, ...], form: str, check: bool, output: str | None, into: str | None) -> int:
+    """Hold the op lists that PyTorch documents against run files, and write them again.
+
+    RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them, of one torch release, are
+    joined: a CPU run and a CUDA run fill different cells. An entry changes on evidence alone.
+    """
+    if into is not None and output is not None:
+        raise UsageError("--into and -o both say where to write; give one of them")
+    joined = join(load(runs))
+    if into is not None:
+        return _into(Path(into), joined, runs, form, check=check)
+    drift = [f"{_one_line(line)}\n" for line in drift_lines(joined)] if check else []
+    gap = ["\n"] if drift and output is None else []
+    # What cannot be rendered is told before anything is printed.
+    pieces = list(RENDERERS[form](joined))
+    if output is not None:
+        write_report(Path(output), pieces, runs)
+    write_to_stdout(chain(drift, gap, pieces if output is None else []))
+    return EXIT_CHECK_FAILED if drift else EXIT_DONE
+
+
+def _one_line(text: str) -> str:
+    """Join lines, and spell out what a terminal could take for a command: errors of ops are quoted."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(text.split())
+    )
+
+
+def _into(path: Path, joined: Docs, runs: tuple[str, ...], form: str, *, check: bool) -> int:
+    """Regenerate the block of a file, or tell whether it is stale."""
+    options = ["--format", form, "--into", path.name]
+    command = blocks.command_words("docs", runs, options)
+    body = "".join(RENDERERS[form](joined))
+    if not check:
+        blocks.regenerate(path, BLOCK, command, body, runs)
+        return EXIT_DONE
+    if not blocks.is_stale(path, BLOCK, command, body):
+        return EXIT_DONE
+    click.echo(f"{path}: the block {BLOCK!r} is stale; regenerate it with {command}")
+    return EXIT_CHECK_FAILED

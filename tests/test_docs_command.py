@@ -1,0 +1,165 @@
+"""The docs command: four formats, the check, the block in a file, and errors of one line each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reports.docs_render import RENDERERS
+from scanner.claims import parse_claims
+from scanner.records import Settings
+from tests.conftest import Command, one_line
+from tests.documented import docstring, found
+from tests.runs import row, write_run
+
+TEXT = docstring(
+    [":func:`torch.a` when called on a CPU tensor", ":func:`torch.b` when called on a CPU tensor"],
+    [":func:`torch.c`"],
+)
+
+
+@pytest.fixture
+def drifted(tmp_path: Path) -> Path:
+    """Return a run file that contradicts one bullet, confirms one, and speaks of no third."""
+    rows = [found(row("torch.a"), "raises"), found(row("torch.b"), "fixed_by_mode")]
+    return write_run(tmp_path / "run.jsonl", rows, claims=parse_claims(TEXT))
+
+
+@pytest.fixture
+def agreeing(tmp_path: Path) -> Path:
+    """Return a run file that confirms every bullet."""
+    rows = [found(row("torch.a"), "fixed_by_mode"), found(row("torch.b"), "mode_dependent")]
+    rows.append(found(row("torch.c"), "over_alert"))
+    return write_run(tmp_path / "good.jsonl", rows, claims=parse_claims(TEXT))
+
+
+@pytest.mark.parametrize("form", RENDERERS)
+def test_same_bytes_every_time(detmatrix: Command, drifted: Path, form: str) -> None:
+    """Every format holds no date, no folder, and nothing that hashing could reorder; -o writes the same."""
+    elsewhere = drifted.parent / "elsewhere"
+    elsewhere.mkdir()
+    copy = elsewhere / drifted.name
+    copy.write_bytes(drifted.read_bytes())
+    told = [
+        detmatrix("docs", path, "--format", form, env=os.environ | {"PYTHONHASHSEED": seed})
+        for path, seed in ((drifted, "1"), (copy, "2"))
+    ]
+    written = detmatrix("docs", drifted, "--format", form, "-o", "out")
+
+    assert [(done.returncode, done.stderr) for done in (*told, written)] == [(0, "")] * 3
+    assert told[0].stdout == told[1].stdout == (drifted.parent / "out").read_bytes().decode()
+    assert str(drifted.parent) not in told[0].stdout
+
+
+def test_the_default_is_markdown(detmatrix: Command, drifted: Path) -> None:
+    """Without a format the table for people is shown."""
+    assert detmatrix("docs", drifted).stdout == detmatrix("docs", drifted, "--format", "md").stdout
+
+
+def test_check_tells_drift_first(detmatrix: Command, drifted: Path) -> None:
+    """With drift the check prints a line for each, then the format, and exits 1."""
+    done = detmatrix("docs", drifted, "--check", "--format", "diff")
+    lines = done.stdout.splitlines()
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert lines[0].startswith("contradicted: deterministic/torch.a/cpu: raises in 1 row")
+    assert lines[1].startswith("not_covered: raises/torch.c: ")
+    assert lines[2:4] == ["", "--- torch 2.13.0, documented"]
+
+
+def test_check_and_output_are_kept_apart(detmatrix: Command, drifted: Path) -> None:
+    """With -o the lines go to standard output and the format goes whole into the file."""
+    done = detmatrix("docs", drifted, "--check", "--format", "json", "-o", "docs.json")
+
+    assert done.returncode == 1
+    assert len(done.stdout.splitlines()) == 2
+    assert json.loads((drifted.parent / "docs.json").read_text())["counts"]["contradicted"] == 1
+
+
+def test_check_of_lists_that_agree(detmatrix: Command, agreeing: Path) -> None:
+    """Without drift there is nothing to tell: no line, an empty diff, exit 0."""
+    done = detmatrix("docs", agreeing, "--check", "--format", "diff")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_check_sends_nothing_to_the_terminal(detmatrix: Command, tmp_path: Path) -> None:
+    """A run file's own words are spelled out where a terminal could take them for a command."""
+    run = write_run(tmp_path / "a\x1b[2J.jsonl", [found(row("torch.b"), "raises")], claims=parse_claims(TEXT),
+                    settings=Settings(patterns=("*",), device="cpu", runs=50, processes=2, timeout=60.0, seed=0))  # fmt: skip
+    done = detmatrix("docs", run, "--check", "-o", "out")
+
+    assert "a\\x1b[2J.jsonl" in done.stdout
+    assert "\x1b" not in done.stdout + (tmp_path / "out").read_text()
+
+
+def test_runs_join(detmatrix: Command, drifted: Path, agreeing: Path) -> None:
+    """Several run files make one table; the files are named as given, without their folders."""
+    done = detmatrix("docs", drifted, agreeing, "--format", "json")
+
+    assert [run["path"] for run in json.loads(done.stdout)["runs"]] == ["run.jsonl", "good.jsonl"]
+
+
+def test_into_regenerates_and_checks(detmatrix: Command, drifted: Path) -> None:
+    """--into writes the block, with --check it only tells; drift in the lists is no failure of the block."""
+    path = drifted.parent / "LISTS.md"
+    path.write_text("<!-- detmatrix docs:begin -->\n<!-- detmatrix docs:end -->\n")
+    command = ("docs", drifted.name, "--into", path.name)
+    stale, written = detmatrix(*command, "--check"), detmatrix(*command)
+    text = path.read_text()
+    current = detmatrix(*command, "--check")
+
+    assert [done.returncode for done in (stale, written, current)] == [1, 0, 0]
+    assert one_line(stale.stdout) == (
+        "LISTS.md: the block 'docs' is stale; regenerate it with "
+        "detmatrix docs run.jsonl --format md --into LISTS.md"
+    )
+    assert text.splitlines()[0] == (
+        "<!-- detmatrix docs:begin detmatrix docs run.jsonl --format md --into LISTS.md -->"
+    )
+    assert detmatrix("docs", drifted).stdout in text
+    assert (written.stdout, current.stdout) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["run.jsonl", "--format", "html"], 2, "'html' is not one of 'md', 'rst', 'diff', 'json'"),
+        (["run.jsonl", "-o", "x", "--into", "y"], 2, "--into and -o both say where to write; give one of them"),
+        (["run.jsonl", "--into", "nowhere.md"], 2, "nowhere.md: cannot be read (No such file or directory)"),
+        (["run.jsonl", "-o", "run.jsonl"], 2, "run.jsonl: is one of the run files"),
+        (["run.jsonl", "missing.jsonl"], 3, "missing.jsonl: cannot be read"),
+        (["old.jsonl", "--format", "rst"], 2, "do not hold the docstring's lines"),
+        (["run.jsonl", "old.jsonl", "other.jsonl"], 2, "run.jsonl is of torch 2.13.0 and other.jsonl is of torch 2.11.0"),
+    ],
+)  # fmt: skip
+def test_errors(detmatrix: Command, drifted: Path, arguments: list[str], code: int, message: str) -> None:
+    """What cannot be done is one line on standard error, nothing on standard output, and its exit code."""
+    folder = drifted.parent
+    write_run(folder / "old.jsonl")
+    other = (folder / "old.jsonl").read_text().replace('"torch":"2.13.0+cpu"', '"torch":"2.11.0"')
+    (folder / "other.jsonl").write_text(other)
+    done = detmatrix("docs", *arguments)
+
+    assert (code, "") == (done.returncode, done.stdout)
+    assert message in one_line(done.stderr)
+
+
+def test_docs_need_no_torch(drifted: Path) -> None:
+    """Every format renders where importing torch fails, and without the catalog."""
+    script = (
+        "import sys; sys.modules['torch'] = None; sys.modules['opspecs'] = None\n"
+        "from scanner.cli import main\n"
+        f"main(['docs', {str(drifted)!r}, '--format', sys.argv[1], '-o', {str(drifted) + '.out'!r}])"
+    )
+    for form in RENDERERS:
+        done = subprocess.run(
+            [sys.executable, "-c", script, form], capture_output=True, text=True, check=False
+        )
+
+        assert (done.returncode, done.stderr) == (0, "")
