@@ -15,8 +15,10 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
-from reports.cli import write_report
-from scanner.errors import UsageError
+import click
+
+from reports.output import write_report
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 
 
 def command_words(command: str, paths: Iterable[str], options: Sequence[str]) -> str:
@@ -79,6 +81,21 @@ def regenerate(path: Path, name: str, command: str, body: str, runs: Sequence[st
     write_report(path, [after], runs)
     path.chmod(mode)
     return True
+
+
+def update(path: Path, name: str, command: str, body: str, runs: Sequence[str], *, check: bool) -> int:
+    """Regenerate a block, or with *check* only say whether it is stale; return the exit code.
+
+    Raises:
+        UsageError: The file cannot be read or written, or does not hold exactly one such block.
+    """
+    if not check:
+        regenerate(path, name, command, body, runs)
+        return EXIT_DONE
+    if not is_stale(path, name, command, body):
+        return EXIT_DONE
+    click.echo(f"{path}: the block {name!r} is stale; regenerate it with {command}")
+    return EXIT_CHECK_FAILED
 
 
 def is_stale(path: Path, name: str, command: str, body: str) -> bool:

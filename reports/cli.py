@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
 import click
 
-from reports import data, html, markdown
+from reports import blocks, data, html, markdown
 from reports.matrix import FINDINGS, Matrix, load, parse_findings
-from scanner.errors import UsageError
-from scanner.runfile import cannot_write
+from reports.output import write_report, write_to_stdout
+from scanner.errors import EXIT_DONE, UsageError
 
 Renderer = Callable[[Sequence[Matrix]], Iterator[str]]
 
+BLOCK = "matrix"
 RENDERERS: dict[str, Renderer] = {
     "md": markdown.render,
     "html": html.render,
     "csv": data.render_csv,
     "json": data.render_json,
 }
-_PIECE = 1 << 16  # bytes per write, roughly
 
 
 @click.command()
@@ -44,69 +40,49 @@ _PIECE = 1 << 16  # bytes per write, roughly
     multiple=True,
     help=f"Only the rows with these findings: {', '.join(FINDINGS)}.",
 )
-def report(runs: tuple[str, ...], form: str, output: str | None, only: tuple[str, ...]) -> None:
+@click.option(
+    "--rows",
+    "patterns",
+    metavar="PATTERN",
+    multiple=True,
+    help="Only the rows whose id, spec:case:direction:dtype, matches; * and ? match as in a shell. May be given "
+    "more than once.",
+)
+@click.option(
+    "--into",
+    metavar="FILE",
+    help="Regenerate the block between the markers '<!-- detmatrix matrix:begin -->' and "
+    "'<!-- detmatrix matrix:end -->' of a Markdown file: the counts and the rows, without environment and words.",
+)
+@click.option("--check", is_flag=True, help="With --into: exit 1 when the block is stale, and write nothing.")
+def report(
+    runs: tuple[str, ...],
+    form: str,
+    output: str | None,
+    only: tuple[str, ...],
+    patterns: tuple[str, ...],
+    into: str | None,
+    check: bool,
+) -> int:
     """Say what run files mean: the matrix of verdicts and findings.
 
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them make one report.
     """
     findings = parse_findings(only)
-    pieces = RENDERERS[form](load(runs, findings))
+    if into is not None and (output is not None or form != "md"):
+        raise UsageError("--into writes Markdown into a file of its own; give it without -o and --format")
+    if check and into is None:
+        raise UsageError("--check says whether the block in a file is stale; name the file with --into")
+    matrices = load(runs, findings, patterns)
+    if into is not None:
+        options = [*(["--only", ",".join(findings)] if findings else [])]
+        options += [word for pattern in patterns for word in ("--rows", pattern)]
+        command = blocks.command_words("report", runs, [*options, "--into", Path(into).name])
+        body = "".join(markdown.excerpt(matrices))
+        return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
+    pieces = RENDERERS[form](matrices)
     if output is None:
         write_to_stdout(pieces)
     else:
         write_report(Path(output), pieces, runs)
-
-
-def write_report(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) -> None:
-    """Write a report through a temporary file beside it, so that a failure leaves what was there before.
-
-    Args:
-        path: Where to. A link is followed; a device such as ``/dev/null`` is written directly.
-        pieces: The text.
-        runs: The run files it was made from, which it must not replace.
-
-    Raises:
-        UsageError: The place cannot be written, or a run file lies there.
-    """
-    if any(path.exists() and Path(run).exists() and path.samefile(run) for run in runs):
-        raise UsageError(f"{path}: is one of the run files reported on; choose another place with -o")
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise UsageError(f"{path}: is a folder; name a file in it with -o")
-    direct = target.exists() and not target.is_file()
-    beside = target if direct else target.with_name(f".detmatrix-{os.getpid()}.part")
-    try:
-        with beside.open("wb") as file:
-            _write(file, pieces)
-        if not direct:
-            beside.replace(target)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    finally:
-        if not direct:
-            with suppress(OSError):
-                beside.unlink(missing_ok=True)
-
-
-def write_to_stdout(pieces: Iterable[str]) -> None:
-    """Write to standard output, in UTF-8 whatever the terminal's encoding, so that bytes are the same."""
-    try:
-        _write(sys.stdout.buffer, pieces)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise cannot_write(Path("standard output"), error) from error
-
-
-def _write(file: IO[bytes], pieces: Iterable[str]) -> None:
-    """Write *pieces* in larger ones."""
-    waiting: list[str] = []
-    size = 0
-    for piece in pieces:
-        waiting.append(piece)
-        size += len(piece)
-        if size >= _PIECE:
-            file.write("".join(waiting).encode())
-            waiting, size = [], 0
-    file.write("".join(waiting).encode())
-    file.flush()
+    return EXIT_DONE

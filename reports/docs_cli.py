@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from reports import blocks
-from reports.cli import write_report, write_to_stdout
 from reports.docs_join import Docs, join
 from reports.docs_render import RENDERERS, drift_lines
 from reports.matrix import load
+from reports.output import write_report, write_to_stdout
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 
 BLOCK = "docs"
@@ -70,13 +70,5 @@ def _one_line(text: str) -> str:
 
 def _into(path: Path, joined: Docs, runs: tuple[str, ...], form: str, *, check: bool) -> int:
     """Regenerate the block of a file, or tell whether it is stale."""
-    options = ["--format", form, "--into", path.name]
-    command = blocks.command_words("docs", runs, options)
-    body = "".join(RENDERERS[form](joined))
-    if not check:
-        blocks.regenerate(path, BLOCK, command, body, runs)
-        return EXIT_DONE
-    if not blocks.is_stale(path, BLOCK, command, body):
-        return EXIT_DONE
-    click.echo(f"{path}: the block {BLOCK!r} is stale; regenerate it with {command}")
-    return EXIT_CHECK_FAILED
+    command = blocks.command_words("docs", runs, ["--format", form, "--into", path.name])
+    return blocks.update(path, BLOCK, command, "".join(RENDERERS[form](joined)), runs, check=check)

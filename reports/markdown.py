@@ -36,6 +36,21 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
     )
 
 
+def excerpt(matrices: Sequence[Matrix]) -> Iterator[str]:
+    """Yield what a page that is about something else shows: what was scanned, the counts, the rows asked for."""
+    for one in matrices:
+        environment = one.run.header.environment
+        where = environment.gpu or f"{environment.cpu}, {environment.threads} threads"
+        counts = ", ".join(f"{count} {finding}" for finding, count in one.counts.items() if count)
+        yield (
+            f"torch {plain(environment.torch)} on {plain(where)}, n = {one.executions} per cell, "
+            f"{one.planned} rows: {counts}. {plain(words.shown_words(one) or '')}\n\n"
+        )
+        yield from (f"**{plain(told)}**\n\n" for told in words.state_words(one))
+        yield table(_COLUMNS, map(_cells, one.rows))
+        yield "\n"
+
+
 def code(text: str) -> str:
     """Return *text* as a code span that holds in a table cell."""
     text = _one_line(text).replace("|", "\\|")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import get_args
 
@@ -36,6 +37,7 @@ class Matrix(Struct, frozen=True, kw_only=True):
     planned: int  # rows of the whole scan
     counts: dict[Finding, int]  # over the whole scan, whatever was asked for
     only: tuple[Finding, ...]  # the findings asked for; empty: all
+    patterns: tuple[str, ...]  # the row ids asked for; empty: all
 
     @property
     def distrust(self) -> tuple[str, ...]:
@@ -49,27 +51,39 @@ class Matrix(Struct, frozen=True, kw_only=True):
         return settings.runs * settings.processes
 
 
-def load(paths: Sequence[str], only: tuple[Finding, ...] = ()) -> list[Matrix]:
+def load(
+    paths: Sequence[str], only: tuple[Finding, ...] = (), patterns: tuple[str, ...] = ()
+) -> list[Matrix]:
     """Read run files and derive their matrices, in the order given.
 
     Raises:
         RunFileError: A file cannot be read.
+        UsageError: A pattern matches no row of any run.
     """
-    names = _names(paths)
-    return [matrix_of(name, read_run(path), only) for name, path in zip(names, paths, strict=True)]
+    runs = [read_run(path) for path in paths]
+    for pattern in patterns:
+        if not any(fnmatchcase(row.id, pattern) for run in runs for row in run.header.planned):
+            raise UsageError(f"--rows: no row id matches {pattern!r}; ids are spec:case:direction:dtype")
+    return [matrix_of(name, run, only, patterns) for name, run in zip(_names(paths), runs, strict=True)]
 
 
-def matrix_of(name: str, run: Run, only: tuple[Finding, ...] = ()) -> Matrix:
-    """Derive the matrix of a run and keep the rows whose finding is in *only*, or all of them."""
+def matrix_of(name: str, run: Run, only: tuple[Finding, ...] = (), patterns: tuple[str, ...] = ()) -> Matrix:
+    """Derive the matrix of a run and keep the rows found as *only* and matching *patterns*; empty is all."""
     rows = tuple(matrix(run.header, run.observations, closed=run.closing is not None))
     findings = pd.Series([row.finding for row in rows], dtype="object").value_counts()
     return Matrix(
         name=name,
         run=run,
-        rows=tuple(row for row in rows if not only or row.finding in only),
+        rows=tuple(
+            row
+            for row in rows
+            if (not only or row.finding in only)
+            and (not patterns or any(fnmatchcase(row.row.id, pattern) for pattern in patterns))
+        ),
         planned=len(rows),
         counts={finding: int(findings.get(finding, 0)) for finding in FINDINGS},
         only=only,
+        patterns=patterns,
     )
 
 

@@ -98,9 +98,11 @@ def state_words(one: Matrix) -> list[str]:
 
 def shown_words(one: Matrix) -> str | None:
     """Say which rows are left out, if any are."""
-    if not one.only:
+    asked = [f"found {' or '.join(one.only)}"] if one.only else []
+    asked += [f"matching {' or '.join(one.patterns)}"] if one.patterns else []
+    if not asked:
         return None
-    return f"Shown: {len(one.rows)} of {one.planned} rows, those found {' or '.join(one.only)}."
+    return f"Shown: {len(one.rows)} of {one.planned} rows, those {' and '.join(asked)}."
 
 
 def environment_words(one: Matrix) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from reports.cli import RENDERERS, write_report
+from reports.cli import RENDERERS
+from reports.output import write_report
 from scanner.errors import UsageError
 from tests.conftest import Command, one_line
 from tests.runs import write_run
@@ -173,3 +175,39 @@ def test_report_needs_no_torch(run: Path) -> None:
         )
 
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_rows_are_chosen_by_their_ids(detmatrix: Command, run: Path) -> None:
+    """Only matching rows are shown, the counts stay those of the whole scan, and a pattern without a row is an error."""
+    row = json.loads(detmatrix("report", run, "--format", "json").stdout)["rows"][0]
+    one = ":".join(row[name] for name in ("spec", "case", "direction", "dtype"))
+
+    shown = detmatrix("report", run, "--rows", one, "--format", "json")
+    refused = detmatrix("report", run, "--rows", "nothing*")
+
+    assert [found["case"] for found in json.loads(shown.stdout)["rows"]] == [row["case"]]
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "detmatrix: --rows: no row id matches 'nothing*'; ids are spec:case:direction:dtype\n",
+    )
+
+
+def test_a_block_of_a_file_holds_an_excerpt(detmatrix: Command, run: Path) -> None:
+    """The block is written between its markers, is then fresh, and is stale once the rows asked for are others."""
+    page = run.parent / "page.md"
+    page.write_text("before\n<!-- detmatrix matrix:begin -->\n<!-- detmatrix matrix:end -->\nafter\n")
+    command = ("report", run.name, "--only", "raises", "--into", "page.md")
+
+    stale = detmatrix(*command, "--check")
+    done = detmatrix(*command)
+    fresh = detmatrix(*command, "--check")
+    other = detmatrix("report", run.name, "--only", "silent", "--into", "page.md", "--check")
+
+    assert [told.returncode for told in (stale, done, fresh, other)] == [1, 0, 0, 1]
+    text = page.read_text()
+    assert text.startswith(
+        "before\n<!-- detmatrix matrix:begin detmatrix report run.jsonl --only raises --into page.md"
+    )
+    assert text.endswith("<!-- detmatrix matrix:end -->\nafter\n")
+    assert "| raises " in text
+    assert "| silent " not in text

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
-from reports.cli import RENDERERS, write_report
+from reports.cli import RENDERERS
+from reports.output import write_report
 from reports.matrix import load
 from tests.browser import CHROMEDRIVER, CHROMIUM, CONTRAST, Page, start
 from tests.runs import ENVIRONMENT, Planned, drifting, ended, every_finding, ran, row, stable, write_run
