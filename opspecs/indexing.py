@@ -221,7 +221,7 @@ SPECS: tuple[OpSpec, ...] = (
             "accumulate": Case(
                 inputs=_index_put_sums,
                 provokes=ADDITIONS,
-                dtypes=("float32", "float64", "int64"),
+                dtypes=("float32", "float64", "complex64", "int64"),
                 traits=ACCUMULATE,
             ),
             "accumulate_rows": Case(

@@ -67,6 +67,8 @@ def _adaptive_average_cases(dims: int) -> dict[str, Case]:
 def _adaptive_maximum(dims: int) -> OpSpec:
     """Return the spec of one of AdaptiveMaxPool1d to AdaptiveMaxPool3d."""
     larger = f"up to {3**dims} windows share one maximum, and their gradients are added there"
+    # Side of the windows in which values out of three are tied.
+    window = {1: 16, 2: 4, 3: 4}[dims]
     cases = {"larger_output": Case(inputs=lambda t: _spiky(t, dims, _side(t, dims, 3, 2)), provokes=larger)}
     if dims == 2:  # noqa: PLR2004  # The others have no kernel for channels last.
         cases["larger_output_channels_last"] = Case(
@@ -81,8 +83,8 @@ def _adaptive_maximum(dims: int) -> OpSpec:
             else "",
         ),
         "tied_indices": Case(
-            inputs=lambda t: _tied(t, dims, _shape(t, dims)[-1] // 4, return_indices=True),
-            provokes=f"about {4**dims // 3} equal maxima in each window, of which the indices name one",
+            inputs=lambda t: _tied(t, dims, _shape(t, dims)[-1] // window, return_indices=True),
+            provokes=f"about {window**dims // 3} equal maxima in each window, of which the indices name one",
             directions=("forward",),
         ),
         "dividing_output": Case(inputs=lambda t: _spiky(t, dims, _shape(t, dims)[-1] // 4)),

@@ -5,6 +5,7 @@ The indices decide: with thousands of sources in a slot the sum depends on the o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opspecs.inputs import Inputs
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 BOTH: tuple[Direction, ...] = ("forward", "backward")
+FORWARD: tuple[Direction, ...] = ("forward",)
 
 RACES = "about 16 different values written to each slot"
 ADDITIONS = "about 1024 additions into each slot (16384 on CUDA)"
@@ -83,16 +85,11 @@ def _factors(t: Inputs, reduce: str, *shape: int) -> torch.Tensor:
     return t.values(*shape)
 
 
-def _reduce(t: Inputs, reduce: str, *, include_self: bool = True, leaf: bool = True) -> Call:
+def _reduce(t: Inputs, reduce: str, *, include_self: bool = True) -> Call:
     """Sources in one row into thousands of slots of a CPU, 64 of a GPU."""
     sources, slots = t.size(cpu=(1 << 15, 1 << 11), cuda=(1 << 20, 64))
-    into, index, source = (
-        _factors(t, reduce, slots),
-        t.index(sources, high=slots),
-        _factors(t, reduce, sources),
-    )
-    if leaf:
-        into, source = t.leaf(into), t.leaf(source)
+    into, index = t.leaf(_factors(t, reduce, slots)), t.index(sources, high=slots)
+    source = t.leaf(_factors(t, reduce, sources))
     return call(into, 0, index, source, reduce=reduce, include_self=include_self)
 
 
@@ -123,7 +120,7 @@ def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
             inputs=lambda t: _reduce(t, reduce, include_self=False), provokes=collisions, traits=traits
         ),
         f"{reduce}_integers": Case(
-            inputs=lambda t: _reduce(t, reduce, leaf=False),
+            inputs=lambda t: _reduce(t, reduce),
             provokes=collisions,
             dtypes=("int64",),
             traits=traits,
@@ -233,11 +230,7 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.Tensor.scatter_reduce_",
         why="The in-place form of scatter_reduce, by the same kernel.",
         cases={
-            reduce: Case(
-                inputs=lambda t, reduce=reduce: _reduce(t, reduce, leaf=False),
-                provokes=f"about 16 values {REDUCED[reduce]} each slot (16384 on CUDA)",
-                traits={"reduce": reduce},
-            )
+            reduce: replace(_scatter_reduce_cases(reduce)[reduce], directions=FORWARD)
             for reduce in ("sum", "prod")
         },
         documented=("torch.Tensor.scatter_reduce",),

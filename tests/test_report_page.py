@@ -12,8 +12,8 @@ from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
 from reports.cli import RENDERERS
-from reports.output import write_report
 from reports.matrix import load
+from reports.output import write_report
 from tests.browser import CHROMEDRIVER, CHROMIUM, CONTRAST, Page, start
 from tests.runs import ENVIRONMENT, Planned, drifting, ended, every_finding, ran, row, stable, write_run
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import subprocess
 import sys
@@ -17,10 +16,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from opspecs.inputs import Inputs
 from opspecs.model import Call, OpSpec, Planned
 from opspecs.registry import FAMILIES, SPECS, NoMatchError, select
+from scanner.bits import digest, parts
+from scanner.execution import resolve
 
 # What one case may draw. Several worker processes draw it, and none may be short of memory.
 CPU_BYTES = 4 << 20
 CUDA_BYTES = 512 << 20
+
+# Previews and ops on their way out say so once; none of it is about what they compute.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:index_reduce.. is in beta"),
+    pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta"),
+]
 
 ROWS = [pytest.param(spec, planned, id=planned.id) for spec, planned in select((), "cpu")]
 each_row = pytest.mark.parametrize(("spec", "planned"), ROWS)
@@ -39,6 +46,15 @@ def drawn(spec: OpSpec, planned: Planned, kind: type[Inputs] = Inputs) -> tuple[
     return t, spec.cases[planned.case].inputs(t)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Let no thread wait for another: nothing here asks for races."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def tensors(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
@@ -47,28 +63,34 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors(item)
 
 
+def stored(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return what is stored of a tensor of any layout."""
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout == torch.sparse_csr:
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    return [tensor]
+
+
 def argument_bytes(call: Call) -> int:
     """Return the bytes of all tensors among the arguments."""
     arguments = tensors([*call.args, *call.kwargs.values()])
-    return sum(tensor.numel() * tensor.element_size() for tensor in arguments)
+    return sum(part.numel() * part.element_size() for tensor in arguments for part in stored(tensor))
 
 
-def bits(call: Call) -> list[bytes]:
-    """Return the raw bytes of the tensors among the arguments."""
-    arguments = tensors([*call.args, *call.kwargs.values()])
-    return [tensor.detach().flatten().view(torch.uint8).numpy().tobytes() for tensor in arguments]
+def argument_digest(call: Call) -> str:
+    """Return a digest of the raw bytes of the tensors among the arguments."""
+    return digest(parts([*call.args, *call.kwargs.values()], "arguments"))
 
 
-def resolved(spec: OpSpec) -> Any:
-    assert isinstance(spec.op, str)
-    root, *names = spec.op.split(".")
-    assert root == "torch"
-    return functools.reduce(getattr, names, torch)
+def finite(values: Any) -> bool:
+    """Tell whether there are no NaN and no infinities; an overflow would hide what was reordered."""
+    return all(bool(part.isfinite().all()) for _, part in parts(values, "values"))
 
 
 def run(spec: OpSpec, call: Call) -> list[torch.Tensor]:
     args = (call.args[0].clone(), *call.args[1:]) if spec.in_place else call.args
-    return list(tensors([resolved(spec)(*args, **call.kwargs)]))
+    return list(tensors([resolve(spec.op)(*args, **call.kwargs)]))
 
 
 def ids(*patterns: str) -> list[str]:
@@ -82,7 +104,7 @@ def test_names_unique() -> None:
     assert not [name for name, count in names.items() if count > 1]
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("device", ["cpu", "cuda", "any"])
 def test_rows_unique(device: str) -> None:
     """Observations refer to rows by id, so no two rows share one."""
     rows = Counter(planned.id for _, planned in select((), device))
@@ -100,7 +122,7 @@ def test_spec_says_why_and_provokes(spec: OpSpec) -> None:
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 def test_op_resolves(spec: OpSpec) -> None:
     """The installed torch has every op of the catalog."""
-    assert callable(resolved(spec))
+    assert callable(resolve(spec.op))
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
@@ -115,8 +137,8 @@ def test_builds_twice_to_the_same_bits(spec: OpSpec, planned: Planned) -> None:
     _, first = drawn(spec, planned)
     _, second = drawn(spec, planned)
 
-    assert bits(first) == bits(second)
-    assert 0 < argument_bytes(first) <= CPU_BYTES
+    assert argument_digest(first) == argument_digest(second)
+    assert argument_bytes(first) <= CPU_BYTES
 
 
 @each_row
@@ -133,9 +155,11 @@ def test_runs(spec: OpSpec, planned: Planned) -> None:
         upstream = [torch.randn_like(output) for output in differentiable]
         gradients = torch.autograd.grad(differentiable, t.leaves, grad_outputs=upstream, allow_unused=True)
         assert t.leaves
-        assert all(gradient is not None and bool(gradient.isfinite().all()) for gradient in gradients)
-    else:
-        assert all(bool(output.isfinite().all()) for output in outputs)
+        assert all(gradient is not None for gradient in gradients)
+        assert finite(gradients)
+    # What nobody wrote may be anything.
+    elif spec.family != "memory":
+        assert finite(outputs)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
@@ -146,7 +170,7 @@ def test_cuda_inputs_bounded(spec: OpSpec) -> None:
             planned.id: argument_bytes(drawn(spec, planned, CudaSized)[1]) for planned in spec.rows("cuda")
         }
 
-    assert not [row for row, size in sizes.items() if not 0 < size <= CUDA_BYTES]
+    assert not [row for row, size in sizes.items() if size > CUDA_BYTES]
 
 
 def test_directions_share_inputs() -> None:
@@ -160,7 +184,7 @@ def test_directions_share_inputs() -> None:
         for planned in (forward, backward)
     ]
 
-    assert bits(calls[0]) == bits(calls[1])
+    assert argument_digest(calls[0]) == argument_digest(calls[1])
 
 
 def test_max_pool_indices_differ_within_a_plane() -> None:
@@ -232,15 +256,20 @@ def test_select_by_row_id() -> None:
 
 def test_select_keeps_catalog_order_without_duplicates() -> None:
     """Patterns may overlap and come in any order."""
-    assert ids("torch.cumsum", "torch.histc") == ids("histc", "torch.histc:*", "scan", "histogram")
+    assert ids("scan", "histogram") == ids("torch.histc", "histogram", "histc", "torch.cumsum:*", "scan")
 
 
-def test_select_cuda_adds_dtypes() -> None:
-    """CUDA rows are the CPU rows and those of further dtypes."""
-    cpu, cuda = ({planned.id for _, planned in select((), device)} for device in ("cpu", "cuda"))
+def test_select_by_device() -> None:
+    """CUDA adds dtypes and has cases of its own, as the CPU has; "any" has them all, each once."""
+    cpu, cuda, either = (
+        [planned.id for _, planned in select((), device)] for device in ("cpu", "cuda", "any")
+    )
 
-    assert cpu < cuda
-    assert "torch.nn.Conv2d:weight_grad:backward:float16" in cuda - cpu
+    assert "torch.nn.Conv2d:weight_grad:backward:float16" in set(cuda) - set(cpu)
+    assert any(":cudnn:" in row for row in set(cuda) - set(cpu))
+    assert "torch.Tensor.resize_:grow_quantized:forward:quint8" in set(cpu) - set(cuda)
+    assert len(either) == len(set(either))
+    assert set(either) == set(cpu) | set(cuda)
 
 
 @pytest.mark.parametrize(

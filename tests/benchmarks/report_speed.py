@@ -19,8 +19,8 @@ from pathlib import Path
 import pandas as pd
 
 from reports.cli import RENDERERS
-from reports.output import write_report
 from reports.matrix import load
+from reports.output import write_report
 from scanner.records import Observation, Row
 from tests.runs import ended, raised, ran, row, write_run
 
