@@ -1,0 +1,101 @@
+"""Attention: scaled_dot_product_attention on each of its backends, every one a kernel of its own.
+
+Keys are long, because the gradient of a query sums over keys, and few heads share many blocks of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, Device, Direction, OpSpec, call
+
+if TYPE_CHECKING:
+    import torch
+
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+EVERYWHERE: tuple[Device, ...] = ("cpu", "cuda")
+CUDA: tuple[Device, ...] = ("cuda",)
+
+
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    *,
+    backend: str,
+    is_causal: bool = False,
+) -> torch.Tensor:
+    """Attend on the backend of that name in ``torch.nn.attention.SDPBackend``, and no other."""
+    import torch  # noqa: PLC0415 - specs load without it
+    from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415
+
+    with sdpa_kernel(getattr(SDPBackend, backend)):
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=is_causal
+        )
+
+
+def _attend(t: Inputs, *, masked: bool = False, **options: object) -> Call:
+    """Draw ``(N, heads, length, E)``; the gradients of query, key and value are all wanted."""
+    batch, heads, queries, keys, width = t.size(cpu=(1, 2, 64, 512, 16), cuda=(2, 8, 1024, 4096, 64))
+    query = t.leaf(t.normal(batch, heads, queries, width))
+    key, value = (t.leaf(t.normal(batch, heads, keys, width)) for _ in range(2))
+    mask = t.normal(queries, keys) if masked else None
+    return call(query, key, value, mask, **options)
+
+
+def _attend_square(t: Inputs, **options: object) -> Call:
+    """Draw as many queries as keys, so that each attends to what comes before it."""
+    batch, heads, length, width = t.size(cpu=(1, 2, 128, 16), cuda=(2, 8, 2048, 64))
+    query, key, value = (t.leaf(t.normal(batch, heads, length, width)) for _ in range(3))
+    return call(query, key, value, is_causal=True, **options)
+
+
+def _backend(name: str, *, dtypes: tuple[str, ...], devices: tuple[Device, ...]) -> dict[str, Case]:
+    """Return the cases of one backend."""
+    backend = "MATH" if name == "math" else f"{name.upper()}_ATTENTION"
+    return {
+        name: Case(
+            inputs=lambda t: _attend(t, backend=backend),
+            provokes="512 products summed into each query's gradient (4096 on CUDA), 64 into each key's (1024)",
+            directions=BOTH,
+            dtypes=dtypes,
+            devices=devices,
+        ),
+        f"{name}_causal": Case(
+            inputs=lambda t: _attend_square(t, backend=backend),
+            provokes="up to 128 products summed into each gradient (2048 on CUDA)",
+            dtypes=dtypes,
+            devices=devices,
+        ),
+    }
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="torch.nn.functional.scaled_dot_product_attention",
+        op=attend,
+        why="Backward, blocks of keys add to the gradients of the same queries, on some backends with atomic additions "
+        "(https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html).",
+        directions=("backward",),
+        cases={
+            **_backend("math", dtypes=("float32", "bfloat16"), devices=EVERYWHERE),
+            # A CPU has it in float32 too, CUDA in half types alone.
+            **_backend("flash", dtypes=("bfloat16", "float16"), devices=EVERYWHERE),
+            "flash_float": Case(
+                inputs=lambda t: _attend(t, backend="FLASH_ATTENTION"),
+                provokes="512 products summed into each query's gradient, 64 into each key's",
+                devices=("cpu",),
+            ),
+            **_backend("efficient", dtypes=("float32", "float16"), devices=CUDA),
+            "efficient_mask": Case(
+                inputs=lambda t: _attend(t, masked=True, backend="EFFICIENT_ATTENTION"),
+                provokes="4096 products summed into each query's gradient, 1024 into each key's",
+                devices=CUDA,
+            ),
+            **_backend("cudnn", dtypes=("float16", "bfloat16"), devices=CUDA),
+        },
+    ),
+)

@@ -1,0 +1,143 @@
+"""Embeddings: a row of the table collects the gradients of every place that looked it up.
+
+A vocabulary of a few rows makes each of them the sum of thousands; CUDA has kernels of their own for few
+indices, for bags, and for each way of reducing a bag.
+"""
+
+from __future__ import annotations
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, Direction, OpSpec, call
+
+KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+
+ADDITIONS = "about 512 gradients added into each row (16384 on CUDA)"
+
+
+def _table(t: Inputs, *, rows: int = 16) -> tuple[int, int, int]:
+    """Lookups, rows and columns of the table."""
+    lookups, columns = t.size(cpu=(1 << 13, 8), cuda=(1 << 18, 64))
+    return lookups, rows, columns
+
+
+def _look_up(t: Inputs, *, rows: int = 16, **options: object) -> Call:
+    """Look up random rows of a small table."""
+    lookups, _, columns = _table(t)
+    return call(t.index(lookups, high=rows), t.leaf(t.normal(rows, columns)), **options)
+
+
+def _look_up_sentences(t: Inputs) -> Call:
+    lookups, rows, columns = _table(t)
+    return call(t.index(lookups // 64, 64, high=rows), t.leaf(t.normal(rows, columns)))
+
+
+def _look_up_few(t: Inputs) -> Call:
+    # CUDA sorts the indices of more than 3072 lookups, and takes another kernel for fewer.
+    return call(t.index(2048, high=4), t.leaf(t.normal(4, t.size(cpu=32, cuda=256))))
+
+
+def _look_up_once(t: Inputs) -> Call:
+    lookups, _, columns = _table(t)
+    return call(t.permutation(lookups), t.leaf(t.normal(lookups, columns)))
+
+
+def _bag(t: Inputs, mode: str, *, rows: int = 16, **options: object) -> Call:
+    """Fill bags of four with random rows of a small table."""
+    lookups, _, columns = _table(t)
+    indices = t.index(lookups // 4, 4, high=rows)
+    return call(indices, t.leaf(t.normal(rows, columns)), mode=mode, **options)
+
+
+def _bag_offsets(t: Inputs, mode: str) -> Call:
+    """Fill bags of uneven sizes, some of them empty."""
+    lookups, rows, columns = _table(t)
+    starts = t.index(lookups // 4, high=lookups).sort().values
+    starts[0] = 0
+    return call(t.index(lookups, high=rows), t.leaf(t.normal(rows, columns)), starts, mode=mode)
+
+
+def _bag_weighted(t: Inputs) -> Call:
+    lookups, rows, columns = _table(t)
+    indices = t.index(lookups // 4, 4, high=rows)
+    weights = t.leaf(t.normal(lookups // 4, 4))
+    return call(indices, t.leaf(t.normal(rows, columns)), mode="sum", per_sample_weights=weights)
+
+
+def _bag_once(t: Inputs, mode: str) -> Call:
+    lookups, _, columns = _table(t)
+    indices = t.permutation(lookups).reshape(-1, 4)
+    return call(indices, t.leaf(t.normal(lookups, columns)), mode=mode)
+
+
+def _bag_cases(mode: str) -> dict[str, Case]:
+    """Return the cases all modes of EmbeddingBag share."""
+    additions = (
+        "about 128 maxima's gradients added into each element (4096 on CUDA)" if mode == "max" else ADDITIONS
+    )
+    traits = {"mode": mode}
+    return {
+        mode: Case(inputs=lambda t: _bag(t, mode), provokes=additions, directions=BOTH, traits=traits),
+        f"{mode}_two_rows": Case(
+            inputs=lambda t: _bag(t, mode, rows=2),
+            provokes="thousands of gradients added into each row",
+            traits=traits,
+        ),
+        f"{mode}_offsets": Case(inputs=lambda t: _bag_offsets(t, mode), provokes=additions, traits=traits),
+        f"{mode}_padding_idx": Case(
+            inputs=lambda t: _bag(t, mode, padding_idx=0), provokes=additions, traits=traits
+        ),
+        f"{mode}_permutation": Case(inputs=lambda t: _bag_once(t, mode), traits=traits),
+    }
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="torch.nn.Embedding",
+        op="torch.nn.functional.embedding",
+        why="Its backward adds the gradients of all lookups of a row, on CUDA in blocks of sorted indices whose "
+        f"partial sums are joined ({KERNELS}/cuda/Embedding.cu, {KERNELS}/cuda/EmbeddingBackwardKernel.cu).",
+        directions=("backward",),
+        cases={
+            "collisions": Case(
+                inputs=_look_up, provokes=ADDITIONS, directions=BOTH, dtypes=("float32", "float64")
+            ),
+            "collisions_half": Case(
+                inputs=_look_up, provokes=ADDITIONS, dtypes=("float16", "bfloat16"), devices=("cuda",)
+            ),
+            "two_rows": Case(
+                inputs=lambda t: _look_up(t, rows=2),
+                provokes="about 4096 gradients added into each row (131072 on CUDA)",
+            ),
+            "sentences": Case(inputs=_look_up_sentences, provokes=ADDITIONS),
+            "few_indices": Case(inputs=_look_up_few, provokes="about 512 gradients added into each row"),
+            "padding_idx": Case(inputs=lambda t: _look_up(t, padding_idx=0), provokes=ADDITIONS),
+            "scale_grad_by_freq": Case(
+                inputs=lambda t: _look_up(t, scale_grad_by_freq=True), provokes=ADDITIONS
+            ),
+            # The gradient lists what belongs to each row, and leaves the sum to whoever coalesces it.
+            "sparse": Case(inputs=lambda t: _look_up(t, sparse=True)),
+            "permutation": Case(inputs=_look_up_once),
+        },
+    ),
+    OpSpec(
+        name="torch.nn.EmbeddingBag",
+        op="torch.nn.functional.embedding_bag",
+        why="Its backward adds the gradients of all bags that hold a row, on CUDA for maxima with atomic additions "
+        f"({KERNELS}/cuda/EmbeddingBag.cu).",
+        directions=("backward",),
+        cases={
+            **_bag_cases("sum"),
+            **_bag_cases("mean"),
+            **_bag_cases("max"),
+            "sum_weighted": Case(inputs=_bag_weighted, provokes=ADDITIONS, traits={"mode": "sum"}),
+            "sum_scale_grad_by_freq": Case(
+                inputs=lambda t: _bag(t, "sum", scale_grad_by_freq=True),
+                provokes=ADDITIONS,
+                traits={"mode": "sum"},
+            ),
+            "sum_sparse": Case(inputs=lambda t: _bag(t, "sum", sparse=True), traits={"mode": "sum"}),
+        },
+        cuda_dtypes=("float16",),
+    ),
+)

@@ -1,0 +1,65 @@
+"""Windows laid out as columns, and back: where they overlap, going back adds them up."""
+
+from __future__ import annotations
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, OpSpec, call
+
+KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
+
+
+def _unfold(t: Inputs, kernel: int, stride: int) -> Call:
+    batch, channels, side = t.size(cpu=(2, 2, 36), cuda=(4, 8, 216))
+    return call(t.leaf(t.normal(batch, channels, side, side)), kernel, stride=stride)
+
+
+def _fold(t: Inputs, kernel: int, stride: int) -> Call:
+    batch, channels, side = t.size(cpu=(2, 2, 36), cuda=(4, 8, 216))
+    places = ((side - kernel) // stride + 1) ** 2
+    return call(t.leaf(t.normal(batch, channels * kernel**2, places)), (side, side), kernel, stride=stride)
+
+
+def _slide(t: Inputs, size: int, step: int) -> Call:
+    rows, length = t.size(cpu=(4, 1 << 11), cuda=(64, 1 << 15))
+    return call(t.leaf(t.normal(rows, length)), 1, size, step)
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="torch.nn.Unfold",
+        op="torch.nn.functional.unfold",
+        why=f"Its backward adds up all windows that hold an element ({KERNELS}/cuda/im2col.cuh).",
+        directions=("backward",),
+        cases={
+            "overlapping": Case(
+                inputs=lambda t: _unfold(t, 5, 1), provokes="up to 25 gradients added into each element"
+            ),
+            "disjoint": Case(inputs=lambda t: _unfold(t, 3, 3)),
+        },
+    ),
+    OpSpec(
+        name="torch.nn.Fold",
+        op="torch.nn.functional.fold",
+        why=f"It adds up all windows that hold an element ({KERNELS}/cuda/im2col.cuh).",
+        cases={
+            "overlapping": Case(
+                inputs=lambda t: _fold(t, 5, 1),
+                provokes="up to 25 values added into each element",
+                directions=("forward", "backward"),
+            ),
+            "disjoint": Case(inputs=lambda t: _fold(t, 3, 3)),
+        },
+    ),
+    OpSpec(
+        name="torch.Tensor.unfold",
+        op="torch.Tensor.unfold",
+        why=f"Its backward adds up all windows that hold an element ({KERNELS}/UnfoldBackward.h).",
+        directions=("backward",),
+        cases={
+            "overlapping": Case(
+                inputs=lambda t: _slide(t, 16, 1), provokes="up to 16 gradients added into each element"
+            ),
+            "disjoint": Case(inputs=lambda t: _slide(t, 16, 16)),
+        },
+    ),
+)

@@ -1,0 +1,178 @@
+"""Losses: sums over a whole batch, and paths through targets that repeat themselves.
+
+Each reduction is a case of its own, and NLLLoss has one kernel for ``(N, C)`` and another for images.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, Direction, OpSpec, call
+
+if TYPE_CHECKING:
+    import torch
+
+KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+
+CLASSES = 8
+
+
+def _samples(t: Inputs, *, spatial: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores ``(N, C)`` or ``(N, C, H, W)``, and the class of each sample or pixel."""
+    if spatial:
+        batch, side = t.size(cpu=(2, 64), cuda=(8, 512))
+        return t.normal(batch, CLASSES, side, side), t.index(batch, side, side, high=CLASSES)
+    batch = t.size(cpu=1 << 13, cuda=1 << 20)
+    return t.normal(batch, CLASSES), t.index(batch, high=CLASSES)
+
+
+def _classify(
+    t: Inputs, reduction: str, *, spatial: bool = False, weighted: bool = False, **options: float
+) -> Call:
+    """Draw scores and classes; the scores' logarithms need not be those of probabilities."""
+    scores, classes = _samples(t, spatial=spatial)
+    weight = t.uniform(CLASSES, low=0.5, high=1.5) if weighted else None
+    return call(t.leaf(scores), classes, weight, reduction=reduction, **options)
+
+
+def _soft_classes(t: Inputs) -> Call:
+    scores, _ = _samples(t, spatial=False)
+    return call(t.leaf(scores), t.uniform(*scores.shape).softmax(1))
+
+
+def _classification_cases(*, spatial: bool) -> dict[str, Case]:
+    """Return the cases NLLLoss has for rows and for images alike."""
+    name = "spatial" if spatial else "rows"
+    losses = "8192 losses summed (2097152 on CUDA)" if spatial else "8192 losses summed (1048576 on CUDA)"
+    return {
+        f"{name}_mean": Case(
+            inputs=lambda t: _classify(t, "mean", spatial=spatial), provokes=losses, directions=BOTH
+        ),
+        f"{name}_sum": Case(
+            inputs=lambda t: _classify(t, "sum", spatial=spatial), provokes=losses, directions=BOTH
+        ),
+        # A loss for each sample: nothing is summed.
+        f"{name}_none": Case(inputs=lambda t: _classify(t, "none", spatial=spatial), directions=BOTH),
+        f"{name}_mean_weighted": Case(
+            inputs=lambda t: _classify(t, "mean", spatial=spatial, weighted=True),
+            provokes=f"{losses}, and as many weights",
+            directions=BOTH,
+        ),
+        f"{name}_mean_ignore_index": Case(
+            inputs=lambda t: _classify(t, "mean", spatial=spatial, ignore_index=0), provokes=losses
+        ),
+    }
+
+
+def _ctc(
+    t: Inputs,
+    reduction: str,
+    *,
+    labels: int,
+    concatenated: bool = False,
+    cudnn: bool = False,
+    **options: bool,
+) -> Call:
+    """Align long targets, drawn from so many *labels* beside the blank.
+
+    Args:
+        t: What to draw from.
+        reduction: That of the loss.
+        labels: 1 repeats a single label; between two equal ones a blank must stand.
+        concatenated: Give the targets in one dim.
+        cudnn: Give what cuDNN's own implementation asks for: one dim of int32 on the CPU.
+        options: Further options of the loss.
+    """
+    batch, length = t.size(cpu=(8, 32), cuda=(32, 100))
+    steps = 5 * length // 2
+    # Logarithms of probabilities, as the formula of the gradient assumes.
+    scores = t.leaf(t.normal(steps, batch, labels + 1).log_softmax(-1))
+    targets = t.index(batch, length, high=labels) + 1
+    if concatenated or cudnn:
+        targets = targets.flatten()
+    if cudnn:
+        targets = targets.cpu().int()
+    return call(scores, targets, (steps,) * batch, (length,) * batch, reduction=reduction, **options)
+
+
+def _ctc_distinct(t: Inputs) -> Call:
+    """Align a permutation of the labels: each position of the target has a label of its own."""
+    batch, length = t.size(cpu=(8, 32), cuda=(32, 100))
+    steps = 5 * length // 2
+    scores = t.leaf(t.normal(steps, batch, length + 1).log_softmax(-1))
+    targets = (t.permutation(length) + 1).expand(batch, length)
+    return call(scores, targets, (steps,) * batch, (length,) * batch)
+
+
+REPEATED = "32 positions of the target share one label's gradient (100 on CUDA)"
+SHARED = "8 positions of the target share each label's gradient (25 on CUDA)"
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="torch.nn.NLLLoss",
+        op="torch.nn.functional.nll_loss",
+        why="On CUDA the losses of an image's pixels are summed with atomic additions "
+        f"({KERNELS}/cuda/NLLLoss2d.cu).",
+        cases={
+            **_classification_cases(spatial=False),
+            **_classification_cases(spatial=True),
+            "one_sample": Case(
+                inputs=lambda t: call(t.leaf(t.normal(1, CLASSES)), t.index(1, high=CLASSES)), directions=BOTH
+            ),
+        },
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.nn.CrossEntropyLoss",
+        op="torch.nn.functional.cross_entropy",
+        why="It is log_softmax and nll_loss, with the sums of both.",
+        directions=("backward",),
+        cases={
+            "rows": Case(
+                inputs=lambda t: _classify(t, "mean"),
+                provokes="8192 losses summed (1048576 on CUDA)",
+                directions=BOTH,
+            ),
+            "spatial": Case(
+                inputs=lambda t: _classify(t, "mean", spatial=True),
+                provokes="8192 losses summed (2097152 on CUDA)",
+                directions=BOTH,
+            ),
+            "label_smoothing": Case(
+                inputs=lambda t: _classify(t, "mean", label_smoothing=0.1),
+                provokes="8 gradients summed over the classes of each sample",
+            ),
+            "class_probabilities": Case(
+                inputs=_soft_classes, provokes="8 gradients summed over the classes of each sample"
+            ),
+        },
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.nn.CTCLoss",
+        op="torch.nn.functional.ctc_loss",
+        why="Positions of the target that hold one label add to its gradient, on CUDA with atomic additions "
+        f"({KERNELS}/cuda/LossCTC.cu).",
+        directions=("backward",),
+        cases={
+            "repeated_label": Case(
+                inputs=lambda t: _ctc(t, "mean", labels=1), provokes=REPEATED, directions=BOTH
+            ),
+            "few_labels": Case(
+                inputs=lambda t: _ctc(t, "mean", labels=4), provokes=SHARED, dtypes=("float32", "float64")
+            ),
+            "few_labels_sum": Case(inputs=lambda t: _ctc(t, "sum", labels=4), provokes=SHARED),
+            "few_labels_none": Case(inputs=lambda t: _ctc(t, "none", labels=4), provokes=SHARED),
+            "zero_infinity": Case(
+                inputs=lambda t: _ctc(t, "mean", labels=4, zero_infinity=True), provokes=SHARED
+            ),
+            "concatenated_targets": Case(
+                inputs=lambda t: _ctc(t, "mean", labels=4, concatenated=True), provokes=SHARED
+            ),
+            "cudnn_targets": Case(inputs=lambda t: _ctc(t, "mean", labels=4, cudnn=True), provokes=SHARED),
+            "distinct_labels": Case(inputs=_ctc_distinct),
+        },
+    ),
+)

@@ -1,0 +1,115 @@
+"""Matrix products: few results, each a sum of thousands of products that a library may split as it likes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, Direction, OpSpec, call
+
+if TYPE_CHECKING:
+    import torch
+
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+WHY = (
+    "cuBLAS may split a long sum between blocks and join the parts in any order, unless its workspace is "
+    "configured (https://docs.nvidia.com/cuda/cublas/#results-reproducibility)."
+)
+PRODUCTS = "8192 products summed into each element (65536 on CUDA)"
+
+
+def _long(t: Inputs, *batch: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two operands that share a long dim: little comes out, from long sums."""
+    side, inner = t.size(cpu=(16, 1 << 13), cuda=(128, 1 << 16))
+    return t.leaf(t.normal(*batch, side, inner)), t.leaf(t.normal(*batch, inner, side))
+
+
+def _broadcast(t: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
+    """A batch of two, and one operand for both."""
+    side, inner = t.size(cpu=(16, 1 << 13), cuda=(128, 1 << 16))
+    return t.leaf(t.normal(2, side, inner)), t.leaf(t.normal(inner, side))
+
+
+def _square(t: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
+    side = t.size(cpu=128, cuda=1 << 11)
+    return t.leaf(t.normal(side, side)), t.leaf(t.normal(side, side))
+
+
+def _outer(t: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two operands that share a dim of one: a product is an element, nothing is summed."""
+    side = t.size(cpu=128, cuda=1 << 11)
+    return t.normal(side, 1), t.normal(1, side)
+
+
+def _vector(t: Inputs) -> Call:
+    matrix, columns = _long(t)
+    return call(matrix, columns[:, 0].contiguous())
+
+
+def _added(t: Inputs) -> Call:
+    one, other = _long(t)
+    return call(t.leaf(t.normal(one.shape[0])), one, other)
+
+
+def _mm_cases() -> dict[str, Case]:
+    """Return the cases of a product of two matrices."""
+    return {
+        "long_sums": Case(inputs=lambda t: call(*_long(t)), provokes=PRODUCTS, directions=BOTH),
+        "square": Case(
+            inputs=lambda t: call(*_square(t)),
+            provokes="128 products summed into each element (2048 on CUDA)",
+            directions=BOTH,
+        ),
+        "outer_product": Case(inputs=lambda t: call(*_outer(t))),
+    }
+
+
+def _distances(t: Inputs, p: float, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Call:
+    points, dims = t.size(cpu=(128, 8), cuda=(1 << 11, 32))
+    one, other = t.leaf(t.normal(points, dims)), t.leaf(t.normal(points, dims))
+    return call(one, other, p=p, compute_mode=compute_mode)
+
+
+DISTANCES = "128 gradients added into each point (2048 on CUDA)"
+WITHOUT_MM = "donot_use_mm_for_euclid_dist"
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(name="torch.mm", op="torch.mm", why=WHY, cases=_mm_cases(), cuda_dtypes=("float16", "bfloat16")),
+    OpSpec(
+        name="torch.matmul",
+        op="torch.matmul",
+        why=WHY,
+        cases={
+            "batched": Case(inputs=lambda t: call(*_long(t, 2)), provokes=PRODUCTS, directions=BOTH),
+            # The gradient of what is shared sums over the batch.
+            "broadcast": Case(inputs=lambda t: call(*_broadcast(t)), provokes=PRODUCTS, directions=BOTH),
+        },
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.mv",
+        op="torch.mv",
+        why=WHY,
+        cases={"long_sums": Case(inputs=_vector, provokes=PRODUCTS)},
+        cuda_dtypes=("float16",),
+    ),
+    OpSpec(
+        name="torch.addmm",
+        op="torch.addmm",
+        why=WHY,
+        cases={"long_sums": Case(inputs=_added, provokes=PRODUCTS, directions=BOTH)},
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.cdist",
+        op="torch.cdist",
+        why="The CUDA backward joins the gradients that a point receives from all others.",
+        directions=("backward",),
+        cases={
+            "euclidean_mm": Case(inputs=lambda t: _distances(t, 2.0), provokes=DISTANCES, directions=BOTH),
+            "euclidean": Case(inputs=lambda t: _distances(t, 2.0, WITHOUT_MM), provokes=DISTANCES),
+            "manhattan": Case(inputs=lambda t: _distances(t, 1.0), provokes=DISTANCES),
+            "chebyshev": Case(inputs=lambda t: _distances(t, float("inf")), provokes=DISTANCES),
+        },
+    ),
+)

@@ -1,0 +1,139 @@
+"""Memory that nobody wrote: these return whatever lay there before.
+
+With the flag on, ``torch.utils.deterministic.fill_uninitialized_memory`` has it filled. With it off, small blocks
+come from a heap in use, and large ones often from the system, which clears them, so the same op can look stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, OpSpec, call
+
+WHY = (
+    "It returns memory that was never written, unless the flag has it filled "
+    "(https://docs.pytorch.org/docs/stable/deterministic.html)."
+)
+SMALL = "8192 bytes that were never written"
+LARGE = "1048576 bytes that were never written (16777216 on CUDA)"
+
+# What the flag fills with, by dtype; the condition that was documented in 2.1.
+FILLS = {
+    "floating": (("float32", "float64", "float16"), {"fill": "floating:NaN"}),
+    "complex": (("complex64",), {"fill": "complex:NaN"}),
+    "integer": (("int64", "uint8"), {"fill": "integer:maximum"}),
+}
+
+
+def _elements(t: Inputs, size: int | None = None) -> int:
+    """Return how many elements fill so many bytes, 8 KiB if nothing is said."""
+    return (size or 1 << 13) // int(t.dtype.itemsize)
+
+
+def _large(t: Inputs) -> int:
+    return _elements(t, t.size(cpu=1 << 20, cuda=1 << 24))
+
+
+def _cases(inputs: Callable[[Inputs], Call]) -> dict[str, Case]:
+    """Return a small case for each kind of dtype."""
+    return {
+        kind: Case(inputs=inputs, provokes=SMALL, dtypes=dtypes, traits=traits)
+        for kind, (dtypes, traits) in FILLS.items()
+    }
+
+
+def _one_case(inputs: Callable[[Inputs], Call]) -> dict[str, Case]:
+    """Return a small case of one dtype."""
+    return {"floating": Case(inputs=inputs, provokes=SMALL, traits=FILLS["floating"][1])}
+
+
+def _resize_traits(kind: str) -> dict[str, str]:
+    return {"quantized": "False"} | FILLS[kind][1]
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="torch.empty",
+        op="torch.empty",
+        why=WHY,
+        cases=_cases(lambda t: call(_elements(t), dtype=t.dtype, device=t.device))
+        | {
+            "large": Case(
+                inputs=lambda t: call(_large(t), dtype=t.dtype, device=t.device),
+                provokes=LARGE,
+                traits=FILLS["floating"][1],
+            )
+        },
+    ),
+    OpSpec(
+        name="torch.empty_like",
+        op="torch.empty_like",
+        why=WHY,
+        cases=_cases(lambda t: call(t.values(_elements(t)))),
+    ),
+    OpSpec(
+        name="torch.empty_strided",
+        op="torch.empty_strided",
+        why=WHY,
+        cases=_cases(lambda t: call((64, _elements(t) // 64), (1, 64), dtype=t.dtype, device=t.device)),
+    ),
+    OpSpec(
+        name="torch.empty_permuted",
+        op="torch.empty_permuted",
+        why=WHY,
+        cases=_cases(lambda t: call((8, 8, _elements(t) // 64), (2, 0, 1), dtype=t.dtype, device=t.device)),
+    ),
+    OpSpec(
+        name="torch.Tensor.new_empty",
+        op="torch.Tensor.new_empty",
+        why=WHY,
+        cases=_one_case(lambda t: call(t.values(1), (_elements(t),))),
+    ),
+    OpSpec(
+        name="torch.Tensor.new_empty_strided",
+        op="torch.Tensor.new_empty_strided",
+        why=WHY,
+        cases=_one_case(lambda t: call(t.values(1), (64, _elements(t) // 64), (1, 64))),
+    ),
+    OpSpec(
+        name="torch.Tensor.resize_",
+        op="torch.Tensor.resize_",
+        why="What a tensor gains when it grows was never written, unless the flag has it filled "
+        "(https://docs.pytorch.org/docs/stable/deterministic.html).",
+        cases={
+            f"grow_{kind}": Case(
+                inputs=lambda t: call(t.values(16), (_elements(t),)),
+                provokes=SMALL,
+                dtypes=FILLS[kind][0],
+                traits=_resize_traits(kind),
+            )
+            for kind in FILLS
+        }
+        | {
+            "grow_large": Case(
+                inputs=lambda t: call(t.values(16), (_large(t),)),
+                provokes=LARGE,
+                traits=_resize_traits("floating"),
+            ),
+            "shrink": Case(
+                inputs=lambda t: call(t.values(_elements(t)), (16,)), traits=_resize_traits("floating")
+            ),
+            # CUDA has no kernel that resizes quantized tensors.
+            "grow_quantized": Case(
+                inputs=lambda t: call(t.quantized(16), (1 << 13,)),
+                provokes=SMALL,
+                dtypes=("quint8", "qint8"),
+                devices=("cpu",),
+                traits={"quantized": "True"},
+            ),
+            "shrink_quantized": Case(
+                inputs=lambda t: call(t.quantized(1 << 13), (16,)),
+                dtypes=("quint8",),
+                devices=("cpu",),
+                traits={"quantized": "True"},
+            ),
+        },
+        in_place=True,
+    ),
+)

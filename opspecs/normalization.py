@@ -1,0 +1,103 @@
+"""Normalization: means over many elements, and weights whose gradients sum over all that they scaled."""
+
+from __future__ import annotations
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, Direction, OpSpec, call
+
+KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+
+
+def _layer_norm(t: Inputs, rows: int, columns: int) -> Call:
+    return call(
+        t.leaf(t.normal(rows, columns)), (columns,), t.leaf(t.normal(columns)), t.leaf(t.normal(columns))
+    )
+
+
+def _image(t: Inputs, *, channels_last: bool) -> tuple[object, object, object]:
+    """Draw an image ``(N, 8, H, W)``, and weight and bias of its channels."""
+    batch, side = t.size(cpu=(4, 32), cuda=(32, 256))
+    drawn = t.normal(batch, 8, side, side)
+    image = t.leaf(t.channels_last(drawn) if channels_last else drawn)
+    return image, t.leaf(t.normal(8)), t.leaf(t.normal(8))
+
+
+def _batch_norm(t: Inputs, *, channels_last: bool = False) -> Call:
+    """Normalize by the batch's own mean and variance; running ones would be changed by each call."""
+    image, weight, bias = _image(t, channels_last=channels_last)
+    return call(image, None, None, weight, bias, training=True)
+
+
+def _batch_norm_rows(t: Inputs) -> Call:
+    rows, columns = t.size(cpu=(1 << 11, 16), cuda=(1 << 18, 64))
+    rows_of = t.leaf(t.normal(rows, columns))
+    return call(rows_of, None, None, t.leaf(t.normal(columns)), t.leaf(t.normal(columns)), training=True)
+
+
+def _group_norm(t: Inputs, *, channels_last: bool = False) -> Call:
+    image, weight, bias = _image(t, channels_last=channels_last)
+    return call(image, 4, weight, bias)
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="torch.nn.LayerNorm",
+        op="torch.nn.functional.layer_norm",
+        why=f"Rows are cut into blocks whose partial sums are joined ({KERNELS}/cuda/layer_norm_kernel.cu).",
+        directions=("backward",),
+        cases={
+            "many_rows": Case(
+                inputs=lambda t: _layer_norm(t, *t.size(cpu=(1 << 10, 32), cuda=(1 << 17, 64))),
+                provokes="1024 gradients added into each weight (131072 on CUDA)",
+                directions=BOTH,
+            ),
+            "long_rows": Case(
+                inputs=lambda t: _layer_norm(t, *t.size(cpu=(8, 1 << 12), cuda=(64, 1 << 16))),
+                provokes="4096 elements averaged in each row (65536 on CUDA)",
+                directions=BOTH,
+            ),
+        },
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.nn.BatchNorm2d",
+        op="torch.nn.functional.batch_norm",
+        why="A channel is cut into blocks whose partial sums are joined; cuDNN may do it in its own way "
+        f"({KERNELS}/cuda/Normalization.cuh).",
+        directions=("backward",),
+        cases={
+            "images": Case(
+                inputs=_batch_norm,
+                provokes="4096 elements averaged in each channel (2097152 on CUDA)",
+                directions=BOTH,
+            ),
+            "images_channels_last": Case(
+                inputs=lambda t: _batch_norm(t, channels_last=True),
+                provokes="4096 elements averaged in each channel (2097152 on CUDA)",
+            ),
+            "rows": Case(
+                inputs=_batch_norm_rows, provokes="2048 elements averaged in each column (262144 on CUDA)"
+            ),
+        },
+        cuda_dtypes=("float16",),
+    ),
+    OpSpec(
+        name="torch.nn.GroupNorm",
+        op="torch.nn.functional.group_norm",
+        why=f"A group is cut into blocks whose partial sums are joined ({KERNELS}/cuda/group_norm_kernel.cu).",
+        directions=("backward",),
+        cases={
+            "images": Case(
+                inputs=_group_norm,
+                provokes="2048 elements averaged in each group (131072 on CUDA)",
+                directions=BOTH,
+            ),
+            "images_channels_last": Case(
+                inputs=lambda t: _group_norm(t, channels_last=True),
+                provokes="2048 elements averaged in each group (131072 on CUDA)",
+            ),
+        },
+        cuda_dtypes=("float16",),
+    ),
+)

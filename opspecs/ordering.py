@@ -1,0 +1,113 @@
+"""Order statistics and sorting: the values are what they are, but ties leave an index to choose.
+
+Values out of {0, 1, 2} tie everywhere; a permutation has no two that are equal.
+"""
+
+from __future__ import annotations
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, OpSpec, call
+
+KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
+
+LONG_TIES = "about 341 equal values for each index to choose from (349525 on CUDA)"
+ALL_TIES = "about 5461 equal values for each index to choose from (349525 on CUDA)"
+
+
+def _tied(t: Inputs, *args: object, **kwargs: object) -> Call:
+    """A few long rows of values out of {0, 1, 2}."""
+    return call(t.integers(*t.size(cpu=(16, 1 << 10), cuda=(4, 1 << 20)), high=3), *args, **kwargs)
+
+
+def _tied_columns(t: Inputs, *args: object, **kwargs: object) -> Call:
+    return call(t.integers(*t.size(cpu=(1 << 10, 16), cuda=(1 << 20, 4)), high=3), *args, **kwargs)
+
+
+def _tied_flat(t: Inputs, *args: object, **kwargs: object) -> Call:
+    return call(t.integers(t.size(cpu=1 << 14, cuda=1 << 20), high=3), *args, **kwargs)
+
+
+def _tied_short(t: Inputs, *args: object, **kwargs: object) -> Call:
+    """Many short rows: sorted by other kernels."""
+    return call(t.integers(*t.size(cpu=(256, 64), cuda=(1 << 16, 64)), high=3), *args, **kwargs)
+
+
+def _distinct(t: Inputs, *args: object, **kwargs: object) -> Call:
+    """Values that all differ: nothing to choose. No dtype of fewer digits could hold them."""
+    return call(t.permutation(t.size(cpu=1 << 14, cuda=1 << 20)).to(t.dtype), *args, **kwargs)
+
+
+def _cases(*args: object, **kwargs: object) -> dict[str, Case]:
+    """Return the cases of an op whose last argument but those given is a dim."""
+    return {
+        "ties": Case(
+            inputs=lambda t: _tied(t, *args, 1, **kwargs),
+            provokes=LONG_TIES,
+            dtypes=("float32", "int64"),
+            traits={"output": "indices"},
+        ),
+        "ties_columns": Case(
+            inputs=lambda t: _tied_columns(t, *args, 0, **kwargs),
+            provokes=LONG_TIES,
+            traits={"output": "indices"},
+        ),
+        "ties_flat": Case(
+            inputs=lambda t: _tied_flat(t, *args, 0, **kwargs),
+            provokes=ALL_TIES,
+            traits={"output": "indices"},
+        ),
+        "distinct": Case(inputs=lambda t: _distinct(t, *args, 0, **kwargs), traits={"output": "indices"}),
+    }
+
+
+def _short(*args: object, **kwargs: object) -> Case:
+    return Case(
+        inputs=lambda t: _tied_short(t, *args, **kwargs),
+        provokes="about 21 equal values for each index to choose from",
+        traits={"output": "indices"},
+    )
+
+
+# Without a dim there is a value and no index.
+VALUE = {"value_only": Case(inputs=_tied_flat, traits={"output": "value"})}
+
+WHY = (
+    "Of equal values any may be found, by a search that counts or sorts in parallel "
+    f"({KERNELS}/cuda/Sorting.cu)."
+)
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(name="torch.median", op="torch.median", why=WHY, cases=_cases() | VALUE),
+    OpSpec(name="torch.nanmedian", op="torch.nanmedian", why=WHY, cases=_cases() | VALUE),
+    OpSpec(
+        name="torch.kthvalue", op="torch.kthvalue", why=WHY, cases=_cases(50) | {"ties_short": _short(20, 1)}
+    ),
+    OpSpec(
+        name="torch.mode",
+        op="torch.mode",
+        why=f"Of equal values, and of values that are equally many, any may be found ({KERNELS}/cuda/TensorModeKernel.cu).",
+        cases=_cases(),
+    ),
+    OpSpec(
+        name="torch.topk",
+        op="torch.topk",
+        why=f"Of the values that equal the last one taken, any may be taken ({KERNELS}/cuda/TensorTopK.cu).",
+        cases=_cases(50) | {"ties_short": _short(20, 1)},
+    ),
+    OpSpec(
+        name="torch.sort",
+        op="torch.sort",
+        why=f"A sort that is not stable leaves equal values in any order ({KERNELS}/cuda/Sort.cpp).",
+        cases={
+            "ties": Case(inputs=lambda t: _tied(t, dim=1), provokes=LONG_TIES, dtypes=("float32", "int64")),
+            "ties_columns": Case(inputs=lambda t: _tied_columns(t, dim=0), provokes=LONG_TIES),
+            "ties_flat": Case(inputs=lambda t: _tied_flat(t, dim=0), provokes=ALL_TIES),
+            "ties_short": Case(
+                inputs=lambda t: _tied_short(t, dim=1), provokes="about 21 equal values to be put in order"
+            ),
+            # A stable sort keeps equal values in the order they came in.
+            "stable": Case(inputs=lambda t: _tied(t, dim=1, stable=True)),
+            "distinct": Case(inputs=lambda t: _distinct(t, dim=0)),
+        },
+    ),
+)

@@ -1,0 +1,71 @@
+"""Recurrent networks: each weight collects a gradient from every step of every sequence."""
+
+from __future__ import annotations
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, Direction, OpSpec, call
+
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+WHY = (
+    "cuDNN chooses the algorithm, and cuBLAS may split its sums "
+    "(https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html)."
+)
+PRODUCTS = "256 products summed into each weight's gradient (16384 on CUDA)"
+
+
+def _run(t: Inputs, *, gates: int, layers: int = 1, bidirectional: bool = False) -> Call:
+    """Draw a sequence ``(T, N, width)``, the first state and all weights; the arguments of ``torch.lstm``.
+
+    Args:
+        t: What to draw from.
+        gates: 4 of an LSTM, 3 of a GRU.
+        layers: How many lie upon each other.
+        bidirectional: Read the sequence backwards too.
+    """
+    steps, batch, width = t.size(cpu=(8, 32, 16), cuda=(128, 128, 256))
+    directions = 2 if bidirectional else 1
+    scale = width**-0.5
+    weights = []
+    for layer in range(layers):
+        reads = width if layer == 0 else width * directions
+        for _ in range(directions):
+            weights += [
+                t.leaf(t.uniform(*shape, low=-scale, high=scale))
+                for shape in (
+                    (gates * width, reads),
+                    (gates * width, width),
+                    (gates * width,),
+                    (gates * width,),
+                )
+            ]
+    state = t.normal(layers * directions, batch, width)
+    # An LSTM has a second state, of its cells.
+    states = [state, t.normal(layers * directions, batch, width)] if gates == 4 else state  # noqa: PLR2004
+    sequence = t.leaf(t.normal(steps, batch, width))
+    has_biases, dropout, train, batch_first = True, 0.0, True, False
+    return call(sequence, states, weights, has_biases, layers, dropout, train, bidirectional, batch_first)
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="torch.nn.LSTM",
+        op="torch.lstm",
+        why=WHY,
+        directions=("backward",),
+        cases={
+            "one_layer": Case(inputs=lambda t: _run(t, gates=4), provokes=PRODUCTS, directions=BOTH),
+            "two_layers_bidirectional": Case(
+                inputs=lambda t: _run(t, gates=4, layers=2, bidirectional=True), provokes=PRODUCTS
+            ),
+        },
+        cuda_dtypes=("float16",),
+    ),
+    OpSpec(
+        name="torch.nn.GRU",
+        op="torch.gru",
+        why=WHY,
+        directions=("backward",),
+        cases={"one_layer": Case(inputs=lambda t: _run(t, gates=3), provokes=PRODUCTS)},
+        cuda_dtypes=("float16",),
+    ),
+)

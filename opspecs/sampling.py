@@ -1,0 +1,104 @@
+"""Sampling an image at given points: backward, a pixel collects the gradients of all points near it.
+
+Points crowd into a corner of the image, so that a hundred or more of them fall upon each pixel there.
+"""
+
+from __future__ import annotations
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, Direction, OpSpec, call
+
+KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+
+
+def _sample(
+    t: Inputs,
+    dims: int,
+    mode: str,
+    padding: str,
+    *,
+    align_corners: bool = False,
+    beyond: bool = False,
+    grid_grad: bool = False,
+    channels_last: bool = False,
+) -> Call:
+    """Sample a corner, or what lies around it and *beyond* the image, which reaches from -1 to 1.
+
+    Beyond it padding decides: the border takes all gradients, reflection folds them back.
+    """
+    batch, channels = t.size(cpu=(1, 4), cuda=(2, 16))
+    side = t.size(cpu={2: 32, 3: 10}, cuda={2: 128, 3: 32})[dims]
+    points = t.size(cpu={2: 64, 3: 16}, cuda={2: 512, 3: 64})[dims]
+    image = t.normal(batch, channels, *(side,) * dims)
+    if channels_last:
+        image = t.channels_last(image)
+    grid = t.uniform(batch, *(points,) * dims, dims, low=0.8 if beyond else 0.2, high=1.4 if beyond else 0.6)
+    if grid_grad:
+        grid = t.leaf(grid)
+    else:
+        image = t.leaf(image)
+    return call(image, grid, mode=mode, padding_mode=padding, align_corners=align_corners)
+
+
+def _sample_pixels(t: Inputs) -> Call:
+    """Sample each pixel once, at its centre."""
+    batch, side = t.size(cpu=(1, 64), cuda=(2, 512))
+    centres = (t.permutation(side).sort().values * 2 + 1).to(t.dtype) / side - 1
+    rows, columns = centres.reshape(-1, 1).expand(side, side), centres.expand(side, side)
+    # Columns come first in a grid.
+    grid = columns.new_zeros(batch, side, side, 2)
+    grid[..., 0] = columns
+    grid[..., 1] = rows
+    image = t.leaf(t.normal(batch, 4, side, side))
+    return call(image, grid, mode="nearest", padding_mode="zeros", align_corners=False)
+
+
+def _case(
+    dims: int,
+    mode: str,
+    padding: str = "zeros",
+    *,
+    directions: tuple[Direction, ...] = ("backward",),
+    **options: bool,
+) -> Case:
+    """Return a case in which a hundred points or more fall upon each pixel of a corner, or of the border."""
+    return Case(
+        inputs=lambda t: _sample(t, dims, mode, padding, beyond=padding != "zeros", **options),
+        provokes="gradients of a hundred points or more added into each pixel",
+        directions=directions,
+    )
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="torch.nn.functional.grid_sample",
+        op="torch.nn.functional.grid_sample",
+        why="The CUDA backward adds the gradient of each point to the pixels around it with atomic additions "
+        f"({KERNELS}/cuda/GridSampler.cu).",
+        directions=("backward",),
+        cases={
+            "bilinear": _case(2, "bilinear", directions=BOTH),
+            "bilinear_align_corners": _case(2, "bilinear", align_corners=True),
+            "bilinear_border": _case(2, "bilinear", "border"),
+            "bilinear_border_align_corners": _case(2, "bilinear", "border", align_corners=True),
+            "bilinear_reflection": _case(2, "bilinear", "reflection"),
+            "bilinear_reflection_align_corners": _case(2, "bilinear", "reflection", align_corners=True),
+            "bilinear_channels_last": _case(2, "bilinear", channels_last=True),
+            "nearest": _case(2, "nearest"),
+            "nearest_border": _case(2, "nearest", "border"),
+            "bicubic": _case(2, "bicubic"),
+            "bicubic_border": _case(2, "bicubic", "border"),
+            "bicubic_reflection_align_corners": _case(2, "bicubic", "reflection", align_corners=True),
+            "trilinear": _case(3, "bilinear", directions=BOTH),
+            "trilinear_border": _case(3, "bilinear", "border"),
+            "trilinear_reflection_align_corners": _case(3, "bilinear", "reflection", align_corners=True),
+            "nearest_3d": _case(3, "nearest"),
+            # Each point has a gradient of its own, a sum over the channels.
+            "grid_grad": Case(inputs=lambda t: _sample(t, 2, "bilinear", "zeros", grid_grad=True)),
+            "grid_grad_3d": Case(inputs=lambda t: _sample(t, 3, "bilinear", "zeros", grid_grad=True)),
+            "each_pixel_once": Case(inputs=_sample_pixels),
+        },
+        cuda_dtypes=("float16",),
+    ),
+)

@@ -1,0 +1,137 @@
+"""Sparse operands: products of few stored elements, summed row by row in an order of the library's choice."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, Case, Direction, OpSpec, call
+
+if TYPE_CHECKING:
+    import torch
+
+KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/sparse"
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+BACKWARD: tuple[Direction, ...] = ("backward",)
+
+SPARSE_DENSE = {"layout": "sparse-dense"}
+PRODUCTS = "about 64 products summed into each element (512 on CUDA)"
+
+
+def _operands(t: Inputs, *batch: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw a sparse matrix, of which every 8th element is stored, and a wide dense one."""
+    rows, inner, columns = t.size(cpu=(64, 512, 32), cuda=(512, 4096, 256))
+    stored = prod(batch) * rows * inner // 8
+    return t.coo(*batch, rows, inner, stored=stored), t.normal(*batch, inner, columns)
+
+
+def _product(t: Inputs, *batch: int, leaf: str = "") -> Call:
+    sparse, dense = _operands(t, *batch)
+    return call(t.leaf(sparse) if leaf == "sparse" else sparse, t.leaf(dense) if leaf == "dense" else dense)
+
+
+def _rows_product(t: Inputs, *, leaf: bool = False) -> Call:
+    """Multiply a matrix stored by rows (CSR)."""
+    sparse, dense = _operands(t)
+    return call(sparse.to_sparse_csr(), t.leaf(dense) if leaf else dense)
+
+
+def _dense_product(t: Inputs) -> Call:
+    batch, side, inner = t.size(cpu=(4, 16, 1 << 11), cuda=(8, 64, 1 << 14))
+    return call(t.leaf(t.normal(batch, side, inner)), t.leaf(t.normal(batch, inner, side)))
+
+
+def _added(t: Inputs) -> Call:
+    sparse, dense = _operands(t)
+    return call(t.normal(sparse.shape[0], dense.shape[1]), sparse, dense)
+
+
+def _repeated(t: Inputs) -> Call:
+    """Draw a matrix that stores each of its elements about 16 times, to be summed."""
+    stored, side = t.size(cpu=(1 << 14, 32), cuda=(1 << 20, 256))
+    return call(t.coo(side, side, stored=stored, repeated=True))
+
+
+def _stored_once(t: Inputs) -> Call:
+    return call(_operands(t)[0])
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="torch.bmm",
+        op="torch.bmm",
+        why="cuSPARSE sums the products of a sparse row, and cuBLAS those of a dense one, in an order of its own "
+        f"({KERNELS}/cuda/SparseBlas.cpp).",
+        cases={
+            "sparse_dense": Case(
+                inputs=lambda t: _product(t, 4),
+                provokes=PRODUCTS,
+                traits=SPARSE_DENSE,
+                dtypes=("float32", "float64"),
+            ),
+            "sparse_dense_grad": Case(
+                inputs=lambda t: _product(t, 4, leaf="dense"),
+                provokes="about 8 products summed into each element (64 on CUDA)",
+                directions=BACKWARD,
+                traits=SPARSE_DENSE,
+            ),
+            "sparse_dense_sparse_grad": Case(
+                inputs=lambda t: _product(t, 4, leaf="sparse"),
+                provokes="32 products summed into each element (256 on CUDA)",
+                directions=BACKWARD,
+                traits=SPARSE_DENSE,
+            ),
+            "dense": Case(
+                inputs=_dense_product,
+                provokes="2048 products summed into each element (16384 on CUDA)",
+                directions=BOTH,
+                traits={"layout": "dense"},
+            ),
+        },
+    ),
+    OpSpec(
+        name="torch.sparse.mm",
+        op="torch.sparse.mm",
+        why=f"cuSPARSE sums the products of a row in an order of its own ({KERNELS}/cuda/SparseCUDABlas.cpp).",
+        cases={
+            "coo": Case(inputs=_product, provokes=PRODUCTS),
+            "coo_dense_grad": Case(
+                inputs=lambda t: _product(t, leaf="dense"),
+                provokes="about 8 products summed into each element (64 on CUDA)",
+                directions=BACKWARD,
+            ),
+            "coo_sparse_grad": Case(
+                inputs=lambda t: _product(t, leaf="sparse"),
+                provokes="32 products summed into each stored element (256 on CUDA)",
+                directions=BACKWARD,
+            ),
+            "csr": Case(inputs=_rows_product, provokes=PRODUCTS),
+            "csr_dense_grad": Case(
+                inputs=lambda t: _rows_product(t, leaf=True),
+                provokes="about 8 products summed into each element (64 on CUDA)",
+                directions=BACKWARD,
+            ),
+        },
+    ),
+    OpSpec(
+        name="torch.sparse.addmm",
+        op="torch.sparse.addmm",
+        why=f"cuSPARSE sums the products of a row in an order of its own ({KERNELS}/cuda/SparseCUDABlas.cpp).",
+        cases={"coo": Case(inputs=_added, provokes=PRODUCTS)},
+    ),
+    OpSpec(
+        name="torch.Tensor.coalesce",
+        op="torch.Tensor.coalesce",
+        why="Elements that are stored several times are sorted and summed, and a sort that is not stable leaves their "
+        f"order open ({KERNELS}/cuda/SparseCUDATensor.cu).",
+        cases={
+            "repeated": Case(
+                inputs=_repeated,
+                provokes="about 16 values summed into each stored element",
+                dtypes=("float32", "int64"),
+            ),
+            "stored_once": Case(inputs=_stored_once),
+        },
+    ),
+)
