@@ -6,6 +6,8 @@ otherwise (``nox -s scan -- --torch 2.11.0``).
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -13,9 +15,10 @@ import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_venv = "yes"
-nox.options.sessions = ["lint", "types", "tests"]
+nox.options.sessions = ["lint", "types", "docs", "tests"]
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
+WITHOUT_TORCH = [name for name in PYPROJECT["project"]["dependencies"] if not name.startswith("torch")]
 TORCH = "2.13.0"
 RUN = "detmatrix.jsonl"
 
@@ -46,8 +49,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(tags=["lint"])
 def types(session: nox.Session) -> None:
     """Check types with mypy, strictly and without torch."""
-    packages = [name for name in PYPROJECT["project"]["dependencies"] if not name.startswith("torch")]
-    session.install(*packages, *nox.project.dependency_groups(PYPROJECT, "types"))
+    session.install(*WITHOUT_TORCH, *nox.project.dependency_groups(PYPROJECT, "types"))
     session.run("mypy")
 
 
@@ -84,6 +86,17 @@ def _output(arguments: list[str]) -> str:
         if option.startswith("--output="):
             return option.removeprefix("--output=")
     return RUN
+
+
+@nox.session(tags=["lint"])
+def docs(session: nox.Session) -> None:
+    """Check that what the README shows is what the recorded runs say; ``-- --write`` regenerates it."""
+    # Reports need no torch.
+    session.install(*WITHOUT_TORCH)
+    check = [] if "--write" in session.posargs else ["--check"]
+    readme = Path("README.md").read_text(encoding="utf-8")
+    for command in re.findall(r"<!-- detmatrix \w+:begin detmatrix (.+?) -->", readme):
+        session.run("python", "-m", "scanner", *shlex.split(command), *check)
 
 
 @nox.session(default=False)

@@ -47,6 +47,5 @@ def choose(patterns: Sequence[str], device: str, specs: Sequence[OpSpec]) -> lis
         near = (
             f"did you mean {' or '.join(error.near)}?" if error.near else "detmatrix list shows what there is"
         )
-        # CUDA has every row, so what is not there is nowhere.
-        where = " on the CPU" if device == "cpu" else ""
+        where = {"cpu": " on the CPU", "cuda": " on CUDA"}.get(device, "")
         raise UsageError(f"no op{where} matches {error.pattern!r}; {near}") from error

@@ -67,8 +67,8 @@ def scan(plan: Plan, progress: Progress) -> Run:
                 return begun
             plan = msgspec.structs.replace(plan, spec_files=plan.spec_files or begun.header.settings.specs)
         specs = load_catalog(plan.spec_files)
-        # Nearly every row exists on CUDA, so that a pattern that matches nothing is told before a worker starts.
-        choose(plan.patterns, "cuda", specs)
+        # A pattern that matches nothing anywhere is told before a worker starts.
+        choose(plan.patterns, "any", specs)
         with Stage() as stage:
             _Scan(plan, begun, specs, stage, progress).run(writer)
     return read_run(plan.output)
