@@ -97,6 +97,9 @@ class Docs(Struct, frozen=True, kw_only=True):
     note: str | None  # where the claims come from, if not from the runs
     judged: tuple[Judged, ...]
     undocumented: tuple[Undocumented, ...]
+    # Rows of uninitialised memory that the flag has filled: torch.utils.deterministic.fill_uninitialized_memory
+    # documents them, so no bullet is missing.
+    filled: tuple[Evidence, ...]
     self_contradictory: tuple[tuple[Claim, Claim], ...]
     unparsed: tuple[Claim, ...]
     rows: tuple[Evidence, ...]  # every row of every run
@@ -118,7 +121,10 @@ def join(matrices: Sequence[Matrix]) -> Docs:
         claims=claims,
         note=note,
         judged=tuple(_judge(claim, rows, matrices) for claim in parsed),
-        undocumented=tuple(_undocumented(claims, rows)),
+        undocumented=tuple(_undocumented(claims, [one for one in rows if not _is_filled(one)])),
+        filled=tuple(
+            one for one in rows if _is_filled(one) and not any(speaks(one.row.row, claim) for claim in parsed)
+        ),
         self_contradictory=contradictions(claims),
         unparsed=tuple(claim for claim in claims if not claim.parsed),
         rows=rows,
@@ -192,6 +198,11 @@ def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -
     else:
         agreement, reason = "not_covered", _not_covered(matrices)
     return Judged(claim=claim, agreement=agreement, reason=reason, evidence=evidence)
+
+
+def _is_filled(evidence: Evidence) -> bool:
+    """Tell whether a row differs only because it returns memory that the flag has filled."""
+    return "fill" in evidence.row.row.traits and evidence.row.finding == "fixed_by_mode"
 
 
 def _undocumented(claims: Sequence[Claim], rows: Iterable[Evidence]) -> Iterator[Undocumented]:

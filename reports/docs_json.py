@@ -40,6 +40,7 @@ def render(docs: Docs) -> Iterator[str]:
             }
             for one, other in docs.self_contradictory
         ],
+        "filled": list(dict.fromkeys(one.row.row.id for one in docs.filled)),
         "unparsed": [
             {"id": claim.id, "section": claim.section, "targets": claim.targets, "text": claim.text}
             for claim in docs.unparsed

@@ -46,6 +46,7 @@ def render(docs: Docs) -> Iterator[str]:
     yield "\n"
     yield from _reasons(docs, lists)
     yield from _undocumented(docs, lists)
+    yield from _filled(docs)
     yield from _pairs(docs)
     if docs.unparsed:
         yield "## Not understood\n\n"
@@ -180,6 +181,17 @@ def _undocumented(docs: Docs, lists: Lists | None) -> Iterator[str]:
             if (one.op, one.device) == (op, device):
                 yield from (f"  * {_named(claim)}\n" for claim in one.named)
     yield "\n"
+
+
+def _filled(docs: Docs) -> Iterator[str]:
+    if not docs.filled:
+        return
+    yield "## Uninitialised memory\n\n"
+    yield (
+        f"{len(docs.filled)} rows differ because they return memory that nobody wrote, and do not with the flag on, "
+        f"which has it filled. `torch.utils.deterministic.fill_uninitialized_memory` documents that, so no bullet is "
+        f"missing: {_ids(docs.filled)}\n\n"
+    )
 
 
 def _named(claim: Claim) -> str:

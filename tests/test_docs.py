@@ -218,6 +218,19 @@ def test_undocumented_rows_raise_or_differ(finding: Finding, expected: bool) -> 
     assert expected == bool(docs.undocumented)
 
 
+@pytest.mark.parametrize(("finding", "missing"), [("fixed_by_mode", []), ("silent", ["torch.empty"])])
+def test_memory_that_the_flag_fills_misses_no_bullet(finding: Finding, missing: list[str]) -> None:
+    """What uninitialised memory shows is documented elsewhere; that it still differs with the flag on is not."""
+    planned = row("torch.empty", "floating", "forward", "float32", traits={"fill": "floating:NaN"})
+
+    docs = docs_of(docstring(), [found(planned, finding)])
+
+    assert missing == [one.op for one in docs.undocumented]
+    assert len(docs.filled) == (not missing)
+    assert ("Uninitialised memory" in "".join(docs_markdown.render(docs))) == (not missing)
+    assert len(json.loads("".join(docs_json.render(docs)))["filled"]) == (not missing)
+
+
 def test_undocumented_rows_are_grouped() -> None:
     """Rows of one op, device, direction and finding stand together; claims that name the op are mentioned."""
     text = docstring(["torch.a with ``x=True``", "torch.a on Tuesdays"])
