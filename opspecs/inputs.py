@@ -36,6 +36,12 @@ class Inputs:
             int.from_bytes(hashlib.sha256(key.encode()).digest()[:7], "big")
         )
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element of the case's dtype."""
+        # dtype.itemsize came with torch 2.1.
+        return int(self._torch.empty(0, dtype=self.dtype).element_size())
+
     def size(self, *, cpu: T, cuda: T) -> T:
         """Choose by device: what fills a GPU takes seconds on a CPU."""
         return cpu if self.device == "cpu" else cuda
@@ -43,7 +49,7 @@ class Inputs:
     def normal(self, *shape: int) -> torch.Tensor:
         """Standard normal values of the case's floating or complex dtype; shape as given."""
         # Half types are drawn as float32: not every torch draws them on the CPU.
-        wide = {2: self._torch.float32}.get(self.dtype.itemsize, self.dtype)
+        wide = {2: self._torch.float32}.get(self.itemsize, self.dtype)
         drawn = self._torch.randn(shape, generator=self._generator, dtype=wide)
         return drawn.to(self.device, self.dtype)
 

@@ -28,7 +28,7 @@ FILLS = {
 
 def _elements(t: Inputs, size: int | None = None) -> int:
     """Return how many elements fill so many bytes, 8 KiB if nothing is said."""
-    return (size or 1 << 13) // int(t.dtype.itemsize)
+    return (size or 1 << 13) // t.itemsize
 
 
 def _large(t: Inputs) -> int:
