@@ -95,7 +95,10 @@ def docs(session: nox.Session) -> None:
     session.install(*WITHOUT_TORCH)
     check = [] if "--write" in session.posargs else ["--check"]
     readme = Path("README.md").read_text(encoding="utf-8")
-    for command in re.findall(r"<!-- detmatrix \w+:begin detmatrix (.+?) -->", readme):
+    blocks = re.findall(r"^<!-- detmatrix \w+:begin(?: detmatrix (.+?))? -->$", readme, flags=re.MULTILINE)
+    if not blocks or not all(blocks):
+        session.error("README.md has no generated block, or one whose marker names no command")
+    for command in blocks:
         session.run("python", "-m", "scanner", *shlex.split(command), *check)
 
 

@@ -17,6 +17,10 @@ Direction = Literal["forward", "backward"]
 Device = Literal["cpu", "cuda"]
 
 
+class MissingError(Exception):
+    """The scanned torch lacks something a case needs; its cell is ``not_run`` with this as the reason."""
+
+
 @dataclass(frozen=True)
 class Call:
     """The arguments of one call of an op; reads like the call it stands for."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from opspecs.inputs import Inputs
-from opspecs.model import Call, OpSpec
+from opspecs.model import Call, MissingError, OpSpec
 from scanner import bits
 
 
@@ -47,6 +47,8 @@ class Execution:
         try:
             inputs = Inputs(key, dtype=dtype, device=device, direction=direction)
             self.call: Call = spec.cases[case].inputs(inputs)
+        except MissingError:
+            raise
         except Exception as error:
             # An alert raised while drawing inputs would say nothing of the op.
             raise InvalidCaseError(f"its inputs could not be drawn ({first_line(error)})") from error

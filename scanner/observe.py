@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from opspecs.model import OpSpec
+from opspecs.model import MissingError, OpSpec
 from scanner import bits, state
 from scanner.execution import Execution, InvalidCaseError, NotRunnableError, first_line
 
@@ -33,7 +33,7 @@ def observe(
             lambda: Execution(spec, case, direction=direction, dtype=dtype, device=device, seed=seed),
             runs,
         )
-    except NotRunnableError as error:
+    except (NotRunnableError, MissingError) as error:
         observed.update(outcome="not_run", message=str(error))
     except InvalidCaseError as error:
         observed.update(outcome="invalid", message=str(error))

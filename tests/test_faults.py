@@ -98,7 +98,7 @@ def test_the_alert_names_its_caller(planted: dict[str, Any]) -> None:
 
 def test_an_op_that_draws_is_told_as_seeded(planted: dict[str, Any]) -> None:
     """A random op repeats because it was seeded, and the row says so."""
-    assert [_rows(planted, name)[0]["seeded"] for name in ("draws", "doubles")] == [True, False]
+    assert [_rows(planted, name)[0]["off"]["seeded"] for name in ("draws", "doubles")] == [True, False]
 
 
 def test_an_alert_with_the_flag_off_is_an_error(planted: dict[str, Any]) -> None:
