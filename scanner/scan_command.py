@@ -129,7 +129,7 @@ def command(**options: Any) -> int:  # fmt: skip
 
 def _how_to_go_on(plan: Plan) -> str:
     """Say what an interrupted scan left, and the command that goes on with it."""
-    if not plan.output.exists():
+    if not plan.output.exists() or not plan.output.stat().st_size:
         return "nothing was observed yet, start again"
     again = shlex.join(["detmatrix", "scan", "--resume", "-o", str(plan.output)])
     return f"{plan.output} is valid, go on with: {again}"

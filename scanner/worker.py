@@ -99,6 +99,8 @@ def _serve(requests: Any, replies: Any, specs: dict[str, OpSpec]) -> None:
     for line in requests:
         request = json.loads(line)
         spec = specs[request.pop("spec")]
+        if request["device"] != "cpu":
+            torch.cuda.set_device(request["device"])
         observed = observe(spec, request.pop("case"), **request)
         # A changed flag or a broken CUDA context would speak in every later case.
         tainted = str(observed.get("message", "")).startswith("changed global state")

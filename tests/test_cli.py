@@ -531,6 +531,8 @@ def test_interrupted_before_anything_was_observed(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     while not path.exists() and process.poll() is None:
         time.sleep(0.001)
+    # The file is there before it is locked; a worker then takes a second at least to import torch.
+    time.sleep(0.1)
 
     os.kill(process.pid, signal.SIGINT)
     _, told = process.communicate(timeout=30)
