@@ -68,10 +68,14 @@ def scan(session: nox.Session) -> None:
         torch = arguments.pop(position + 1)
         del arguments[position]
     install(session, torch=torch)
-    # Running the session again means scanning again; an interrupted scan goes on with `-- --resume`.
-    keep = {"--resume", "--force", "-o", "--output"} & set(arguments)
-    session.run("detmatrix", "scan", *([] if keep else ["--force"]), *arguments)
     run = Path(_output(arguments))
+    asked = any(
+        argument in {"--resume", "--force"} or argument.startswith(("-o", "--output"))
+        for argument in arguments
+    )
+    # Running the session again means scanning again, but an interrupted scan goes on.
+    again = [] if asked or not run.exists() else ["--force" if _is_complete(run) else "--resume"]
+    session.run("detmatrix", "scan", *again, *arguments)
     session.run("detmatrix", "report", str(run))
     page = run.with_suffix(".html")
     session.run("detmatrix", "report", str(run), "--format", "html", "-o", str(page))
@@ -83,9 +87,15 @@ def _output(arguments: list[str]) -> str:
     for option, value in zip(arguments, [*arguments[1:], ""], strict=True):
         if option in {"-o", "--output"}:
             return value
-        if option.startswith("--output="):
-            return option.removeprefix("--output=")
+        for prefix in ("--output=", "-o"):
+            if option.startswith(prefix):
+                return option.removeprefix(prefix)
     return RUN
+
+
+def _is_complete(run: Path) -> bool:
+    """Tell whether a run file ends with its closing line."""
+    return run.read_bytes().rstrip(b"\n").rpartition(b"\n")[2].startswith(b'{"kind":"closing"')
 
 
 @nox.session(tags=["lint"])

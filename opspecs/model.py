@@ -50,6 +50,7 @@ class Case:
     dtypes: tuple[str, ...] | None = None
     devices: tuple[Device, ...] = ("cpu", "cuda")
     # What this case is an instance of, in the words of PyTorch's documented conditions: {"accumulate": "True"}.
+    # A few names are ours (tests/test_coverage.py has them), for conditions the lists leave out: {"dims": "1-D"}.
     traits: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -96,7 +97,11 @@ class OpSpec:
     @property
     def op_name(self) -> str:
         """The dotted path of the op, as reports show it."""
-        return self.op if isinstance(self.op, str) else f"{self.op.__module__}.{self.op.__qualname__}"
+        if isinstance(self.op, str):
+            return self.op
+        # A partial or an instance that can be called has no name of its own.
+        name = getattr(self.op, "__qualname__", None) or type(self.op).__qualname__
+        return f"{self.op.__module__}.{name}"
 
     def rows(self, device: str) -> Iterator[Planned]:
         """Yield the rows of this spec on *device*, in declared order.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
-from opspecs.model import OpSpec
+from opspecs.model import Case, Direction, OpSpec
 
 
 class SpecFileError(Exception):
@@ -35,7 +37,32 @@ def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
     specs = getattr(module, "SPECS", None)
     if not isinstance(specs, (tuple, list)) or not all(isinstance(spec, OpSpec) for spec in specs):
         raise SpecFileError(f"{path}: declares no SPECS; assign a tuple of OpSpec to it")
+    for spec in specs:
+        if wrong := next(_faults(spec), None):
+            raise SpecFileError(f"{path}: {spec.name!r}: {wrong}")
     return tuple(replace(spec, family=spec.family or path.stem) for spec in specs)
+
+
+def _faults(spec: OpSpec) -> Iterator[str]:
+    """Yield what a spec declares that a scan could not run, and what to declare instead; the first is told."""
+    if not isinstance(spec.name, str) or not spec.name or ":" in spec.name:
+        yield "name must be a text without ':', which separates the parts of a row id"
+    if not isinstance(spec.op, str) and not callable(spec.op):
+        yield "op must be a dotted path below torch, or a function"
+    if not spec.cases or not all(isinstance(case, Case) for case in spec.cases.values()):
+        yield "cases must map names to Case(inputs=lambda t: call(...))"
+    if not all(isinstance(name, str) and name and ":" not in name for name in spec.cases):
+        yield "the name of a case must be a text without ':'"
+    if not all(callable(case.inputs) for case in spec.cases.values()):
+        yield "the inputs of a case must be a function of t that returns call(...)"
+    declared: list[OpSpec | Case] = [spec, *spec.cases.values()]
+    if not all(set(one.directions or ()) <= set(get_args(Direction)) for one in declared):
+        yield f"directions must be among {', '.join(get_args(Direction))}"
+    if any(
+        isinstance(one.dtypes, str) or not all(isinstance(n, str) for n in one.dtypes or ())
+        for one in declared
+    ):
+        yield "dtypes must be a tuple of names such as 'float32'"
 
 
 def _line(error: BaseException, path: Path) -> str:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from scanner.errors import UsageError
 from scanner.records import MODES, Mode, Observation, Output
 from scanner.runfile import Run, read_run
-from scanner.verdicts import FINDING_MEANING, Cell, Finding, MatrixRow, matrix
+from scanner.verdicts import FINDING_MEANING, Cell, Finding, MatrixRow, matrix, unequal_inputs
 
 FINDINGS: tuple[Finding, ...] = tuple(FINDING_MEANING)
 COMPARED = ("deterministic", "nondeterministic")  # verdicts that rest on compared executions
@@ -41,8 +41,8 @@ class Matrix(Struct, frozen=True, kw_only=True):
 
     @property
     def distrust(self) -> tuple[str, ...]:
-        """Why the scan cannot be trusted; empty also while it is not complete."""
-        return self.run.closing.distrust if self.run.closing else ()
+        """Why the scan cannot be trusted; of one that did not finish, what its observations show already."""
+        return self.run.closing.distrust if self.run.closing else unequal_inputs(self.run.observations)
 
     @property
     def executions(self) -> int:

@@ -93,6 +93,11 @@ def state_words(one: Matrix) -> list[str]:
             f"Incomplete: the scan did not finish; {seen} of {one.planned} rows were observed at least once. "
             f"Finish it with scan --resume"
         )
+    settings, environment = one.run.header.settings, one.run.header.environment
+    if settings.device == "cpu" and min(environment.threads, len(environment.affinity)) == 1:
+        told.append(
+            "One thread: nothing can race on this CPU, so that nothing found deterministic here says anything"
+        )
     return told
 
 

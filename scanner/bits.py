@@ -36,27 +36,37 @@ _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _memcmp.restype = ctypes.c_int
 
 
-def parts(value: Any, name: str) -> list[Part]:
+def parts(value: Any, name: str, *, skip_others: bool = False) -> list[Part]:
     """Flatten what an op returned into strided tensors, each with the name a reader finds it by.
 
     Tuples, lists and mappings are walked; numbers become 0-d tensors; sparse, quantized and nested tensors
-    are split into the tensors they consist of; conjugate and negative views are resolved. ``None`` and other
-    objects have no bits and are left out.
+    are split into the tensors they consist of; conjugate and negative views are resolved. ``None`` is left out.
+
+    Args:
+        value: What the op returned, or its arguments.
+        name: What to call it.
+        skip_others: Leave out objects that have no bits to compare, instead of refusing them.
+
+    Raises:
+        TypeError: There is such an object: left out in silence it could differ unseen.
+        ValueError: A tensor has no memory.
     """
-    return list(_walk(value, name))
+    return list(_walk(value, name, skip_others=skip_others))
 
 
-def _walk(value: Any, name: str) -> Iterator[Part]:
+def _walk(value: Any, name: str, *, skip_others: bool) -> Iterator[Part]:
     if isinstance(value, torch.Tensor):
         yield from _split(value.detach(), name)
     elif isinstance(value, (bool, int, float, complex)):
         yield name, _number(value)
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _walk(item, f"{name}[{key!r}]")
+            yield from _walk(item, f"{name}[{key!r}]", skip_others=skip_others)
     elif isinstance(value, (tuple, list)):
         for position, item in enumerate(value):
-            yield from _walk(item, f"{name}[{position}]")
+            yield from _walk(item, f"{name}[{position}]", skip_others=skip_others)
+    elif value is not None and not skip_others:
+        raise TypeError(f"{name} is a {type(value).__name__}, which has no bits to compare")
 
 
 def _number(value: complex) -> torch.Tensor:

@@ -52,6 +52,8 @@ class Execution:
         except Exception as error:
             # An alert raised while drawing inputs would say nothing of the op.
             raise InvalidCaseError(f"its inputs could not be drawn ({first_line(error)})") from error
+        if not isinstance(self.call, Call):
+            raise InvalidCaseError("its inputs are no call(...)")
         self.leaves = inputs.leaves
         self.leaf_names = self._name_leaves()
         if self.backward and not self.leaves:
@@ -67,7 +69,11 @@ class Execution:
 
     def inputs(self) -> list[bits.Part]:
         """Return the tensors among the arguments, named ``args[0]``, ``kwargs['weight']``."""
-        return bits.parts(self.call.args, "args") + bits.parts(dict(self.call.kwargs), "kwargs")
+        # Strings, dtypes and the like are written in the spec; they cannot differ between processes.
+        return [
+            *bits.parts(self.call.args, "args", skip_others=True),
+            *bits.parts(dict(self.call.kwargs), "kwargs", skip_others=True),
+        ]
 
     def _name_leaves(self) -> list[str]:
         """Name each leaf by the argument it is, ``leaf 0`` if it stands behind another tensor."""

@@ -27,22 +27,27 @@ START_SECONDS = 300.0
 
 # What a worker inherits; everything else of the user's environment stays outside.
 INHERITED = (
+    "ATEN_CPU_CAPABILITY",
     "CUDA_DEVICE_ORDER",
     "CUDA_HOME",
     "CUDA_VISIBLE_DEVICES",
+    "DYLD_LIBRARY_PATH",
     "GOMP_CPU_AFFINITY",
     "HOME",
     "KMP_AFFINITY",
     "LANG",
     "LC_ALL",
     "LD_LIBRARY_PATH",
+    "MKL_CBWR",
     "MKL_NUM_THREADS",
     "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_TF32_OVERRIDE",
     "NVIDIA_VISIBLE_DEVICES",
     "OMP_NUM_THREADS",
     "OMP_PLACES",
     "OMP_PROC_BIND",
     "PATH",
+    "PYTORCH_CUDA_ALLOC_CONF",
     "TMPDIR",
 )
 # What a mode sets on top. PyTorch's documentation asks for the workspace when the flag is on; users who leave
@@ -223,9 +228,12 @@ class Worker:
         if self._stopped:
             return
         self._stopped = True
-        with contextlib.suppress(ProcessLookupError):
+        # On macOS a group of zombies may not be signalled.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        # A process that is stuck in a driver cannot be waited for.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=30)
         self._close()
 
     def _close(self) -> None:

@@ -5,6 +5,7 @@ Lines are written whole and at once, so a scan killed at any moment loses the li
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gzip
 import json
@@ -226,10 +227,13 @@ class RunWriter:
             while written < len(line):
                 written += os.write(self._file, line[written:])
         except OSError as error:
-            os.ftruncate(self._file, end)
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, end)
+            if not end:
+                raise cannot_write(self._path, error) from error
             raise UsageError(
                 f"{self._path}: cannot be written any further ({error.strerror}); what was observed so far is "
-                f"kept, make room and go on with scan --resume"
+                f"kept, make room and go on with scan --resume -o {self._path}"
             ) from error
         self._end = end + len(line)
 

@@ -24,7 +24,7 @@ from scanner.errors import RunFileError, UntrustedScanError, UsageError
 from scanner.machine import environment, load, resolve_device
 from scanner.manager import Stage, Worker, WorkerEndedError
 from scanner.progress import Progress
-from scanner.records import FORMAT, MODES, Closing, Header, Mode, Observation, Row, Settings
+from scanner.records import FORMAT, MODES, Closing, Environment, Header, Mode, Observation, Row, Settings
 from scanner.runfile import Run, RunWriter, read_run
 from scanner.verdicts import observation_verdict
 
@@ -168,15 +168,12 @@ class _Scan:
         try:
             header = self._header(self._first_worker())
             self._settings = header.settings
-            if self._device == "auto" and header.settings.device != "cpu":
-                # The worker that was asked lives where threads are placed for work on the CPU.
-                self._retire()
-            self._device = header.settings.device
             done = self._begin(header, writer)
-            self._progress.begin(len(header.planned) * header.settings.processes * len(MODES), len(done))
+            modes = header.settings.modes
+            self._progress.begin(len(header.planned) * header.settings.processes * len(modes), len(done))
             try:
                 for process in range(header.settings.processes):
-                    for mode in MODES:
+                    for mode in modes:
                         rows = [row for row in header.planned if (row.key, mode, process) not in done]
                         self._pass(rows, mode, process, writer)
             finally:
@@ -200,11 +197,19 @@ class _Scan:
             UsageError: It did not start in an interpreter that the user named.
         """
         try:
-            return self._start(MODES[0])
+            worker = self._start(MODES[0])
+            device = resolve_device(self._device, worker.build)
+            if self._device == "auto" and device != "cpu":
+                # The one that was asked lives where threads are placed for work on the CPU.
+                self._retire()
+                self._device = device
+                worker = self._start(MODES[0])
         except UntrustedScanError as error:
             if self._plan.python == sys.executable:
                 raise
             raise UsageError(f"--python {error}") from error
+        self._device = device
+        return worker
 
     def _begin(self, header: Header, writer: RunWriter) -> set[tuple[tuple[str, ...], Mode, int]]:
         """Make the file ready to append to, and return what it has already."""
@@ -270,7 +275,7 @@ class _Scan:
         """
         settings = header.settings
         here = environment(resolve_device(settings.device, worker.build), worker.build)
-        for name in ("torch", "torch_git", "gpu", "cpu", "cores", "threads", "affinity", "python"):
+        for name in (field for field in Environment.__struct_fields__ if field != "load"):
             now, then = getattr(here, name), getattr(header.environment, name)
             if now != then:
                 raise _not_resumable(self._plan, f"the {name} here", now, then)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import shlex
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +20,14 @@ from scanner.verdicts import FINDING_MEANING, matrix
 
 DEFAULT_OUTPUT = "detmatrix.jsonl"
 
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[str]
+else:
+    # Generic for type checkers only: older releases of click cannot be subscripted.
+    _ParamType = click.ParamType
 
-class Device(click.ParamType[str]):
+
+class Device(_ParamType):
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
 
     name = "device"
@@ -116,6 +123,8 @@ def command(**options: Any) -> int:  # fmt: skip
     if not options["output"].name:
         raise click.UsageError("-o needs the name of a file")
     plan = Plan(**options)
+    # A batch system that ends the job gives it time to say how to go on.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run = scan(plan, progress_for())
     except KeyboardInterrupt:
@@ -131,7 +140,8 @@ def _how_to_go_on(plan: Plan) -> str:
     """Say what an interrupted scan left, and the command that goes on with it."""
     if not plan.output.exists() or not plan.output.stat().st_size:
         return "nothing was observed yet, start again"
-    again = shlex.join(["detmatrix", "scan", "--resume", "-o", str(plan.output)])
+    python = [] if plan.python == sys.executable else ["--python", plan.python]
+    again = shlex.join(["detmatrix", "scan", "--resume", *python, "-o", str(plan.output)])
     return f"{plan.output} is valid, go on with: {again}"
 
 

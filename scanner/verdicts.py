@@ -92,6 +92,8 @@ def cell_of(observations: Sequence[Observation], missing: str = "not reached by 
         return Cell(verdict="not_run", reason=missing)
     ordered = sorted(observations, key=lambda observation: observation.process)
     seconds = sum(observation.seconds for observation in ordered)
+    if len({observation.inputs_digest for observation in ordered} - {None}) > 1:
+        return Cell(verdict="error", reason="the inputs differed between processes", seconds=seconds)
     failed = [observation for observation in ordered if observation.outcome != "ran"]
     if not failed:
         return _compared(ordered, seconds)
@@ -151,6 +153,18 @@ def _told(observation: Observation) -> str:
     return f"{verdict}, {reason}" if reason else verdict
 
 
+def unequal_inputs(observations: Iterable[Observation]) -> tuple[str, ...]:
+    """Say of each observation whose inputs are not those its row had first; any such voids a scan."""
+    first: dict[tuple[str, ...], str] = {}
+    return tuple(
+        f"the inputs of {':'.join(observation.key)} in process {observation.process} of mode {observation.mode} "
+        f"are not those of the first process"
+        for observation in observations
+        if observation.inputs_digest is not None
+        and first.setdefault(observation.key, observation.inputs_digest) != observation.inputs_digest
+    )
+
+
 def finding_of(off: Cell, on: Cell) -> tuple[Finding, str | None]:
     """Return the class of a row from both modes, and the reason if it is inconclusive."""
     match (off.verdict, on.verdict):
@@ -190,5 +204,7 @@ def matrix(header: Header, observations: Iterable[Observation], *, closed: bool)
         by_mode = seen.get(row.key) or {mode: [] for mode in MODES}
         off, on = (cell_of(by_mode[mode], missing) for mode in MODES)
         finding, reason = finding_of(off, on)
+        if unequal_inputs(observation for mode in MODES for observation in by_mode[mode]):
+            finding, reason = "inconclusive", "the inputs differed between processes or modes"
         told = tuple(sorted((o for mode in MODES for o in by_mode[mode]), key=lambda o: (o.mode, o.process)))
         yield MatrixRow(row=row, off=off, on=on, finding=finding, reason=reason, observations=told)

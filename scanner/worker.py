@@ -105,7 +105,9 @@ def _serve(requests: Any, replies: Any, specs: dict[str, OpSpec]) -> None:
         # A changed flag or a broken CUDA context would speak in every later case.
         tainted = str(observed.get("message", "")).startswith("changed global state")
         if request["device"] != "cpu" and observed["outcome"] != "ran":
-            tainted = tainted or not _cuda_works(torch)
+            # What ran out of memory leaves the next case a cache in pieces.
+            out_of_memory = observed.get("exception") == "OutOfMemoryError"
+            tainted = tainted or out_of_memory or not _cuda_works(torch)
         _send(replies, {"observed": observed, "tainted": tainted})
 
 

@@ -332,7 +332,7 @@ class _Kind(enum.IntEnum):
         ({"a": torch.zeros(1), 2: (torch.zeros(1),)}, ["output['a']", "output[2][0]"]),
         (torch.zeros(2, 2).max(0), ["output[0]", "output[1]"]),
         (torch.Size([2, 3]), ["output[0]", "output[1]"]),
-        ((None, "text", torch.float32, torch.zeros(1)), ["output[3]"]),
+        ((None, torch.zeros(1)), ["output[1]"]),
         ((True, 2, 3.0, 4j), ["output[0]", "output[1]", "output[2]", "output[3]"]),
         (None, []),
         ((), []),
@@ -340,8 +340,19 @@ class _Kind(enum.IntEnum):
     ids=str,
 )
 def test_outputs_are_named_by_their_place(value: Any, expected: list[str]) -> None:
-    """A reader finds the output that differed; what has no bits is left out."""
+    """A reader finds the output that differed; what is not there is left out."""
     assert [name for name, _ in bits.parts(value, "output")] == expected
+
+
+@pytest.mark.parametrize(
+    "value", ["text", {1, 2}, torch.float32, object()], ids=lambda value: type(value).__name__
+)
+def test_outputs_without_bits_are_refused(value: Any) -> None:
+    """What cannot be compared must not be passed over: it could differ unseen. Among arguments it may stand."""
+    with pytest.raises(TypeError, match=r"^output\[1\] is a \w+, which has no bits to compare$"):
+        bits.parts((torch.zeros(1), value), "output")
+
+    assert [name for name, _ in bits.parts((torch.zeros(1), value), "args", skip_others=True)] == ["args[0]"]
 
 
 @pytest.mark.parametrize(

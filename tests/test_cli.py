@@ -308,6 +308,15 @@ def test_interpreter_that_does_not_start_is_told(
         ("\n\nSPECS = [1 / 0]\n", "own.py, line 3: ZeroDivisionError: division by zero"),
         ("raise ValueError('a\\nb')\n", "own.py, line 1: ValueError: a b"),
         ("x = 1\n", "own.py: declares no SPECS; assign a tuple of OpSpec to it"),
+        (
+            "from opspecs.model import OpSpec as O\nSPECS = [O(name='a', op='a', why='', cases={'x': lambda t: t})]\n",
+            "own.py: 'a': cases must map names to Case(inputs=lambda t: call(...))",
+        ),
+        (
+            "from opspecs.model import Case, OpSpec as O\ncases = {'x': Case(inputs=id, directions=['sideways'])}\n\
+SPECS = [O(name='a', op='torch.neg', why='', cases=cases)]\n",
+            "own.py: 'a': directions must be among forward, backward",
+        ),
         ("SPECS = [1]\n", "own.py: declares no SPECS; assign a tuple of OpSpec to it"),
         (
             "import sys\nsys.exit(0)\n",
@@ -318,7 +327,20 @@ def test_interpreter_that_does_not_start_is_told(
             "own.py: the name torch.nn.Conv1d is taken; give the spec a name of its own",
         ),
     ],
-    ids=["missing", "syntax", "raises", "two lines", "absent", "no specs", "exits", "taken"],
+    ids=[
+        *(
+            "missing",
+            "syntax",
+            "raises",
+            "two lines",
+            "absent",
+            "bare lambda",
+            "direction",
+            "no specs",
+            "exits",
+        ),
+        "taken",
+    ],
 )
 def test_spec_file_that_cannot_be_used(
     detmatrix: Command, tmp_path: Path, content: str | None, expected: str

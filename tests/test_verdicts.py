@@ -49,6 +49,31 @@ def _ran(*processes: dict[str, int], mode: Mode = "off") -> list[Observation]:
     return ran(ROW, mode, *processes)
 
 
+def test_unequal_inputs_prove_nothing() -> None:
+    """Outputs of other inputs differ for that reason: within a mode an error, between the modes inconclusive."""
+    off = [_seen("off", i, "ran", executions=5, digests={"a": 5}, inputs_digest="one") for i in (0, 1)]
+    on = [
+        _seen("on", i, "ran", executions=5, digests={"b": 5}, inputs_digest=d)
+        for i, d in enumerate(("two", "two"))
+    ]
+    mixed = [*off[:1], *on[1:]]
+    header = Header(
+        format=FORMAT,
+        tool="0.1.0",
+        started="2026-01-02T03:04:05Z",
+        settings=Settings(patterns=(), device="cpu", runs=5, processes=2, timeout=60.0, seed=0),
+        environment=ENVIRONMENT,
+        planned=(ROW,),
+    )
+
+    (found,) = matrix(header, [*off, *on], closed=True)
+
+    assert cell_of(mixed).verdict == "error"
+    assert cell_of(mixed).reason == "the inputs differed between processes"
+    assert (found.off.verdict, found.on.verdict) == ("deterministic", "deterministic")
+    assert (found.finding, found.reason) == ("inconclusive", "the inputs differed between processes or modes")
+
+
 def _told(cell: Cell) -> tuple[object, ...]:
     return cell.verdict, cell.runs, cell.differing, cell.distinct
 
