@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Device, Direction, OpSpec, call
+from opspecs.model import Call, Case, Device, Direction, MissingError, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
@@ -27,10 +27,19 @@ def attend(
     backend: str,
     is_causal: bool = False,
 ) -> torch.Tensor:
-    """Attend on the backend of that name in ``torch.nn.attention.SDPBackend``, and no other."""
-    import torch  # noqa: PLC0415 - specs load without it
-    from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415
+    """Attend on the backend of that name in ``torch.nn.attention.SDPBackend``, and no other.
 
+    Raises:
+        MissingError: This torch cannot choose a backend (before 2.3), or not this one.
+    """
+    import torch  # noqa: PLC0415 - specs load without it
+
+    try:
+        from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415
+    except ImportError:
+        raise MissingError("torch.nn.attention") from None
+    if not hasattr(SDPBackend, backend):
+        raise MissingError(f"torch.nn.attention.SDPBackend.{backend}")
     with sdpa_kernel(getattr(SDPBackend, backend)):
         return torch.nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, is_causal=is_causal

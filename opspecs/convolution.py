@@ -37,9 +37,10 @@ def _convolve(
     stride: int = 1,
     dilation: int = 1,
     channels_last: bool = False,
+    small: bool = False,
 ) -> Call:
     """Draw input, weight and, if its gradient is wanted, bias; as many channels come out as go in."""
-    drawn = t.normal(*_shape(t, dims, channels))
+    drawn = t.normal(*((1, channels, *(8,) * dims) if small else _shape(t, dims, channels)))
     tensors = {
         "input": t.channels_last(drawn) if channels_last else drawn,
         # Equal numbers of channels give Conv and ConvTranspose weights of one shape.
@@ -59,6 +60,7 @@ def _case(dims: int, leaf: str, provokes: str, **options: Any) -> Case:
         inputs=lambda t: _convolve(t, dims, leaf, **options),
         provokes=provokes,
         directions=("backward",) if leaf else ("forward",),
+        traits={"memory_format": "channels_last" if options.get("channels_last") else "contiguous"},
     )
 
 
@@ -97,6 +99,10 @@ def _spec(dims: int, *, transposed: bool) -> OpSpec:
         # One channel and a kernel of one: a product is an output, nothing is summed.
         "single_product": _case(dims, "", "", channels=1, kernel=1),
     }
+    if dims == 2 and not transposed:  # noqa: PLR2004
+        cases["small_weight_grad"] = _case(
+            dims, "weight", "up to 64 products summed into each weight", small=True
+        )
     name = f"torch.nn.Conv{'Transpose' if transposed else ''}{dims}d"
     return OpSpec(
         name=name,

@@ -62,6 +62,9 @@ SPECS: tuple[OpSpec, ...] = (
                 provokes="16384 counts into each of 2 bins (on CUDA 33554432, more than float32 counts exactly)",
                 dtypes=("float32",),
             ),
+            "small": Case(
+                inputs=lambda t: _counted(t, 256, 4), provokes="about 64 counts into each of 4 bins"
+            ),
             "one_value_per_bin": Case(inputs=_one_each),
         },
         dtypes=("float32", "float64"),
@@ -83,6 +86,11 @@ SPECS: tuple[OpSpec, ...] = (
             "weights_many_bins": Case(
                 inputs=lambda t: _weighed(t, 1000),
                 provokes="about 16 weights added into each of 1000 bins (1048 on CUDA)",
+                traits=GIVEN,
+            ),
+            "weights_small": Case(
+                inputs=lambda t: call(t.index(256, high=4), t.normal(256)),
+                provokes="about 64 weights added into each of 4 bins",
                 traits=GIVEN,
             ),
             # Sums of few integers are exact in any order.

@@ -262,6 +262,13 @@ SPECS: tuple[OpSpec, ...] = (
         },
     ),
     OpSpec(
+        name="torch.index_put",
+        op="torch.index_put",
+        why="The same as the method, by the same kernel.",
+        cases={"accumulate": Case(inputs=_index_put_sums, provokes=ADDITIONS, traits=ACCUMULATE)},
+        documented=("torch.Tensor.index_put",),
+    ),
+    OpSpec(
         name="torch.Tensor.put_",
         op="torch.Tensor.put_",
         why="Values with equal indices are added (accumulate=True) or overwrite each other (accumulate=False) in "
@@ -343,6 +350,13 @@ SPECS: tuple[OpSpec, ...] = (
             # The arguments of index_add without collisions.
             "permutation": Case(inputs=_index_add_permutation),
         },
+    ),
+    OpSpec(
+        name="torch.index_copy",
+        op="torch.index_copy",
+        why="The same as the method, by the same kernel.",
+        cases={"duplicates": Case(inputs=_index_copy_races, provokes=RACES)},
+        documented=("torch.Tensor.index_copy",),
     ),
     OpSpec(
         name="torch.Tensor.index_copy_",

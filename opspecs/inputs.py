@@ -114,13 +114,11 @@ class Inputs:
         for side in reversed(shape):
             indices.append(places % side)
             places = places // side
-        return self._torch.sparse_coo_tensor(
-            self._torch.stack(indices[::-1]),
-            self.values(stored),
-            shape,
-            is_coalesced=not repeated,
-            check_invariants=False,
+        drawn = self._torch.sparse_coo_tensor(
+            self._torch.stack(indices[::-1]), self.values(stored), shape, check_invariants=False
         )
+        # The keyword is_coalesced came with torch 2.1.
+        return drawn if repeated else drawn._coalesced_(True)
 
     def max_pool(self, tensor: torch.Tensor, kernel: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Maxima of disjoint windows of side *kernel*, and their int64 indices, no two equal in a plane.

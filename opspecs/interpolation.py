@@ -38,7 +38,12 @@ def _case(
         inputs=lambda t: _interpolate(t, dims, mode, scale, channels_last=channels_last, **options),
         provokes=f"up to about {gradients} gradients added into each input element" if gradients > 2 else "",  # noqa: PLR2004
         directions=directions,
-        traits={"mode": mode},
+        traits={
+            "mode": mode,
+            "dims": f"{dims}-D",
+            "antialias": str(options.get("antialias", False)),
+            "memory_format": "channels_last" if channels_last else "contiguous",
+        },
     )
 
 

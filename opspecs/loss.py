@@ -29,10 +29,17 @@ def _samples(t: Inputs, *, spatial: bool) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _classify(
-    t: Inputs, reduction: str, *, spatial: bool = False, weighted: bool = False, **options: float
+    t: Inputs,
+    reduction: str,
+    *,
+    spatial: bool = False,
+    weighted: bool = False,
+    channels_last: bool = False,
+    **options: float,
 ) -> Call:
     """Draw scores and classes; the scores' logarithms need not be those of probabilities."""
     scores, classes = _samples(t, spatial=spatial)
+    scores = t.channels_last(scores) if channels_last else scores
     weight = t.uniform(CLASSES, low=0.5, high=1.5) if weighted else None
     return call(t.leaf(scores), classes, weight, reduction=reduction, **options)
 
@@ -42,28 +49,63 @@ def _soft_classes(t: Inputs) -> Call:
     return call(t.leaf(scores), t.uniform(*scores.shape).softmax(1))
 
 
+def _one_sample(t: Inputs) -> Call:
+    """Draw one sample of many classes: a single loss, and nearly all of its gradient is zero."""
+    classes = 1 << 17
+    return call(t.leaf(t.normal(1, classes)), t.index(1, high=classes))
+
+
+def _traits(reduction: str, *, spatial: bool, memory_format: str = "contiguous") -> dict[str, str]:
+    return {
+        "reduction": reduction,
+        "dims": "spatial" if spatial else "rows",
+        "memory_format": memory_format,
+    }
+
+
 def _classification_cases(*, spatial: bool) -> dict[str, Case]:
     """Return the cases NLLLoss has for rows and for images alike."""
     name = "spatial" if spatial else "rows"
     losses = "8192 losses summed (2097152 on CUDA)" if spatial else "8192 losses summed (1048576 on CUDA)"
-    return {
+    mean = _traits("mean", spatial=spatial)
+    cases = {
         f"{name}_mean": Case(
-            inputs=lambda t: _classify(t, "mean", spatial=spatial), provokes=losses, directions=BOTH
+            inputs=lambda t: _classify(t, "mean", spatial=spatial),
+            provokes=losses,
+            directions=BOTH,
+            traits=mean,
         ),
         f"{name}_sum": Case(
-            inputs=lambda t: _classify(t, "sum", spatial=spatial), provokes=losses, directions=BOTH
+            inputs=lambda t: _classify(t, "sum", spatial=spatial),
+            provokes=losses,
+            directions=BOTH,
+            traits=_traits("sum", spatial=spatial),
         ),
         # A loss for each sample: nothing is summed.
-        f"{name}_none": Case(inputs=lambda t: _classify(t, "none", spatial=spatial), directions=BOTH),
+        f"{name}_none": Case(
+            inputs=lambda t: _classify(t, "none", spatial=spatial),
+            directions=BOTH,
+            traits=_traits("none", spatial=spatial),
+        ),
         f"{name}_mean_weighted": Case(
             inputs=lambda t: _classify(t, "mean", spatial=spatial, weighted=True),
             provokes=f"{losses}, and as many weights",
             directions=BOTH,
+            traits=mean,
         ),
         f"{name}_mean_ignore_index": Case(
-            inputs=lambda t: _classify(t, "mean", spatial=spatial, ignore_index=0), provokes=losses
+            inputs=lambda t: _classify(t, "mean", spatial=spatial, ignore_index=0),
+            provokes=losses,
+            traits=mean,
         ),
     }
+    if spatial:  # Its backward refuses them: "grad_input must be contiguous".
+        cases[f"{name}_mean_channels_last"] = Case(
+            inputs=lambda t: _classify(t, "mean", spatial=True, channels_last=True),
+            provokes=losses,
+            traits=_traits("mean", spatial=True, memory_format="channels_last"),
+        )
+    return cases
 
 
 def _ctc(
@@ -108,6 +150,7 @@ def _ctc_distinct(t: Inputs) -> Call:
 
 REPEATED = "32 positions of the target share one label's gradient (100 on CUDA)"
 SHARED = "8 positions of the target share each label's gradient (25 on CUDA)"
+MEAN = {"reduction": "mean"}
 
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
@@ -118,8 +161,9 @@ SPECS: tuple[OpSpec, ...] = (
         cases={
             **_classification_cases(spatial=False),
             **_classification_cases(spatial=True),
+            # Forward it reads one number.
             "one_sample": Case(
-                inputs=lambda t: call(t.leaf(t.normal(1, CLASSES)), t.index(1, high=CLASSES)), directions=BOTH
+                inputs=_one_sample, directions=("backward",), traits=_traits("mean", spatial=False)
             ),
         },
         cuda_dtypes=("float16", "bfloat16"),
@@ -134,18 +178,35 @@ SPECS: tuple[OpSpec, ...] = (
                 inputs=lambda t: _classify(t, "mean"),
                 provokes="8192 losses summed (1048576 on CUDA)",
                 directions=BOTH,
+                traits=_traits("mean", spatial=False),
             ),
             "spatial": Case(
                 inputs=lambda t: _classify(t, "mean", spatial=True),
                 provokes="8192 losses summed (2097152 on CUDA)",
                 directions=BOTH,
+                traits=_traits("mean", spatial=True),
+            ),
+            "spatial_sum": Case(
+                inputs=lambda t: _classify(t, "sum", spatial=True),
+                provokes="8192 losses summed (2097152 on CUDA)",
+                directions=BOTH,
+                traits=_traits("sum", spatial=True),
+            ),
+            # A loss for each pixel: the sums are those over its classes.
+            "spatial_none": Case(
+                inputs=lambda t: _classify(t, "none", spatial=True),
+                directions=BOTH,
+                traits=_traits("none", spatial=True),
             ),
             "label_smoothing": Case(
                 inputs=lambda t: _classify(t, "mean", label_smoothing=0.1),
                 provokes="8 gradients summed over the classes of each sample",
+                traits=_traits("mean", spatial=False),
             ),
             "class_probabilities": Case(
-                inputs=_soft_classes, provokes="8 gradients summed over the classes of each sample"
+                inputs=_soft_classes,
+                provokes="8 gradients summed over the classes of each sample",
+                traits=_traits("mean", spatial=False),
             ),
         },
         cuda_dtypes=("float16", "bfloat16"),
@@ -158,21 +219,30 @@ SPECS: tuple[OpSpec, ...] = (
         directions=("backward",),
         cases={
             "repeated_label": Case(
-                inputs=lambda t: _ctc(t, "mean", labels=1), provokes=REPEATED, directions=BOTH
+                inputs=lambda t: _ctc(t, "mean", labels=1), provokes=REPEATED, directions=BOTH, traits=MEAN
             ),
             "few_labels": Case(
-                inputs=lambda t: _ctc(t, "mean", labels=4), provokes=SHARED, dtypes=("float32", "float64")
+                inputs=lambda t: _ctc(t, "mean", labels=4),
+                provokes=SHARED,
+                dtypes=("float32", "float64"),
+                traits=MEAN,
             ),
-            "few_labels_sum": Case(inputs=lambda t: _ctc(t, "sum", labels=4), provokes=SHARED),
-            "few_labels_none": Case(inputs=lambda t: _ctc(t, "none", labels=4), provokes=SHARED),
+            "few_labels_sum": Case(
+                inputs=lambda t: _ctc(t, "sum", labels=4), provokes=SHARED, traits={"reduction": "sum"}
+            ),
+            "few_labels_none": Case(
+                inputs=lambda t: _ctc(t, "none", labels=4), provokes=SHARED, traits={"reduction": "none"}
+            ),
             "zero_infinity": Case(
-                inputs=lambda t: _ctc(t, "mean", labels=4, zero_infinity=True), provokes=SHARED
+                inputs=lambda t: _ctc(t, "mean", labels=4, zero_infinity=True), provokes=SHARED, traits=MEAN
             ),
             "concatenated_targets": Case(
-                inputs=lambda t: _ctc(t, "mean", labels=4, concatenated=True), provokes=SHARED
+                inputs=lambda t: _ctc(t, "mean", labels=4, concatenated=True), provokes=SHARED, traits=MEAN
             ),
-            "cudnn_targets": Case(inputs=lambda t: _ctc(t, "mean", labels=4, cudnn=True), provokes=SHARED),
-            "distinct_labels": Case(inputs=_ctc_distinct),
+            "cudnn_targets": Case(
+                inputs=lambda t: _ctc(t, "mean", labels=4, cudnn=True), provokes=SHARED, traits=MEAN
+            ),
+            "distinct_labels": Case(inputs=_ctc_distinct, traits=MEAN),
         },
     ),
 )

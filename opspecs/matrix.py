@@ -37,7 +37,7 @@ def _square(t: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _outer(t: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
     """Two operands that share a dim of one: a product is an element, nothing is summed."""
-    side = t.size(cpu=128, cuda=1 << 11)
+    side = t.size(cpu=320, cuda=1 << 11)
     return t.normal(side, 1), t.normal(1, side)
 
 

@@ -136,4 +136,12 @@ SPECS: tuple[OpSpec, ...] = (
         },
         in_place=True,
     ),
+    OpSpec(
+        name="torch.Tensor.resize_as_",
+        op="torch.Tensor.resize_as_",
+        why="It resizes like resize_, and what a tensor gains when it grows was never written "
+        "(https://docs.pytorch.org/docs/stable/deterministic.html).",
+        cases=_cases(lambda t: call(t.values(16), t.values(_elements(t)))),
+        in_place=True,
+    ),
 )

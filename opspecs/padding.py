@@ -15,6 +15,7 @@ BOTH: tuple[Direction, ...] = ("forward", "backward")
 # Sides of the padded input, by dims.
 REFLECTED_CPU, REFLECTED_CUDA = {1: 2048, 2: 32, 3: 8}, {1: 1 << 14, 2: 64, 3: 20}
 REPLICATED_CPU, REPLICATED_CUDA = {1: 64, 2: 16, 3: 6}, {1: 256, 2: 32, 3: 12}
+CONTIGUOUS, CHANNELS_LAST = {"memory_format": "contiguous"}, {"memory_format": "channels_last"}
 # Widths of the replication, by dims.
 WIDTH_CPU, WIDTH_CUDA = {1: 1024, 2: 16, 3: 4}, {1: 1 << 14, 2: 96, 3: 20}
 
@@ -44,16 +45,23 @@ def _reflection(dims: int) -> OpSpec:
     """Return the spec of one of ReflectionPad1d to ReflectionPad3d."""
     everywhere = f"up to {3**dims} gradients added into each input element"
     cases = {
-        "whole_side": Case(inputs=lambda t: _reflect(t, dims), provokes=everywhere, directions=BOTH),
+        "whole_side": Case(
+            inputs=lambda t: _reflect(t, dims), provokes=everywhere, directions=BOTH, traits=CONTIGUOUS
+        ),
         # Near a border an element has a single copy along each dim, and two gradients always commute.
         "narrow": Case(
             inputs=lambda t: _reflect(t, dims, width=1),
             provokes=f"{2**dims} gradients added into each element beside a corner" if dims > 1 else "",
+            traits=CONTIGUOUS,
         ),
     }
     if dims > 1:
         cases["whole_side_channels_last"] = Case(
-            inputs=lambda t: _reflect(t, dims, channels_last=True), provokes=everywhere
+            inputs=lambda t: _reflect(t, dims, channels_last=True), provokes=everywhere, traits=CHANNELS_LAST
+        )
+    if dims == 2:  # noqa: PLR2004
+        cases["whole_side_small"] = Case(
+            inputs=lambda t: _pad(t, 6, dims, 5, "reflect"), provokes=everywhere, traits=CONTIGUOUS
         )
     return OpSpec(
         name=f"torch.nn.ReflectionPad{dims}d",
@@ -71,15 +79,18 @@ def _replication(dims: int) -> OpSpec:
     on_cpu, on_cuda = ((width[dims] + 1) ** dims for width in (WIDTH_CPU, WIDTH_CUDA))
     corners = f"{on_cpu} gradients added into each corner element ({on_cuda} on CUDA)"
     cases = {
-        "wide": Case(inputs=lambda t: _replicate(t, dims), provokes=corners, directions=BOTH),
+        "wide": Case(
+            inputs=lambda t: _replicate(t, dims), provokes=corners, directions=BOTH, traits=CONTIGUOUS
+        ),
         "narrow": Case(
             inputs=lambda t: _replicate(t, dims, width=1),
             provokes=f"{2**dims} gradients added into each corner element" if dims > 1 else "",
+            traits=CONTIGUOUS,
         ),
     }
     if dims > 1:
         cases["wide_channels_last"] = Case(
-            inputs=lambda t: _replicate(t, dims, channels_last=True), provokes=corners
+            inputs=lambda t: _replicate(t, dims, channels_last=True), provokes=corners, traits=CHANNELS_LAST
         )
     return OpSpec(
         name=f"torch.nn.ReplicationPad{dims}d",

@@ -6,6 +6,7 @@ writes instead of adding, and two equal indices race for one place.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from opspecs.inputs import Inputs
@@ -44,6 +45,21 @@ def _side(t: Inputs, dims: int, numerator: int, denominator: int = 1) -> int:
     return _shape(t, dims)[-1] * numerator // denominator + 1
 
 
+def _with(cases: dict[str, Case], *names: str) -> dict[str, Case]:
+    """Return cases with the traits of these names, which their ids tell."""
+    return {case: replace(declared, traits=_traits(case, names)) for case, declared in cases.items()}
+
+
+def _traits(case: str, names: tuple[str, ...]) -> dict[str, str]:
+    told = {
+        "memory_format": "channels_last" if "channels_last" in case else "contiguous",
+        "return_indices": str("indices" in case),
+        # The windows of tied values divide the input.
+        "output_size": {"output_size_1": "1", "tied_indices": "dividing"}.get(case, case.partition("_")[0]),
+    }
+    return {name: told[name] for name in names}
+
+
 def _adaptive_average_cases(dims: int) -> dict[str, Case]:
     """Return the cases AdaptiveAvgPool1d to AdaptiveAvgPool3d share."""
     larger = f"up to {3**dims} gradients added into each input element"
@@ -70,9 +86,13 @@ def _adaptive_maximum(dims: int) -> OpSpec:
     # Side of the windows in which values out of three are tied.
     window = {1: 16, 2: 4, 3: 4}[dims]
     cases = {"larger_output": Case(inputs=lambda t: _spiky(t, dims, _side(t, dims, 3, 2)), provokes=larger)}
-    if dims == 2:  # noqa: PLR2004  # The others have no kernel for channels last.
+    if dims > 1:
         cases["larger_output_channels_last"] = Case(
             inputs=lambda t: _spiky(t, dims, _side(t, dims, 3, 2), channels_last=True), provokes=larger
+        )
+    if dims == 2:  # noqa: PLR2004
+        cases["larger_output_indices"] = Case(
+            inputs=lambda t: _spiky(t, dims, _side(t, dims, 3, 2), return_indices=True), provokes=larger
         )
     cases |= {
         # Two gradients always commute.
@@ -95,16 +115,20 @@ def _adaptive_maximum(dims: int) -> OpSpec:
         why="Where the output does not divide the input, windows share maxima, and the CUDA backward adds their "
         f"gradients there with atomic additions ({KERNELS}/AdaptiveMaxPooling{max(dims, 2)}d.cu).",
         directions=("backward",),
-        cases=cases,
+        cases=_with(cases, "output_size", "memory_format", "return_indices"),
         cuda_dtypes=("float16", "bfloat16"),
     )
 
 
-def _fractional(t: Inputs, dims: int, kernel: int, output: int, **kwargs: object) -> Call:
+def _fractional(
+    t: Inputs, dims: int, kernel: int, output: int, *, channels_last: bool = False, **kwargs: object
+) -> Call:
     """Pool with given random samples, so that the windows are inputs and not another source of chance."""
     shape = _shape(t, dims)
     samples = t.uniform(*shape[:2], dims)
-    return call(t.leaf(t.spiky(*shape)), kernel, output_size=output, _random_samples=samples, **kwargs)
+    drawn = t.spiky(*shape)
+    image = t.leaf(t.channels_last(drawn) if channels_last else drawn)
+    return call(image, kernel, output_size=output, _random_samples=samples, **kwargs)
 
 
 def _fractional_cases(dims: int) -> dict[str, Case]:
@@ -118,7 +142,11 @@ def _fractional_cases(dims: int) -> dict[str, Case]:
         "overlapping_indices": Case(
             inputs=lambda t: _fractional(t, dims, 3, _shape(t, dims)[-1] - 3, return_indices=True),
             provokes=f"up to {3**dims} windows share one maximum, and name it in the indices",
-            directions=("forward",),
+            directions=("forward", "backward"),
+        ),
+        "overlapping_channels_last": Case(
+            inputs=lambda t: _fractional(t, dims, 3, _shape(t, dims)[-1] - 3, channels_last=True),
+            provokes=f"up to {3**dims} windows share one maximum, and their gradients are added there",
         ),
         "disjoint": Case(inputs=lambda t: _fractional(t, dims, 2, _shape(t, dims)[-1] // 2)),
     }
@@ -130,8 +158,11 @@ def _unpool(dims: int) -> OpSpec:
     def shape(t: Inputs, *, channels_last: bool = False) -> tuple[int, ...]:
         # CPU threads cut the values into equal parts. They meet in a plane if there is only one, and channels
         # last in each of them: https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cpu/MaxUnpoolKernel.cpp
+        # In 3-D the kernel takes no channels last: of three planes, threads meet in the second.
         batch, channels, side = t.size(
-            cpu=(1, 16, 64) if channels_last else (1, 1, {1: 1 << 16, 2: 256, 3: 32}[dims]),
+            cpu=(1, *{2: (16, 54), 3: (3, 24)}[dims])
+            if channels_last
+            else (1, 1, {1: 45056, 2: 212, 3: 36}[dims]),
             cuda=(4, 32, {1: 1 << 16, 2: 256, 3: 32}[dims]),
         )
         return (batch, channels, *(side,) * dims)
@@ -142,14 +173,16 @@ def _unpool(dims: int) -> OpSpec:
         values, indices = t.values(*drawn), t.index(*drawn, high=prod(drawn[2:]) // 16)
         if channels_last:
             values, indices = t.channels_last(values), t.channels_last(indices)
-        return call(values, indices, 2)
+        # As large as the values on a CPU: what differs each time is digested each time.
+        return call(values, indices, t.size(cpu=1, cuda=2))
 
     def real(t: Inputs) -> Call:
-        batch, channels, *sides = shape(t)
-        return call(*t.max_pool(t.normal(batch, channels, *(2 * side for side in sides)), 2), 2)
+        batch, channels = t.size(cpu=(1, 1), cuda=(4, 32))
+        side = 2 * {1: 1 << 16, 2: 256, 3: 32}[dims]
+        return call(*t.max_pool(t.normal(batch, channels, *(side,) * dims), 2), 2)
 
     cases = {"duplicate_indices": Case(inputs=duplicates, provokes=PLACES)}
-    if dims == 2:  # noqa: PLR2004  # The others have no kernel for channels last.
+    if dims > 1:
         cases["duplicate_indices_channels_last"] = Case(
             inputs=lambda t: duplicates(t, channels_last=True), provokes=PLACES
         )
@@ -160,7 +193,7 @@ def _unpool(dims: int) -> OpSpec:
         op=f"torch.nn.functional.max_unpool{dims}d",
         why="Of several values with one index the last one written stays, and threads write in any order "
         f"({KERNELS}/MaxUnpooling.cu).",
-        cases=cases,
+        cases=_with(cases, "memory_format"),
     )
 
 
@@ -171,26 +204,33 @@ SPECS: tuple[OpSpec, ...] = (
         why="Where windows overlap, the CUDA backward adds their gradients with atomic additions "
         f"({KERNELS}/AveragePool3d.cu).",
         directions=("backward",),
-        cases={
-            "overlapping": Case(
-                inputs=lambda t: _smooth(t, 3, 3, stride=2),
-                provokes="up to 8 gradients added into each input element",
-            ),
-            "overlapping_channels_last": Case(
-                inputs=lambda t: _smooth(t, 3, 3, stride=2, channels_last=True),
-                provokes="up to 8 gradients added into each input element",
-            ),
-            # A kernel of its own for kernel size 3, another one for stride 1.
-            "stride_1": Case(
-                inputs=lambda t: _smooth(t, 3, 3, stride=1),
-                provokes="up to 27 gradients added into each input element",
-            ),
-            "padded": Case(
-                inputs=lambda t: _smooth(t, 3, 4, stride=2, padding=1),
-                provokes="up to 8 gradients added into each input element",
-            ),
-            "disjoint": Case(inputs=lambda t: _smooth(t, 3, 2)),
-        },
+        cases=_with(
+            {
+                "overlapping": Case(
+                    inputs=lambda t: _smooth(t, 3, 3, stride=2),
+                    provokes="up to 8 gradients added into each input element",
+                ),
+                "overlapping_channels_last": Case(
+                    inputs=lambda t: _smooth(t, 3, 3, stride=2, channels_last=True),
+                    provokes="up to 8 gradients added into each input element",
+                ),
+                # A kernel of its own for kernel size 3, another one for stride 1.
+                "stride_1": Case(
+                    inputs=lambda t: _smooth(t, 3, 3, stride=1),
+                    provokes="up to 27 gradients added into each input element",
+                ),
+                "padded": Case(
+                    inputs=lambda t: _smooth(t, 3, 4, stride=2, padding=1),
+                    provokes="up to 8 gradients added into each input element",
+                ),
+                "overlapping_small": Case(
+                    inputs=lambda t: call(t.leaf(t.normal(1, 2, 5, 5, 5)), 3, stride=1),
+                    provokes="up to 27 gradients added into each input element",
+                ),
+                "disjoint": Case(inputs=lambda t: _smooth(t, 3, 2)),
+            },
+            "memory_format",
+        ),
         cuda_dtypes=("float16", "bfloat16"),
     ),
     *(
@@ -200,7 +240,7 @@ SPECS: tuple[OpSpec, ...] = (
             why="Where the output does not divide the input, windows overlap, and the CUDA backward adds their "
             f"gradients with atomic additions ({KERNELS}/{source}).",
             directions=("backward",),
-            cases=_adaptive_average_cases(dims),
+            cases=_with(_adaptive_average_cases(dims), "output_size", "memory_format"),
             cuda_dtypes=("float16", "bfloat16"),
         )
         for dims, source in (
@@ -216,22 +256,31 @@ SPECS: tuple[OpSpec, ...] = (
         why="Where windows share a maximum, their gradients are added there; channels last, the CUDA backward does "
         f"so with atomic additions ({KERNELS}/DilatedMaxPool2d.cu).",
         directions=("backward",),
-        cases={
-            "overlapping": Case(
-                inputs=lambda t: _spiky(t, 2, 3, stride=1),
-                provokes="up to 9 windows share one maximum, and their gradients are added there",
-            ),
-            "overlapping_channels_last": Case(
-                inputs=lambda t: _spiky(t, 2, 3, stride=1, channels_last=True),
-                provokes="up to 9 windows share one maximum, and their gradients are added there",
-            ),
-            "tied_indices": Case(
-                inputs=lambda t: _tied(t, 2, 4, return_indices=True),
-                provokes="about 5 equal maxima in each window, of which the indices name one",
-                directions=("forward",),
-            ),
-            "disjoint": Case(inputs=lambda t: _spiky(t, 2, 2)),
-        },
+        cases=_with(
+            {
+                "overlapping": Case(
+                    inputs=lambda t: _spiky(t, 2, 3, stride=1),
+                    provokes="up to 9 windows share one maximum, and their gradients are added there",
+                ),
+                "overlapping_channels_last": Case(
+                    inputs=lambda t: _spiky(t, 2, 3, stride=1, channels_last=True),
+                    provokes="up to 9 windows share one maximum, and their gradients are added there",
+                ),
+                "overlapping_indices": Case(
+                    inputs=lambda t: _spiky(t, 2, 3, stride=1, return_indices=True),
+                    provokes="up to 9 windows share one maximum, and name it in the indices",
+                    directions=("forward", "backward"),
+                ),
+                "tied_indices": Case(
+                    inputs=lambda t: _tied(t, 2, 4, return_indices=True),
+                    provokes="about 5 equal maxima in each window, of which the indices name one",
+                    directions=("forward",),
+                ),
+                "disjoint": Case(inputs=lambda t: _spiky(t, 2, 2)),
+            },
+            "memory_format",
+            "return_indices",
+        ),
         cuda_dtypes=("float16", "bfloat16"),
     ),
     OpSpec(
@@ -240,31 +289,35 @@ SPECS: tuple[OpSpec, ...] = (
         why="Where windows share a maximum, the CUDA backward adds their gradients there with atomic additions "
         f"({KERNELS}/DilatedMaxPool3d.cu).",
         directions=("backward",),
-        cases={
-            "overlapping": Case(
-                inputs=lambda t: _spiky(t, 3, 3, stride=1),
-                provokes="up to 27 windows share one maximum, and their gradients are added there",
-            ),
-            "overlapping_channels_last": Case(
-                inputs=lambda t: _spiky(t, 3, 3, stride=1, channels_last=True),
-                provokes="up to 27 windows share one maximum, and their gradients are added there",
-            ),
-            "overlapping_indices": Case(
-                inputs=lambda t: _spiky(t, 3, 3, stride=1, return_indices=True),
-                provokes="up to 27 windows share one maximum, and name it in the indices",
-                directions=("forward", "backward"),
-            ),
-            "dilated": Case(
-                inputs=lambda t: _spiky(t, 3, 3, stride=1, dilation=2),
-                provokes="up to 27 windows share one maximum, and their gradients are added there",
-            ),
-            "tied_indices": Case(
-                inputs=lambda t: _tied(t, 3, 2, return_indices=True),
-                provokes="about 3 equal maxima in each window, of which the indices name one",
-                directions=("forward",),
-            ),
-            "disjoint": Case(inputs=lambda t: _spiky(t, 3, 2)),
-        },
+        cases=_with(
+            {
+                "overlapping": Case(
+                    inputs=lambda t: _spiky(t, 3, 3, stride=1),
+                    provokes="up to 27 windows share one maximum, and their gradients are added there",
+                ),
+                "overlapping_channels_last": Case(
+                    inputs=lambda t: _spiky(t, 3, 3, stride=1, channels_last=True),
+                    provokes="up to 27 windows share one maximum, and their gradients are added there",
+                ),
+                "overlapping_indices": Case(
+                    inputs=lambda t: _spiky(t, 3, 3, stride=1, return_indices=True),
+                    provokes="up to 27 windows share one maximum, and name it in the indices",
+                    directions=("forward", "backward"),
+                ),
+                "dilated": Case(
+                    inputs=lambda t: _spiky(t, 3, 3, stride=1, dilation=2),
+                    provokes="up to 27 windows share one maximum, and their gradients are added there",
+                ),
+                "tied_indices": Case(
+                    inputs=lambda t: _tied(t, 3, 2, return_indices=True),
+                    provokes="about 3 equal maxima in each window, of which the indices name one",
+                    directions=("forward",),
+                ),
+                "disjoint": Case(inputs=lambda t: _spiky(t, 3, 2)),
+            },
+            "memory_format",
+            "return_indices",
+        ),
         cuda_dtypes=("float16", "bfloat16"),
     ),
     OpSpec(
@@ -273,7 +326,7 @@ SPECS: tuple[OpSpec, ...] = (
         why="Where windows share a maximum, the CUDA backward adds their gradients there with atomic additions "
         f"({KERNELS}/FractionalMaxPool2d.cu).",
         directions=("backward",),
-        cases=_fractional_cases(2),
+        cases=_with(_fractional_cases(2), "memory_format", "return_indices"),
         cuda_dtypes=("float16",),
     ),
     OpSpec(
@@ -282,7 +335,7 @@ SPECS: tuple[OpSpec, ...] = (
         why="Where windows share a maximum, the CUDA backward adds their gradients there with atomic additions "
         f"({KERNELS}/FractionalMaxPool3d.cu).",
         directions=("backward",),
-        cases=_fractional_cases(3),
+        cases=_with(_fractional_cases(3), "memory_format", "return_indices"),
         cuda_dtypes=("float16",),
     ),
     _unpool(1),

@@ -22,6 +22,7 @@ def _sample(
     beyond: bool = False,
     grid_grad: bool = False,
     channels_last: bool = False,
+    small: bool = False,
 ) -> Call:
     """Sample a corner, or what lies around it and *beyond* the image, which reaches from -1 to 1.
 
@@ -30,6 +31,8 @@ def _sample(
     batch, channels = t.size(cpu=(1, 4), cuda=(2, 16))
     side = t.size(cpu={2: 32, 3: 10}, cuda={2: 128, 3: 32})[dims]
     points = t.size(cpu={2: 64, 3: 16}, cuda={2: 512, 3: 64})[dims]
+    if small:
+        side, points = 8, 16
     image = t.normal(batch, channels, *(side,) * dims)
     if channels_last:
         image = t.channels_last(image)
@@ -39,6 +42,10 @@ def _sample(
     else:
         image = t.leaf(image)
     return call(image, grid, mode=mode, padding_mode=padding, align_corners=align_corners)
+
+
+def _traits(dims: int, mode: str, memory_format: str = "contiguous") -> dict[str, str]:
+    return {"dims": f"{dims}-D", "mode": mode, "memory_format": memory_format}
 
 
 def _sample_pixels(t: Inputs) -> Call:
@@ -63,10 +70,12 @@ def _case(
     **options: bool,
 ) -> Case:
     """Return a case in which a hundred points or more fall upon each pixel of a corner, or of the border."""
+    channels_last = options.get("channels_last", False)
     return Case(
         inputs=lambda t: _sample(t, dims, mode, padding, beyond=padding != "zeros", **options),
         provokes="gradients of a hundred points or more added into each pixel",
         directions=directions,
+        traits=_traits(dims, mode, "channels_last" if channels_last else "contiguous"),
     )
 
 
@@ -93,11 +102,23 @@ SPECS: tuple[OpSpec, ...] = (
             "trilinear": _case(3, "bilinear", directions=BOTH),
             "trilinear_border": _case(3, "bilinear", "border"),
             "trilinear_reflection_align_corners": _case(3, "bilinear", "reflection", align_corners=True),
+            "trilinear_channels_last": _case(3, "bilinear", channels_last=True),
             "nearest_3d": _case(3, "nearest"),
+            "bilinear_small": Case(
+                inputs=lambda t: _sample(t, 2, "bilinear", "zeros", small=True),
+                provokes="gradients of about 70 points added into each pixel",
+                traits=_traits(2, "bilinear"),
+            ),
             # Each point has a gradient of its own, a sum over the channels.
-            "grid_grad": Case(inputs=lambda t: _sample(t, 2, "bilinear", "zeros", grid_grad=True)),
-            "grid_grad_3d": Case(inputs=lambda t: _sample(t, 3, "bilinear", "zeros", grid_grad=True)),
-            "each_pixel_once": Case(inputs=_sample_pixels),
+            "grid_grad": Case(
+                inputs=lambda t: _sample(t, 2, "bilinear", "zeros", grid_grad=True),
+                traits=_traits(2, "bilinear"),
+            ),
+            "grid_grad_3d": Case(
+                inputs=lambda t: _sample(t, 3, "bilinear", "zeros", grid_grad=True),
+                traits=_traits(3, "bilinear"),
+            ),
+            "each_pixel_once": Case(inputs=_sample_pixels, traits=_traits(2, "nearest")),
         },
         cuda_dtypes=("float16",),
     ),

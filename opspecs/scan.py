@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 BOTH: tuple[Direction, ...] = ("forward", "backward")
 
+FLAT = {"dims": "1-D"}
+
 
 def _flat(t: Inputs) -> Call:
     """One long sum of values between 1e-3 and 1e3, so that every association rounds elsewhere."""
@@ -32,6 +34,7 @@ def _along(dim: int, shape: tuple[int, ...], cuda_shape: tuple[int, ...]) -> Cas
         inputs=lambda t: call(t.leaf(t.normal(*t.size(cpu=shape, cuda=cuda_shape))), dim),
         provokes=f"sums of up to {shape[dim]} values ({cuda_shape[dim]} on CUDA)",
         directions=BOTH,
+        traits={"dims": f"{len(shape)}-D"},
     )
 
 
@@ -47,20 +50,23 @@ SPECS: tuple[OpSpec, ...] = (
                 provokes="sums of up to 262144 values (1048576 on CUDA) of mixed magnitude",
                 directions=BOTH,
                 dtypes=("float32", "float64", "complex64"),
+                traits=FLAT,
             ),
             "flat_half": Case(
                 # Normal values: mixed ones would leave the range of float16.
                 inputs=lambda t: call(t.normal(t.size(cpu=1 << 15, cuda=1 << 20)), 0),
                 provokes="sums of up to 32768 values (1048576 on CUDA)",
                 dtypes=("float16", "bfloat16"),
+                traits=FLAT,
             ),
             # Integer addition is associative: blocks may be joined in any order.
             "flat_integers": Case(
                 inputs=lambda t: call(t.values(t.size(cpu=1 << 17, cuda=1 << 20)), 0),
                 dtypes=("int32", "int64"),
+                traits=FLAT,
             ),
             "flat_small": Case(
-                inputs=lambda t: call(t.normal(10_000), 0), provokes="sums of up to 10000 values"
+                inputs=lambda t: call(t.normal(10_000), 0), provokes="sums of up to 10000 values", traits=FLAT
             ),
             "long_rows": _along(1, (8, 1 << 14), (8, 1 << 18)),
             "many_rows": _along(1, (1 << 10, 128), (1 << 16, 128)),

@@ -20,6 +20,8 @@ FORWARD: tuple[Direction, ...] = ("forward",)
 
 RACES = "about 16 different values written to each slot"
 ADDITIONS = "about 1024 additions into each slot (16384 on CUDA)"
+FLAT, NESTED = {"dims": "1-D"}, {"dims": "2-D"}
+WRITTEN = {"src": "Tensor"}
 # What a reduction does to the sources of a slot; of their maximum or minimum any order makes the same.
 REDUCED = {"sum": "added into", "mean": "averaged into", "prod": "multiplied into", "amax": "", "amin": ""}
 
@@ -111,7 +113,7 @@ def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
     """Return the cases of one reduction."""
     what = REDUCED[reduce]
     collisions = what and f"about 16 values {what} each slot (16384 on CUDA)"
-    traits = {"reduce": reduce}
+    traits = {"reduce": reduce} | FLAT
     return {
         reduce: Case(
             inputs=lambda t: _reduce(t, reduce), provokes=collisions, directions=BOTH, traits=traits
@@ -128,7 +130,7 @@ def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
         f"{reduce}_rows": Case(
             inputs=lambda t: _reduce_rows(t, reduce),
             provokes=what and f"about 16 values {what} each slot (2048 on CUDA)",
-            traits=traits,
+            traits={"reduce": reduce} | NESTED,
         ),
         f"{reduce}_permutation": Case(inputs=lambda t: _reduce_permutation(t, reduce), traits=traits),
     }
@@ -160,6 +162,13 @@ def _index_reduce_cases(reduce: str) -> dict[str, Case]:
         f"{reduce}_exclude_self": Case(
             inputs=lambda t: _index_reduce(t, reduce, include_self=False), provokes=collisions, traits=traits
         ),
+        # Integers that wrap around make the same in any order.
+        f"{reduce}_integers": Case(
+            inputs=lambda t: _index_reduce(t, reduce),
+            provokes=collisions,
+            dtypes=("int64",),
+            traits=traits,
+        ),
         f"{reduce}_permutation": Case(inputs=lambda t: _index_reduce_permutation(t, reduce), traits=traits),
     }
 
@@ -176,15 +185,22 @@ SPECS: tuple[OpSpec, ...] = (
                 inputs=_flat,
                 provokes=ADDITIONS,
                 dtypes=("float32", "float64", "float16", "bfloat16", "int64"),
+                traits=FLAT,
             ),
-            "rows": Case(inputs=_rows, provokes="about 128 additions into each slot (2048 on CUDA)"),
-            "columns": Case(inputs=_columns, provokes="about 128 additions into each slot (2048 on CUDA)"),
+            "rows": Case(
+                inputs=_rows, provokes="about 128 additions into each slot (2048 on CUDA)", traits=NESTED
+            ),
+            "columns": Case(
+                inputs=_columns, provokes="about 128 additions into each slot (2048 on CUDA)", traits=NESTED
+            ),
             "expanded_rows": Case(
-                inputs=_expanded_rows, provokes="about 128 rows added into each slot (2048 on CUDA)"
+                inputs=_expanded_rows,
+                provokes="about 128 rows added into each slot (2048 on CUDA)",
+                traits=NESTED,
             ),
-            "no_collisions": Case(inputs=_permuted),
+            "no_collisions": Case(inputs=_permuted, traits=FLAT),
             # Each source's gradient is read from its slot; nothing is added.
-            "source_grad": Case(inputs=_source_grad, directions=("backward",)),
+            "source_grad": Case(inputs=_source_grad, directions=("backward",), traits=FLAT),
         },
         in_place=True,
     ),
@@ -192,7 +208,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.scatter_add",
         op="torch.scatter_add",
         why="The functional form of scatter_add_, by the same kernel.",
-        cases={"collisions": Case(inputs=_flat, provokes=ADDITIONS)},
+        cases={"collisions": Case(inputs=_flat, provokes=ADDITIONS, traits=FLAT)},
         documented=("torch.Tensor.scatter_add_",),
     ),
     OpSpec(
@@ -202,21 +218,28 @@ SPECS: tuple[OpSpec, ...] = (
         f"({KERNELS}/cuda/ScatterGatherKernel.cu).",
         cases={
             "duplicates": Case(
-                inputs=_overwrite, provokes=RACES, dtypes=("float32", "int64"), traits={"src": "Tensor"}
+                inputs=_overwrite, provokes=RACES, dtypes=("float32", "int64"), traits=WRITTEN | FLAT
             ),
-            "duplicate_rows": Case(inputs=_overwrite_rows, provokes=RACES, traits={"src": "Tensor"}),
-            "permutation": Case(inputs=_permuted, traits={"src": "Tensor"}),
+            "duplicate_rows": Case(inputs=_overwrite_rows, provokes=RACES, traits=WRITTEN | NESTED),
+            "permutation": Case(inputs=_permuted, traits=WRITTEN | FLAT),
             # Whichever write is last, it writes the same.
-            "one_value": Case(inputs=_overwrite_with_one_value, traits={"src": "value"}),
+            "one_value": Case(inputs=_overwrite_with_one_value, traits={"src": "value"} | FLAT),
         },
     ),
     OpSpec(
         name="torch.Tensor.scatter_",
         op="torch.Tensor.scatter_",
         why="The in-place form of scatter, by the same kernel.",
-        cases={"duplicates": Case(inputs=_overwrite, provokes=RACES, traits={"src": "Tensor"})},
+        cases={"duplicates": Case(inputs=_overwrite, provokes=RACES, traits=WRITTEN | FLAT)},
         documented=("torch.Tensor.scatter",),
         in_place=True,
+    ),
+    OpSpec(
+        name="torch.scatter",
+        op="torch.scatter",
+        why="The same as the method, by the same kernel.",
+        cases={"duplicates": Case(inputs=_overwrite, provokes=RACES, traits=WRITTEN | FLAT)},
+        documented=("torch.Tensor.scatter",),
     ),
     OpSpec(
         name="torch.Tensor.scatter_reduce",
@@ -230,11 +253,17 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.Tensor.scatter_reduce_",
         why="The in-place form of scatter_reduce, by the same kernel.",
         cases={
-            reduce: replace(_scatter_reduce_cases(reduce)[reduce], directions=FORWARD)
-            for reduce in ("sum", "prod")
+            reduce: replace(_scatter_reduce_cases(reduce)[reduce], directions=FORWARD) for reduce in REDUCED
         },
         documented=("torch.Tensor.scatter_reduce",),
         in_place=True,
+    ),
+    OpSpec(
+        name="torch.scatter_reduce",
+        op="torch.scatter_reduce",
+        why="The same as the method, by the same kernel.",
+        cases={"sum": replace(_scatter_reduce_cases("sum")["sum"], directions=FORWARD)},
+        documented=("torch.Tensor.scatter_reduce",),
     ),
     OpSpec(
         name="torch.Tensor.index_reduce",
@@ -248,5 +277,17 @@ SPECS: tuple[OpSpec, ...] = (
             if reduce != "sum"
             for name, case in _index_reduce_cases(reduce).items()
         },
+    ),
+    OpSpec(
+        name="torch.Tensor.index_reduce_",
+        op="torch.Tensor.index_reduce_",
+        why="The in-place form of index_reduce, by the same kernel.",
+        cases={
+            reduce: replace(_index_reduce_cases(reduce)[reduce], directions=FORWARD)
+            for reduce in REDUCED
+            if reduce != "sum"
+        },
+        documented=("torch.Tensor.index_reduce",),
+        in_place=True,
     ),
 )

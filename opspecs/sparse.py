@@ -54,7 +54,8 @@ def _repeated(t: Inputs) -> Call:
 
 
 def _stored_once(t: Inputs) -> Call:
-    return call(_operands(t)[0])
+    """Draw a matrix that stores no element twice, and does not know it: what does returns itself at once."""
+    return call(_operands(t)[0]._coalesced_(False))
 
 
 SPECS: tuple[OpSpec, ...] = (

@@ -12,6 +12,7 @@ import pytest
 from opspecs.model import OpSpec
 from opspecs.registry import SPECS
 from scanner.claims import documented_claims, documented_versions
+from scanner.coverage import dtype_kind
 from scanner.list_claims import Planning, plain, planning, rows_by_spec
 from scanner.records import Claim, Condition
 from tests.conftest import Command, one_line
@@ -22,6 +23,10 @@ ROWS = planning()
 
 # There is no kernel to say it of: torch takes no complex tensors here, on any device we scan.
 NO_SUCH_KERNEL = {("torch.Tensor.index_reduce", "dtype=complex")}
+
+
+# Traits of our own, beside the documented conditions: what could make a bullet true of some cases and not of others.
+OUR_TRAITS = ("antialias", "dims", "memory_format", "output_size", "reduction", "return_indices")
 
 
 def parts_of(claim: Claim) -> Iterator[tuple[str, Claim]]:
@@ -63,8 +68,8 @@ def conditions() -> Iterator[Condition]:
 
 
 def idle_traits(specs: Sequence[OpSpec]) -> list[str]:
-    """Name the traits that no condition of any release asks for."""
-    asked = {condition.name for condition in conditions()}
+    """Name the traits that no condition of any release asks for and that are not ours either."""
+    asked = {condition.name for condition in conditions()} | set(OUR_TRAITS)
     return [
         f"{spec.name}:{case}: {trait}"
         for spec in specs
@@ -113,7 +118,7 @@ def test_specs_name_what_is_documented() -> None:
 
 
 def test_traits_are_conditions() -> None:
-    """A trait answers to a condition of some release; a typing slip in one would speak to nothing."""
+    """A trait answers to a condition of some release or is one of ours; a typing slip would speak to nothing."""
     spec = next(spec for spec in SPECS if spec.name == "torch.Tensor.put_")
     slip = replace(spec.cases["overwrite"], traits={"acumulate": "False"})
 
@@ -121,39 +126,77 @@ def test_traits_are_conditions() -> None:
     assert idle_traits([replace(spec, cases={"overwrite": slip})]) == [
         "torch.Tensor.put_:overwrite: acumulate"
     ]
+    assert set(OUR_TRAITS) == {trait for row in ROWS for trait in row.traits} & set(OUR_TRAITS)
 
 
-@pytest.mark.parametrize(
-    ("name", "both"),
-    [
-        ("accumulate", {"True", "False"}),
-        ("index", {"list of tensors", "slice"}),
-        ("src", {"Tensor", "value"}),
-        ("weights", {"given", "none"}),
-        ("layout", {"sparse-dense", "dense"}),
-        ("output", {"indices", "value"}),
-        ("quantized", {"True", "False"}),
-        ("reduce", {"sum", "mean", "prod", "amax", "amin"}),
-        (
-            "mode",
-            {
-                "sum",
-                "mean",
-                "max",
-                "nearest",
-                "nearest-exact",
-                "area",
-                "linear",
-                "bilinear",
-                "bicubic",
-                "trilinear",
-            },
-        ),
-    ],
-)
-def test_both_sides_of_a_condition_are_measured(name: str, both: set[str]) -> None:
-    """Where a bullet holds under a condition, its opposite is measured too."""
-    assert both == {row.traits[name] for row in ROWS if name in row.traits}
+REDUCTIONS = {"sum", "mean", "prod", "amax", "amin"}
+MODES = {"nearest", "nearest-exact", "area", "linear", "bilinear", "bicubic", "trilinear"}
+ACCUMULATE = {"True", "False"}
+
+# Each documented condition of an op, with the values it could have.
+BOTH_SIDES = {
+    ("torch.Tensor.index_put", "accumulate"): ACCUMULATE,
+    ("torch.Tensor.put_", "accumulate"): ACCUMULATE,
+    ("torch.Tensor.__getitem__", "index"): {"list of tensors", "slice"},
+    ("torch.Tensor.scatter", "src"): {"Tensor", "value"},
+    ("torch.Tensor.scatter_reduce", "reduce"): REDUCTIONS,
+    ("torch.Tensor.index_reduce", "reduce"): REDUCTIONS - {"sum"},
+    ("torch.bincount", "weights"): {"given", "none"},
+    ("torch.bmm", "layout"): {"sparse-dense", "dense"},
+    ("torch.median", "output"): {"indices", "value"},
+    ("torch.Tensor.resize_", "quantized"): {"True", "False"},
+    ("torch.nn.functional.interpolate", "mode"): MODES,
+    ("torch.nn.EmbeddingBag", "mode"): {"sum", "mean", "max"},
+}
+
+
+def spoken_of(target: str) -> list[Planning]:
+    """Return the rows that speak of an op by this name."""
+    return [row for row in ROWS if target in (row.documented or (row.spec,))]
+
+
+@pytest.mark.parametrize(("target", "name"), BOTH_SIDES)
+def test_both_sides_of_a_condition_are_measured(target: str, name: str) -> None:
+    """Where a bullet of an op holds under a condition, its opposite is measured too, of that op."""
+    measured = {row.traits[name] for row in spoken_of(target) if name in row.traits}
+
+    assert BOTH_SIDES[target, name] == measured
+
+
+def test_every_condition_has_two_sides() -> None:
+    """No release states a condition of an op whose opposite nobody asks for."""
+    stated = {
+        (target, condition.name)
+        for claims in CLAIMS.values()
+        for claim in claims
+        for target in claim.targets
+        for condition in claim.conditions
+        # What the flag fills with depends on the dtype alone, and "some cases" have no opposite.
+        if condition.kind not in {"dtype", "fill", "unspecified"} and condition.name != "requires_grad"
+    }
+
+    assert stated == set(BOTH_SIDES)
+
+
+def test_both_sides_of_a_dtype_are_measured() -> None:
+    """A bullet about floating or complex dtypes has an integer row of its op, and one about integers a floating."""
+    stated = {
+        (target, value)
+        for claims in CLAIMS.values()
+        for claim in claims
+        for target in claim.targets
+        for condition in claim.conditions
+        if condition.kind == "dtype"
+        for value in condition.values
+    }
+    opposite = {"floating": "integer", "complex": "integer", "integer": "floating"}
+
+    assert stated
+    assert not [
+        (target, value)
+        for target, value in stated
+        if opposite[value] not in {dtype_kind(row.dtype) for row in spoken_of(target)}
+    ]
 
 
 def test_list_claims_shows_every_bullet(detmatrix: Command) -> None:

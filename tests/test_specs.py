@@ -80,7 +80,7 @@ def argument_bytes(call: Call) -> int:
 
 def argument_digest(call: Call) -> str:
     """Return a digest of the raw bytes of the tensors among the arguments."""
-    return digest(parts([*call.args, *call.kwargs.values()], "arguments"))
+    return digest(parts(list(tensors([*call.args, *call.kwargs.values()])), "arguments"))
 
 
 def finite(values: Any) -> bool:
