@@ -34,6 +34,31 @@ def command_words(command: str, paths: Iterable[str], options: Sequence[str]) ->
     return told.replace("-->", "--\\>").replace("--!>", "--!\\>")  # These would end the comment.
 
 
+def is_rst(path: Path, name: str) -> bool:
+    """Tell whether a block stands in RST: by the file's suffix, and in other files by its marker.
+
+    Raises:
+        UsageError: The file cannot be read, or does not hold exactly one such block.
+    """
+    lines = _read(path).splitlines()
+    begin, _ = _place(path, name, lines)
+    if path.suffix.lower() in {".rst", ".md", ".markdown"}:
+        return path.suffix.lower() == ".rst"
+    return (_marker(name, "begin", lines[begin]) or ("", False))[1]
+
+
+def literal(body: str, language: str, *, rst: bool) -> str:
+    """Return a text as a block that Markdown or RST shows as it is."""
+    if rst:
+        # A directive without content is an error.
+        return f".. code-block:: {language}\n\n{textwrap.indent(body, '   ')}" if body.strip() else ""
+    fence = "```"
+    while fence in body:
+        fence += "`"
+    end = "" if body.endswith("\n") else "\n"
+    return f"{fence}{language}\n{body}{end}{fence}\n"
+
+
 def replaced(path: Path, name: str, command: str, body: str) -> tuple[str, str]:
     """Return the text of a file as it is and with its block regenerated.
 

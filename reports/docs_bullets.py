@@ -42,6 +42,8 @@ _KINDS: dict[str, Kind] = {
     "fill": "fill",
     "dtype": "dtype",
 }
+# Traits that are neither keyword arguments nor anything that a release has words for.
+_WORDLESS = frozenset({"dims", "memory_format", "output_size"})
 _DTYPES = {"floating": "floating point"}
 _BARE = re.compile(r"True|False|None|\d+")
 # What a value may be, of a condition and of a keyword argument: "2-D" describes one, and is none.
@@ -135,6 +137,7 @@ def _words(statement: Statement, text: str) -> tuple[str, tuple[str, ...]] | Non
         phrase = _PHRASES.get(condition.kind)
         if (
             phrase is None
+            or condition.name in _WORDLESS
             or "none" in condition.values
             or not all(map(_SPOKEN[condition.kind == "keyword"].fullmatch, condition.values))
         ):

@@ -9,7 +9,7 @@ import click
 
 from reports import blocks
 from reports.docs_join import Docs, join
-from reports.docs_render import RENDERERS, drift_lines
+from reports.docs_render import RENDERERS, drift_lines, state_lines
 from reports.matrix import load
 from reports.output import write_report, write_to_stdout
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
@@ -30,8 +30,9 @@ BLOCK = "docs"
 @click.option(
     "--check",
     is_flag=True,
-    help="Exit 1 when anything is contradicted, undocumented, self-contradictory or not covered, and print that "
-    "first, one line each. With --into: exit 1 when the block is stale, and write nothing.",
+    help="Exit 1 when a run is not trustworthy or anything is contradicted, undocumented, self-contradictory, not "
+    "understood or not covered, and print that first, one line each. With --into: exit 1 when a run is not "
+    "trustworthy or the block is stale, and write nothing.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of standard output.")
 @click.option(
@@ -49,16 +50,20 @@ def docs(runs: tuple[str, ...], form: str, check: bool, output: str | None, into
     if into is not None and output is not None:
         raise UsageError("--into and -o both say where to write; give one of them")
     joined = join(load(runs))
+    state = [f"{_one_line(line)}\n" for line in state_lines(joined)] if check else []
+    untrusted = check and any(one.distrust for one in joined.matrices)
     if into is not None:
-        return _into(Path(into), joined, runs, form, check=check)
+        return _into(Path(into), joined, runs, form, check=check, state=state) or (
+            EXIT_CHECK_FAILED if untrusted else EXIT_DONE
+        )
     drift = [f"{_one_line(line)}\n" for line in drift_lines(joined)] if check else []
-    gap = ["\n"] if drift and output is None else []
     # What cannot be rendered is told before anything is printed.
     pieces = list(RENDERERS[form](joined))
+    gap = ["\n"] if (state or drift) and pieces and output is None else []
     if output is not None:
         write_report(Path(output), pieces, runs)
-    write_to_stdout(chain(drift, gap, pieces if output is None else []))
-    return EXIT_CHECK_FAILED if drift else EXIT_DONE
+    write_to_stdout(chain(state, drift, gap, pieces if output is None else []))
+    return EXIT_CHECK_FAILED if drift or untrusted else EXIT_DONE
 
 
 def _one_line(text: str) -> str:
@@ -68,7 +73,18 @@ def _one_line(text: str) -> str:
     )
 
 
-def _into(path: Path, joined: Docs, runs: tuple[str, ...], form: str, *, check: bool) -> int:
+def _into(
+    path: Path, joined: Docs, runs: tuple[str, ...], form: str, *, check: bool, state: list[str]
+) -> int:
     """Regenerate the block of a file, or tell whether it is stale."""
     command = blocks.command_words("docs", runs, ["--format", form, "--into", path.name])
-    return blocks.update(path, BLOCK, command, "".join(RENDERERS[form](joined)), runs, check=check)
+    rst = blocks.is_rst(path, BLOCK)
+    if rst and form == "md":
+        raise UsageError(
+            f"{path}: is RST, which a Markdown table does not fit; choose --format rst, diff or json"
+        )
+    body = "".join(RENDERERS[form](joined))
+    if form != ("rst" if rst else "md"):
+        body = blocks.literal(body, form, rst=rst)
+    write_to_stdout(state)
+    return blocks.update(path, BLOCK, command, body, runs, check=check)

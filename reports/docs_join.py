@@ -6,20 +6,21 @@ no evidence.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
-from reports.docs_split import Effect, Showing, Split, effect_of, showing_of, splits
+from reports import docs_reasons as reasons
+from reports.docs_split import Effect, Evidence, effect_of, showing_of
 from reports.matrix import Matrix
-from reports.words import counted
 from scanner.claims import contradictions, documented_claims
-from scanner.coverage import device_kind, is_vague, names_of, speaks
+from scanner.coverage import names_of, speaks
 from scanner.errors import UsageError
 from scanner.records import Claim
-from scanner.verdicts import Finding, MatrixRow
+from scanner.verdicts import Finding
 
 Agreement = Literal["contradicted", "confirmed", "not_triggered", "not_run", "not_covered"]
 
@@ -35,26 +36,10 @@ AGREEMENT_MEANING: dict[Agreement, str] = {
 KIND_MEANING = {
     "undocumented": "Measured groups of rows that raise or differ, and that no claim is about.",
     "self_contradictory": "Pairs of claims that put one call of an op into both lists.",
+    "unread": "The same of ops that an unparsed bullet names, which may be about them.",
     "unparsed": "Bullets that were not understood; no row is held against them.",
 }
 UNDOCUMENTED: tuple[Finding, ...] = ("silent", "raises", "over_alert", "fixed_by_mode")
-
-_REASONS = 3  # that are told of rows without evidence
-
-
-class Evidence(Struct, frozen=True, kw_only=True):
-    """One row of one run, and what it does to a claim."""
-
-    run: str  # the run's name
-    row: MatrixRow
-    showing: Showing | None  # None: it is no evidence
-    doubt: str | None  # why it is none, if not for its finding
-    effect: Effect = "none"
-
-    @property
-    def device(self) -> str:
-        """The kind of device it was run on."""
-        return device_kind(self.row.row.device)
 
 
 class Judged(Struct, frozen=True, kw_only=True):
@@ -78,7 +63,7 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 
 class Undocumented(Struct, frozen=True, kw_only=True):
-    """Rows of one op that raise or differ, and that no parsed claim is about."""
+    """Rows of one op that raise or differ, and that no claim is known to be about."""
 
     op: str
     device: str
@@ -97,6 +82,9 @@ class Docs(Struct, frozen=True, kw_only=True):
     note: str | None  # where the claims come from, if not from the runs
     judged: tuple[Judged, ...]
     undocumented: tuple[Undocumented, ...]
+    unread: tuple[
+        Undocumented, ...
+    ]  # the same of ops that an unparsed bullet names: it may be about these rows
     # Rows of uninitialised memory that the flag has filled: torch.utils.deterministic.fill_uninitialized_memory
     # documents them, so no bullet is missing.
     filled: tuple[Evidence, ...]
@@ -109,19 +97,23 @@ def join(matrices: Sequence[Matrix]) -> Docs:
     """Judge the documented claims by the rows of *matrices*.
 
     Raises:
-        UsageError: The runs are not of one torch release, or hold different claims, or there are none.
+        UsageError: The runs are not of one torch release, or hold different claims, or there are none; or one is
+            given twice.
     """
+    _refuse_twice(matrices)
     torch = _release(matrices)
     claims, note = _claims(matrices, torch)
     rows = tuple(_rows(matrices))
     parsed = [claim for claim in claims if claim.parsed]
+    missing = list(_undocumented(claims, [one for one in rows if not _is_filled(one)]))
     return Docs(
         torch=torch,
         matrices=tuple(matrices),
         claims=claims,
         note=note,
         judged=tuple(_judge(claim, rows, matrices) for claim in parsed),
-        undocumented=tuple(_undocumented(claims, [one for one in rows if not _is_filled(one)])),
+        undocumented=tuple(one for one in missing if all(claim.parsed for claim in one.named)),
+        unread=tuple(one for one in missing if not all(claim.parsed for claim in one.named)),
         filled=tuple(
             one for one in rows if _is_filled(one) and not any(speaks(one.row.row, claim) for claim in parsed)
         ),
@@ -129,6 +121,22 @@ def join(matrices: Sequence[Matrix]) -> Docs:
         unparsed=tuple(claim for claim in claims if not claim.parsed),
         rows=rows,
     )
+
+
+def _refuse_twice(matrices: Sequence[Matrix]) -> None:
+    """Refuse a run that is there twice, whatever its files are called: its rows would count double."""
+    for place, one in enumerate(matrices):
+        header = one.run.header
+        for other in matrices[:place]:
+            theirs = other.run.header
+            if (header.started, header.settings, header.environment) == (
+                theirs.started,
+                theirs.settings,
+                theirs.environment,
+            ):
+                raise UsageError(
+                    f"{other.name} and {one.name} are the same run, started {header.started}; give each run once"
+                )
 
 
 def _release(matrices: Sequence[Matrix]) -> str:
@@ -186,17 +194,17 @@ def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -
     effects = {one.effect for one in evidence}
     agreement: Agreement
     if "contradicts" in effects:
-        agreement, reason = "contradicted", _contradiction(claim, evidence)
+        agreement, reason = "contradicted", reasons.contradiction(claim, evidence)
     elif "confirms" in effects:
-        agreement, reason = "confirmed", _confirmation(claim, evidence)
+        agreement, reason = "confirmed", reasons.confirmation(claim, evidence)
     elif "not_triggered" in effects:
-        agreement, reason = "not_triggered", _nothing(claim, evidence)
+        agreement, reason = "not_triggered", reasons.nothing(claim, evidence)
     elif evidence:
-        agreement, reason = "not_run", _no_evidence(evidence)
+        agreement, reason = "not_run", reasons.no_evidence(evidence)
     elif any(speaks(one.row.row, claim, ignore_device=True) for one in rows):
         agreement, reason = "not_run", f"none of these runs is on {claim.device}"
     else:
-        agreement, reason = "not_covered", _not_covered(matrices)
+        agreement, reason = "not_covered", reasons.not_covered(matrices)
     return Judged(claim=claim, agreement=agreement, reason=reason, evidence=evidence)
 
 
@@ -224,154 +232,15 @@ def _undocumented(claims: Sequence[Claim], rows: Iterable[Evidence]) -> Iterator
             direction=direction,
             finding=UNDOCUMENTED[place],
             evidence=tuple(evidence),
-            named=tuple(claim for claim in claims if not names.isdisjoint(claim.targets)),
+            named=tuple(claim for claim in claims if _names(claim, names)),
         )
 
 
-# --- Reasons ---------------------------------------------------------------------------------------------------
-
-_SHOWN: dict[Showing, str] = {
-    "acts": "acts deterministically",
-    "raises": "raises",
-    "differs": "differs without raising",
-    "nothing": "neither raises nor differs",
-}
-
-
-def shown_words(evidence: Evidence) -> str:
-    """Say in a few words what a row showed with the flag on, and with it off."""
-    row = evidence.row
-    match row.finding:
-        case "mode_dependent":
-            return f"another path is taken with the flag on, {counted(row.on)}"
-        case "over_alert":
-            return (
-                f"the alert is raised, though no difference was seen with the flag off ({counted(row.off)})"
-            )
-        case "silent":
-            return f"differs with the flag on and nothing is raised ({counted(row.on)})"
-        case "raises":
-            return f"the alert is raised ({counted(row.off)} with the flag off)"
-        case "fixed_by_mode":
-            return (
-                f"acts deterministically ({counted(row.off)} with the flag off, {counted(row.on)} with it on)"
-            )
-    return f"neither raises nor differs ({counted(row.off)} with the flag off, {counted(row.on)} with it on)"
-
-
-def _contradiction(claim: Claim, evidence: Sequence[Evidence]) -> str:
-    """Say which rows show otherwise, and what tells them from those that agree."""
-    failing = [one for one in evidence if one.effect == "contradicts"]
-    holding = [one for one in evidence if one.effect in {"confirms", "not_triggered"}]
-    shown = "; ".join(
-        f"{_SHOWN[showing]} in {_counted_rows(some)}"
-        for showing in _SHOWN
-        if (some := [one for one in failing if one.showing == showing])
-    )
-    if not holding:
-        return f"{shown}{_measured_on(claim, evidence)}"
-    return f"says too much: {shown}; {_holds(holding)}. {_decided(claim, evidence)}"
-
-
-def _holds(holding: Sequence[Evidence]) -> str:
-    confirming = [one for one in holding if one.effect == "confirms"]
-    if confirming:
-        return f"holds in {_counted_rows(confirming)}"
-    return f"neither raises nor differs in {_counted_rows(holding)}"
-
-
-def _decided(claim: Claim, evidence: Sequence[Evidence]) -> str:
-    """Name the condition that decides, or those that may."""
-    parts = []
-    for device in dict.fromkeys(one.device for one in evidence):
-        rows = [(one.row.row, one.showing) for one in evidence if one.device == device and one.showing]
-        effects = {one.effect for one in evidence if one.device == device}
-        on = f" on {device}" if claim.device == "any" else ""
-        if "contradicts" not in effects:
-            parts += [f"It holds{on}."] if effects & {"confirms", "not_triggered"} else []
-        elif not effects & {"confirms", "not_triggered"}:
-            parts.append(f"It fails{on}.")
-        elif found := splits(claim, rows):
-            word = "decides" if len(found) == 1 else "may decide"
-            parts.append(f"What {word}{on}: {' or '.join(split_words(split) for split in found)}.")
-        else:
-            parts.append(f"No single condition decides{on}.")
-    return " ".join(parts)
-
-
-def split_words(split: Split) -> str:
-    """Say for which values of a condition a claim fails, and for which it holds."""
-    fails, holds = (
-        ", ".join("unstated" if value is None else value for value in values)
-        for values in (split.fails, split.values["keep"])
-    )
-    return f"{split.name} (fails for {fails}{f', not for {holds}' if holds else ''})"
-
-
-def _confirmation(claim: Claim, evidence: Sequence[Evidence]) -> str:
-    confirming = [one for one in evidence if one.effect == "confirms"]
-    best = strongest(confirming)
-    more = f", the most of {_rows_words(confirming)}" if len(confirming) > 1 else ""
-    cublas = "; CUBLAS_WORKSPACE_CONFIG is set in the mode on" if claim.section == "cublas" else ""
-    return f"{shown_words(best)}{more}{_measured_on(claim, evidence)}{cublas}"
-
-
-def _nothing(claim: Claim, evidence: Sequence[Evidence]) -> str:
-    rows = [one for one in evidence if one.effect == "not_triggered"]
-    innocent = sum(not one.row.row.provokes for one in rows)
-    told = (
-        f"{counted(rows[0].row.off)} in {_rows_words(rows)}"
-        if len(rows) == 1
-        else f"0 of n in {_rows_words(rows)}"
-    )
-    if innocent:
-        told += f", {'all' if innocent == len(rows) else innocent} innocent"
-    if is_vague(claim):
-        told = f"the bullet does not say when; {told}"
-    cublas = "; CUBLAS_WORKSPACE_CONFIG is set in the mode on" if claim.section == "cublas" else ""
-    return f"{told}{_measured_on(claim, evidence)}{cublas}"
-
-
-def _no_evidence(evidence: Sequence[Evidence]) -> str:
-    """Say why rows that speak to a claim are no evidence."""
-    reasons = list(dict.fromkeys(one.doubt or one.row.reason or "no reason was recorded" for one in evidence))
-    more = f"; and {len(reasons) - _REASONS} more reasons" if len(reasons) > _REASONS else ""
-    return f"no evidence in {_rows_words(evidence)}: {'; '.join(reasons[:_REASONS])}{more}"
-
-
-def _not_covered(matrices: Sequence[Matrix]) -> str:
-    limited = [one.name for one in matrices if one.run.header.settings.patterns]
-    more = f" ({', '.join(limited)} ran only the rows that patterns selected)" if limited else ""
-    return f"no row of these runs speaks to it{more}"
-
-
-def _measured_on(claim: Claim, evidence: Sequence[Evidence]) -> str:
-    """Say where a bullet about every device was looked at."""
-    if claim.device != "any":
-        return ""
-    return f", on {' and '.join(dict.fromkeys(one.device for one in evidence if one.showing))}"
-
-
-def strongest(evidence: Sequence[Evidence]) -> Evidence:
-    """Return the row that shows most: the largest share that differed, the first of equals."""
-
-    def share(one: Evidence) -> float:
-        return max(cell.differing / cell.runs if cell.runs else 0.0 for cell in (one.row.on, one.row.off))
-
-    return max(evidence, key=share)
-
-
-def _counted_rows(rows: Sequence[Evidence]) -> str:
-    """Say how many rows there are, and the k of n of the one that differed most with the flag on."""
-    compared = [one.row.on for one in rows if counted(one.row.on)]
-    if not compared:
-        return _rows_words(rows)
-    most = max(compared, key=lambda cell: (cell.differing / cell.runs, -cell.runs))
-    return f"{_rows_words(rows)} ({counted(most)} with the flag on)"
-
-
-def _rows_words(rows: Sequence[object]) -> str:
-    return "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+def _names(claim: Claim, names: Iterable[str]) -> bool:
+    """Tell whether a claim is about one of these ops; of one that was not understood, whether its words name it."""
+    if claim.parsed:
+        return any(name in claim.targets for name in names)
+    return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!\.?\w)", claim.text) for name in names)
 
 
 def count(docs: Docs) -> list[tuple[str, int, str]]:
@@ -380,6 +249,7 @@ def count(docs: Docs) -> list[tuple[str, int, str]]:
     others = {
         "undocumented": len(docs.undocumented),
         "self_contradictory": len(docs.self_contradictory),
+        "unread": len(docs.unread),
         "unparsed": len(docs.unparsed),
     }
     return [

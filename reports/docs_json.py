@@ -9,12 +9,12 @@ import msgspec
 from reports.docs_join import (
     AGREEMENT_MEANING,
     Docs,
-    Evidence,
     Judged,
     Undocumented,
     count,
 )
 from reports.docs_lists import Lists, lists_of
+from reports.docs_split import Evidence
 from reports.matrix import cell_fields
 from scanner.coverage import device_kind
 from scanner.records import MODES
@@ -41,6 +41,7 @@ def render(docs: Docs) -> Iterator[str]:
             for one, other in docs.self_contradictory
         ],
         "filled": list(dict.fromkeys(one.row.row.id for one in docs.filled)),
+        "unread": [_undocumented_fields(one, None) for one in docs.unread],
         "unparsed": [
             {"id": claim.id, "section": claim.section, "targets": claim.targets, "text": claim.text}
             for claim in docs.unparsed

@@ -13,14 +13,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reports.docs_bullets import DEVICES, ListName, Statement, lists, write
-from reports.docs_join import Docs, Evidence, split_words
-from reports.docs_split import Fate, Showing, fate_of, narrowed, splits
+from reports.docs_join import Docs
+from reports.docs_reasons import split_words
+from reports.docs_split import Evidence, Fate, Rows, Showing, fate_of, narrowed, splits
 from scanner.claims import contradictions, parse_claims
 from scanner.coverage import speaks
 from scanner.errors import UsageError
 from scanner.records import Claim, Row
-
-Rows = Sequence[tuple[Row, Showing]]
 
 _OTHER: dict[str, ListName] = {"deterministic": "raises", "raises": "deterministic"}
 
@@ -134,21 +133,26 @@ class _Writer:
         """Return what of a part stays, what goes to the other list, and why."""
         claim = replace(part.claim, targets=(part.target,), device=part.device)
         rows = self._speaking(claim)
-        fate = fate_of(claim, (showing for _, showing in rows))
+        fate = fate_of(claim, rows)
         what = f"{part.target} on {part.device}"
         there = replace(part, list=_OTHER[part.list])
+        shown = {showing for _, showing in rows}
         if fate == "keep":
-            return [part], [], ""
+            unproven = part.list == "raises" and shown == {"nothing"}
+            told = f"{what} is left as it is: nothing was raised, but no input provokes a difference"
+            return [part], [], told if unproven else ""
         found = splits(claim, rows)
         if fate == "move" and not found:
-            return [], [there], f"{what} moves to the list {there.list!r}"
+            why = "it acts deterministically" if there.list == "deterministic" else "it raises"
+            return [], [there], f"{what} moves to the list {there.list!r}: {why}"
         if fate == "drop" and not found:
-            return [], [], f"{what} goes: it differs with the flag on, and nothing is raised"
-        found = [split for split in found if _has_words(part, split.name, split.values, source)]
-        if len(found) != 1:
+            why = "never differed, in either mode" if shown == {"nothing"} else "differs with the flag on"
+            return [], [], f"{what} goes: it {why}, and nothing is raised"
+        # Where a condition without words may decide as well, the one that has words is not known to.
+        if len(found) != 1 or not _has_words(part, found[0].name, found[0].values, source):
             told = (
                 "several conditions may decide"
-                if found
+                if len(found) > 1
                 else "no condition that the lists have words for decides"
             )
             return [part], [], f"{what} is left as it is: {told}"
@@ -205,7 +209,7 @@ class _Writer:
             statement = self._statement(op, device, where, rows)
             source = None if statement is None else write(statement)
             if source is None:
-                yield f"not added to the list {where!r}: no words for it fit all rows of the op"
+                yield f"not added to the list {where!r}: no words for it fit these rows and leave out all others"
                 continue
             entry = _entry(where, source)
             self._place(entry, where)
@@ -237,9 +241,13 @@ class _Writer:
         return claim
 
     def _fitting(self, claim: Claim, rows: Sequence[Row]) -> Statement | None:
-        """Return a claim as it is or narrowed, if it then fits all rows it speaks to and no other list's claim."""
+        """Return a claim as it is or narrowed, if it then fits all rows it speaks to, and no other bullet.
+
+        A bullet that already speaks to some of the rows, or says part of what the claim says, would say nothing any
+        more beside it.
+        """
         speaking = self._speaking(claim)
-        fate = fate_of(claim, (showing for _, showing in speaking))
+        fate = fate_of(claim, speaking)
         if fate != "keep":
             found = [
                 part
@@ -252,7 +260,26 @@ class _Writer:
                 return None
             (claim,) = found
         standing = [one for entries in self._entries.values() for entry in entries for one in entry.claims]
-        return None if contradictions([claim, *standing]) != contradictions(standing) else _statement(claim)
+        if contradictions([claim, *standing]) != contradictions(standing):
+            return None
+        taken = any(speaks(row, one) for row, _ in self._speaking(claim) for one in standing)
+        return None if taken or any(_swallows(claim, one) for one in standing) else _statement(claim)
+
+
+def _swallows(claim: Claim, other: Claim) -> bool:
+    """Tell whether all that another claim says of an op on a device is said by this one, too."""
+    stated = {(condition.kind, condition.name): set(condition.values) for condition in other.conditions}
+    return (
+        other.parsed
+        and not set(claim.targets).isdisjoint(other.targets)
+        and (claim.device == other.device or "any" in {claim.device, other.device})
+        and claim.direction in {"any", other.direction}
+        and all(
+            (condition.kind, condition.name) in stated
+            and stated[condition.kind, condition.name] <= set(condition.values)
+            for condition in claim.conditions
+        )
+    )
 
 
 def _bullets(claims: Iterable[Claim]) -> Iterator[_Entry]:

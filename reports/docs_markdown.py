@@ -11,13 +11,12 @@ from reports.docs_join import (
     AGREEMENT_MEANING,
     KIND_MEANING,
     Docs,
-    Evidence,
     Judged,
     count,
-    strongest,
 )
 from reports.docs_lists import Lists, lists_of
-from reports.docs_split import Effect
+from reports.docs_reasons import shown_words, strongest
+from reports.docs_split import Effect, Evidence
 from reports.markdown import code, plain, table
 from scanner.records import MODES, Claim
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING
@@ -51,6 +50,11 @@ def render(docs: Docs) -> Iterator[str]:
     if docs.unparsed:
         yield "## Not understood\n\n"
         yield from (f"* {_bullet(claim.text)} ({plain(claim.section)})\n" for claim in docs.unparsed)
+        yield from (
+            f"* An unparsed bullet names {code(one.op)}, {one.direction} on {plain(one.device)}: "
+            f"{plain(one.finding)}: {plain(shown_words(strongest(one.evidence)))}: {_ids(one.evidence)}\n"
+            for one in docs.unread
+        )
         yield "\n"
     yield from _legend()
 
@@ -195,8 +199,7 @@ def _filled(docs: Docs) -> Iterator[str]:
 
 
 def _named(claim: Claim) -> str:
-    told = "speaks of other calls of it" if claim.parsed else "names it and was not understood"
-    return f"{_bullet(claim.text)} ({plain(claim.section)}) {told}"
+    return f"{_bullet(claim.text)} ({plain(claim.section)}) speaks of other calls of it"
 
 
 def _pairs(docs: Docs) -> Iterator[str]:

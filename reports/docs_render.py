@@ -6,12 +6,10 @@ import difflib
 from collections.abc import Callable, Iterator
 
 from reports import docs_json, docs_markdown
-from reports.docs_join import (
-    Docs,
-    shown_words,
-    strongest,
-)
+from reports.docs_join import Docs
 from reports.docs_lists import regenerate
+from reports.docs_reasons import shown_words, strongest
+from reports.words import state_words
 
 
 def render_rst(docs: Docs) -> Iterator[str]:
@@ -38,8 +36,15 @@ def render_diff(docs: Docs) -> Iterator[str]:
     )
 
 
+def state_lines(docs: Docs) -> Iterator[str]:
+    """Yield what a reader must know of the runs before believing any of it."""
+    for one in docs.matrices:
+        kind = "untrusted" if one.distrust else "incomplete"
+        yield from (f"{kind}: {one.name}: {told}" for told in state_words(one))
+
+
 def drift_lines(docs: Docs) -> Iterator[str]:
-    """Yield one line for everything that is contradicted, undocumented, self-contradictory or not covered."""
+    """Yield a line for all that is contradicted, undocumented, self-contradictory, not understood or not covered."""
     for agreement in ("contradicted", "not_covered"):
         if agreement == "not_covered":
             for one in docs.undocumented:
@@ -47,6 +52,13 @@ def drift_lines(docs: Docs) -> Iterator[str]:
                 yield f"undocumented: {one.op}, {one.direction} on {one.device}: {one.finding}: {shown}"
             for acting, raising in docs.self_contradictory:
                 yield f"self_contradictory: {acting.id} and {raising.id}"
+            yield from (f"unparsed: {claim.text}" for claim in docs.unparsed)
+            for one in docs.unread:
+                shown = shown_words(strongest(one.evidence))
+                yield (
+                    f"unread: {one.op}, {one.direction} on {one.device}: {one.finding}: {shown}; an unparsed bullet "
+                    f"names it"
+                )
         for judged in docs.judged:
             if judged.agreement == agreement:
                 yield f"{agreement}: {judged.claim.id}: {judged.reason}"

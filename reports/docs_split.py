@@ -6,14 +6,14 @@ conditions would do, none is known to decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from reports.docs_bullets import kind_of
-from scanner.coverage import dtype_kind, is_vague
+from scanner.coverage import device_kind, dtype_kind, is_vague, names_of
 from scanner.records import Claim, Condition, Row
 from scanner.verdicts import MatrixRow
 
@@ -26,17 +26,35 @@ Showing = Literal["acts", "raises", "differs", "nothing"]
 Effect = Literal["confirms", "contradicts", "not_triggered", "none"]
 
 # keep  it is where it belongs      move  it belongs to the other list
-# drop  it belongs to neither list: it differs without an alert, or never differed and does not raise
+# drop  it belongs to neither list: it differs without an alert, or never differed on inputs that provoke it and
+#       does not raise
 Fate = Literal["keep", "move", "drop"]
+
+Rows = Sequence[tuple[Row, Showing]]  # each with what it shows
 
 _DTYPES = ("floating", "complex", "integer", "bool")
 _SWITCH = ("True", "False")
 
 
+class Evidence(Struct, frozen=True, kw_only=True):
+    """One row of one run, and what it does to a claim."""
+
+    run: str  # the run's name
+    row: MatrixRow
+    showing: Showing | None  # None: it is no evidence
+    doubt: str | None  # why it is none, if not for its finding
+    effect: Effect = "none"
+
+    @property
+    def device(self) -> str:
+        """The kind of device it was run on."""
+        return device_kind(self.row.row.device)
+
+
 class Split(Struct, frozen=True, kw_only=True):
     """A condition that decides: its values by what becomes of them; ``None`` where a row states no value."""
 
-    name: str  # "direction", "dtype", or a trait
+    name: str  # "op", "direction", "dtype", or a trait
     own: bool  # the claim has this condition already
     values: dict[Fate, tuple[str | None, ...]]
 
@@ -71,18 +89,23 @@ def effect_of(claim: Claim, showing: Showing | None) -> Effect:
     return "not_triggered" if effect == "contradicts" and is_vague(claim) else effect
 
 
-def fate_of(claim: Claim, showings: Iterable[Showing]) -> Fate | None:
-    """Return what becomes of a claim when its rows show this, or ``None`` if they disagree."""
-    shown = set(showings)
+def fate_of(claim: Claim, rows: Rows) -> Fate | None:
+    """Return what becomes of a claim when its rows show this, or ``None`` if they disagree.
+
+    That nothing was seen puts no claim into a list: it takes one from those that raise, if anything was provoked.
+    """
+    shown = {showing for _, showing in rows}
     if is_vague(claim) or not shown:
         return "keep"
+    if claim.section == "raises" and shown == {"nothing"}:
+        return "drop" if any(row.provokes for row, _ in rows) else "keep"
     acting = shown <= {"acts", "nothing"}
     if shown == {"raises"} or acting:
         return "keep" if acting == (claim.section != "raises") else "move"
     return "drop" if shown == {"differs"} else None
 
 
-def splits(claim: Claim, rows: Sequence[tuple[Row, Showing]]) -> list[Split]:
+def splits(claim: Claim, rows: Rows) -> list[Split]:
     """Return the conditions that separate the rows cleanly; those that the claim has itself go first.
 
     Rows that all show the same are separated from what they leave unmeasured of the claim's own conditions.
@@ -91,32 +114,52 @@ def splits(claim: Claim, rows: Sequence[tuple[Row, Showing]]) -> list[Split]:
         claim: Speaks of one device.
         rows: Those that speak to it, each with what it shows.
     """
+    return _splits(claim, rows, fate_of)
+
+
+def separations(claim: Claim, rows: Rows) -> list[Split]:
+    """Return the conditions that separate the rows in which a claim fails from those in which it holds.
+
+    What becomes of the claim is not asked: whatever fails is said to be dropped.
+    """
+    return _splits(claim, rows, _failing)
+
+
+def _failing(claim: Claim, rows: Rows) -> Fate | None:
+    """Return ``drop`` if a claim fails in all rows, ``keep`` if in none, else ``None``."""
+    fails = {effect_of(claim, showing) == "contradicts" for _, showing in rows}
+    return None if len(fails) > 1 else "drop" if True in fails else "keep"
+
+
+def _splits(claim: Claim, rows: Rows, fate: Callable[[Claim, Rows], Fate | None]) -> list[Split]:
     own = {condition.name for condition in claim.conditions if condition.kind != "unspecified"}
     names = dict.fromkeys(name for row, _ in rows for name in _features(claim, row))
-    found = [split for name in names if (split := _split(claim, name, rows, own=name in own))]
+    found = [split for name in names if (split := _split(claim, name, rows, fate, own=name in own))]
     return [split for split in found if split.own] or found
 
 
 def _features(claim: Claim, row: Row) -> dict[str, str]:
     """Return all in which the rows of a claim can differ."""
     direction = {"direction": row.direction} if claim.direction == "any" else {}
-    return {**row.traits, **direction, "dtype": dtype_kind(row.dtype)}
+    ops = [name for name in names_of(row) if name in claim.targets]
+    op = {"op": " and ".join(ops)} if len(claim.targets) > 1 else {}
+    return {**row.traits, **direction, **op, "dtype": dtype_kind(row.dtype)}
 
 
-def _split(claim: Claim, name: str, rows: Sequence[tuple[Row, Showing]], *, own: bool) -> Split | None:
+def _split(
+    claim: Claim, name: str, rows: Rows, fate_of_rows: Callable[[Claim, Rows], Fate | None], *, own: bool
+) -> Split | None:
     """Return how the values of one feature separate the rows, or ``None`` if they do not."""
-    shown: dict[str | None, set[Showing]] = {}
+    shown: dict[str | None, list[tuple[Row, Showing]]] = {}
     for row, showing in rows:
-        shown.setdefault(_features(claim, row).get(name), set()).add(showing)
+        shown.setdefault(_features(claim, row).get(name), []).append((row, showing))
     values: dict[Fate, list[str | None]] = {"keep": [], "move": [], "drop": []}
-    fates = {value: fate_of(claim, showings) for value, showings in shown.items()}
+    fates = {value: fate_of_rows(claim, some) for value, some in shown.items()}
     apart = len(set(fates.values())) > 1
     for value, fate in fates.items():
         if fate is None:
             return None
-        # A part of a claim appears in the other list on evidence alone, not for want of any.
-        goes = apart and fate == "move" and shown[value] == {"nothing"}
-        values["drop" if goes else fate].append(value)
+        values[fate].append(value)
     # What was not measured stays as it is, where it is known what else there could be.
     left = [value for value in _unmeasured(claim, name, shown) if value not in shown]
     if not apart and not (own and left):

@@ -73,12 +73,13 @@ def run_of(
     distrust: tuple[str, ...] = (),
     complete: bool = True,
     patterns: tuple[str, ...] = (),
+    started: str | None = None,
 ) -> Matrix:
-    """Return the matrix of a run that never was in a file."""
+    """Return the matrix of a run that never was in a file; runs of other names started at other times."""
     header = Header(
         format=FORMAT,
         tool="0.1.0",
-        started="2026-01-02T03:04:05Z",
+        started=started or f"2026-01-02T03:04:05Z, {name}",
         settings=Settings(
             patterns=patterns,
             device=rows[0][0].device if rows else "cpu",

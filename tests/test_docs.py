@@ -161,7 +161,19 @@ def test_a_claim_of_any_device_says_where() -> None:
                 "floating, complex, bool)."
             ),
         ),
-        ({}, {}, "No single condition decides."),
+        (
+            {},
+            {},
+            (
+                "No single condition decides: fails in raises forward float32; holds in fixed_by_mode forward "
+                "float32."
+            ),
+        ),
+        (
+            {"traits": {"dims": "2-D"}},
+            {"traits": {"dims": "1-D"}},
+            "What decides: dims (fails for 2-D, not for 1-D).",
+        ),
     ],
 )
 def test_over_broad_bullets_say_what_decides(
@@ -175,6 +187,60 @@ def test_over_broad_bullets_say_what_decides(
     assert judged.reason == (
         f"says too much: raises in 1 row; holds in 1 row (0 of 100 differed with the flag on). {told}"
     )
+
+
+def test_an_op_of_a_bullet_can_decide() -> None:
+    """A bullet about two ops that holds for one and fails for the other names the op."""
+    rows = [shown("torch.a", "raises"), shown("torch.b", "fixed_by_mode")]
+    judged, *_ = docs_of(docstring([f"torch.a and torch.b {CUDA}"]), rows).judged
+
+    assert judged.reason.endswith("What decides: op (fails for torch.a, not for torch.b).")
+
+
+def test_mixed_values_are_told_by_their_cases() -> None:
+    """Where a value of a condition holds in one row and fails in another, the cases are named, a handful of them."""
+    rows = [
+        *(shown("torch.a", "raises", case=f"sum{n}", traits={"reduce": "sum"}) for n in range(7)),
+        shown("torch.a", "raises", case="mean0", traits={"reduce": "mean"}),
+        shown("torch.a", "fixed_by_mode", case="mean1", traits={"reduce": "mean"}),
+    ]
+    judged = only(docs_of(docstring([f"torch.a {CUDA}"]), rows))
+    cases = ", ".join(f"sum{n} forward float32" for n in range(5))
+
+    assert judged.reason.endswith(
+        f"No single condition decides: fails in {cases} and 3 more; holds in mean1 forward float32."
+    )
+
+
+def test_the_same_run_is_refused_twice() -> None:
+    """A run counts once, whatever its files are called; another start, or another machine, is another run."""
+    claims, rows = parse_claims(docstring(["torch.a"])), [shown("torch.a", "raises")]
+    one, copy, later = (
+        run_of(claims, rows, name=name, started=started)
+        for name, started in (("a.jsonl", "at noon"), ("b.jsonl.gz", "at noon"), ("c.jsonl", "later"))
+    )
+
+    with pytest.raises(UsageError) as raised:
+        join([one, later, copy])
+
+    assert str(raised.value) == (
+        "a.jsonl and b.jsonl.gz are the same run, started at noon; give each run once"
+    )
+    assert len(join([one, later]).matrices) == 2
+
+
+def test_what_an_unparsed_bullet_names_is_not_undocumented() -> None:
+    """A bullet that was not understood may be about the rows: it is told, and so is the op it names, and no other."""
+    text = docstring(["torch.a on Tuesdays"])
+    docs = docs_of(text, [shown("torch.a", "raises"), shown("torch.a_b", "raises")])
+
+    assert [one.op for one in docs.unread] == ["torch.a"]
+    assert [one.op for one in docs.undocumented] == ["torch.a_b"]
+    assert [line.partition(": ")[0] for line in drift_lines(docs)] == ["undocumented", "unparsed", "unread"]
+    assert "unparsed: torch.a on Tuesdays" in list(drift_lines(docs))
+    assert list(drift_lines(docs))[-1].endswith("an unparsed bullet names it")
+    assert "* An unparsed bullet names `torch.a`, forward on cuda" in "".join(docs_markdown.render(docs))
+    assert [one["op"] for one in json.loads("".join(docs_json.render(docs)))["unread"]] == ["torch.a"]
 
 
 def test_a_bullet_can_fail_on_one_device() -> None:
@@ -233,7 +299,7 @@ def test_memory_that_the_flag_fills_misses_no_bullet(finding: Finding, missing: 
 
 def test_undocumented_rows_are_grouped() -> None:
     """Rows of one op, device, direction and finding stand together; claims that name the op are mentioned."""
-    text = docstring(["torch.a with ``x=True``", "torch.a on Tuesdays"])
+    text = docstring(["torch.a with ``x=True``", "torch.b on Tuesdays"])
     rows = [
         shown("torch.a", "raises", case="one"),
         shown("torch.a", "raises", case="two"),
@@ -250,8 +316,8 @@ def test_undocumented_rows_are_grouped() -> None:
         ("torch.a", "cuda", "backward", "raises", 1),
         ("torch.a", "cuda", "forward", "raises", 2),
     ]
-    assert [claim.parsed for claim in docs.undocumented[0].named] == [True, False]
-    assert [claim.text for claim in docs.unparsed] == ["torch.a on Tuesdays"]
+    assert [claim.text for claim in docs.undocumented[0].named] == ["torch.a with ``x=True``"]
+    assert [claim.text for claim in docs.unparsed] == ["torch.b on Tuesdays"]
 
 
 def test_both_lists_of_2_15_contradict_each_other() -> None:
@@ -421,6 +487,7 @@ def test_drift_is_told_line_by_line() -> None:
         ["undocumented", "torch.new_, forward on cpu"],
         ["undocumented", "torch.new_, backward on cuda"],
         ["self_contradictory", "deterministic/torch.both/cpu and raises/torch.both"],
+        ["unparsed", "torch.odd | on Tuesdays"],
         ["not_covered", "raises/torch.gone/x=True"],
     ]
 

@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from reports.docs_render import RENDERERS
 from scanner.claims import parse_claims
 from scanner.records import Settings
 from tests.conftest import Command, one_line
 from tests.documented import docstring, found
-from tests.runs import row, write_run
+from tests.runs import CLOSING, ENVIRONMENT, row, write_run
 
 TEXT = docstring(
     [":func:`torch.a` when called on a CPU tensor", ":func:`torch.b` when called on a CPU tensor"],
@@ -35,7 +36,8 @@ def agreeing(tmp_path: Path) -> Path:
     """Return a run file that confirms every bullet."""
     rows = [found(row("torch.a"), "fixed_by_mode"), found(row("torch.b"), "mode_dependent")]
     rows.append(found(row("torch.c"), "over_alert"))
-    return write_run(tmp_path / "good.jsonl", rows, claims=parse_claims(TEXT))
+    elsewhere = replace(ENVIRONMENT, gpu="another machine")
+    return write_run(tmp_path / "good.jsonl", rows, claims=parse_claims(TEXT), environment=elsewhere)
 
 
 @pytest.mark.parametrize("form", RENDERERS)
@@ -126,6 +128,78 @@ def test_into_regenerates_and_checks(detmatrix: Command, drifted: Path) -> None:
     assert (written.stdout, current.stdout) == ("", "")
 
 
+@pytest.mark.parametrize(("name", "form", "opening", "closing"), [
+    ("LISTS.md", "rst", "```rst\n    The following", "\n```\n\n<!--"),
+    ("LISTS.md", "diff", "```diff\n--- torch 2.13.0", "\n```\n\n<!--"),
+    ("LISTS.md", "json", "```json\n{\n", "\n}\n```\n\n<!--"),
+    ("lists.rst", "rst", "The following normally", "\n\n.. detmatrix docs:end"),
+    ("lists.rst", "diff", ".. code-block:: diff\n\n   --- torch 2.13.0", "\n\n.. detmatrix docs:end"),
+    ("lists.rst", "json", ".. code-block:: json\n\n   {\n", "\n   }\n\n.. detmatrix docs:end"),
+])  # fmt: skip
+def test_blocks_show_every_format_as_it_is(
+    detmatrix: Command, drifted: Path, name: str, form: str, opening: str, closing: str
+) -> None:
+    """What is not in the file's own language is fenced or in a code block, and current when checked."""
+    path = drifted.parent / name
+    rst = path.suffix == ".rst"
+    path.write_text(
+        ".. detmatrix docs:begin\n.. detmatrix docs:end\n"
+        if rst
+        else "<!-- detmatrix docs:begin -->\n<!-- detmatrix docs:end -->\n"
+    )
+    command = ("docs", drifted.name, "--format", form, "--into", name)
+    codes = [detmatrix(*command, *check).returncode for check in (["--check"], [], ["--check"])]
+    block = path.read_text().split("\n\n", 1)[1]
+
+    assert codes == [1, 0, 0]
+    assert block.startswith(opening)
+    assert closing in block
+
+
+def test_markdown_into_rst_is_refused(detmatrix: Command, drifted: Path) -> None:
+    """A Markdown table means nothing in RST; the file stays."""
+    path = drifted.parent / "lists.rst"
+    path.write_text(".. detmatrix docs:begin\n.. detmatrix docs:end\n")
+    done = detmatrix("docs", drifted, "--into", "lists.rst")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "lists.rst: is RST, which a Markdown table does not fit" in one_line(done.stderr)
+    assert path.read_text() == ".. detmatrix docs:begin\n.. detmatrix docs:end\n"
+
+
+def test_check_tells_the_state_of_runs_first(detmatrix: Command, tmp_path: Path) -> None:
+    """An unfinished scan is told and decides nothing; one that cannot be trusted fails the check, blocks included."""
+    rows, claims = [found(row("torch.a"), "fixed_by_mode")], parse_claims(docstring(["torch.a"]))
+    write_run(tmp_path / "part.jsonl", rows, claims=claims, closing=None)
+    write_run(tmp_path / "bad.jsonl", rows, claims=claims, closing=replace(CLOSING, distrust=("it drifted",)))
+    (tmp_path / "a.md").write_text("<!-- detmatrix docs:begin -->\n<!-- detmatrix docs:end -->\n")
+    part, bad = (
+        detmatrix("docs", name, "--check", "--format", "diff") for name in ("part.jsonl", "bad.jsonl")
+    )
+    detmatrix("docs", "bad.jsonl", "--into", "a.md")
+    block = detmatrix("docs", "bad.jsonl", "--into", "a.md", "--check")
+    told = "untrusted: bad.jsonl: Not trustworthy: it drifted"
+
+    assert (part.returncode, bad.returncode, block.returncode) == (0, 1, 1)
+    assert one_line(part.stdout).startswith(
+        "incomplete: part.jsonl: Incomplete: the scan did not finish; 1 of 1"
+    )
+    assert bad.stdout.splitlines()[0] == told
+    assert one_line(block.stdout) == told
+
+
+def test_unparsed_bullets_fail_the_check(detmatrix: Command, tmp_path: Path) -> None:
+    """What was not understood is no agreement."""
+    write_run(
+        tmp_path / "run.jsonl",
+        [found(row("torch.b"), "deterministic")],
+        claims=parse_claims(docstring(["torch.a on Tuesdays"])),
+    )
+    done = detmatrix("docs", "run.jsonl", "--check", "--format", "diff")
+
+    assert (done.returncode, done.stdout.splitlines()[0]) == (1, "unparsed: torch.a on Tuesdays")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -133,6 +207,7 @@ def test_into_regenerates_and_checks(detmatrix: Command, drifted: Path) -> None:
         (["run.jsonl", "-o", "x", "--into", "y"], 2, "--into and -o both say where to write; give one of them"),
         (["run.jsonl", "--into", "nowhere.md"], 2, "nowhere.md: cannot be read (No such file or directory)"),
         (["run.jsonl", "-o", "run.jsonl"], 2, "run.jsonl: is one of the run files"),
+        (["run.jsonl", "run.jsonl"], 2, "run.jsonl and run.jsonl (2) are the same run, started 2026-01-02T03:04:05Z"),
         (["run.jsonl", "missing.jsonl"], 3, "missing.jsonl: cannot be read"),
         (["old.jsonl", "--format", "rst"], 2, "do not hold the docstring's lines"),
         (["run.jsonl", "old.jsonl", "other.jsonl"], 2, "run.jsonl is of torch 2.13.0 and other.jsonl is of torch 2.11.0"),
@@ -141,7 +216,7 @@ def test_into_regenerates_and_checks(detmatrix: Command, drifted: Path) -> None:
 def test_errors(detmatrix: Command, drifted: Path, arguments: list[str], code: int, message: str) -> None:
     """What cannot be done is one line on standard error, nothing on standard output, and its exit code."""
     folder = drifted.parent
-    write_run(folder / "old.jsonl")
+    write_run(folder / "old.jsonl", environment=replace(ENVIRONMENT, threads=1))
     other = (folder / "old.jsonl").read_text().replace('"torch":"2.13.0+cpu"', '"torch":"2.11.0"')
     (folder / "other.jsonl").write_text(other)
     done = detmatrix("docs", *arguments)

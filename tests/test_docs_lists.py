@@ -22,8 +22,8 @@ from scanner.coverage import speaks
 from scanner.errors import UsageError
 from scanner.records import ClaimDirection, Condition
 from scanner.verdicts import Finding
-from tests.documented import docs_of, docstring, shown
-from tests.runs import Planned
+from tests.documented import docs_of, docstring, found, shown
+from tests.runs import Planned, row
 
 GOLDEN = Path(__file__).parent / "golden"
 CPU, CUDA = "when called on a CPU tensor", "when called on a CUDA tensor"
@@ -103,7 +103,6 @@ def test_every_documented_bullet_can_be_written(version: str) -> None:
     [
         ("torch.a {}", ["fixed_by_mode"], "acting"),
         ("torch.a {}", ["mode_dependent", "deterministic"], "acting"),
-        ("torch.a {}", ["deterministic"], "acting"),
         ("torch.a {}", ["raises", "over_alert", "inconclusive"], "raising"),
         ("torch.a {}", ["silent"], "neither"),
         # No condition tells these rows apart.
@@ -235,6 +234,75 @@ def test_a_raising_bullet_narrows_to_what_raises() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("provokes", "left"), [("", [f"torch.a {CUDA}", "torch.z"]), ("collisions", ["torch.z"])]
+)
+def test_nothing_seen_moves_no_bullet(provokes: str, left: list[str]) -> None:
+    """0 of n in both modes and no alert never makes a bullet act; it goes if the inputs could have shown more."""
+    quiet = [
+        found(row("torch.a", "quiet", device="cuda", provokes=provokes), "deterministic"),
+        found(row("torch.a", "innocent", device="cuda", provokes=""), "deterministic"),
+    ]
+    docs = docs_of(docstring([], [f"torch.a {CUDA}", "torch.z"]), quiet)
+    lists_found = regenerate(docs)
+
+    assert bullets(lists_found.regenerated) == ([], left)
+    assert lists_found.changes[0] == (
+        "torch.a on cuda goes: it never differed, in either mode, and nothing is raised"
+        if provokes
+        else "torch.a on cuda is left as it is: nothing was raised, but no input provokes a difference"
+    )
+
+
+def test_nothing_seen_moves_no_part_of_a_bullet() -> None:
+    """Of a bullet about several ops, one acts and moves, one was provoked in vain and goes, one is innocent and stays."""
+    rows = [
+        shown("torch.a", "fixed_by_mode"),
+        found(row("torch.a", "quiet", device="cuda"), "deterministic"),
+        found(row("torch.b", device="cuda"), "deterministic"),
+        found(row("torch.c", device="cuda", provokes=""), "deterministic"),
+    ]
+    text = docstring([], [f"torch.a, torch.b, and torch.c {CUDA}"])
+
+    assert regenerated(text, rows) == ([f":func:`torch.a` {CUDA}"], [f":func:`torch.c` {CUDA}"])
+
+
+@pytest.mark.parametrize("other", [{"traits": {"dims": "2"}}, {"traits": {"dims": "2", "reduction": "sum"}}])
+def test_conditions_without_words_narrow_no_bullet(other: dict[str, Any]) -> None:
+    """The number of dimensions is no argument: where it decides, or may as well as an argument, nothing changes."""
+    docs = docs_of(
+        docstring([f"torch.a {CUDA}"]),
+        [
+            shown("torch.a", "fixed_by_mode", traits={"dims": "1", "reduction": "mean"}),
+            shown("torch.a", "raises", traits={"reduction": "mean"} | other["traits"]),
+        ],
+    )
+
+    assert diff(docs) == ""
+    assert "dims (fails for 2, not for 1)" in docs.judged[0].reason
+
+
+def test_new_bullets_swallow_none() -> None:
+    """Beside a standing bullet of the op a new one says what its rows share, or is not written."""
+    standing = f"torch.a with ``reduce='sum'`` {CUDA}"
+    sums = shown("torch.a", "raises", case="sum", traits={"reduce": "sum"})
+    prods = [shown("torch.a", "raises", case=f"prod{n}", traits={"reduce": "prod"}) for n in range(2)]
+    bare = shown("torch.a", "raises", case="bare")
+    text = docstring(["torch.z"], [standing])
+    narrow = ":func:`torch.a` with ``reduce='prod'`` when called on a CUDA tensor"
+
+    assert regenerated(text, [sums, *prods])[1] == [standing, narrow]
+    assert regenerated(text, prods)[1] == [standing, narrow]
+    assert regenerated(text, [sums, *prods, bare])[1] == [standing]
+
+
+def test_what_an_unparsed_bullet_names_is_not_added() -> None:
+    """A bullet that was not understood may say what a new one would."""
+    text = docstring(["torch.a on Tuesdays"], ["torch.z"])
+
+    assert regenerated(text, [shown("torch.a", "raises")]) == (["torch.a on Tuesdays"], ["torch.z"])
+
+
 def test_unmeasured_values_stay() -> None:
     """Where only some values of a bullet's own condition were measured, only those move, whatever they show."""
     text = docstring([], [f":func:`torch.a` with ``reduce='sum'`` or ``reduce='mean'`` {CUDA}"])
@@ -256,18 +324,17 @@ def test_a_bullets_own_condition_decides_first() -> None:
     assert regenerated(text, rows)[1] == [f":func:`torch.a` with ``reduce='mean'`` {CUDA}"]
 
 
-def test_what_moved_contradicts_no_new_bullet() -> None:
-    """A bullet that moved counts where it stands now, when a new one of its op is held against all others."""
+def test_a_bullet_that_moved_is_not_swallowed() -> None:
+    """A bullet that moved counts where it stands now: a new one of its op that said more would leave it idle."""
     text = docstring([], [f"torch.a with ``accumulate=True`` {CUDA}"])
     rows = [
         shown("torch.a", "fixed_by_mode", case="x"),
         shown("torch.a", "fixed_by_mode", traits={"accumulate": "True"}),
     ]
+    found = regenerate(docs_of(text, rows))
 
-    assert regenerated(text, rows) == (
-        [f"torch.a with ``accumulate=True`` {CUDA}", f":func:`torch.a` {CUDA}"],
-        [],
-    )
+    assert bullets(found.regenerated) == ([f"torch.a with ``accumulate=True`` {CUDA}"], [])
+    assert found.added["torch.a", "cuda"].startswith("not added to the list 'deterministic'")
 
 
 def test_the_other_ops_of_a_bullet_keep_any_device() -> None:

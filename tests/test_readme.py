@@ -57,3 +57,14 @@ def test_ci_runs_the_command_the_readme_gives() -> None:
     )
 
     assert command in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+
+
+def test_first_screen_shows_the_matrix() -> None:
+    """An excerpt of a recorded run holds all three verdicts, and every picture is there."""
+    excerpt = README.split("<!-- detmatrix matrix:begin")[1].split("<!-- detmatrix matrix:end")[0]
+    rows = [line for line in excerpt.splitlines() if line.startswith("| `")]
+
+    assert len(rows) >= 3
+    for verdict in ("| deterministic: 0 of", "| nondeterministic: ", "| raises "):
+        assert verdict in excerpt
+    assert [path for path in re.findall(r"!\[.*?\]\((.+?)\)", README) if not (ROOT / path).exists()] == []
