@@ -54,7 +54,7 @@ class Inputs:
         return drawn.to(self.device, self.dtype)
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
-        """Uniform values in ``[low, high)`` of the case's floating dtype."""
+        """Uniform values between *low* and *high* of the case's floating dtype; rounding may reach *high*."""
         drawn = self._torch.rand(shape, generator=self._generator, dtype=self._torch.float64)
         return (drawn * (high - low) + low).to(self.device, self.dtype)
 

@@ -174,12 +174,13 @@ def _unpool(dims: int) -> OpSpec:
         if channels_last:
             values, indices = t.channels_last(values), t.channels_last(indices)
         # As large as the values on a CPU: what differs each time is digested each time.
-        return call(values, indices, t.size(cpu=1, cuda=2))
+        return call(t.leaf(values), indices, t.size(cpu=1, cuda=2))
 
     def real(t: Inputs) -> Call:
         batch, channels = t.size(cpu=(1, 1), cuda=(4, 32))
         side = 2 * {1: 1 << 16, 2: 256, 3: 32}[dims]
-        return call(*t.max_pool(t.normal(batch, channels, *(side,) * dims), 2), 2)
+        values, indices = t.max_pool(t.normal(batch, channels, *(side,) * dims), 2)
+        return call(t.leaf(values), indices, 2)
 
     cases = {"duplicate_indices": Case(inputs=duplicates, provokes=PLACES)}
     if dims > 1:
@@ -194,6 +195,7 @@ def _unpool(dims: int) -> OpSpec:
         why="Of several values with one index the last one written stays, and threads write in any order "
         f"({KERNELS}/MaxUnpooling.cu).",
         cases=_with(cases, "memory_format"),
+        directions=("forward", "backward"),
     )
 
 

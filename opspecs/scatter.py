@@ -84,6 +84,9 @@ def _factors(t: Inputs, reduce: str, *shape: int) -> torch.Tensor:
     """Draw values to be reduced; products of thousands must not leave the dtype's range."""
     if reduce == "prod" and t.dtype.is_floating_point:
         return t.uniform(*shape, low=0.99, high=1.01)
+    if reduce == "prod" and not t.dtype.is_complex:
+        # Signs alone: a zero among thousands of factors, or twos that overflow, would make every product zero.
+        return 2 * t.integers(*shape, high=2) - 1
     return t.values(*shape)
 
 
