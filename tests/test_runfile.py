@@ -645,7 +645,7 @@ def test_line_that_does_not_fit_is_taken_back(tmp_path: Path, spare: int) -> Non
 
     assert done.stderr.splitlines()[-1] == (
         f"scanner.errors.UsageError: {path}: cannot be written any further (File too large); what was observed so "
-        f"far is kept, make room and go on with scan --resume"
+        f"far is kept, make room and go on with scan --resume -o {path}"
     )
     assert path.stat().st_size == size
     assert read_run(path).closing is None
