@@ -15,13 +15,18 @@ from scanner.claims_grammar import Section
 # Run file format history:
 #
 # 1: header (settings, environment, planned rows), observations, closing.
-FORMAT = 1
+# 2: controls, sentinels, costs; warn_only; execution groups, severity and alerts of an observation. Read with the
+#    defaults below a file of format 1 says what it always said: quiet executions, and nothing known of the rest.
+FORMAT = 2
 
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
-Mode = Literal["off", "on"]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Mode = Literal["off", "on", "warn_only"]
 Direction = Literal["forward", "backward"]
+# The two modes of the matrix. `warn_only` is a third that only rows which raise live under.
 MODES: tuple[Mode, ...] = ("off", "on")
+WORKER_MODES: tuple[Mode, ...] = (*MODES, "warn_only")
 
 # ran      every execution returned
 # raised   an execution raised; `exception` and `message` hold what
@@ -30,6 +35,14 @@ MODES: tuple[Mode, ...] = ("off", "on")
 # crash    the worker ended in the middle of the case; `message` says how
 # not_run  it was never called; `message` says why
 Outcome = Literal["ran", "raised", "invalid", "timeout", "crash", "not_run"]
+
+# What an output that never changes may owe to holding no information.
+#
+# zeros    every element of every compared tensor is zero
+# nan      every element of every compared tensor is NaN
+# value    every element of every compared tensor is one and the same value
+# input    every compared tensor has the bits of an input
+Blank = Literal["zeros", "nan", "value", "input"]
 
 
 ClaimDevice = Literal["cpu", "cuda", "mps", "any"]
@@ -63,6 +76,12 @@ class Settings(Record, frozen=True):
     timeout: Annotated[float, Meta(gt=0)]  # seconds a case may take in one process
     seed: Count
     modes: tuple[Mode, ...] = MODES
+    perturb: tuple[str, ...] = ("quiet",)  # the perturbations that share the executions, in this order
+    # From which `runs` was chosen: a difference rate of max_rate is seen with probability confidence.
+    confidence: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    max_rate: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    max_time: Annotated[float, Meta(gt=0)] | None = None  # seconds of executions a case gets in one process
+    cost: bool = False  # whether the rows were timed
     specs: tuple[str, ...] = ()  # files of the user's own specs, as they were given
 
 
@@ -102,6 +121,7 @@ class Row(Record, frozen=True):
     why: str
     documented: tuple[str, ...] = ()  # the names by which PyTorch's lists would speak of this op
     traits: dict[str, str] = {}  # what this case is an instance of, as the lists' conditions name it
+    constant: str = ""  # why the result holds no information by definition; empty: it must hold some
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -141,6 +161,26 @@ class Claim(Record, frozen=True):
     source: str | None = None
 
 
+class Severity(Record, frozen=True):
+    """How far differing outputs were from the first one: the largest of each measure over those examined.
+
+    A is the first output, B a differing one. Integers, indices and booleans are counted, never subtracted: only
+    the first four fields speak of them. Distances leave out pairs in which either value is not finite, relative
+    ones also those in which A is zero; ``None`` where no pair is left. V_ermv and V_c are those of Shanmugavelu
+    et al., arXiv 2408.05148.
+    """
+
+    examined: Annotated[int, Meta(ge=1)]  # differing executions that were looked at
+    elements: Count
+    differing_elements: Count  # raw bits differ
+    v_c: Fraction  # fraction of elements whose values differ, A != B; NaN equals NaN here
+    v_ermv: float | None = None  # mean of |A - B| / |A|
+    max_abs: float | None = None
+    max_rel: float | None = None
+    max_ulp: Count | None = None  # in units of the output's own dtype; capped at 2**63 - 1
+    not_finite: Count = 0  # pairs left out because a value is infinite or NaN
+
+
 class Output(Record, frozen=True):
     """One compared tensor: the op's output, or one gradient in the backward direction."""
 
@@ -148,6 +188,18 @@ class Output(Record, frozen=True):
     shape: tuple[int, ...]
     dtype: str
     differing: Count  # executions in which this one differed from the first
+    severity: Severity | None = None  # None: never differed, or differed in shape
+
+
+class Group(Record, frozen=True):
+    """The executions of an observation that ran under one perturbation."""
+
+    perturbation: str  # "quiet", "threads=1"
+    executions: Count
+    differing: Count  # from the execution they are compared with
+    # Under another thread count other bits are no nondeterminism, so those executions are compared among
+    # themselves. Their digests are here; None: they are compared with the observation's first execution.
+    digests: dict[str, Annotated[int, Meta(ge=1)]] | None = None
 
 
 class Header(Record, frozen=True, tag="header", tag_field="kind"):
@@ -160,10 +212,11 @@ class Header(Record, frozen=True, tag="header", tag_field="kind"):
     environment: Environment
     planned: tuple[Row, ...]
     claims: tuple[Claim, ...] = ()  # what the docstring of the scanned torch says of its ops
+    controls: tuple[Row, ...] = ()  # rows whose answer is known; observed in every process of every mode
 
 
 class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
-    """All executions of one row in one process of one mode."""
+    """All executions of one row, or of one control, in one process of one mode."""
 
     spec: str
     case: str
@@ -182,10 +235,57 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     seeded: bool = False  # the op consumed the random generator, which was seeded before every execution
     inputs: tuple[str, ...] = ()  # "args[0]: float32 (64,)", strides where not contiguous
     inputs_digest: str | None = None
+    groups: tuple[Group, ...] = ()  # by perturbation, in the order they ran; empty in format 1: all quiet
+    blank: Blank | None = None  # of the first execution
+    alerts: tuple[str, ...] = ()  # mode warn_only: callers of the alerts of one execution, in order
     exception: str | None = None  # type name
     message: str | None = None
     seconds: Seconds = 0.0  # in the executions and their comparison
     setup_seconds: Seconds = 0.0  # drawing and digesting the inputs
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The row it belongs to, as ``Row.key``."""
+        return (self.spec, self.case, self.direction, self.dtype)
+
+
+class Sentinel(Record, frozen=True, tag="sentinel", tag_field="kind"):
+    """Executions of an op known to differ, with the flag off, between two rows: could anything race there?"""
+
+    mode: Mode  # of the worker it ran in
+    process: Count
+    before: Count  # place in `Header.planned` of the row that came next; its length behind the last
+    op: str
+    executions: Count
+    differing: Count
+    load: float  # one minute load average
+    message: str | None = None  # why it did not run
+
+
+class Timing(Record, frozen=True):
+    """Seconds of one execution: median and quartiles over the samples."""
+
+    median: Seconds
+    low: Seconds
+    high: Seconds
+
+
+class Cost(Record, frozen=True, tag="cost", tag_field="kind"):
+    """What the flag costs one row, timed in one process that switches it between executions."""
+
+    spec: str
+    case: str
+    direction: Direction
+    dtype: str
+    outcome: Outcome
+    message: str | None = None  # why there are no timings
+    samples: Count = 0  # per timing, taken in turns
+    calls: Count = 0  # executions per sample; a sample's seconds are divided by them
+    off: Timing | None = None
+    on: Timing | None = None
+    unfilled: Timing | None = None  # on, with fill_uninitialized_memory off
+    off_memory: Count | None = None  # CUDA: peak bytes above what was allocated before the call
+    on_memory: Count | None = None
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -198,5 +298,7 @@ class Closing(Record, frozen=True, tag="closing", tag_field="kind"):
 
     seconds: Seconds  # wall time of the scan, or of the part of it that a resumed scan added last
     load: tuple[float, ...]
-    observations: Count
+    observations: Count  # those of controls included
+    sentinels: Count = 0
+    costs: Count = 0
     distrust: tuple[str, ...] = ()  # why the scan cannot be trusted; empty if it can

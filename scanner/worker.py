@@ -18,6 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from opspecs.controls import SENTINELS
+from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import OpSpec
 from opspecs.registry import SPECS
 from opspecs.user import SpecFileError, load_specs
@@ -30,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scanner.worker", allow_abbrev=False)
     parser.add_argument("--requests", type=int, required=True, help="file descriptor to read requests from")
     parser.add_argument("--replies", type=int, required=True, help="file descriptor to write replies to")
-    parser.add_argument("--mode", choices=("off", "on"), required=True)
+    parser.add_argument("--mode", choices=("off", "on", "warn_only"), required=True)
     parser.add_argument("--specs", action="append", default=[], help="a file of further specs")
     options = parser.parse_args()
     _die_with_parent()
@@ -59,8 +61,8 @@ def _start(mode: str, spec_files: list[str]) -> dict[str, Any]:
         import torch  # noqa: PLC0415 - its absence is an answer, not a traceback
     except Exception as error:  # noqa: BLE001 - a broken build fails in any way it likes
         return {"failed": f"{type(error).__name__}: {error}".split("\n", 1)[0]}
-    torch.use_deterministic_algorithms(mode == "on")
-    specs: dict[str, OpSpec] = {spec.name: spec for spec in SPECS}
+    torch.use_deterministic_algorithms(mode != "off", warn_only=mode == "warn_only")
+    specs: dict[str, OpSpec] = {spec.name: spec for spec in (*SPECS, *CONTROLS)}
     try:
         for path in spec_files:
             specs.update({spec.name: spec for spec in load_specs(path)})
@@ -91,24 +93,47 @@ def _build() -> dict[str, Any]:
 
 
 def _serve(requests: Any, replies: Any, specs: dict[str, OpSpec]) -> None:
-    """Answer each request with an observation."""
+    """Answer each request with what was asked for: ``{"do": what, "spec": name, "case": name, …}``."""
     import torch  # noqa: PLC0415
 
     from scanner.observe import observe  # noqa: PLC0415 - needs torch
 
     for line in requests:
         request = json.loads(line)
-        spec = specs[request.pop("spec")]
+        do = request.pop("do")
+        spec = SENTINELS[request["device"].partition(":")[0]] if do == "sentinel" else specs[request["spec"]]
+        request.pop("spec")
         if request["device"] != "cpu":
             torch.cuda.set_device(request["device"])
-        observed = observe(spec, request.pop("case"), **request)
+        case = request.pop("case")
+        if do == "cost":
+            from scanner.cost import measure  # noqa: PLC0415
+
+            answer = measure(spec, case, **request)
+        elif do == "sentinel":
+            answer = _sentinel(torch, spec, case, request)
+        else:
+            answer = observe(spec, case, **request)
         # A changed flag or a broken CUDA context would speak in every later case.
-        tainted = str(observed.get("message", "")).startswith("changed global state")
-        if request["device"] != "cpu" and observed["outcome"] != "ran":
+        tainted = str(answer.get("message", "")).startswith("changed global state")
+        if request["device"] != "cpu" and answer["outcome"] != "ran":
             # What ran out of memory leaves the next case a cache in pieces.
-            out_of_memory = observed.get("exception") == "OutOfMemoryError"
+            out_of_memory = answer.get("exception") == "OutOfMemoryError"
             tainted = tainted or out_of_memory or not _cuda_works(torch)
-        _send(replies, {"observed": observed, "tainted": tainted})
+        _send(replies, {"answer": answer, "tainted": tainted})
+
+
+def _sentinel(torch: Any, spec: OpSpec, case: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Observe a sentinel with the flag off, whatever this worker's mode: it asks what the machine lets race."""
+    from scanner.observe import observe  # noqa: PLC0415
+
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(False)
+    try:
+        return observe(spec, case, **request)
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
 
 
 def _cuda_works(torch: Any) -> bool:

@@ -1,0 +1,123 @@
+"""Controls and sentinels: ops whose answer is known, run in every scan by the same engine as every other op.
+
+A control that answers wrongly means that the scan cannot see, or sees what is not there; ``scanner.controls`` says
+what each must answer. A sentinel differs wherever anything can race at all: where it does not, neither could a row.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from opspecs.model import Case, OpSpec, call
+
+if TYPE_CHECKING:
+    import torch
+
+# Of the rare control: the chance of an execution to differ, and what its schedule is drawn from.
+RARE_RATE = 0.1
+RARE_SEED = 4
+
+
+def schedule(seed: int = RARE_SEED) -> Iterator[bool]:
+    """Yield for each execution whether it differs: never the first, each later one with ``RARE_RATE``.
+
+    Drawn by a generator of its own, which no op and no reseeding reaches.
+    """
+    draws = random.Random(seed)  # noqa: S311 - a schedule, not a secret
+    yield False
+    while True:
+        yield draws.random() < RARE_RATE
+
+
+def constant(x: torch.Tensor) -> torch.Tensor:
+    """Give the same bits each time."""
+    return x * 3
+
+
+def varies(x: torch.Tensor, numbers: Iterator[int]) -> torch.Tensor:
+    """Give other bits each time: in the last element alone, by one unit in the last place and more."""
+    import torch  # noqa: PLC0415 - specs load without it
+
+    result = x.clone()
+    result.view(torch.int32)[-1] ^= next(numbers)
+    return result
+
+
+def rare(x: torch.Tensor, differs: Iterator[bool]) -> torch.Tensor:
+    """Give other bits when the schedule says so: the sign of one element."""
+    result = x.clone()
+    if next(differs):
+        result[0] = -result[0]
+    return result
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="control.constant",
+        op=constant,
+        why="Elementwise: there is no order to choose.",
+        cases={"plain": Case(inputs=lambda t: call(t.normal(4096)))},
+    ),
+    OpSpec(
+        name="control.varies",
+        op=varies,
+        why="Flips low bits of one element, other ones each time.",
+        cases={"each_time": Case(inputs=lambda t: call(t.normal(4096), itertools.count()))},
+    ),
+    OpSpec(
+        name="control.rare",
+        op=rare,
+        why="Flips one sign bit in a tenth of the executions, by a schedule that is known.",
+        cases={"known_rate": Case(inputs=lambda t: call(t.normal(4096), schedule()))},
+    ),
+    OpSpec(
+        name="control.uninitialised",
+        op="torch.empty",
+        why="Returns memory that was never written, which the flag has filled.",
+        cases={"small": Case(inputs=lambda t: call(2048, dtype=t.dtype, device=t.device))},
+    ),
+    OpSpec(
+        name="control.random",
+        op="torch.rand",
+        why="Draws from the generator, which is seeded before every execution.",
+        cases={"uniform": Case(inputs=lambda t: call(4096, device=t.device))},
+    ),
+    OpSpec(
+        name="control.alerts",
+        op="torch.Tensor.put_",
+        why="Raises PyTorch's alert with the flag on, on every device and in every release.",
+        cases={"no_duplicates": Case(inputs=lambda t: call(t.normal(64), t.permutation(64), t.normal(64)))},
+        in_place=True,
+    ),
+)
+
+SENTINELS: dict[str, OpSpec] = {
+    # With float32 and two threads or more, additions into one slot arrive in any order (aten TensorAdvancedIndexing,
+    # cpu_index_put: accumulate adds atomically).
+    "cpu": OpSpec(
+        name="sentinel.index_put",
+        op="torch.index_put",
+        why="Parallel atomic additions into 64 slots.",
+        cases={
+            "race": Case(
+                inputs=lambda t: call(
+                    t.normal(64), (t.index(1 << 16, high=64),), t.normal(1 << 16), accumulate=True
+                )
+            )
+        },
+    ),
+    # atomicAdd: https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/ScatterGatherKernel.cu
+    "cuda": OpSpec(
+        name="sentinel.scatter_add",
+        op="torch.scatter_add",
+        why="Atomic additions into 64 slots.",
+        cases={
+            "race": Case(
+                inputs=lambda t: call(t.normal(64), 0, t.index(1 << 20, high=64), t.normal(1 << 20))
+            )
+        },
+    ),
+}
