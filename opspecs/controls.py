@@ -115,9 +115,7 @@ SENTINELS: dict[str, OpSpec] = {
         op="torch.scatter_add",
         why="Atomic additions into 64 slots.",
         cases={
-            "race": Case(
-                inputs=lambda t: call(t.normal(64), 0, t.index(1 << 20, high=64), t.normal(1 << 20))
-            )
+            "race": Case(inputs=lambda t: call(t.normal(64), 0, t.index(1 << 20, high=64), t.normal(1 << 20)))
         },
     ),
 }

@@ -20,6 +20,13 @@ _CUBLAS_ALERT = re.compile(
 )
 
 
+def caller_in(text: str) -> str | None:
+    """Return the caller named in an alert's text, or ``None`` if it is something else."""
+    if found := _ALERT.match(text):
+        return found["caller"]
+    return "cuBLAS" if _CUBLAS_ALERT.match(text) else None
+
+
 def alert_caller(exception: str | None, message: str | None) -> str | None:
     """Return the caller named in an alert, or ``None`` if the exception is something else.
 
@@ -27,8 +34,4 @@ def alert_caller(exception: str | None, message: str | None) -> str | None:
         exception: Type name of the exception; an alert is always a ``RuntimeError``.
         message: Its text.
     """
-    if exception != "RuntimeError" or message is None:
-        return None
-    if found := _ALERT.match(message):
-        return found["caller"]
-    return "cuBLAS" if _CUBLAS_ALERT.match(message) else None
+    return caller_in(message) if exception == "RuntimeError" and message is not None else None

@@ -170,6 +170,39 @@ def as_integers(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(_INTEGER_OF_SIZE[tensor.element_size()])
 
 
+def blank(judged: Sequence[Part], inputs: Sequence[Part]) -> str | None:
+    """Say what an output owes nothing to, if it holds no information: a ``records.Blank``.
+
+    Args:
+        judged: The compared tensors of one execution.
+        inputs: The tensors among the arguments.
+    """
+    kinds = [_blank(tensor, inputs) for _, tensor in judged if tensor.numel()]
+    if not all(kinds):
+        return None
+    return "value" if "value" in kinds else kinds[0]
+
+
+def _blank(tensor: torch.Tensor, inputs: Sequence[Part]) -> str | None:
+    flat = tensor.detach()
+    if flat.is_floating_point() or flat.is_complex():
+        # Some half and quarter types know no comparison, and every one of them is exact in float32.
+        flat = flat if flat.element_size() >= 4 else flat.float()  # noqa: PLR2004
+        if bool(flat.isnan().all()):
+            return "nan"
+    if not bool(flat.any()):
+        return "zeros"
+    if any(same_structure([("", tensor)], [("", one)]) and _same(tensor, one) for _, one in inputs):
+        return "input"
+    return "value" if flat.numel() > 1 and bool((flat == flat.flatten()[0]).all()) else None
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.device.type == "cpu" and other.device.type == "cpu":
+        return equal_on_cpu(one, other)
+    return one.device == other.device and not bool(differ_on_device(one, other))
+
+
 def digest(tensors: Sequence[Part]) -> str:
     """Return 32 hexadecimal digits of the SHA-256 over names, dtypes, shapes and bytes."""
     sha = hashlib.sha256()

@@ -41,6 +41,7 @@ class Execution:
         if not hasattr(torch, dtype):
             raise NotRunnableError(f"torch {torch.__version__} has no dtype {dtype}")
         self._in_place = spec.in_place
+        self.device = device
         self.backward = direction == "backward"
         # The direction is left out of the key: forward and backward see the same inputs.
         key = f"{seed}|{spec.name}|{case}|{dtype}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from scanner.errors import UsageError
 from scanner.manager import worker_environment
-from scanner.records import MODES, Environment
+from scanner.records import WORKER_MODES, Environment
 
 
 def resolve_device(asked: str, build: dict[str, Any]) -> str:
@@ -64,7 +64,7 @@ def environment(device: str, build: dict[str, Any]) -> Environment:
         load=load(),
         python=build["python"],
         os=platform.platform(),
-        variables={mode: _steering(worker_environment(mode, device)) for mode in MODES},
+        variables={mode: _steering(worker_environment(mode, device)) for mode in WORKER_MODES},
     )
 
 

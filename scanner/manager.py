@@ -52,7 +52,8 @@ INHERITED = (
 )
 # What a mode sets on top. PyTorch's documentation asks for the workspace when the flag is on; users who leave
 # the flag off live without it.
-SET_BY_MODE: dict[Mode, dict[str, str]] = {"off": {}, "on": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}}
+_WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+SET_BY_MODE: dict[Mode, dict[str, str]] = {"off": {}, "on": _WORKSPACE, "warn_only": _WORKSPACE}
 
 
 class WorkerEndedError(Exception):

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from typing import Protocol, TextIO
 
-from scanner.records import Mode, Row
+from scanner.records import Row
 from scanner.verdicts import VERDICT_MEANING, Verdict
 
 # Between two plain lines.
@@ -21,11 +21,17 @@ class Progress(Protocol):
     def begin(self, total: int, done: int) -> None:
         """*done* of *total* observations were there already."""
 
-    def at(self, row: Row, mode: Mode, process: int) -> None:
-        """This row is being executed."""
+    def more(self, count: int) -> None:
+        """So many observations are to be made beyond those that were planned."""
+
+    def at(self, row: Row, what: str) -> None:
+        """This row is being executed: "on, process 1", or "cost"."""
 
     def saw(self, verdict: Verdict) -> None:
         """It came out like this in one process."""
+
+    def timed(self) -> None:
+        """Its cost was measured."""
 
     def end(self) -> None:
         """Nothing more will come."""
@@ -56,15 +62,23 @@ class PlainProgress:
         self._total, self._done, self._before = total, done, done
         self._started = self._told = time.monotonic()
 
-    def at(self, row: Row, mode: Mode, process: int) -> None:
+    def at(self, row: Row, what: str) -> None:
         """See Progress."""
-        self._row = f"{row.id} ({mode}, process {process})"
+        self._row = f"{row.id} ({what})"
         if time.monotonic() - self._told >= PLAIN_SECONDS:
             self._tell()
+
+    def more(self, count: int) -> None:
+        """See Progress."""
+        self._total += count
 
     def saw(self, verdict: Verdict) -> None:
         """See Progress."""
         self._verdicts[verdict] += 1
+        self._done += 1
+
+    def timed(self) -> None:
+        """See Progress."""
         self._done += 1
 
     def end(self) -> None:
@@ -99,6 +113,7 @@ class LiveProgress:
         from rich.text import Text  # noqa: PLC0415
 
         self._verdicts: Counter[Verdict] = Counter()
+        self._total = 0
         self._row = ""
         console = Console(stderr=True)
         self._bar = Progress(
@@ -117,16 +132,26 @@ class LiveProgress:
 
     def begin(self, total: int, done: int) -> None:
         """See Progress."""
+        self._total = total
         self._bar.update(self._task, total=total, completed=done)
         self._live.start()
 
-    def at(self, row: Row, mode: Mode, process: int) -> None:
+    def at(self, row: Row, what: str) -> None:
         """See Progress."""
-        self._row = f"{row.id} ({mode}, process {process})"
+        self._row = f"{row.id} ({what})"
+
+    def more(self, count: int) -> None:
+        """See Progress."""
+        self._total += count
+        self._bar.update(self._task, total=self._total)
 
     def saw(self, verdict: Verdict) -> None:
         """See Progress."""
         self._verdicts[verdict] += 1
+        self._bar.advance(self._task)
+
+    def timed(self) -> None:
+        """See Progress."""
         self._bar.advance(self._task)
 
     def end(self) -> None:

@@ -225,7 +225,7 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     mode: Mode
     process: Count
     outcome: Outcome
-    executions: Count = 0
+    executions: Count = 0  # compared with the first, itself included; those under other thread counts are not
     # Digest of the outputs -> executions that gave them, the first execution's digest first.
     digests: dict[str, Annotated[int, Meta(ge=1)]] = {}
     first_differing: Count | None = None  # index of the first execution that differed from execution 0

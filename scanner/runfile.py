@@ -18,11 +18,11 @@ from typing import Self
 import msgspec
 
 from scanner.errors import RunFileError, UsageError
-from scanner.records import FORMAT, Closing, Header, Observation
+from scanner.records import FORMAT, Closing, Cost, Header, Observation, Sentinel
 
-_DECODER: msgspec.json.Decoder[Header | Observation | Closing] = msgspec.json.Decoder(
-    Header | Observation | Closing
-)
+Line = Header | Observation | Sentinel | Cost | Closing
+
+_DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 _ENCODER = msgspec.json.Encoder()
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -32,9 +32,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     header: Header
-    observations: tuple[Observation, ...]
+    observations: tuple[Observation, ...]  # of the planned rows
     closing: Closing | None  # None: the scan did not finish
     end: int  # bytes up to the end of the last whole line
+    controls: tuple[Observation, ...] = ()  # of the controls
+    sentinels: tuple[Sentinel, ...] = ()
+    costs: tuple[Cost, ...] = ()
 
 
 class _Opening(msgspec.Struct):
@@ -62,12 +65,9 @@ def read_run(path: str | Path) -> Run:
     header = _decode(str(path), 1, lines[0])
     if not isinstance(header, Header):
         raise RunFileError(f"{path}, line 1: a run file starts with its header; give a file that scan wrote")
-    observations: list[Observation] = []
+    check = _Check(str(path), header)
+    found: dict[type, list[Line]] = {kind: [] for kind in (Observation, Sentinel, Cost)}
     closing: Closing | None = None
-    seen: dict[tuple[object, ...], int] = {}
-    planned = {row.key for row in header.planned}
-    if len(planned) < len(header.planned):
-        raise RunFileError(f"{path}, line 1: a row is planned twice - at `$.planned`; restore the file")
     for number, line in enumerate(lines[1:], start=2):
         record = _decode(str(path), number, line)
         if closing is not None or isinstance(record, Header):
@@ -76,12 +76,22 @@ def read_run(path: str | Path) -> Run:
                 f"{'closing line' if closing else 'header'}; two runs in one file? Split it at this line"
             )
         if isinstance(record, Closing):
-            _check_count(str(path), number, record, len(observations))
+            _check_counts(str(path), number, record, {kind: len(lines) for kind, lines in found.items()})
             closing = record
             continue
-        _check_place(str(path), number, record, header, planned, seen)
-        observations.append(record)
-    return Run(path=str(path), header=header, observations=tuple(observations), closing=closing, end=end)
+        check.place(number, record)
+        found[type(record)].append(record)
+    controls = {row.key for row in header.controls}
+    return Run(
+        path=str(path),
+        header=header,
+        observations=tuple(one for one in found[Observation] if one.key not in controls),  # type: ignore[union-attr,misc]
+        closing=closing,
+        end=end,
+        controls=tuple(one for one in found[Observation] if one.key in controls),  # type: ignore[union-attr,misc]
+        sentinels=tuple(found[Sentinel]),  # type: ignore[arg-type]
+        costs=tuple(found[Cost]),  # type: ignore[arg-type]
+    )
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -119,7 +129,7 @@ def _check_format(path: str, line: bytes) -> None:
         raise RunFileError(f"{path}, line 1: no such run file format: {opening.format} - at `$.format`")
 
 
-def _decode(path: str, number: int, line: bytes) -> Header | Observation | Closing:
+def _decode(path: str, number: int, line: bytes) -> Line:
     try:
         return _DECODER.decode(line)
     except _UNDECODABLE as error:
@@ -128,45 +138,78 @@ def _decode(path: str, number: int, line: bytes) -> Header | Observation | Closi
         ) from error
 
 
-def _check_place(
-    path: str,
-    number: int,
-    observation: Observation,
-    header: Header,
-    planned: set[tuple[str, str, str, str]],
-    seen: dict[tuple[object, ...], int],
-) -> None:
-    """Refuse an observation that the header did not plan or that stands in the file twice."""
-    told = f"{path}, line {number}: the observation of {':'.join(observation.key)}"
-    if (
-        observation.key not in planned
-        or observation.process >= header.settings.processes
-        or observation.mode not in header.settings.modes
-    ):
-        raise RunFileError(f"{told} (process {observation.process}) was never planned; restore the file")
-    if observation.outcome == "ran" and (
-        not observation.digests or sum(observation.digests.values()) != observation.executions
-    ):
-        raise RunFileError(
-            f"{told} counts {observation.executions} executions but {sum(observation.digests.values())} digests "
-            f"- at `$.digests`; restore the file"
-        )
-    place = (observation.key, observation.mode, observation.process)
-    if place in seen:
-        raise RunFileError(f"{told} stands twice (first in line {seen[place]}); remove one of them")
-    seen[place] = number
+class _Check:
+    """Refuses records that the header did not plan, that stand in the file twice or that contradict themselves."""
+
+    def __init__(self, path: str, header: Header) -> None:
+        self._path = path
+        self._settings = header.settings
+        self._planned = {row.key for row in (*header.planned, *header.controls)}
+        if len(self._planned) < len(header.planned) + len(header.controls):
+            raise RunFileError(f"{path}, line 1: a row is planned twice - at `$.planned`; restore the file")
+        self._rows = len(header.planned)
+        self._seen: dict[tuple[object, ...], int] = {}
+
+    def place(self, number: int, record: Observation | Sentinel | Cost) -> None:
+        """Check one line."""
+        place: tuple[object, ...] | None = None  # sentinels may stand twice where a scan was interrupted
+        if isinstance(record, Sentinel):
+            told = f"{self._path}, line {number}: the sentinel before row {record.before}"
+            planned = record.before <= self._rows and self._lives(record)
+        elif isinstance(record, Cost):
+            told = f"{self._path}, line {number}: the cost of {':'.join(record.key)}"
+            place = ("cost", *record.key)
+            planned = record.key in self._planned
+        else:
+            told = f"{self._path}, line {number}: the observation of {':'.join(record.key)}"
+            place = (*record.key, record.mode, record.process)
+            planned = record.key in self._planned and self._lives(record)
+        if not planned:
+            process = "" if isinstance(record, Cost) else f" (process {record.process})"
+            raise RunFileError(f"{told}{process} was never planned; restore the file")
+        if isinstance(record, Observation):
+            self._count(told, record)
+        if place is None:
+            return
+        if place in self._seen:
+            raise RunFileError(f"{told} stands twice (first in line {self._seen[place]}); remove one of them")
+        self._seen[place] = number
+
+    def _lives(self, record: Observation | Sentinel) -> bool:
+        return record.process < self._settings.processes and record.mode in self._settings.modes
+
+    @staticmethod
+    def _count(told: str, observation: Observation) -> None:
+        """Refuse counts that do not add up: a verdict would rest on them."""
+        if observation.outcome != "ran":
+            return
+        counted = sum(observation.digests.values())
+        if not observation.digests or counted != observation.executions:
+            raise RunFileError(
+                f"{told} counts {observation.executions} executions but {counted} digests - at `$.digests`; "
+                f"restore the file"
+            )
+        for group in observation.groups:
+            if group.digests is not None and sum(group.digests.values()) != group.executions:
+                raise RunFileError(
+                    f"{told} counts {group.executions} executions under {group.perturbation} but "
+                    f"{sum(group.digests.values())} digests - at `$.groups`; restore the file"
+                )
 
 
-def _check_count(path: str, number: int, closing: Closing, found: int) -> None:
+def _check_counts(path: str, number: int, closing: Closing, found: dict[type, int]) -> None:
     """Refuse a complete run from which whole lines are missing."""
-    if closing.observations != found:
-        raise RunFileError(
-            f"{path}, line {number}: the scan closed with {closing.observations} observations, the file holds "
-            f"{found} - at `$.observations`; restore the file"
-        )
+    closed = {Observation: closing.observations, Sentinel: closing.sentinels, Cost: closing.costs}
+    for kind, count in closed.items():
+        if count != found[kind]:
+            name = f"{kind.__name__.lower()}s"
+            raise RunFileError(
+                f"{path}, line {number}: the scan closed with {count} {name}, the file holds {found[kind]} "
+                f"- at `$.{name}`; restore the file"
+            )
 
 
-def _encode(record: Header | Observation | Closing) -> bytes:
+def _encode(record: Line) -> bytes:
     try:
         return _ENCODER.encode(record)
     except UnicodeEncodeError:
@@ -214,7 +257,7 @@ class RunWriter:
             raise cannot_write(self._path, error) from error
         self._end = keep
 
-    def write(self, record: Header | Observation | Closing) -> None:
+    def write(self, record: Line) -> None:
         """Append one record.
 
         Raises:

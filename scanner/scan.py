@@ -1,53 +1,45 @@
 """One scan: plan the rows, send them through workers, write what they observed as it comes.
 
-The workers run one after the other, so that none of them is load to another; within a process the rows come
-in catalog order, and the modes alternate, so that a scan cut short has seen both.
+The workers run one after the other; within a process the rows come in catalog order, and the modes alternate, so
+that a scan cut short has seen both. Each worker first answers the controls, and a sentinel runs before, between and
+after the rows. Timings come last, in a process that switches the flag itself.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from opspecs.model import OpSpec
+from opspecs.controls import SENTINELS
+from opspecs.controls import SPECS as CONTROLS
+from opspecs.model import OpSpec, Planned
+from scanner.alerts import alert_caller
 from scanner.catalog import choose, load_catalog
 from scanner.claims import parse_claims
-from scanner.errors import RunFileError, UntrustedScanError, UsageError
+from scanner.controls import misbehaving
+from scanner.crew import Crew
+from scanner.errors import UntrustedScanError, UsageError
 from scanner.machine import environment, load, resolve_device
 from scanner.manager import Stage, Worker, WorkerEndedError
+from scanner.plan import Plan, settings_for
 from scanner.progress import Progress
-from scanner.records import FORMAT, MODES, Closing, Environment, Header, Mode, Observation, Row, Settings
+from scanner.records import FORMAT, MODES, Closing, Cost, Header, Mode, Observation, Row, Sentinel, Settings
+from scanner.resume import begun, check_header
 from scanner.runfile import Run, RunWriter, read_run
-from scanner.verdicts import observation_verdict
+from scanner.verdicts import observation_verdict, unequal_inputs
 
-DEFAULT_RUNS = 50
-DEFAULT_PROCESSES = 2
-DEFAULT_TIMEOUT = 60.0
-DEFAULT_SEED = 0
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for; ``None`` where nothing was said, so that a resumed scan goes on as it began."""
-
-    output: Path
-    patterns: tuple[str, ...] = ()
-    device: str = "auto"  # "auto", "cpu", "cuda", "cuda:N"
-    runs: int | None = None
-    processes: int | None = None
-    timeout: float | None = None
-    seed: int | None = None
-    spec_files: tuple[str, ...] = ()
-    resume: bool = False
-    force: bool = False
-    python: str = sys.executable
+# A sentinel runs after so many rows, or after so many seconds.
+_SENTINEL_ROWS = 12
+_SENTINEL_SECONDS = 2.0
+_SENTINEL_RUNS = 20
+# Timing stops then, however few samples there are.
+_COST_SECONDS = 0.15
 
 
 def scan(plan: Plan, progress: Progress) -> Run:
@@ -60,132 +52,72 @@ def scan(plan: Plan, progress: Progress) -> Run:
     """
     # Opened first, for it is also the lock: what is read below stays as it is until the scan is done.
     with RunWriter(plan.output) as writer:
-        begun = _begun(plan)
-        if begun is not None:
-            _check_settings(plan, begun.header.settings)
-            if begun.closing is not None:
-                return begun
-            plan = msgspec.structs.replace(plan, spec_files=plan.spec_files or begun.header.settings.specs)
+        before = begun(plan)
+        if before is not None:
+            if before.closing is not None:
+                return before
+            plan = msgspec.structs.replace(plan, spec_files=plan.spec_files or before.header.settings.specs)
         specs = load_catalog(plan.spec_files)
         # A pattern that matches nothing anywhere is told before a worker starts.
         choose(plan.patterns, "any", specs)
         with Stage() as stage:
-            _Scan(plan, begun, specs, stage, progress).run(writer)
+            _Scan(plan, before, specs, stage, progress).run(writer)
     return read_run(plan.output)
-
-
-def _begun(plan: Plan) -> Run | None:
-    """Return the scan to go on with, or ``None`` to start anew.
-
-    Raises:
-        UsageError: The file holds something that would be lost.
-    """
-    path = plan.output
-    if plan.force or path.stat().st_size == 0:
-        return None
-    if plan.resume:
-        return None if _torn_header(path) else read_run(path)
-    try:
-        run = read_run(path)
-    except RunFileError:
-        raise UsageError(
-            f"{path}: exists and is no run file that can be read; choose another place with -o, or overwrite it "
-            f"with --force"
-        ) from None
-    if run.closing is not None:
-        raise UsageError(
-            f"{path}: holds a complete run; choose another place with -o, or overwrite it with --force"
-        )
-    total = len(run.header.planned) * run.header.settings.processes * len(run.header.settings.modes)
-    raise UsageError(
-        f"{path}: holds an unfinished scan ({len(run.observations)} of {total} observations); go on with --resume, "
-        f"or start over with --force"
-    )
-
-
-def _check_settings(plan: Plan, settings: Settings) -> None:
-    """Refuse to go on with a scan under settings that are not its own; those not given are not asked for.
-
-    Raises:
-        UsageError: Names what differs.
-    """
-    # "cuda" is content with any of the devices.
-    device = {"auto", settings.device, settings.device.partition(":")[0]}
-    asked: list[tuple[str, Any, Any]] = [
-        ("the list of patterns", plan.patterns or None, settings.patterns),
-        ("--device", None if plan.device in device else plan.device, settings.device),
-        ("--runs", plan.runs, settings.runs),
-        ("--processes", plan.processes, settings.processes),
-        ("--timeout", plan.timeout, settings.timeout),
-        ("--seed", plan.seed, settings.seed),
-    ]
-    for name, now, then in asked:
-        if now is not None and now != then:
-            raise _not_resumable(plan, name, now, then)
-
-
-def _not_resumable(plan: Plan, name: str, *values: Any) -> UsageError:
-    """Return the one line said of a scan that cannot go on here: what differs, as it is now and was then."""
-    told = " ({}, it has {})".format(*map(_brief, values)) if values else ""
-    return UsageError(
-        f"{plan.output}: cannot be resumed, {name} is not the one it began with{told}; start over with --force, or "
-        f"choose another place with -o"
-    )
-
-
-def _torn_header(path: Path) -> bool:
-    """Tell whether a scan was killed while it wrote its very first line."""
-    data = path.read_bytes()
-    return b"\n" not in data and data.startswith(b'{"kind":"header"'[: len(data)])
 
 
 class _Scan:
     """The state of a scan that is going on."""
 
     def __init__(
-        self, plan: Plan, begun: Run | None, specs: Sequence[OpSpec], stage: Stage, progress: Progress
+        self, plan: Plan, before: Run | None, specs: Sequence[OpSpec], stage: Stage, progress: Progress
     ) -> None:
         self._plan = plan
-        self._begun = begun
+        self._begun = before
         self._specs = specs
-        self._stage = stage
         self._progress = progress
-        # A worker lives in another folder.
-        self._python = os.path.abspath(plan.python) if os.sep in plan.python else plan.python  # noqa: PTH100 - links stay
-        self._spec_files = tuple(str(Path(path).resolve()) for path in plan.spec_files)
-        self._worker: Worker | None = None
-        self._worker_mode: Mode | None = None
-        self._worker_used = False
         # As asked until a worker has said what there is, then as resolved.
-        self._device = begun.header.settings.device if begun else plan.device
-        self._inputs: dict[tuple[str, ...], str] = {}
-        self._distrust: list[str] = []
-        self._count = 0
+        device = before.header.settings.device if before else plan.device
+        self._crew = Crew(plan.python, stage.path, plan.spec_files, device)
+        self._done: set[tuple[tuple[str, ...], Mode, int]] = set()
+        self._inputs: list[Observation] = []
+        self._controls: list[Observation] = []
+        self._raised: set[tuple[tuple[str, ...], int]] = set()
+        self._unwell: dict[tuple[str, ...], str] = {}
+        self._timed: set[tuple[str, ...]] = set()
+        self._sentinels = 0
 
     def run(self, writer: RunWriter) -> None:
         """Execute what is planned and not yet observed."""
         started = time.monotonic()
+        self._writer = writer
         try:
-            header = self._header(self._first_worker())
-            self._settings = header.settings
-            done = self._begin(header, writer)
-            modes = header.settings.modes
-            self._progress.begin(len(header.planned) * header.settings.processes * len(modes), len(done))
+            self._header = header = self._first_header(self._first_worker())
+            self._begin()
+            settings = header.settings
+            rows = len(header.planned)
+            self._progress.begin(
+                rows * (settings.processes * len(MODES) + settings.cost),
+                sum(key[0] not in self._control_keys and key[1] in MODES for key in self._done)
+                + len(self._timed),
+            )
             try:
-                for process in range(header.settings.processes):
-                    for mode in modes:
-                        rows = [row for row in header.planned if (row.key, mode, process) not in done]
-                        self._pass(rows, mode, process, writer)
+                for process in range(settings.processes):
+                    for mode in settings.modes:
+                        self._pass(list(self._due(mode, process)), mode, process)
+                if settings.cost:
+                    self._cost_pass()
             finally:
                 self._progress.end()
         finally:
-            self._retire()
+            self._crew.retire()
         writer.write(
             Closing(
                 seconds=round(time.monotonic() - started, 3),
                 load=load(),
-                observations=self._count,
-                distrust=tuple(self._distrust),
+                observations=len(self._done),
+                sentinels=self._sentinels,
+                costs=len(self._timed),
+                distrust=(*unequal_inputs(self._inputs), *misbehaving(header, self._controls)),
             )
         )
 
@@ -196,167 +128,224 @@ class _Scan:
             UntrustedScanError: It did not start.
             UsageError: It did not start in an interpreter that the user named.
         """
+        crew = self._crew
         try:
-            worker = self._start(MODES[0])
-            device = resolve_device(self._device, worker.build)
-            if self._device == "auto" and device != "cpu":
+            worker = crew.start(MODES[0])
+            asked, crew.device = crew.device, resolve_device(crew.device, worker.build)
+            if asked == "auto" and crew.device != "cpu":
                 # The one that was asked lives where threads are placed for work on the CPU.
-                self._retire()
-                self._device = device
-                worker = self._start(MODES[0])
+                crew.retire()
+                worker = crew.start(MODES[0])
         except UntrustedScanError as error:
             if self._plan.python == sys.executable:
                 raise
             raise UsageError(f"--python {error}") from error
-        self._device = device
         return worker
 
-    def _begin(self, header: Header, writer: RunWriter) -> set[tuple[tuple[str, ...], Mode, int]]:
-        """Make the file ready to append to, and return what it has already."""
-        writer.begin(self._begun.end if self._begun else 0)
-        if self._begun is None:
-            writer.write(header)
-            return set()
-        for observation in self._begun.observations:
-            self._note(observation)
-        return {(o.key, o.mode, o.process) for o in self._begun.observations}
-
-    def _header(self, worker: Worker) -> Header:
+    def _first_header(self, worker: Worker) -> Header:
         """Return the header of this scan: the begun one if it can go on here, else a new one."""
-        plan = self._plan
+        device = self._crew.device
+        here = environment(device, worker.build)
         if self._begun is not None:
             header = self._begun.header
-            self._check_resumable(header, worker)
+            check_header(self._plan, header, here, self._rows(header.settings))
             return header
-        device = resolve_device(plan.device, worker.build)
-        settings = Settings(
-            patterns=plan.patterns,
-            device=device,
-            runs=DEFAULT_RUNS if plan.runs is None else plan.runs,
-            processes=DEFAULT_PROCESSES if plan.processes is None else plan.processes,
-            timeout=DEFAULT_TIMEOUT if plan.timeout is None else plan.timeout,
-            seed=DEFAULT_SEED if plan.seed is None else plan.seed,
-            specs=plan.spec_files,
-        )
+        settings = settings_for(self._plan, device)
         return Header(
             format=FORMAT,
             tool=tool_version(),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             settings=settings,
-            environment=environment(device, worker.build),
+            environment=here,
             planned=self._rows(settings),
             claims=parse_claims(worker.build["docstring"]),
+            controls=tuple(
+                _row(spec, planned, device)
+                for spec in CONTROLS
+                for planned in spec.rows(device.partition(":")[0])
+            ),
         )
 
     def _rows(self, settings: Settings) -> tuple[Row, ...]:
         kind = settings.device.partition(":")[0]
-        return tuple(
-            Row(
-                family=spec.family,
-                spec=spec.name,
-                op=spec.op_name,
-                case=planned.case,
-                direction=planned.direction,
-                dtype=planned.dtype,
-                device=settings.device,
-                provokes=spec.cases[planned.case].provokes,
-                why=spec.why,
-                documented=spec.documented or (spec.name,),
-                traits=dict(spec.cases[planned.case].traits),
-            )
-            for spec, planned in choose(settings.patterns, kind, self._specs)
-        )
+        chosen = choose(settings.patterns, kind, self._specs)
+        return tuple(_row(spec, planned, settings.device) for spec, planned in chosen)
 
-    def _check_resumable(self, header: Header, worker: Worker) -> None:
-        """Refuse to add to a scan what another build, machine or catalog would add.
-
-        Raises:
-            UsageError: Names what differs.
-        """
-        settings = header.settings
-        here = environment(resolve_device(settings.device, worker.build), worker.build)
-        for name in (field for field in Environment.__struct_fields__ if field != "load"):
-            now, then = getattr(here, name), getattr(header.environment, name)
-            if now != then:
-                raise _not_resumable(self._plan, f"the {name} here", now, then)
-        if [row.key for row in self._rows(settings)] != [row.key for row in header.planned]:
-            raise _not_resumable(self._plan, "the catalog here")
-
-    def _pass(self, rows: Sequence[Row], mode: Mode, process: int, writer: RunWriter) -> None:
-        """Send rows through a worker of one mode, and through fresh ones where it ended."""
-        if rows and (self._worker_mode != mode or self._worker_used):
-            # Every pass begins in a process of its own; the one that described the build may still be unused.
-            self._retire()
-        for row in rows:
-            self._progress.at(row, mode, process)
-            observation = self._observe(row, mode, process)
-            writer.write(observation)
+    def _begin(self) -> None:
+        """Make the file ready to append to, and note what it has already."""
+        self._control_keys = {row.key for row in self._header.controls}
+        self._writer.begin(self._begun.end if self._begun else 0)
+        if self._begun is None:
+            self._writer.write(self._header)
+            return
+        for observation in (*self._begun.controls, *self._begun.observations):
             self._note(observation)
-            self._progress.saw(observation_verdict(observation))
+        self._timed = {cost.key for cost in self._begun.costs}
+        self._sentinels = len(self._begun.sentinels)
 
-    def _observe(self, row: Row, mode: Mode, process: int) -> Observation:
-        worker = self._worker or self._start(mode)
-        self._worker_used = True
-        settings = self._settings
-        request = {
-            "spec": row.spec,
-            "case": row.case,
-            "direction": row.direction,
-            "dtype": row.dtype,
-            "device": row.device,
-            "seed": settings.seed,
+    def _due(self, mode: Mode, process: int) -> Iterator[tuple[int, Row]]:
+        """Yield the rows still to be observed, each with its place in the plan."""
+        for place, row in enumerate(self._header.planned):
+            forced = mode in MODES or (row.key, process) in self._raised
+            if forced and (row.key, mode, process) not in self._done:
+                yield place, row
+
+    def _pass(self, rows: Sequence[tuple[int, Row]], mode: Mode, process: int) -> None:
+        """Send rows through a worker of one mode, and through fresh ones where it ended."""
+        if not rows:
+            return
+        # Every pass begins in a process of its own; the one that described the build may still be unused.
+        self._crew.renew(mode)
+        if mode not in MODES:
+            self._progress.more(len(rows))
+        # A control's answer is known for the worker's own thread count.
+        perturb = [name for name in self._header.settings.perturb if name != "threads"] or ["quiet"]
+        for row in self._header.controls:
+            if (row.key, mode, process) not in self._done:
+                self._keep(self._observe(row, mode, process, perturb))
+        since = _SENTINEL_ROWS
+        watched = 0.0
+        for place, row in rows:
+            if since >= _SENTINEL_ROWS or time.monotonic() - watched > _SENTINEL_SECONDS:
+                self._watch(mode, process, place)
+                since, watched = 0, time.monotonic()
+            since += 1
+            self._progress.at(row, f"{mode}, process {process}")
+            observation = self._observe(row, mode, process, list(self._header.settings.perturb))
+            self._keep(observation)
+            self._progress.saw(observation_verdict(observation, row.constant))
+        self._watch(mode, process, len(self._header.planned))
+
+    def _observe(self, row: Row, mode: Mode, process: int, perturb: list[str]) -> Observation:
+        settings = self._header.settings
+        request = self._request("observe", row) | {
             "runs": settings.runs,
+            "perturbations": perturb,
+            "max_time": settings.max_time,
         }
-        place: dict[str, Any] = {name: request[name] for name in ("spec", "case", "direction", "dtype")}
-        place |= {"mode": mode, "process": process}
+        place = _place(row) | {"mode": mode, "process": process}
         try:
-            reply = worker.ask(request, settings.timeout)
-            observation = msgspec.convert(place | reply["observed"], Observation)
+            answer = self._crew.ask(mode, request, settings.timeout)
+            return msgspec.convert(place | answer, Observation)
         except WorkerEndedError as ended:
-            self._retire()
             outcome = "timeout" if ended.timed_out else "crash"
             seconds = settings.timeout if ended.timed_out else 0.0
-            return msgspec.convert(
-                place | {"outcome": outcome, "message": str(ended), "seconds": seconds}, Observation
+            failure = {"outcome": outcome, "message": str(ended), "seconds": seconds}
+        except msgspec.ValidationError as error:
+            self._crew.retire()
+            failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
+        return msgspec.convert(place | failure, Observation)
+
+    def _watch(self, mode: Mode, process: int, before: int) -> None:
+        """Run the sentinel in the worker in service, and write what it saw."""
+        settings = self._header.settings
+        spec = SENTINELS[settings.device.partition(":")[0]]
+        (planned,) = spec.rows(settings.device.partition(":")[0])
+        request = self._request("sentinel", _row(spec, planned, settings.device)) | {"runs": _SENTINEL_RUNS}
+        try:
+            answer = self._crew.ask(mode, request, settings.timeout)
+        except WorkerEndedError as ended:
+            answer = {"message": str(ended)}
+        told = [str(answer[name]) for name in ("exception", "message") if answer.get(name)]
+        executions = int(answer.get("executions", 0))
+        digests = answer.get("digests") or {"": executions}
+        self._writer.write(
+            Sentinel(
+                mode=mode,
+                process=process,
+                before=before,
+                op=spec.op_name,
+                executions=executions,
+                differing=executions - next(iter(digests.values())),
+                load=load()[0],
+                message=": ".join(told) or None,
             )
-        except (KeyError, msgspec.ValidationError) as error:
-            self._retire()
-            message = f"the worker's reply makes no sense ({error})"
-            return msgspec.convert(place | {"outcome": "crash", "message": message}, Observation)
-        if reply.get("tainted"):
-            self._retire()
-        return observation
+        )
+        self._sentinels += 1
+
+    def _cost_pass(self) -> None:
+        """Time what is not yet timed, in a process that may switch the flag to either mode."""
+        rows = [row for row in self._header.planned if row.key not in self._timed]
+        if rows:
+            self._crew.renew("on")
+        for row in rows:
+            self._progress.at(row, "cost")
+            self._writer.write(self._cost(row))
+            self._timed.add(row.key)
+            self._progress.timed()
+
+    def _cost(self, row: Row) -> Cost:
+        place = _place(row)
+        if row.key in self._unwell:
+            # What ended a worker or hung would do so again.
+            return msgspec.convert(place | {"outcome": "not_run", "message": self._unwell[row.key]}, Cost)
+        try:
+            answer = self._crew.ask(
+                "on",
+                self._request("cost", row) | {"max_seconds": _COST_SECONDS},
+                self._header.settings.timeout,
+            )
+            return msgspec.convert(place | answer, Cost)
+        except WorkerEndedError as ended:
+            failure = {"outcome": "timeout" if ended.timed_out else "crash", "message": str(ended)}
+        except msgspec.ValidationError as error:
+            self._crew.retire()
+            failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
+        return msgspec.convert(place | failure, Cost)
+
+    def _request(self, do: str, row: Row) -> dict[str, Any]:
+        seed = self._header.settings.seed
+        return {"do": do, **_place(row), "device": self._header.settings.device, "seed": seed}
+
+    def _keep(self, observation: Observation) -> None:
+        self._writer.write(observation)
+        self._note(observation)
 
     def _note(self, observation: Observation) -> None:
-        """Count an observation, and hold its inputs against those that other processes had."""
-        self._count += 1
-        digest = observation.inputs_digest
-        if digest is None:
+        """Remember of an observation what the rest of the scan asks about."""
+        key, mode, process = observation.key, observation.mode, observation.process
+        self._done.add((key, mode, process))
+        if key in self._control_keys:
+            self._controls.append(observation)
             return
-        if self._inputs.setdefault(observation.key, digest) != digest:
-            self._distrust.append(
-                f"the inputs of {':'.join(observation.key)} in process {observation.process} of mode "
-                f"{observation.mode} are not those of the first process"
+        # Only the digest of its inputs is needed at the end.
+        self._inputs.append(
+            Observation(
+                **_place(observation),
+                mode=mode,
+                process=process,
+                outcome=observation.outcome,
+                inputs_digest=observation.inputs_digest,
             )
-
-    def _start(self, mode: Mode) -> Worker:
-        self._worker = Worker(self._python, mode, self._stage.path, self._spec_files, device=self._device)
-        self._worker_mode = mode
-        self._worker_used = False
-        return self._worker
-
-    def _retire(self) -> None:
-        if self._worker is not None:
-            self._worker.stop()
-        self._worker = None
-        self._worker_mode = None
+        )
+        if mode == "on" and alert_caller(observation.exception, observation.message):
+            self._raised.add((key, process))
+        if observation.outcome in {"crash", "timeout"}:
+            self._unwell[key] = f"not timed: {observation.outcome} in mode {mode}"
 
 
-def _brief(value: Any) -> str:
-    """Write a setting as the user would."""
-    if isinstance(value, tuple):
-        return " ".join(str(item) for item in value) or "none"
-    return str(value)
+def _row(spec: OpSpec, planned: Planned, device: str) -> Row:
+    """Return a row of the plan, with what its spec says of it."""
+    case = spec.cases[planned.case]
+    return Row(
+        family=spec.family,
+        spec=spec.name,
+        op=spec.op_name,
+        case=planned.case,
+        direction=planned.direction,
+        dtype=planned.dtype,
+        device=device,
+        provokes=case.provokes,
+        why=spec.why,
+        documented=spec.documented or (spec.name,),
+        traits=dict(case.traits),
+        constant=case.constant,
+    )
+
+
+def _place(one: Row | Observation) -> dict[str, Any]:
+    """Return what names a row in requests and records."""
+    return {"spec": one.spec, "case": one.case, "direction": one.direction, "dtype": one.dtype}
 
 
 def tool_version() -> str:

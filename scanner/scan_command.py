@@ -13,9 +13,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED
+from scanner.perturb import DEFAULT as DEFAULT_PERTURB
+from scanner.perturb import PERTURBATIONS
+from scanner.plan import (
+    DEFAULT_CONFIDENCE,
+    DEFAULT_PROCESSES,
+    DEFAULT_RUNS,
+    DEFAULT_SEED,
+    DEFAULT_TIMEOUT,
+    Plan,
+)
 from scanner.progress import progress_for
 from scanner.runfile import Run
-from scanner.scan import DEFAULT_PROCESSES, DEFAULT_RUNS, DEFAULT_SEED, DEFAULT_TIMEOUT, Plan, scan
+from scanner.scan import scan
 from scanner.verdicts import FINDING_MEANING, matrix
 
 DEFAULT_OUTPUT = "detmatrix.jsonl"
@@ -49,8 +59,24 @@ class Finite(click.FloatRange):
         """Refuse NaN."""
         number = super().convert(value, param, ctx)
         if math.isnan(number):
-            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+            self.fail(f"{value!r} is not a number", param, ctx)
         return number
+
+
+class Perturbations(_ParamType):
+    """Names of perturbations, separated by commas, each once."""
+
+    name = "list"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse names that do not exist."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(dict.fromkeys(name.strip() for name in str(value).split(",") if name.strip()))
+        for name in names:
+            if name not in PERTURBATIONS:
+                self.fail(f"{name!r} is none; the perturbations: {', '.join(PERTURBATIONS)}", param, ctx)
+        return names or self.fail(f"none given; the perturbations: {', '.join(PERTURBATIONS)}", param, ctx)
 
 
 @click.command(name="scan")
@@ -73,6 +99,34 @@ class Finite(click.FloatRange):
     type=click.IntRange(1, 100),
     metavar="P",
     help=f"Worker processes per mode. Default: {DEFAULT_PROCESSES}.",
+)
+@click.option(
+    "--max-rate",
+    type=Finite(0, 1, min_open=True, max_open=True),
+    metavar="R",
+    help="Choose N so that a difference in a share R of the executions would be seen, with --confidence.",
+)
+@click.option(
+    "--confidence",
+    type=Finite(0, 1, min_open=True, max_open=True),
+    metavar="C",
+    help=f"How probably it would be seen. Default: {DEFAULT_CONFIDENCE:g}.",
+)
+@click.option(
+    "--max-time",
+    type=Finite(0, 86400, min_open=True),
+    metavar="S",
+    help="Seconds of executions a case gets in one process; the n it reached is recorded. Default: no limit.",
+)
+@click.option(
+    "--perturb",
+    type=Perturbations(),
+    metavar="LIST",
+    help=f"Circumstances that share the executions, of {', '.join(PERTURBATIONS)}. "
+    f"Default: {','.join(DEFAULT_PERTURB)}.",
+)
+@click.option(
+    "--cost/--no-cost", default=None, help="Time each row with the flag off and on. Default: --cost."
 )
 @click.option(
     "--timeout",
@@ -120,6 +174,10 @@ def command(**options: Any) -> int:  # fmt: skip
         raise click.UsageError(
             "--resume keeps what the run file holds, --force throws it away; give one of them"
         )
+    if options["max_rate"] is not None and options["runs"] is not None:
+        raise click.UsageError("--max-rate chooses how many executions, --runs says it; give one of them")
+    if options["confidence"] is not None and options["max_rate"] is None:
+        raise click.UsageError("--confidence says how probably --max-rate would be seen; give both")
     if not options["output"].name:
         raise click.UsageError("-o needs the name of a file")
     plan = Plan(**options)
@@ -147,9 +205,13 @@ def _how_to_go_on(plan: Plan) -> str:
 
 def _tell(run: Run) -> int:
     """Say what came out, and whether it can be trusted."""
-    counts = Counter(row.finding for row in matrix(run.header, run.observations, closed=True))
+    rows = list(matrix(run.header, run.observations, closed=True, sentinels=run.sentinels, costs=run.costs))
+    counts = Counter(row.finding for row in rows)
     told = ", ".join(f"{counts[finding]} {finding}" for finding in FINDING_MEANING if counts[finding])
     click.echo(f"{run.path}: {counts.total()} rows on {run.header.settings.device}: {told}", err=True)
+    if weak := sum(row.weak is not None for row in rows):
+        reason = next(row.weak for row in rows if row.weak is not None)
+        click.echo(f"{run.path}: {weak} rows are of low power: {reason}", err=True)
     distrust = run.closing.distrust if run.closing else ()
     if distrust:
         click.echo(f"detmatrix: the scan cannot be trusted: {distrust[0]} ({len(distrust)} such)", err=True)

@@ -13,7 +13,8 @@ from typing import Literal
 from msgspec import Struct
 
 from scanner.alerts import alert_caller
-from scanner.records import MODES, Header, Mode, Observation, Row
+from scanner.power import Weakness
+from scanner.records import MODES, WORKER_MODES, Blank, Cost, Header, Mode, Observation, Row, Sentinel
 
 Verdict = Literal["deterministic", "nondeterministic", "raises", "error", "timeout", "crash", "not_run"]
 Finding = Literal[
@@ -33,13 +34,33 @@ VERDICT_MEANING: dict[Verdict, str] = {
 }
 FINDING_MEANING: dict[Finding, str] = {
     "silent": "The flag is on, nothing was raised, and the bits differ.",
-    "raises": "Differs with the flag off, raises with it on.",
-    "over_alert": "Raises with the flag on although no difference was seen with it off.",
+    "raises": "Raises with the flag on, and does differ: with it off, or when made to run with it on.",
+    "over_alert": "Raises with the flag on although no difference was seen, neither with it off nor when made to "
+    "run with it on.",
     "fixed_by_mode": "Differs with the flag off, did not differ with it on.",
     "mode_dependent": "Did not differ within either mode, but the modes give different bits.",
     "deterministic": "Did not differ in either mode, and both modes give the same bits.",
     "inconclusive": "At least one mode has no usable verdict; the reason is given.",
 }
+
+
+# What a result that holds no information is called, where its spec does not declare that it is constant.
+BLANK_MEANING: dict[Blank, str] = {
+    "zeros": "produced all zeros",
+    "nan": "produced all NaN",
+    "value": "produced one value throughout",
+    "input": "returned only its input",
+}
+# Of these any op that computes something is free; one value throughout may be an answer.
+_VACUOUS: tuple[Blank, ...] = ("zeros", "nan", "input")
+
+
+class GroupCount(Struct, frozen=True, kw_only=True):
+    """The executions of a cell under one perturbation, all processes joined."""
+
+    perturbation: str
+    executions: int
+    differing: int  # from the first execution of their process
 
 
 class Cell(Struct, frozen=True, kw_only=True):
@@ -53,6 +74,21 @@ class Cell(Struct, frozen=True, kw_only=True):
     alert: str | None = None  # the caller named in the alert
     reason: str | None = None
     seconds: float = 0.0
+    within: int = 0  # executions that differed from the first of their own process
+    between: bool = False  # processes disagree about their first output
+    constant: bool = False  # its spec declares that it holds no information, and so it was
+    alerts: tuple[str, ...] = ()  # warn_only: callers of all alerts
+    groups: tuple[GroupCount, ...] = ()
+    other_threads: tuple[str, ...] = ()  # thread counts that give bits of their own, "threads=1"
+
+    @property
+    def where(self) -> str | None:
+        """Where the differences lie; ``None`` if there are none."""
+        if not self.differing:
+            return None
+        if not self.between:
+            return "within a process"
+        return "within and between processes" if self.within else "between processes only"
 
     @property
     def upper_bound(self) -> float | None:
@@ -68,6 +104,9 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     on: Cell
     finding: Finding
     reason: str | None  # why the finding is inconclusive
+    forced: Cell  # mode warn_only: what an op that raises does when it is made to run
+    weak: str | None  # low power: why "deterministic" says little here
+    cost: Cost | None
     observations: tuple[Observation, ...]  # by mode and process, for details
 
 
@@ -76,17 +115,20 @@ def upper_bound(n: int) -> float:
     return float(1 - 0.05 ** (1 / n))
 
 
-def observation_verdict(observation: Observation) -> Verdict:
+def observation_verdict(observation: Observation, constant: str = "") -> Verdict:
     """Return the verdict of a single process, as progress shows it."""
-    return cell_of([observation]).verdict
+    return cell_of([observation], constant=constant).verdict
 
 
-def cell_of(observations: Sequence[Observation], missing: str = "not reached by the scan") -> Cell:
+def cell_of(
+    observations: Sequence[Observation], missing: str = "not reached by the scan", *, constant: str = ""
+) -> Cell:
     """Join what the processes of one mode observed of one row.
 
     Args:
         observations: Those of one row and one mode, in any order.
         missing: The reason given when there are none.
+        constant: Why the row's result holds no information by definition; empty if it must hold some.
     """
     if not observations:
         return Cell(verdict="not_run", reason=missing)
@@ -96,7 +138,7 @@ def cell_of(observations: Sequence[Observation], missing: str = "not reached by 
         return Cell(verdict="error", reason="the inputs differed between processes", seconds=seconds)
     failed = [observation for observation in ordered if observation.outcome != "ran"]
     if not failed:
-        return _compared(ordered, seconds)
+        return _compared(ordered, seconds, constant)
     verdict, alert, reason = _failure(failed[0])
     if len({_failure(observation)[:2] for observation in failed}) > 1 or len(failed) < len(ordered):
         told = "; ".join(f"process {observation.process}: {_told(observation)}" for observation in ordered)
@@ -106,23 +148,60 @@ def cell_of(observations: Sequence[Observation], missing: str = "not reached by 
     return Cell(verdict=verdict, alert=alert, reason=reason, seconds=seconds)
 
 
-def _compared(ordered: Sequence[Observation], seconds: float) -> Cell:
-    """Return the verdict of processes that all ran: one set of outputs for the mode."""
-    outputs: Counter[str] = Counter()
+def _compared(ordered: Sequence[Observation], seconds: float, constant: str) -> Cell:
+    """Return the verdict of processes that all ran: one set of outputs for the mode.
+
+    Executions with another thread count are a set of their own, since other bits are no nondeterminism there.
+    """
+    sets: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for observation in ordered:
-        outputs.update(observation.digests)
-    runs = sum(outputs.values())
-    if runs < 2:  # noqa: PLR2004
+        sets[""].update(observation.digests)
+        for group in observation.groups:
+            sets[group.perturbation].update(group.digests or {})
+    main = sets.pop("")
+    runs = main.total() + sum(outputs.total() for outputs in sets.values())
+    if main.total() < 2:  # noqa: PLR2004
         return Cell(verdict="not_run", runs=runs, reason="a single execution has nothing to differ from")
-    first = next(iter(ordered[0].digests))
-    differing = runs - outputs[first]
+    # A digest keeps the place where it was first seen, so the first of a set is its reference.
+    firsts = {name: next(iter(outputs)) for name, outputs in sets.items() if outputs}
+    first = next(iter(main))
+    differing = main.total() - main[first]
+    differing += sum(sets[name].total() - sets[name][reference] for name, reference in firsts.items())
+    blank = ordered[0].blank
+    if not differing and not constant and blank in _VACUOUS:
+        return Cell(verdict="error", runs=runs, reason=BLANK_MEANING[blank], seconds=seconds)
     return Cell(
         verdict="nondeterministic" if differing else "deterministic",
         runs=runs,
         differing=differing,
-        distinct=len(outputs),
+        distinct=len(main) + sum(len(sets[name]) - 1 for name in firsts),
         first=first,
         seconds=seconds,
+        within=sum(_within(observation) for observation in ordered),
+        between=len({next(iter(observation.digests)) for observation in ordered}) > 1,
+        constant=bool(constant and blank and not differing),
+        alerts=tuple(dict.fromkeys(alert for observation in ordered for alert in observation.alerts)),
+        groups=_joined(ordered),
+        other_threads=tuple(name for name, reference in firsts.items() if reference != first),
+    )
+
+
+def _within(observation: Observation) -> int:
+    """Return how many executions differed from the first one they were compared with in their own process."""
+    sets = [observation.digests, *(group.digests for group in observation.groups if group.digests)]
+    return sum(sum(digests.values()) - next(iter(digests.values())) for digests in sets)
+
+
+def _joined(ordered: Sequence[Observation]) -> tuple[GroupCount, ...]:
+    """Add the groups of all processes up by perturbation."""
+    counts: dict[str, tuple[int, int]] = {}
+    for observation in ordered:
+        for group in observation.groups:
+            executions, differing = counts.get(group.perturbation, (0, 0))
+            counts[group.perturbation] = (executions + group.executions, differing + group.differing)
+    return tuple(
+        GroupCount(perturbation=name, executions=executions, differing=differing)
+        for name, (executions, differing) in counts.items()
     )
 
 
@@ -132,7 +211,7 @@ def _failure(observation: Observation) -> tuple[Verdict, str | None, str | None]
     match observation.outcome:
         case "raised":
             caller = alert_caller(observation.exception, message)
-            if caller is not None and observation.mode == "on":
+            if caller is not None and observation.mode != "off":
                 return "raises", caller, message
             return "error", None, f"{observation.exception}: {message}" if message else observation.exception
         case "timeout":
@@ -165,8 +244,14 @@ def unequal_inputs(observations: Iterable[Observation]) -> tuple[str, ...]:
     )
 
 
-def finding_of(off: Cell, on: Cell) -> tuple[Finding, str | None]:
-    """Return the class of a row from both modes, and the reason if it is inconclusive."""
+def finding_of(off: Cell, on: Cell, forced: Cell | None = None) -> tuple[Finding, str | None]:
+    """Return the class of a row from both modes, and the reason if it is inconclusive.
+
+    Args:
+        off: What was seen with the flag off.
+        on: What was seen with it on.
+        forced: What a row that raises did when it was made to run with the flag on.
+    """
     match (off.verdict, on.verdict):
         case (_, "nondeterministic"):
             return "silent", None
@@ -177,7 +262,8 @@ def finding_of(off: Cell, on: Cell) -> tuple[Finding, str | None]:
         case ("nondeterministic", "raises"):
             return "raises", None
         case ("deterministic", "raises"):
-            return "over_alert", None
+            differs = forced is not None and forced.verdict == "nondeterministic"
+            return ("raises" if differs else "over_alert"), None
     told = [
         f"{mode}: {cell.verdict}" + (f" ({cell.reason})" if cell.reason else "")
         for mode, cell in (("off", off), ("on", on))
@@ -186,25 +272,62 @@ def finding_of(off: Cell, on: Cell) -> tuple[Finding, str | None]:
     return "inconclusive", "; ".join(told) or f"off: {off.verdict}, on: {on.verdict}"
 
 
-def matrix(header: Header, observations: Iterable[Observation], *, closed: bool) -> Iterator[MatrixRow]:
+def matrix(
+    header: Header,
+    observations: Iterable[Observation],
+    *,
+    closed: bool,
+    sentinels: Iterable[Sentinel] = (),
+    costs: Iterable[Cost] = (),
+) -> Iterator[MatrixRow]:
     """Yield one row per planned row, in planned order, whether or not anything was observed of it.
 
     Args:
         header: The run's header, which plans the rows.
         observations: The run's observations.
         closed: Whether the run is complete, which decides what an absent observation is called.
+        sentinels: What the sentinels saw, which decides what is of low power.
+        costs: The run's timings.
     """
     seen: defaultdict[tuple[str, ...], dict[Mode, list[Observation]]] = defaultdict(
-        lambda: {mode: [] for mode in MODES}
+        lambda: {mode: [] for mode in WORKER_MODES}
     )
     for observation in observations:
         seen[observation.key][observation.mode].append(observation)
+    cost_of = {cost.key: cost for cost in costs}
+    weakness = Weakness(header, sentinels)
     missing = "not recorded" if closed else "the scan was interrupted before this case"
-    for row in header.planned:
-        by_mode = seen.get(row.key) or {mode: [] for mode in MODES}
-        off, on = (cell_of(by_mode[mode], missing) for mode in MODES)
-        finding, reason = finding_of(off, on)
-        if unequal_inputs(observation for mode in MODES for observation in by_mode[mode]):
+    for place, row in enumerate(header.planned):
+        by_mode = seen.get(row.key) or {mode: [] for mode in WORKER_MODES}
+        off, on = (cell_of(by_mode[mode], missing, constant=row.constant) for mode in MODES)
+        not_forced = "only ops that raise are forced to run" if on.verdict != "raises" else missing
+        forced = cell_of(by_mode["warn_only"], not_forced, constant=row.constant)
+        finding, reason = finding_of(off, on, forced)
+        told = tuple(
+            sorted(
+                (o for mode in WORKER_MODES for o in by_mode[mode]),
+                key=lambda o: (WORKER_MODES.index(o.mode), o.process),
+            )
+        )
+        if unequal_inputs(told):
             finding, reason = "inconclusive", "the inputs differed between processes or modes"
-        told = tuple(sorted((o for mode in MODES for o in by_mode[mode]), key=lambda o: (o.mode, o.process)))
-        yield MatrixRow(row=row, off=off, on=on, finding=finding, reason=reason, observations=told)
+        still = [o for o, cell in _cells(told, off, on, forced) if cell.verdict == "deterministic"]
+        yield MatrixRow(
+            row=row,
+            off=off,
+            on=on,
+            finding=finding,
+            reason=reason,
+            forced=forced,
+            weak=weakness.of(place, [o for o in still if not row.constant]),
+            cost=cost_of.get(row.key),
+            observations=told,
+        )
+
+
+def _cells(
+    observations: Iterable[Observation], off: Cell, on: Cell, forced: Cell
+) -> Iterator[tuple[Observation, Cell]]:
+    """Pair each observation with the cell of its mode."""
+    cells = {"off": off, "on": on, "warn_only": forced}
+    return ((observation, cells[observation.mode]) for observation in observations)

@@ -1,0 +1,201 @@
+"""Perturbations: circumstances under which a share of a case's executions runs, declared as data.
+
+A race may need a quiet machine, or a busy one; memory that was never written shows only if it holds something. None
+of these changes an input or a flag, so bits that differ under one are bits that differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+# Blocks are made in the sizes of a case's outputs, up to so many bytes at once, and in a few common sizes.
+_MOST_BYTES = 64 << 20
+_COMMON_SIZES = (256, 4 << 10, 64 << 10, 1 << 20)
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a case runs: what a perturbation needs to know of it."""
+
+    device: str
+    sizes: tuple[int, ...]  # bytes of its outputs
+
+    @property
+    def blocks(self) -> list[int]:
+        """Bytes of the blocks to allocate: those of the outputs, and common sizes for what an op keeps inside."""
+        blocks, total = [], 0
+        for size in (*self.sizes, *_COMMON_SIZES):
+            if size and total + size <= _MOST_BYTES:
+                blocks.append(size)
+                total += size
+        return blocks
+
+
+# Called before each execution with its number.
+Before = Callable[[int], None]
+
+
+def _nothing(_: int) -> None:
+    """Leave the execution as it is."""
+
+
+@contextlib.contextmanager
+def _quiet(_: Site) -> Iterator[Before]:
+    yield _nothing
+
+
+@contextlib.contextmanager
+def _stress(site: Site) -> Iterator[Before]:
+    """Keep every core busy with threads of this process, or another stream of the GPU."""
+    if site.device != "cpu":
+        yield _busy_stream(site.device)
+        return
+    stop = threading.Event()
+    threads = [threading.Thread(target=_burn, args=(stop,), daemon=True) for _ in range(os.cpu_count() or 1)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield _nothing
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def _burn(stop: threading.Event) -> None:
+    """Compute until told to stop; hashing lets go of the interpreter lock for most of a millisecond."""
+    data = bytes(1 << 20)
+    while not stop.is_set():
+        hashlib.sha256(data).digest()
+
+
+def _busy_stream(device: str) -> Before:
+    """Queue work on a stream beside the one the case uses, enough to overlap with it."""
+    import torch  # noqa: PLC0415 - the command line names perturbations without it
+
+    stream = torch.cuda.Stream(device)
+    left = torch.ones(2048, 2048, device=device)
+    out = torch.empty_like(left)
+    torch.cuda.synchronize()
+
+    def before(_: int) -> None:
+        with torch.cuda.stream(stream):
+            for _again in range(2):
+                torch.mul(left, 1.0001, out=out)
+
+    return before
+
+
+@contextlib.contextmanager
+def _shift(site: Site) -> Iterator[Before]:
+    """Hold other blocks during each execution, so that what the op allocates lies elsewhere.
+
+    Inputs stay where they are: their alignment is an input's property that users can see.
+    """
+    import torch  # noqa: PLC0415
+
+    draws = random.Random(0)  # noqa: S311 - placement, not a secret
+    held: list[Any] = []
+
+    def before(_: int) -> None:
+        held.clear()
+        held.extend(
+            torch.empty(size, dtype=torch.uint8, device=site.device)
+            for size in site.blocks
+            for _ in range(draws.randrange(3))
+        )
+
+    try:
+        yield before
+    finally:
+        held.clear()
+
+
+@contextlib.contextmanager
+def _poison(site: Site) -> Iterator[Before]:
+    """Fill memory and free it before each execution, with another byte each time."""
+    import torch  # noqa: PLC0415
+
+    def before(index: int) -> None:
+        # Two of each: one for the output, one for a temporary of its size.
+        blocks = [
+            torch.empty(size, dtype=torch.uint8, device=site.device).fill_(index % 251 + 1)
+            for size in site.blocks
+            for _ in range(2)
+        ]
+        blocks.clear()
+
+    yield before
+
+
+def _threads(count: int) -> Callable[[Site], AbstractContextManager[Before]]:
+    @contextlib.contextmanager
+    def start(_: Site) -> Iterator[Before]:
+        import torch  # noqa: PLC0415
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(count)
+        try:
+            yield _nothing
+        finally:
+            torch.set_num_threads(before)
+
+    return start
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """What it does to the circumstances, in words and in deed."""
+
+    meaning: str
+    start: Callable[[Site], AbstractContextManager[Before]] = field(repr=False)
+    # Other circumstances may rightly give other bits, so executions are compared among themselves.
+    apart: bool = False
+    devices: tuple[str, ...] = ("cpu", "cuda")
+
+
+# By the names of `--perturb`; `threads` stands for one group per thread count, each made by `expand`.
+PERTURBATIONS: dict[str, Perturbation] = {
+    "quiet": Perturbation("nothing is done", _quiet),
+    "stress": Perturbation(
+        "as many threads as cores compute beside it; on CUDA, another stream is busy", _stress
+    ),
+    "shift": Perturbation(
+        "blocks of the outputs' sizes are held, so that what the op allocates lies elsewhere", _shift
+    ),
+    "poison": Perturbation(
+        "free memory holds a byte that changes each time, so that reading what was never written shows",
+        _poison,
+    ),
+    "threads": Perturbation(
+        "1 thread, 2, and one per core, each compared by itself (CPU)", _quiet, apart=True, devices=("cpu",)
+    ),
+}
+DEFAULT = ("quiet", "stress", "shift", "poison")
+
+
+def expand(names: list[str], default_threads: int) -> list[tuple[str, Perturbation]]:
+    """Return the groups that *names* stand for: ``threads`` is one per count that is not the worker's own."""
+    groups: list[tuple[str, Perturbation]] = []
+    for name in names:
+        if name != "threads":
+            groups.append((name, PERTURBATIONS[name]))
+            continue
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        counts = sorted(count for count in {1, 2, cores} - {default_threads} if count <= cores)
+        groups += [(f"threads={count}", Perturbation("", _threads(count), apart=True)) for count in counts]
+    return groups
+
+
+def shares(runs: int, groups: int) -> list[int]:
+    """Divide *runs* executions among *groups*: equally, and what is left over to the first."""
+    each = runs // groups
+    return [runs - each * (groups - 1), *[each] * (groups - 1)]
