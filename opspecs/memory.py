@@ -18,6 +18,9 @@ WHY = (
 SMALL = "8192 bytes that were never written"
 LARGE = "1048576 bytes that were never written (16777216 on CUDA)"
 
+# Filled memory holds no information.
+FILLED = "the flag fills it with NaN or the largest integer"
+
 # What the flag fills with, by dtype; the condition that was documented in 2.1.
 FILLS = {
     "floating": (("float32", "float64", "float16"), {"fill": "floating:NaN"}),
@@ -38,14 +41,14 @@ def _large(t: Inputs) -> int:
 def _cases(inputs: Callable[[Inputs], Call]) -> dict[str, Case]:
     """Return a small case for each kind of dtype."""
     return {
-        kind: Case(inputs=inputs, provokes=SMALL, dtypes=dtypes, traits=traits)
+        kind: Case(inputs=inputs, provokes=SMALL, dtypes=dtypes, traits=traits, constant=FILLED)
         for kind, (dtypes, traits) in FILLS.items()
     }
 
 
 def _one_case(inputs: Callable[[Inputs], Call]) -> dict[str, Case]:
     """Return a small case of one dtype."""
-    return {"floating": Case(inputs=inputs, provokes=SMALL, traits=FILLS["floating"][1])}
+    return {"floating": Case(inputs=inputs, provokes=SMALL, traits=FILLS["floating"][1], constant=FILLED)}
 
 
 def _resize_traits(kind: str) -> dict[str, str]:
@@ -63,6 +66,7 @@ SPECS: tuple[OpSpec, ...] = (
                 inputs=lambda t: call(_large(t), dtype=t.dtype, device=t.device),
                 provokes=LARGE,
                 traits=FILLS["floating"][1],
+                constant=FILLED,
             )
         },
     ),

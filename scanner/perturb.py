@@ -18,7 +18,7 @@ from typing import Any
 
 # Blocks are made in the sizes of a case's outputs, up to so many bytes at once, and in a few common sizes.
 _MOST_BYTES = 64 << 20
-_COMMON_SIZES = (256, 4 << 10, 64 << 10, 1 << 20)
+_COMMON_SIZES = (256, 4 << 10, 64 << 10)
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,9 @@ def _poison(site: Site) -> Iterator[Before]:
     import torch  # noqa: PLC0415
 
     def before(index: int) -> None:
-        # Two of each: one for the output, one for a temporary of its size.
         blocks = [
             torch.empty(size, dtype=torch.uint8, device=site.device).fill_(index % 251 + 1)
             for size in site.blocks
-            for _ in range(2)
         ]
         blocks.clear()
 
@@ -196,6 +194,6 @@ def expand(names: list[str], default_threads: int) -> list[tuple[str, Perturbati
 
 
 def shares(runs: int, groups: int) -> list[int]:
-    """Divide *runs* executions among *groups*: equally, and what is left over to the first."""
-    each = runs // groups
+    """Divide *runs* executions among *groups*: half for the first, and the rest equally among the others."""
+    each = runs // 2 // max(1, groups - 1)
     return [runs - each * (groups - 1), *[each] * (groups - 1)]

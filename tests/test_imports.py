@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 # The modules that a worker loads, and so all that another interpreter with a torch must provide for.
-WORKER = {"worker", "observe", "execution", "bits", "state"}
+WORKER = {"worker", "observe", "execution", "bits", "state", "alerts", "perturb", "severity", "cost", "recipe"}
 
 
 def _imports(path: Path, *, nested: bool) -> Iterator[str]:
