@@ -67,7 +67,7 @@ def close_pipes(x: Any) -> Any:
 def prints(x: Any) -> Any:
     """Print through Python and past it."""
     print("{}", flush=True)
-    os.write(1, b'{"observed": {"outcome": "ran"}}\n')
+    os.write(1, b'{"answer": {"outcome": "ran"}}\n')
     return x + 1
 
 

@@ -1,0 +1,134 @@
+"""Specs whose bits depend on the circumstances, and specs that compute nothing, for tests of evidence."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from opspecs.model import Case, OpSpec, call
+
+
+def _torch() -> Any:
+    import torch  # noqa: PLC0415 - the main process loads this file too, and has no need of torch
+
+    return torch
+
+
+def under_stress(x: Any, numbers: Iterator[int]) -> Any:
+    """Differ each time, but only while other threads of the process compute."""
+    number = next(numbers)
+    return x * 2 + (number if threading.active_count() > 1 else 0)
+
+
+def by_threads(x: Any) -> Any:
+    """Depend on the thread count and on nothing else."""
+    return x + _torch().get_num_threads()
+
+
+def by_process(x: Any) -> Any:
+    """Depend on the process, as what an autotuner chose does."""
+    return x + os.getpid()
+
+
+def by_mode(x: Any) -> Any:
+    """Depend on the flag."""
+    return x * 2 + _torch().are_deterministic_algorithms_enabled()
+
+
+def when_forced(x: Any, numbers: Iterator[int]) -> Any:
+    """Raise the alert of an op of PyTorch, and differ if that does not stop it."""
+    torch = _torch()
+    x.clone().put_(torch.arange(3), x[:3])
+    return x * 2 + next(numbers) * torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def two_alerts(x: Any) -> Any:
+    """Call two ops that alert, one of them twice; neither differs."""
+    torch = _torch()
+    x = (x * 2).put_(torch.arange(3), x[:3])
+    x = x.put_(torch.arange(3), x[3:6].clone())
+    return torch.nn.functional.max_unpool1d(x.view(1, 1, -1), torch.arange(x.numel()).view(1, 1, -1), 1)
+
+
+def reads_unwritten(x: Any) -> Any:
+    """Read memory that it never wrote, as a kernel does that forgets an element."""
+    fill = _torch().utils.deterministic.fill_uninitialized_memory
+    _torch().utils.deterministic.fill_uninitialized_memory = False
+    left = _torch().empty_like(x)
+    _torch().utils.deterministic.fill_uninitialized_memory = fill
+    left[1:] = x[1:]
+    return left
+
+
+def slow(x: Any) -> Any:
+    """Take a while."""
+    time.sleep(0.05)
+    return x * 2
+
+
+def doubles(x: Any) -> Any:
+    """Behave."""
+    return x * 2
+
+
+def zeros(x: Any) -> Any:
+    """Compute zeros."""
+    return x - x
+
+
+def nans(x: Any) -> Any:
+    """Compute NaN."""
+    return x / 0 * 0
+
+
+def untouched(x: Any) -> Any:
+    """Give its input back."""
+    return x
+
+
+def zero_gradient(x: Any) -> Any:
+    """Have a gradient of zeros."""
+    return x * 0 + 1
+
+
+def _spec(function: Any, *, constant: str = "", backward: bool = False, name: str = "") -> OpSpec:
+    counted = function in (under_stress, when_forced)
+    case = Case(
+        inputs=lambda t: call(t.leaf(t.normal(4096)), *([itertools.count(1)] if counted else [])),
+        provokes="planted",
+        constant=constant,
+    )
+    return OpSpec(
+        name=f"circumstance.{name or function.__name__}",
+        op=function,
+        why="Planted.",
+        cases={"only": case},
+        directions=("backward",) if backward else ("forward",),
+    )
+
+
+SPECS = (
+    *map(
+        _spec,
+        (
+            under_stress,
+            by_threads,
+            by_process,
+            by_mode,
+            when_forced,
+            two_alerts,
+            reads_unwritten,
+            doubles,
+            zeros,
+            nans,
+            untouched,
+        ),
+    ),
+    _spec(zero_gradient, backward=True),
+    _spec(zeros, constant="it subtracts a tensor from itself", name="zeros_declared"),
+    _spec(slow),
+)

@@ -1,0 +1,301 @@
+"""A scan proves that it can see: controls, sentinels, perturbations, chosen power, ops made to run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from scanner.controls import check_controls
+from scanner.power import has_power
+from scanner.records import Observation
+from scanner.runfile import Run, read_run
+from scanner.verdicts import MatrixRow, matrix
+from tests.conftest import Command, command_in, lines
+
+SPECS = Path(__file__).with_name("circumstances.py")
+RUNS = 24
+
+
+def _scan(folder: Path, *arguments: object, code: int = 0, **options: object) -> Run:
+    done = command_in(folder)(
+        "scan", "--specs", SPECS, "--device", "cpu", "--no-cost", "-o", "run.jsonl", *arguments, **options
+    )
+    assert done.returncode == code, done.stderr
+    return read_run(folder / "run.jsonl")
+
+
+def _rows(run: Run) -> dict[str, MatrixRow]:
+    found = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels, costs=run.costs)
+    return {row.row.spec.removeprefix("circumstance."): row for row in found}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Scan every circumstance with every perturbation but threads."""
+    return _scan(tmp_path_factory.mktemp("circumstances"), "circumstance.*", "--runs", RUNS)
+
+
+@pytest.fixture(scope="module")
+def rows(run: Run) -> dict[str, MatrixRow]:
+    """Return the rows of that scan by the name of the function."""
+    return _rows(run)
+
+
+def test_controls_answer_in_every_process_of_every_mode(run: Run) -> None:
+    """Six controls, two processes, three modes, and each shows what it must."""
+    checks = check_controls(run.header, run.controls)
+
+    assert len(checks) == 6 * 2 * 3
+    assert [check for check in checks if not check.ok] == []
+    assert run.closing is not None
+    assert run.closing.distrust == ()
+
+
+def test_rare_control_shows_its_schedule(run: Run) -> None:
+    """The control with a known rate differs exactly as often as its schedule says, and that is not never."""
+    (rare,) = {check.expected for check in check_controls(run.header, run.controls) if check.control == "rare"}
+
+    assert rare not in (f"0 of {RUNS} differed", f"{RUNS} of {RUNS} differed")
+
+
+def test_control_that_misbehaves_voids_the_scan(tmp_path: Path) -> None:
+    """Where a random op ignores its seed the scan says so, exits 4, and every report repeats it."""
+    specs = tmp_path / "broken.py"
+    specs.write_text(
+        "import sys, itertools\n"
+        "from opspecs.model import Case, OpSpec, call\n"
+        "if 'torch' in sys.modules:\n"
+        "    import torch\n"
+        "    rand, count = torch.rand, itertools.count()\n"
+        "    torch.rand = lambda *a, **k: rand(*a, **k) + next(count)\n"
+        "SPECS = [OpSpec(name='plain', op='torch.neg', why='Test.', cases={'one': Case(\n"
+        "    inputs=lambda t: call(t.normal(8)))})]\n"
+    )
+
+    run = _scan(tmp_path, "plain", "--specs", specs, "--runs", 4, "--processes", 1, code=4)
+
+    assert run.closing is not None
+    assert run.closing.distrust[0].startswith(
+        "the control random in process 0 of mode off should show 0 of 4 differed, seeded, and shows"
+    )
+    report = command_in(tmp_path)
+    for form in ("md", "html"):
+        assert "Not trustworthy: the control random" in report("report", "run.jsonl", "--format", form).stdout
+    assert json.loads(report("report", "run.jsonl", "--format", "json").stdout)["distrust"]
+
+
+def test_unfinished_scan_is_judged_by_its_controls_too(run: Run, tmp_path: Path) -> None:
+    """A run file cut off before its closing line tells of a control that misbehaved all the same."""
+    kept = []
+    for record in lines(Path(run.path))[:-1]:
+        if record.get("spec") == "control.constant" and record["mode"] == "on":
+            record["digests"] = {"other": record["executions"]}
+        kept.append(json.dumps(record))
+    (tmp_path / "cut.jsonl").write_text("\n".join(kept) + "\n")
+
+    told = command_in(tmp_path)("report", "cut.jsonl").stdout
+
+    assert "Not trustworthy: the control constant in process 0 of mode on" in told
+
+
+def test_sentinel_runs_before_between_and_after(run: Run) -> None:
+    """Each pass begins and ends with a sentinel, with more in between."""
+    places: dict[tuple[str, int], list[int]] = {}
+    for sentinel in run.sentinels:
+        places.setdefault((sentinel.mode, sentinel.process), []).append(sentinel.before)
+
+    assert set(places) == {(mode, process) for mode in ("off", "on", "warn_only") for process in (0, 1)}
+    for (mode, _), before in places.items():
+        assert before == sorted(before)
+        assert before[-1] == len(run.header.planned)
+        if mode != "warn_only":
+            assert before[0] == 0
+            assert len(before) > 2
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+
+
+@pytest.mark.parametrize("how", ["one thread", "one core"])
+def test_where_nothing_can_race_rows_are_of_low_power(tmp_path: Path, how: str) -> None:
+    """With one thread, or two on one core, the sentinel does not differ, and no report hides it."""
+    options: dict[str, object] = {"env": os.environ | {"OMP_NUM_THREADS": "1"}}
+    if how == "one core":
+        if _cores() < 2:
+            pytest.skip("one core: there is no other one to leave out")
+        core = min(os.sched_getaffinity(0))
+        options = {
+            "env": os.environ | {"OMP_NUM_THREADS": "2"},
+            "preexec_fn": lambda: os.sched_setaffinity(0, {core}),
+        }
+
+    run = _scan(tmp_path, "circumstance.doubles", "--processes", 1, **options)
+
+    rows = _rows(run)
+    assert not any(map(has_power, run.sentinels))
+    assert rows["doubles"].weak is not None
+    assert "torch.index_put" in rows["doubles"].weak
+    assert ("one thread" in rows["doubles"].weak) == (how == "one thread")
+    report = command_in(tmp_path)
+    assert "low power" in report("report", "run.jsonl").stdout
+    assert "low power" in report("report", "run.jsonl", "--format", "html").stdout
+
+
+def test_a_difference_needs_no_power(rows: dict[str, MatrixRow]) -> None:
+    """Low power is said of what did not differ; bits that differ are proof on any machine."""
+    assert rows["by_process"].weak is None
+
+
+def _groups(observations: Sequence[Observation]) -> dict[str, int]:
+    return {group.perturbation: group.differing for one in observations for group in one.groups}
+
+
+def test_differences_are_told_by_perturbation(rows: dict[str, MatrixRow]) -> None:
+    """An op that differs only beside busy threads differs in that group and in no other."""
+    row = rows["under_stress"]
+
+    assert row.off.verdict == "nondeterministic"
+    assert {group.perturbation for group in row.off.groups if group.differing} == {"stress"}
+    assert [group.perturbation for group in row.off.groups] == ["quiet", "stress", "shift", "poison"]
+    assert sum(group.executions for group in row.off.groups) == row.off.runs == 2 * RUNS
+
+
+def test_poison_shows_memory_that_was_never_written(rows: dict[str, MatrixRow]) -> None:
+    """One element that a kernel forgets to write differs under poison, whatever the flag says."""
+    row = rows["reads_unwritten"]
+
+    assert row.finding == "silent"
+    poison = next(group for group in row.on.groups if group.perturbation == "poison")
+    assert poison.differing == poison.executions
+
+
+def test_quiet_alone_sees_neither(tmp_path: Path) -> None:
+    """Without the perturbation the same op looks deterministic: that is what they are for."""
+    run = _scan(tmp_path, "circumstance.under_stress", "--perturb", "quiet", "--processes", 1)
+
+    assert _rows(run)["under_stress"].finding == "deterministic"
+
+
+def test_thread_counts_are_compared_among_themselves(tmp_path: Path) -> None:
+    """Other bits under another thread count are told, and are no nondeterminism."""
+    if _cores() < 2:
+        pytest.skip("one core: there is no other thread count")
+    environment = os.environ | {"OMP_NUM_THREADS": "2"}
+    run = _scan(tmp_path, "circumstance.by_threads", "--perturb", "quiet,threads", "--processes", 1, env=environment)
+
+    row = _rows(run)["by_threads"]
+    assert row.off.verdict == "deterministic"
+    assert "threads=1" in row.off.other_threads
+    assert row.off.runs == 50
+
+
+def test_differences_between_processes_are_told_apart(rows: dict[str, MatrixRow]) -> None:
+    """Bits that are the same within each process and not between them are said to be that."""
+    assert rows["by_process"].off.where == "between processes only"
+    assert rows["under_stress"].off.where == "within a process"
+    assert rows["doubles"].off.where is None
+
+
+def test_other_bits_in_the_other_mode_are_no_nondeterminism(rows: dict[str, MatrixRow]) -> None:
+    """An op that depends on the flag alone is mode_dependent."""
+    assert rows["by_mode"].finding == "mode_dependent"
+
+
+def test_what_raises_is_made_to_run(rows: dict[str, MatrixRow]) -> None:
+    """Under warn_only an op that differs reads as raises, one that does not as over_alert."""
+    assert rows["when_forced"].off.verdict == "deterministic"
+    assert rows["when_forced"].forced.verdict == "nondeterministic"
+    assert rows["when_forced"].finding == "raises"
+    assert rows["two_alerts"].finding == "over_alert"
+    assert rows["doubles"].forced.verdict == "not_run"
+
+
+def test_every_alert_of_a_composite_op_is_listed(rows: dict[str, MatrixRow]) -> None:
+    """The error names the first alert alone; made to run, the op shows them all, each once."""
+    row = rows["two_alerts"]
+
+    assert row.on.alert == "put_"
+    assert row.forced.alerts == ("put_", "max_unpooling2d_forward_out")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("zeros", "produced all zeros"),
+        ("nans", "produced all NaN"),
+        ("untouched", "returned only its input"),
+        ("zero_gradient", "produced all zeros"),
+    ],
+)
+def test_vacuous_results_are_errors(rows: dict[str, MatrixRow], name: str, reason: str) -> None:
+    """What was not really tried is never deterministic."""
+    assert (rows[name].off.verdict, rows[name].off.reason) == ("error", reason)
+
+
+def test_declared_constants_say_so(rows: dict[str, MatrixRow]) -> None:
+    """A result that holds no information by definition is deterministic, and the row says that it is constant."""
+    row = rows["zeros_declared"]
+
+    assert row.finding == "deterministic"
+    assert row.off.constant
+    assert not rows["doubles"].off.constant
+
+
+def test_rate_and_confidence_choose_the_executions(tmp_path: Path) -> None:
+    """1 in 100 seen with 90 %: ln 0.1 / ln 0.99 = 229.1, so 230; what has differed ten times stops early."""
+    run = _scan(
+        tmp_path, "circumstance.doubles", "circumstance.under_stress",
+        "--max-rate", 0.01, "--confidence", 0.9, "--processes", 1,
+    )  # fmt: skip
+
+    rows = _rows(run)
+    assert rows["doubles"].off.runs == 230
+    stress = next(group for group in rows["under_stress"].off.groups if group.perturbation == "stress")
+    assert (stress.executions, stress.differing) == (10, 10)
+    assert run.header.settings.confidence == 0.9
+
+
+def test_time_bounds_a_case_and_the_true_n_is_recorded(tmp_path: Path) -> None:
+    """A slow case runs as often as its time allows, and is compared over just that."""
+    run = _scan(
+        tmp_path, "circumstance.slow", "circumstance.doubles",
+        "--runs", 100, "--max-time", 0.6, "--perturb", "quiet", "--processes", 1,
+    )  # fmt: skip
+
+    rows = _rows(run)
+    assert 2 <= rows["slow"].off.runs < 20
+    assert rows["doubles"].off.runs == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--perturb", "quiet,noise"), "'noise' is none; the perturbations: quiet, stress, shift, poison, threads"),
+        (("--perturb", ","), "none given"),
+        (("--max-rate", "0.1", "--runs", "3"), "--max-rate chooses how many executions"),
+        (("--confidence", "0.9"), "--confidence says how probably --max-rate would be seen"),
+        (("--max-rate", "1"), "--max-rate"),
+        (("--confidence", "nan", "--max-rate", "0.5"), "is not a number"),
+        (("--max-time", "0"), "--max-time"),
+    ],
+)
+def test_bad_power_is_one_line(detmatrix: Command, arguments: tuple[str, ...], told: str) -> None:
+    """What cannot be asked is told in one line, with exit code 2."""
+    done = detmatrix("scan", "cumsum", *arguments)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert told in done.stderr
+
+
+def test_two_scans_agree(run: Run, rows: dict[str, MatrixRow], tmp_path: Path) -> None:
+    """The same scan again gives the same findings."""
+    again = _rows(_scan(tmp_path, "circumstance.*", "--runs", RUNS))
+
+    assert {name: row.finding for name, row in again.items()} == {name: row.finding for name, row in rows.items()}
+    assert run.header.settings.runs == RUNS
