@@ -118,7 +118,8 @@ def _serve(requests: Any, replies: Any, specs: dict[str, OpSpec]) -> None:
         tainted = str(answer.get("message", "")).startswith("changed global state")
         if request["device"] != "cpu" and answer["outcome"] != "ran":
             # What ran out of memory leaves the next case a cache in pieces.
-            out_of_memory = answer.get("exception") == "OutOfMemoryError"
+            told = (answer.get("exception"), str(answer.get("message")).partition(":")[0])
+            out_of_memory = "OutOfMemoryError" in told
             tainted = tainted or out_of_memory or not _cuda_works(torch)
         _send(replies, {"answer": answer, "tainted": tainted})
 

@@ -1,0 +1,296 @@
+"""What the flag costs: facts about the timings and what is refused, never an absolute time."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import subprocess
+import sys
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from opspecs.model import Case, OpSpec, call
+from scanner import records
+from tests import planted
+
+torch = pytest.importorskip("torch")
+
+from scanner import cost  # noqa: E402 - it needs torch
+from scanner.cost import measure  # noqa: E402
+
+_PLANTED = {spec.name: spec for spec in planted.SPECS}
+_FLOATS = 1 << 22
+_FILLS = pytest.mark.skipif(not cost._FILLS, reason="this torch never fills memory")
+
+
+def _spec(op: Any, inputs: Any = lambda t: call(t.leaf(t.normal(64))), **fields: Any) -> OpSpec:
+    return OpSpec(name="planted.cost", op=op, why="Planted.", cases={"only": Case(inputs=inputs)}, **fields)
+
+
+def _measure(spec: OpSpec, direction: str = "forward", **options: Any) -> dict[str, Any]:
+    options = {"dtype": "float32", "device": "cpu", "seed": 0, "max_seconds": 0.05, **options}
+    return measure(spec, next(iter(spec.cases)), direction=direction, **options)
+
+
+def _flags() -> tuple[Any, ...]:
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory if cost._FILLS else None,
+        gc.isenabled(),
+    )
+
+
+def _record(measured: dict[str, Any]) -> records.Cost:
+    """Return the record of a run file that *measured* becomes."""
+    row = {"spec": "planted.cost", "case": "only", "direction": "forward", "dtype": "float32"}
+    return msgspec.convert(json.loads(json.dumps({**row, **measured}, allow_nan=False)), records.Cost)
+
+
+def _sleeps_when_on(x: Any) -> Any:
+    """Take 3 ms longer with the flag on."""
+    if torch.are_deterministic_algorithms_enabled():
+        time.sleep(0.003)
+    return x * 2
+
+
+def _alerts(x: Any) -> Any:
+    """Raise PyTorch's own alert with the flag on."""
+    return x.clone().put_(torch.zeros(2, dtype=torch.int64), x[:2], accumulate=False)
+
+
+def _raises_when_off(_: Any) -> Any:
+    """Raise what no flag is to blame for."""
+    raise ValueError("no\nnever")
+
+
+def _leaves(_: Any) -> Any:
+    """Exit the polite way."""
+    sys.exit(3)
+
+
+def test_an_op_that_the_flag_slows_down_costs_more() -> None:
+    """Each variant is timed under its own setting: only the two with the flag on sleep."""
+    measured = _record(_measure(_spec(_sleeps_when_on)))
+
+    assert measured.outcome == "ran"
+    assert measured.off is not None
+    assert measured.on is not None
+    assert measured.on.median / measured.off.median > 1.5
+    # A sleep is never shorter than asked for, whatever else the machine does.
+    assert measured.on.low > 0.003
+    if cost._FILLS:
+        assert measured.unfilled is not None
+        assert measured.unfilled.low > 0.003
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_timings_are_ordered_and_few(direction: str) -> None:
+    """Quartiles enclose the median; a tiny op is called often enough for the clock, and sampled 5 to 25 times."""
+    measured = _record(_measure(_spec("torch.relu"), direction))
+
+    assert measured.outcome == "ran"
+    assert 5 <= measured.samples <= 25
+    assert measured.calls >= 1
+    for timing in (measured.off, measured.on, measured.unfilled):
+        if timing is not None:
+            assert 0 < timing.low <= timing.median <= timing.high
+    assert (measured.unfilled is None) == (not cost._FILLS)
+    assert measured.off_memory is None
+    assert measured.on_memory is None
+
+
+def test_backward_is_timed_with_its_forward() -> None:
+    """An execution in the backward direction is both calls: its time holds that of the forward call."""
+
+    def sleeps(x: Any) -> Any:
+        time.sleep(0.003)
+        return x * 2
+
+    measured = _record(_measure(_spec(sleeps, directions=("backward",)), "backward"))
+
+    assert measured.off is not None
+    assert measured.off.low > 0.003
+
+
+@_FILLS
+def test_filling_memory_is_told_apart_from_the_rest() -> None:
+    """Memory that is only allocated is filled with the flag on, unless the setting says not to."""
+    spec = _spec("torch.empty", lambda t: call(_FLOATS, dtype=t.dtype, device=t.device))
+    measured = _record(_measure(spec))
+
+    assert measured.on is not None
+    assert measured.off is not None
+    assert measured.unfilled is not None
+    assert measured.on.median > 4 * measured.unfilled.median
+    assert measured.on.median > 4 * measured.off.median
+
+
+def test_variants_take_turns_and_none_always_goes_first() -> None:
+    """Behind warm-up and calibration each round runs every variant once, and each comes first in its turn."""
+    seen: list[bool] = []
+
+    def watches(x: Any) -> Any:
+        seen.append(torch.are_deterministic_algorithms_enabled())
+        # Long enough for one call a sample, so that a call is a sample.
+        time.sleep(0.0005)
+        return x
+
+    measured = _measure(_spec(watches), max_seconds=10.0)
+    each = 3 if cost._FILLS else 2
+
+    assert (measured["calls"], measured["samples"]) == (1, 25)
+    rounds = [seen[start : start + each] for start in range(len(seen) - 25 * each, len(seen), each)]
+    assert all(one.count(False) == 1 for one in rounds)
+    assert {one.index(False) for one in rounds[:each]} == set(range(each))
+
+
+def test_at_least_five_samples_are_taken() -> None:
+    """Quartiles need samples, even of an op that outlasts the time it is given."""
+    measured = _measure(_spec(_sleeps_when_on), max_seconds=0.0)
+
+    assert (measured["samples"], measured["calls"]) == (5, 1)
+
+
+def test_time_bounds_the_samples() -> None:
+    """An op that takes milliseconds is not sampled 25 times within a few of them."""
+
+    def slow(x: Any) -> Any:
+        time.sleep(0.01)
+        return x
+
+    assert _measure(_spec(slow), max_seconds=0.02)["samples"] == 5
+
+
+@pytest.mark.parametrize(
+    ("spec", "outcome", "message"),
+    [
+        (
+            _spec(_alerts),
+            "raised",
+            "RuntimeError: put_ does not have a deterministic implementation, but you set",
+        ),
+        (_spec(_raises_when_off), "raised", "ValueError: no"),
+        (_spec(_leaves), "raised", "SystemExit: 3"),
+        (_spec("torch.no_such_op"), "not_run", f"torch {torch.__version__} has no torch.no_such_op"),
+        (_PLANTED["planted.no_inputs"], "invalid", "its inputs could not be drawn (AttributeError: "),
+    ],
+    ids=["alert", "error", "exit", "missing", "no inputs"],
+)
+def test_a_case_that_raises_has_no_cost(spec: OpSpec, outcome: str, message: str) -> None:
+    """It says why in one line, and nothing else; the flags are as they were."""
+    before = _flags()
+    measured = _measure(spec)
+
+    assert measured.keys() == {"outcome", "message"}
+    assert measured["outcome"] == outcome
+    assert measured["message"].startswith(message)
+    assert "\n" not in measured["message"]
+    assert _record(measured).off is None
+    assert _flags() == before
+
+
+def test_a_row_without_gradients_is_invalid() -> None:
+    """What cannot be differentiated has no backward direction to time."""
+    measured = _measure(_PLANTED["planted.independent"], "backward")
+
+    assert measured["outcome"] == "invalid"
+
+
+@pytest.mark.parametrize(("deterministic", "warn_only"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("fill", [pytest.param(False, marks=_FILLS), True])
+def test_the_mode_of_the_worker_is_put_back(deterministic: bool, warn_only: bool, fill: bool) -> None:
+    """Whatever the process lived under before, it lives under behind it."""
+    torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+    if cost._FILLS:
+        torch.utils.deterministic.fill_uninitialized_memory = fill
+    gc.disable()
+    before = _flags()
+    try:
+        assert _measure(_spec("torch.relu"))["outcome"] == "ran"
+        assert _flags() == before
+    finally:
+        gc.enable()
+        torch.use_deterministic_algorithms(False)
+        if cost._FILLS:
+            torch.utils.deterministic.fill_uninitialized_memory = True
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("sets_default_dtype", "default dtype: torch.float32 -> torch.float64"),
+        ("sets_flag", "use_deterministic_algorithms: False -> True; warn_only: False -> True"),
+    ],
+)
+def test_an_op_that_changes_the_process_taints_it(name: str, changed: str) -> None:
+    """The worker is told in the words by which it knows to end; so too of the very flags that are put back."""
+    before = _flags()
+    try:
+        measured = _measure(_PLANTED[f"planted.{name}"])
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+    assert measured == {"outcome": "invalid", "message": f"changed global state ({changed})"}
+    assert _flags() == before
+
+
+def test_an_op_that_changes_the_process_and_then_raises_taints_it() -> None:
+    """What it raised matters less than that the next case would run in another process than it thinks."""
+
+    def changes_and_raises(_: Any) -> Any:
+        torch.set_default_dtype(torch.float64)
+        raise ValueError("no")
+
+    try:
+        measured = _measure(_spec(changes_and_raises))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+    assert measured["outcome"] == "invalid"
+    assert measured["message"].startswith("changed global state (default dtype: ")
+
+
+def test_the_flag_itself_taints_no_fresh_process() -> None:
+    """Its first use imports parts of torch that set variables in the environment; no op is to blame for those."""
+    script = (
+        "import torch; from scanner.cost import measure; from tests.planted import SPECS\n"
+        "(spec,) = (spec for spec in SPECS if spec.name == 'planted.doubles')\n"
+        "where = {'direction': 'forward', 'dtype': 'float32', 'device': 'cpu', 'seed': 0}\n"
+        "print(measure(spec, 'only', max_seconds=0.0, **where)['outcome'])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["ran"]
+
+
+def test_random_ops_are_seeded_before_each_sample() -> None:
+    """Equal draws in every sample: a variant is not slower for its numbers."""
+    drawn: list[float] = []
+
+    def draws(x: Any) -> Any:
+        drawn.append(float(torch.rand(())))
+        time.sleep(0.0005)
+        return x
+
+    assert _measure(_spec(draws))["calls"] == 1
+    assert len(set(drawn)) == 1
+
+
+@pytest.mark.cuda
+def test_memory_is_measured_on_cuda() -> None:
+    """The peak of an execution holds its output, and what was allocated before does not count."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    kept = torch.zeros(_FLOATS, device="cuda")
+    spec = _spec("torch.add", lambda t: call(t.normal(_FLOATS), 1))
+    measured = _record(_measure(spec, device="cuda:0"))
+
+    assert measured.outcome == "ran", measured.message
+    assert measured.off_memory == measured.on_memory == kept.numel() * 4
+    assert measured.off is not None
+    assert math.isfinite(measured.off.median)

@@ -1,0 +1,195 @@
+"""Older formats of the run file are read as what they are; the records of the newest are checked like the others."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from scanner.errors import RunFileError
+from scanner.records import FORMAT, Cost, Group, Sentinel, Severity, Timing
+from scanner.runfile import Run, read_run
+from scanner.verdicts import matrix
+from tests.conftest import Command, lines, one_line
+from tests.quick import SPECS as QUICK
+
+SPECS = Path(__file__).with_name("quick.py")
+SCAN = (
+    "scan",
+    "quick.cumsum",
+    "--specs",
+    SPECS,
+    "--device",
+    "cpu",
+    "--runs",
+    4,
+    "--processes",
+    1,
+    "-o",
+    "run.jsonl",
+)
+# Fields that came with format 2, by the kind of line that has them.
+NEW = {
+    "header": {"controls"},
+    "observation": {"groups", "blank", "alerts"},
+    "closing": {"sentinels", "costs"},
+}
+NEW_SETTINGS = {"perturb", "confidence", "max_rate", "max_time", "cost"}
+
+
+@pytest.fixture(scope="module")
+def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Scan a small op with everything on."""
+    from tests.conftest import command_in  # noqa: PLC0415 - the fixture of that name is made per test
+
+    folder = tmp_path_factory.mktemp("formats")
+    done = command_in(folder)(*SCAN)
+    assert done.returncode == 0, done.stderr
+    return folder / "run.jsonl"
+
+
+def _write(path: Path, records: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def _first_format(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a run as the first format would have held them."""
+    controls = {tuple(row[name] for name in ("spec", "case")) for row in lines(path)[0]["controls"]}
+    records = []
+    for record in lines(path):
+        kind = record["kind"]
+        if kind in {"sentinel", "cost"} or (record.get("spec"), record.get("case")) in controls:
+            continue
+        for name in NEW.get(kind, set()):
+            del record[name]
+        if kind == "header":
+            record["format"] = 1
+            record["settings"] = {
+                name: value for name, value in record["settings"].items() if name not in NEW_SETTINGS
+            }
+            record["settings"]["modes"] = ["off", "on"]
+            for row in record["planned"]:
+                del row["constant"]
+        for output in record.get("outputs", []):
+            del output["severity"]
+        records.append(record)
+    records[-1]["observations"] = len(records) - 2
+    return records
+
+
+def _findings(run: Run) -> list[tuple[str, str, int]]:
+    found = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels, costs=run.costs)
+    return [(row.row.id, row.finding, row.off.runs) for row in found]
+
+
+def test_first_format_says_what_it_always_said(scanned: Path, tmp_path: Path) -> None:
+    """A file of format 1 gives the same findings; of what it did not hold nothing is made up."""
+    old = read_run(_write(tmp_path / "old.jsonl", _first_format(scanned)))
+
+    assert old.header.format == 1
+    assert _findings(old) == _findings(read_run(scanned))
+    assert (old.controls, old.sentinels, old.costs) == ((), (), ())
+    assert old.header.settings.perturb == ("quiet",)
+    rows = list(matrix(old.header, old.observations, closed=True, sentinels=old.sentinels, costs=old.costs))
+    assert [(row.weak, row.cost, row.off.groups) for row in rows] == [(None, None, ())] * len(rows)
+
+
+def test_unfinished_scan_of_an_older_format_is_not_resumed(
+    detmatrix: Command, scanned: Path, tmp_path: Path
+) -> None:
+    """Adding lines an older reader cannot read would break a file that says it can; the way out is told."""
+    _write(tmp_path / "run.jsonl", _first_format(scanned)[:-1])
+
+    done = detmatrix(*SCAN, "--resume")
+
+    assert done.returncode == 2
+    assert "cannot be resumed, its format is not the one it began with (2, it has 1)" in one_line(done.stderr)
+
+
+def test_every_new_record_survives_the_round_trip(scanned: Path) -> None:
+    """What a scan writes of controls, sentinels and costs is read back as records."""
+    run = read_run(scanned)
+
+    assert run.header.format == FORMAT == 2
+    assert {control.spec for control in run.header.controls} == {one.spec for one in run.controls}
+    assert run.closing is not None
+    assert run.closing.sentinels == len(run.sentinels) > 0
+    assert run.closing.costs == len(run.costs) == sum(spec.name == "quick.cumsum" for spec in QUICK) * 4
+    assert run.closing.observations == len(run.observations) + len(run.controls)
+    for record in (
+        Sentinel(mode="off", process=0, before=0, op="x", executions=2, differing=1, load=0.5),
+        Cost(spec="s", case="c", direction="forward", dtype="float32", outcome="ran",
+             off=Timing(median=1.0, low=0.5, high=2.0)),
+        Group(perturbation="threads=1", executions=2, differing=1, digests={"a": 1, "b": 1}),
+        Severity(examined=1, elements=2, differing_elements=1, v_c=0.5),
+    ):  # fmt: skip
+        assert msgspec.json.decode(msgspec.json.encode(record), type=type(record)) == record
+
+
+def _last(kind: str, **changes: object) -> Callable[[list[dict[str, Any]]], None]:
+    """Return a change to the last line of a kind."""
+
+    def change(records: list[dict[str, Any]]) -> None:
+        next(record for record in reversed(records) if record["kind"] == kind).update(changes)
+
+    return change
+
+
+def _twice(records: list[dict[str, Any]]) -> None:
+    place = next(place for place, record in enumerate(records) if record["kind"] == "cost")
+    records.insert(place, records[place])
+
+
+def _fewer(records: list[dict[str, Any]]) -> None:
+    records.pop(next(place for place, record in enumerate(records) if record["kind"] == "sentinel"))
+
+
+def _apart(records: list[dict[str, Any]]) -> None:
+    group = {"perturbation": "threads=1", "executions": 3, "differing": 0, "digests": {"a": 2}}
+    _last("observation", groups=[group])(records)
+
+
+def _control_planned(records: list[dict[str, Any]]) -> None:
+    records[0]["controls"].append(records[0]["planned"][0])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (_last("sentinel", before=5), r"line \d+: the sentinel before row 5 \(process 0\) was never planned"),
+        (_last("sentinel", process=7), r"the sentinel before row 4 \(process 7\) was never planned"),
+        (_last("sentinel", mode="loud"), r"Invalid enum value 'loud' - at `\$.mode`"),
+        (_last("cost", case="other"), r"the cost of quick.cumsum:other:\w+:float64 was never planned"),
+        (_last("cost", off={"median": -1.0, "low": 0.0, "high": 0.0}), r"at `\$.off.median`"),
+        (_twice, r"the cost of quick.cumsum:small:forward:float32 stands twice \(first in line \d+\)"),
+        (_fewer, r"the scan closed with \d+ sentinels, the file holds \d+ - at `\$.sentinels`"),
+        (_apart, r"counts 3 executions under threads=1 but 2 digests - at `\$.groups`"),
+        (_control_planned, r"line 1: a row is planned twice"),
+    ],
+)
+def test_damage_to_new_records_is_told_with_its_place(
+    scanned: Path, tmp_path: Path, change: Callable[[list[dict[str, Any]]], None], told: str
+) -> None:
+    """A record that was never planned, stands twice, or does not add up is refused, and the line named."""
+    records = lines(scanned)
+    change(records)
+
+    with pytest.raises(RunFileError, match=told):
+        read_run(_write(tmp_path / "damaged.jsonl", records))
+
+
+def test_recorded_runs_of_any_format_are_readable() -> None:
+    """The runs in reports/runs are read as they are."""
+    paths = sorted((Path(__file__).parent.parent / "reports" / "runs").glob("*.jsonl.gz"))
+
+    assert paths
+    for path in paths:
+        with gzip.open(path) as file:
+            written = json.loads(file.readline())["format"]
+        assert read_run(path).header.format == written <= FORMAT

@@ -1,0 +1,398 @@
+"""How far outputs differ, held against arithmetic on Python numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from scanner import records
+
+torch = pytest.importorskip("torch")
+
+from scanner import severity  # noqa: E402 - it needs torch
+from scanner.severity import Severity  # noqa: E402
+
+_INF, _NAN = math.inf, math.nan
+_FARTHEST = sys.float_info.max
+
+# Of each floating dtype: bits of an element, and how Python reads them where it can.
+_WIDTHS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
+_WIDTHS |= {name: 8 for name in vars(torch) if name.startswith("float8_") and name != "float8_e8m0fnu"}
+
+
+@pytest.fixture(autouse=True)
+def _quiet_torch() -> Iterator[None]:
+    """Leave torch its warning that complex32 is experimental."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _tensor(raw: Sequence[int], dtype: str, width: int) -> Any:
+    """Return a tensor whose elements, or their components, have these bits."""
+    data = b"".join(bits.to_bytes(width // 8, "little") for bits in raw)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).clone().view(getattr(torch, dtype))
+
+
+def _value(bits: int, dtype: str, width: int) -> float:
+    """Return what bits mean."""
+    match dtype:
+        case "float64":
+            return float(struct.unpack("<d", bits.to_bytes(8, "little"))[0])
+        case "float32":
+            return float(struct.unpack("<f", bits.to_bytes(4, "little"))[0])
+        case "float16":
+            return float(struct.unpack("<e", bits.to_bytes(2, "little"))[0])
+        case "bfloat16":
+            return float(struct.unpack("<f", (bits << 16).to_bytes(4, "little"))[0])
+    return float(_tensor([bits], dtype, width).to(torch.float32).item())
+
+
+def _ulp(one: int, other: int, width: int) -> int:
+    """Return the distance of two sign-magnitude numbers, in integers without an end."""
+    sign = 1 << (width - 1)
+    placed = [-(bits - sign) if bits & sign else bits for bits in (one, other)]
+    return min(abs(placed[0] - placed[1]), 2**63 - 1)
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))
+
+
+def _expected(
+    first: Sequence[int], second: Sequence[int], dtype: str, width: int, parts: int
+) -> dict[str, Any]:
+    """Measure two lists of elements of so many *parts*, one element at a time."""
+    differing = unequal = not_finite = 0
+    distances, ratios, steps = [], [], []
+    for start in range(0, len(first), parts):
+        one, other = first[start : start + parts], second[start : start + parts]
+        a, b = ([_value(bits, dtype, width) for bits in raw] for raw in (one, other))
+        differing += one != other
+        unequal += not all(map(_same, a, b))
+        if not all(map(math.isfinite, [*a, *b])):
+            not_finite += 1
+            continue
+        distance = min(math.hypot(*(x - y for x, y in zip(a, b, strict=True))), _FARTHEST)
+        distances.append(distance)
+        steps.append(max(_ulp(x, y, width) for x, y in zip(one, other, strict=True)))
+        if any(a):
+            # Python refuses a quotient beyond its range.
+            size = min(math.hypot(*a), _FARTHEST)
+            ratios.append(_FARTHEST if distance / _FARTHEST > size else distance / size)
+    elements = len(first) // parts
+    return {
+        "examined": 1,
+        "elements": elements,
+        "differing_elements": differing,
+        "v_c": unequal / elements,
+        "v_ermv": min(sum(ratios) / len(ratios), _FARTHEST) if ratios else None,
+        "max_abs": max(distances, default=None),
+        "max_rel": max(ratios, default=None),
+        "max_ulp": max(steps, default=None),
+        "not_finite": not_finite,
+    }
+
+
+def _measured(first: Any, *others: Any) -> dict[str, Any]:
+    measured = Severity(first)
+    for other in others:
+        measured.add(other)
+    result = measured.result()
+    assert result is not None
+    return result
+
+
+def _close(expected: dict[str, Any], actual: dict[str, Any]) -> bool:
+    """Tell whether two results agree: counts and steps exactly, quotients and sums up to rounding."""
+    rounded = {"v_ermv", "max_abs", "max_rel"}
+    return expected.keys() == actual.keys() and all(
+        expected[name] == actual[name]
+        or (name in rounded and math.isclose(expected[name], actual[name], rel_tol=1e-12))
+        for name in expected
+    )
+
+
+def _pairs(width: int) -> st.SearchStrategy[list[tuple[int, int]]]:
+    """Draw pairs of bit patterns: equal, neighbours, of another sign, special, or anything."""
+    sign = 1 << (width - 1)
+    anything = st.integers(0, 2 * sign - 1)
+    # Zeros, subnormals, the ends of all ranges, infinities and NaNs lie here, whatever the format.
+    ends = st.sampled_from([0, 1, sign - 1, sign, sign + 1, 2 * sign - 1])
+    value = st.one_of(anything, ends)
+    pair = st.one_of(
+        st.tuples(value, value),
+        value.map(lambda bits: (bits, bits)),
+        value.map(lambda bits: (bits, bits ^ 1)),
+        value.map(lambda bits: (bits, bits ^ sign)),
+    )
+    return st.lists(pair, min_size=1, max_size=40)
+
+
+@pytest.mark.parametrize("dtype", sorted(_WIDTHS))
+@given(data=st.data(), block=st.integers(1, 50))
+@settings(max_examples=60, deadline=None)
+def test_measures_are_those_of_python_arithmetic(dtype: str, data: st.DataObject, block: int) -> None:
+    """Any bits of any floating dtype are measured as one element after the other is, in blocks of any length."""
+    width = _WIDTHS[dtype]
+    first, second = zip(*data.draw(_pairs(width)), strict=True)
+
+    with mock.patch.object(severity, "_BLOCK", block):
+        actual = _measured(_tensor(first, dtype, width), _tensor(second, dtype, width))
+
+    assert _close(_expected(first, second, dtype, width, 1), actual), actual
+
+
+@given(pairs=_pairs(32), block=st.integers(1, 50))
+@settings(max_examples=60, deadline=None)
+def test_complex_numbers_are_one_element_each(pairs: list[tuple[int, int]], block: int) -> None:
+    """Distances of complex numbers are those in the plane; steps are those of the component that took more."""
+    first, second = zip(*pairs, *pairs[::-1], strict=True)
+
+    with mock.patch.object(severity, "_BLOCK", block):
+        actual = _measured(_tensor(first, "complex64", 32), _tensor(second, "complex64", 32))
+
+    assert _close(_expected(first, second, "float32", 32, 2), actual), actual
+
+
+@given(one=st.integers(0, 2**64 - 1), other=st.integers(0, 2**64 - 1))
+@example(one=0x7FEFFFFFFFFFFFFF, other=0xFFEFFFFFFFFFFFFF)
+@example(one=0x4000000000000000, other=0xC000000000000000)
+@example(one=0x4000000000000000, other=0xBFFFFFFFFFFFFFFF)
+@settings(max_examples=200, deadline=None)
+def test_steps_between_doubles_never_wrap(one: int, other: int) -> None:
+    """Across signs the distance of two doubles may pass 2**63 - 1; it is capped there and exact below."""
+    finite = all(math.isfinite(_value(bits, "float64", 64)) for bits in (one, other))
+    result = _measured(_tensor([one], "float64", 64), _tensor([other], "float64", 64))
+
+    assert result["max_ulp"] == (_ulp(one, other, 64) if finite else None)
+
+
+_EXAMPLES: dict[str, tuple[str, list[complex], list[complex], dict[str, Any]]] = {
+    "by a half": (
+        "float32", [1.0, 2.0], [1.5, 2.0],
+        {"v_c": 0.5, "v_ermv": 0.25, "max_abs": 0.5, "max_rel": 0.5, "max_ulp": 1 << 22, "not_finite": 0},
+    ),
+    "signs of zero": (
+        "float32", [0.0, 2.0], [-0.0, 2.0],
+        {"differing_elements": 1, "v_c": 0.0, "v_ermv": 0.0, "max_abs": 0.0, "max_rel": 0.0, "max_ulp": 0},
+    ),
+    "away from zero": (
+        "float32", [0.0, 2.0], [3.0, 2.0], {"v_c": 0.5, "v_ermv": 0.0, "max_abs": 3.0, "max_rel": 0.0},
+    ),
+    "nothing to divide by": (
+        "float64", [0.0, 0.0], [-5e-324, 5e-324],
+        {"v_c": 1.0, "v_ermv": None, "max_abs": 5e-324, "max_rel": None, "max_ulp": 1},
+    ),
+    "from NaN": (
+        "float64", [1.0, _NAN], [1.0, 2.0],
+        {"v_c": 0.5, "v_ermv": 0.0, "max_abs": 0.0, "max_rel": 0.0, "max_ulp": 0, "not_finite": 1},
+    ),
+    "to infinity": (
+        "float64", [4.0, 1.0], [_INF, 3.0],
+        {"v_c": 1.0, "v_ermv": 2.0, "max_abs": 2.0, "max_rel": 2.0, "not_finite": 1},
+    ),
+    "none finite": (
+        "float64", [_INF, _NAN], [1.0, _INF],
+        {"v_c": 1.0, "v_ermv": None, "max_abs": None, "max_rel": None, "max_ulp": None, "not_finite": 2},
+    ),
+    "distance beyond float64": (
+        "float64", [1e308, 1.0], [-1e308, 1.0],
+        {"v_ermv": _FARTHEST / 1e308 / 2, "max_abs": _FARTHEST, "max_rel": _FARTHEST / 1e308, "not_finite": 0},
+    ),
+    "ratio beyond float64": (
+        "float64", [5e-324, 1.0], [1.0, 1.0],
+        {"v_ermv": _FARTHEST / 2, "max_abs": 1.0, "max_rel": _FARTHEST, "not_finite": 0},
+    ),
+    "complex": (
+        "complex128", [3 + 4j, 1j], [6 + 8j, 1j],
+        {"v_c": 0.5, "v_ermv": 0.5, "max_abs": 5.0, "max_rel": 1.0, "max_ulp": 1 << 52, "not_finite": 0},
+    ),
+    "complex, away from zero": (
+        "complex128", [0j, 5j], [3 + 4j, 5j], {"v_c": 0.5, "v_ermv": 0.0, "max_abs": 5.0, "max_rel": 0.0},
+    ),
+    "complex, modulus beyond float64": (
+        "complex128", [complex(_FARTHEST, _FARTHEST)], [0j],
+        {"v_ermv": 1.0, "max_abs": _FARTHEST, "max_rel": 1.0, "not_finite": 0},
+    ),
+    "complex, half of it NaN": (
+        "complex64", [complex(1, _NAN), 2j], [complex(2, _NAN), 2j],
+        {"v_c": 0.5, "v_ermv": 0.0, "max_abs": 0.0, "max_ulp": 0, "not_finite": 1},
+    ),
+    "complex of halves": (
+        "complex32", [3 + 4j], [6 + 8j], {"v_c": 1.0, "max_abs": 5.0, "max_rel": 1.0, "max_ulp": 1 << 10},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "first", "second", "expected"), _EXAMPLES.values(), ids=_EXAMPLES)
+def test_measures_by_example(
+    dtype: str, first: list[complex], second: list[complex], expected: dict[str, Any]
+) -> None:
+    """V_c, V_ermv, the largest distances and the pairs left out, of cases worked out by hand."""
+    # Not every torch makes a complex32 tensor of numbers.
+    wide = torch.complex128 if dtype.startswith("complex") else torch.float64
+    one, two = (torch.tensor(values, dtype=wide).to(getattr(torch, dtype)) for values in (first, second))
+    result = _measured(one, two)
+
+    assert _close(expected, {name: result[name] for name in expected}), result
+
+
+def test_nans_of_other_payloads_differ_in_bits_alone() -> None:
+    """NaN equals NaN in value, and no distance is taken between them."""
+    first = _tensor([0x7FF8000000000000, 0x3FF0000000000000], "float64", 64)
+    result = _measured(first, _tensor([0xFFF8000000000001, 0x3FF0000000000000], "float64", 64))
+
+    assert (result["differing_elements"], result["v_c"], result["not_finite"]) == (1, 0.0, 1)
+    assert (result["max_abs"], result["max_ulp"]) == (0.0, 0)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64", "bool"])
+def test_integers_are_counted_and_never_subtracted(dtype: str) -> None:
+    """Indices and booleans have no distance."""
+    first = torch.tensor([0, 1, 1, 0]).to(getattr(torch, dtype))
+
+    assert _measured(first, first ^ torch.tensor([1, 0, 1, 1]).to(first.dtype)) == {
+        "examined": 1,
+        "elements": 4,
+        "differing_elements": 3,
+        "v_c": 0.75,
+    }
+
+
+@pytest.mark.skipif(not hasattr(torch, "float8_e8m0fnu"), reason="this torch has no float8_e8m0fnu")
+def test_exponents_have_no_sign() -> None:
+    """The highest bit of float8_e8m0fnu is a part of the exponent; 255 is its NaN."""
+    result = _measured(
+        _tensor([127, 127, 255], "float8_e8m0fnu", 8), _tensor([129, 126, 0], "float8_e8m0fnu", 8)
+    )
+
+    assert (result["max_abs"], result["max_rel"], result["max_ulp"], result["not_finite"]) == (3.0, 3.0, 2, 1)
+
+
+@pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="this torch has no float4_e2m1fn_x2")
+def test_packed_numbers_are_counted() -> None:
+    """A byte that holds two numbers cannot be taken apart; that it differs can be told."""
+    result = _measured(_tensor([1, 2], "float4_e2m1fn_x2", 8), _tensor([1, 3], "float4_e2m1fn_x2", 8))
+
+    assert result == {"examined": 1, "elements": 2, "differing_elements": 1, "v_c": 0.5}
+
+
+_PLANES = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(
+    "laid_out",
+    [
+        lambda x: x.clone(),
+        lambda x: x.clone().contiguous(memory_format=torch.channels_last),
+        lambda x: x.transpose(0, 3).contiguous().transpose(0, 3),
+        lambda x: torch.stack([x, x], -1)[..., 0],
+        lambda x: x.clone().as_strided((1, 120, 1), (7, 1, 13)),
+        lambda x: x.clone().unsqueeze(2).expand(2, 3, 1, 4, 5),
+    ],
+    ids=["contiguous", "channels last", "transposed", "strided", "odd strides", "expanded"],
+)
+def test_layout_does_not_matter(laid_out: Any) -> None:
+    """However either part lies in memory, the same elements are held against each other."""
+    other = _PLANES.clone()
+    other[1, 2, 3] *= 1.5
+    result = _measured(laid_out(_PLANES), laid_out(other))
+
+    assert result == _measured(_PLANES, other)
+    assert result["differing_elements"] == 5
+    # The two parts may lie differently as well.
+    assert _measured(laid_out(_PLANES), other.reshape(laid_out(other).shape)) == result
+
+
+@pytest.mark.parametrize("values", [(2.0, 3.0), (2 + 0j, 3 + 0j)], ids=["real", "complex"])
+def test_scalars_are_one_element(values: Any) -> None:
+    """A 0-d output is measured as any other."""
+    result = _measured(*(torch.tensor(value) for value in values))
+
+    assert (result["elements"], result["differing_elements"], result["max_abs"]) == (1, 1, 1.0)
+
+
+def test_the_largest_of_each_measure_is_kept() -> None:
+    """Each measure is that of the part in which it was largest; None is smaller than any."""
+    first = torch.tensor([1.0, 2.0, 0.0, 4.0])
+    others = [
+        torch.tensor([_INF, _INF, _INF, _INF]),
+        torch.tensor([1.0, 2.0, 9.0, 4.0]),
+        torch.tensor([2.0, 2.0, 0.0, 4.0]),
+        first.clone(),
+    ]
+    result = _measured(first, *others)
+
+    assert result == {
+        "examined": 4,
+        "elements": 4,
+        "differing_elements": 4,
+        "v_c": 1.0,
+        "v_ermv": 1 / 3,
+        "max_abs": 9.0,
+        "max_rel": 1.0,
+        "max_ulp": _ulp(0, struct.unpack("<I", struct.pack("<f", 9.0))[0], 32),
+        "not_finite": 4,
+    }
+    alone = [_measured(first, other) for other in others]
+    for name in result.keys() - {"examined"}:
+        assert result[name] == max(one[name] for one in alone if one[name] is not None)
+
+
+def test_nothing_added_is_nothing_known() -> None:
+    """A part that never differed has no severity."""
+    assert Severity(torch.zeros(3)).result() is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([1.0, 2.0], [1.0, 3.0]),
+        ([_NAN, _INF], [1.0, 2.0]),
+        ([5e-324, 1e308], [1e308, -1e308]),
+        ([1, 2], [1, 3]),
+    ],
+    ids=["finite", "none finite", "beyond float64", "integers"],
+)
+def test_result_goes_through_a_run_file(first: Any, second: Any) -> None:
+    """JSON without infinities holds every result, and the record takes it."""
+    as_tensor = [torch.tensor(values) for values in (first, second)]
+    if as_tensor[0].is_floating_point():
+        as_tensor = [torch.tensor(values, dtype=torch.float64) for values in (first, second)]
+    result = _measured(*as_tensor)
+    record = msgspec.convert(json.loads(json.dumps(result, allow_nan=False)), records.Severity)
+
+    assert {name: getattr(record, name) for name in result} == result
+
+
+def test_measuring_raises_no_alert() -> None:
+    """A worker that lives under the flag measures as any other does."""
+    first, second = torch.randn(1000), torch.randn(1000)
+    expected = _measured(first, second)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert _measured(first, second) == expected
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.cuda
+def test_measures_on_cuda() -> None:
+    """Parts on a GPU are measured as their copies on the CPU are."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    first, second = torch.randn(1000), torch.randn(1000)
+
+    assert _measured(first.cuda(), second.cuda()) == _measured(first, second)
