@@ -6,7 +6,19 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from reports.matrix import FINDINGS, Matrix, cell_fields, cell_of_mode, frame, outputs_of
+from reports import cost, evidence
+from reports.matrix import (
+    FINDINGS,
+    Matrix,
+    alerts_of,
+    cell_fields,
+    cell_of_mode,
+    constant_of,
+    frame,
+    outputs_of,
+)
+from reports.severity import first_differing
+from scanner.controls import check_controls
 from scanner.records import MODES, Mode
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, MatrixRow, upper_bound
 
@@ -47,6 +59,12 @@ def _run(one: Matrix) -> Iterator[str]:
         "started": header.started,
         "complete": closing is not None,
         "distrust": list(one.distrust),
+        "controls": [
+            {**msgspec.structs.asdict(it), "ok": it.ok} for it in check_controls(header, one.run.controls)
+        ],
+        "sentinels": one.run.sentinels,
+        "low_power": one.weak,
+        "perturbations": {name: evidence.meaning_of(name) for name in header.settings.perturb},
         "seconds": closing.seconds if closing else None,
         "load_after": closing.load if closing else None,
         "executions": one.executions,
@@ -80,19 +98,62 @@ def _row(row: MatrixRow) -> dict[str, object]:
         "why": planned.why or None,
         "reason": row.reason,
         "inputs": ran[0].inputs if ran else None,
+        "warn_only": _forced(row),
+        "alerts": alerts_of(row),
+        "low_power": row.weak,
+        "constant": constant_of(row),
+        "cost": _cost(row),
     }
 
 
 def _cell(row: MatrixRow, mode: Mode) -> dict[str, object]:
     """Return a cell: the keys that are promised, then what else is known of it."""
     fields = cell_fields(row, mode)
+    cell = cell_of_mode(row, mode)
     mine = [observation for observation in row.observations if observation.mode == mode]
+    first = first_differing(mine)
     return {
         **{field: fields.pop(field) for field in _CELL},
         **fields,
-        "first": cell_of_mode(row, mode).first,
+        "first": cell.first,
         "forward_differing": sum(observation.forward_differing for observation in mine) if mine else None,
         "outputs": outputs_of(mine),
+        "constant": cell.constant,
+        "within": cell.within,
+        "between": cell.between,
+        "where": cell.where,
+        "first_differing": dict(zip(("execution", "process"), first, strict=True)) if first else None,
+        "groups": cell.groups,
+        "other_threads": cell.other_threads,
+        "alerts": cell.alerts,
+    }
+
+
+def _forced(row: MatrixRow) -> dict[str, object]:
+    """Return the cell of a row that was made to run; of one that was not, only that and why."""
+    if row.forced.verdict == "not_run":
+        return {"verdict": row.forced.verdict, "reason": row.forced.reason}
+    return _cell(row, "warn_only")
+
+
+def _cost(row: MatrixRow) -> dict[str, object] | None:
+    """Return a row's timings with the ratios derived from them."""
+    if row.cost is None:
+        return None
+    one = row.cost
+    derived = cost.fields(one)
+    return {
+        "ratio": derived["ratio"],
+        "unfilled_ratio": derived["unfilled_ratio"],
+        "outcome": one.outcome,
+        "message": one.message,
+        "samples": one.samples,
+        "calls": one.calls,
+        "off": one.off,
+        "on": one.on,
+        "unfilled": one.unfilled,
+        "off_memory": one.off_memory,
+        "on_memory": one.on_memory,
     }
 
 

@@ -105,7 +105,7 @@ def _claim_cells(judged: Judged) -> tuple[str, ...]:
         plain(claim.section),
         claim.device,
         plain(judged.agreement),
-        *(words.cell_words(best.row, mode) if best else "no evidence" for mode in MODES),
+        *(plain(words.cell_words(best.row, mode)) if best else "no evidence" for mode in MODES),
         _evidence(judged),
     )
 
@@ -170,7 +170,7 @@ def _undocumented(docs: Docs, lists: Lists | None) -> Iterator[str]:
                 plain(one.device),
                 one.direction,
                 plain(one.finding),
-                *(words.cell_words(strongest(one.evidence).row, mode) for mode in MODES),
+                *(plain(words.cell_words(strongest(one.evidence).row, mode)) for mode in MODES),
                 str(len(one.evidence)),
                 _ids(one.evidence),
             )

@@ -9,7 +9,7 @@ from reports import docs_json, docs_markdown
 from reports.docs_join import Docs
 from reports.docs_lists import regenerate
 from reports.docs_reasons import shown_words, strongest
-from reports.words import state_words
+from reports.words import states
 
 
 def render_rst(docs: Docs) -> Iterator[str]:
@@ -39,8 +39,7 @@ def render_diff(docs: Docs) -> Iterator[str]:
 def state_lines(docs: Docs) -> Iterator[str]:
     """Yield what a reader must know of the runs before believing any of it."""
     for one in docs.matrices:
-        kind = "untrusted" if one.distrust else "incomplete"
-        yield from (f"{kind}: {one.name}: {told}" for told in state_words(one))
+        yield from (f"{state}: {one.name}: {told}" for state, told in states(one))
 
 
 def drift_lines(docs: Docs) -> Iterator[str]:

@@ -13,10 +13,21 @@ import re
 from collections.abc import Hashable, Iterator, Sequence
 
 import jinja2
+import msgspec
 
-from reports import words
-from reports.matrix import COMPARED, Matrix, cell_of_mode, is_seeded, outputs_of
-from scanner.records import MODES, Mode, Observation
+from reports import cost, evidence, words
+from reports.chart import chart
+from reports.matrix import (
+    COMPARED,
+    Matrix,
+    alerts_of,
+    bound_of,
+    cell_of_mode,
+    constant_of,
+    is_seeded,
+    outputs_of,
+)
+from scanner.records import MODES, WORKER_MODES, Mode, Observation
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, Finding, MatrixRow, Verdict
 
 # Shapes, so that colour never carries meaning alone.
@@ -67,6 +78,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["fields"] = msgspec.structs.astuple
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     style, script = (_source(environment, name) for name in ("report.css", "report.js"))
     families = _families(matrices)
@@ -85,7 +97,11 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         facts=_facts(families, pool),
         pool=pool,
         words=words,
-        seeded=is_seeded,
+        evidence=evidence,
+        cost=cost,
+        charts=[chart(one.rows) for one in matrices],
+        alerts=alerts_of,
+        reasons=[{reason: place for place, reason in enumerate(one.weak)} for one in matrices],
         finding_meaning=FINDING_MEANING,
         finding_sign=FINDING_SIGN,
         verdict_meaning=VERDICT_MEANING,
@@ -146,6 +162,7 @@ def _facts(families: Families, pool: _Pool) -> Iterator[list[object]]:
 def _fact(number: int, row: MatrixRow, pool: _Pool) -> list[object]:
     planned = row.row
     inputs = next((observation.inputs for observation in row.observations if observation.inputs), ())
+    modes = WORKER_MODES if row.on.verdict == "raises" else MODES
     return [
         number,
         *(
@@ -163,17 +180,22 @@ def _fact(number: int, row: MatrixRow, pool: _Pool) -> list[object]:
                 row.finding,
                 row.reason,
                 inputs,
-                _outputs(row),
+                _outputs(row, modes),
+                row.weak,
+                constant_of(row),
+                _groups(row, modes),
+                _differences(row),
             )
         ),
-        [_cell(row, mode, pool) for mode in MODES],
+        [_cell(row, mode, pool) for mode in modes],
         [_process(observation, pool) for observation in row.observations],
+        _cost(row, pool),
     ]
 
 
 def _cell(row: MatrixRow, mode: Mode, pool: _Pool) -> list[object]:
     cell = cell_of_mode(row, mode)
-    bound = cell.upper_bound
+    bound = bound_of(cell)
     return [
         pool.place(cell.verdict),
         pool.place(words.cell_words(row, mode)),
@@ -181,7 +203,30 @@ def _cell(row: MatrixRow, mode: Mode, pool: _Pool) -> list[object]:
         pool.place(cell.reason),
         pool.place(cell.alert),
         int(is_seeded(row, mode)),
+        pool.place(cell.where),
+        pool.place(cell.alerts),
     ]
+
+
+def _cost(row: MatrixRow, pool: _Pool) -> list[object]:
+    """Return the words of a row's cost, its ratio, and a line for each variant that was timed."""
+    one, ratio = row.cost, cost.ratio_of(row.cost)
+    told: list[object] = [
+        pool.place(cost.cost_words(row)),
+        float(f"{ratio:.4g}") if ratio is not None else None,
+        pool.place(one.message if one else None),
+    ]
+    if one is None or one.off is None:
+        return told
+    variants = (
+        ("off", one.off, one.off_memory),
+        ("on", one.on, one.on_memory),
+        ("on, fill off", one.unfilled, None),
+    )
+    lines = [
+        [name, cost.duration(timing), cost.memory(memory)] for name, timing, memory in variants if timing
+    ]
+    return [*told, lines, one.samples, one.calls]
 
 
 def _process(observation: Observation, pool: _Pool) -> list[object]:
@@ -202,11 +247,29 @@ def _process(observation: Observation, pool: _Pool) -> list[object]:
     ]
 
 
-def _outputs(row: MatrixRow) -> tuple[tuple[Hashable, ...], ...]:
-    """Return (name, shape, dtype, differing off, differing on) of every compared tensor."""
+def _outputs(row: MatrixRow, modes: Sequence[Mode]) -> tuple[tuple[Hashable, ...], ...]:
+    """Return (name, shape, dtype, executions that differed in each mode) of every compared tensor."""
     told: dict[str, list[Hashable]] = {}
-    for place, mode in enumerate(MODES):
+    for place, mode in enumerate(modes):
         for output in outputs_of(o for o in row.observations if o.mode == mode):
-            entry = told.setdefault(output.name, [output.name, output.shape, output.dtype, None, None])
-            entry[3 + place] = output.differing
+            blank: list[Hashable] = [output.name, output.shape, output.dtype, *[None] * len(modes)]
+            told.setdefault(output.name, blank)[3 + place] = output.differing
     return tuple(map(tuple, told.values()))
+
+
+def _groups(row: MatrixRow, modes: Sequence[Mode]) -> tuple[tuple[Hashable, ...], ...]:
+    """Return (perturbation, "k of n" in each mode) of every perturbation."""
+    told: dict[str, list[Hashable]] = {}
+    for place, mode in enumerate(modes):
+        for group in cell_of_mode(row, mode).groups:
+            blank: list[Hashable] = [group.perturbation, *[None] * len(modes)]
+            told.setdefault(group.perturbation, blank)[1 + place] = f"{group.differing} of {group.executions}"
+    return tuple(map(tuple, told.values()))
+
+
+def _differences(row: MatrixRow) -> tuple[tuple[Hashable, ...], ...]:
+    """Return (mode, output, first differing execution, distances) of all that differed."""
+    return tuple(
+        (it.mode, it.output, it.first, *msgspec.structs.astuple(it.distance))
+        for it in evidence.differences(row)
+    )

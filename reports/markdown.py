@@ -10,13 +10,18 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+import msgspec
 from tabulate import tabulate
 
-from reports import words
-from reports.matrix import COMPARED, Matrix
+from reports import cost, evidence, words
+from reports.matrix import COMPARED, Matrix, alerts_of
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, MatrixRow
 
-_COLUMNS = ("op", "case", "direction", "dtype", "off", "on", "finding", "alert caller")
+_COLUMNS = ("op", "case", "direction", "dtype", "off", "on", "finding", "alert caller", "cost")
+_FAR = ("row", "mode", "differed", "under", "where", "first differing", "output", "elements differing")
+_DISTANCE = ("largest absolute", "largest relative", "largest ULP", "V_ermv", "V_c")
+_SLOW = ("row", "off", "on", "ratio", "between quartiles", "fill off", "peak memory off", "peak memory on")
+_IDS = 10  # rows of low power that a reason names
 _MARKUP = re.compile(r"([\\`*\[\]|~$]|\b_|_\b|(?<!\w)_(?!\w))")
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
@@ -29,11 +34,8 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
     yield from (f"* **{verdict}**: {meaning}\n" for verdict, meaning in VERDICT_MEANING.items())
     yield "\nFindings, one per row:\n\n"
     yield from (f"* **{finding}**: {meaning}\n" for finding, meaning in FINDING_MEANING.items())
-    yield (
-        "\n*off* and *on* are `torch.use_deterministic_algorithms(False)` and `(True)`; *distinct* counts the "
-        "different outputs within a mode; *seeded* marks an op that draws random numbers, whose generator "
-        "was seeded before every execution.\n"
-    )
+    yield "\nOther words:\n\n"
+    yield from (f"* **{plain(word)}**: {plain(meaning)}\n" for word, meaning in words.GLOSSARY.items())
 
 
 def excerpt(matrices: Sequence[Matrix]) -> Iterator[str]:
@@ -42,12 +44,13 @@ def excerpt(matrices: Sequence[Matrix]) -> Iterator[str]:
         environment = one.run.header.environment
         where = environment.gpu or f"{environment.cpu}, {environment.threads} threads"
         counts = ", ".join(f"{count} {finding}" for finding, count in one.counts.items() if count)
+        yield from (f"**{plain(told)}**\n\n" for told in words.state_words(one))
         yield (
             f"torch {plain(environment.torch)} on {plain(where)}, n = {one.executions} per cell, "
-            f"{one.planned} rows: {counts}. {plain(words.shown_words(one) or '')}\n\n"
+            f"{one.planned} rows{'' if not one.distrust else ', found by a scan that is not trustworthy'}: {counts}. "
+            f"{plain(words.shown_words(one) or '')}\n\n"
         )
-        yield from (f"**{plain(told)}**\n\n" for told in words.state_words(one))
-        yield table(_COLUMNS, map(_cells, one.rows))
+        yield _matrix(one, one.rows)
         yield "\n"
 
 
@@ -96,9 +99,13 @@ def _run(one: Matrix) -> Iterator[str]:
         yield "No row was planned.\n\n"
     for family, rows in _families(one.rows):
         yield f"## {plain(family)}\n\n"
-        yield table(_COLUMNS, map(_cells, rows))
+        yield _matrix(one, rows)
         yield "\n"
+    yield from _far(one)
+    yield from _slow(one)
+    yield from _weak(one)
     yield from _reasons(one)
+    yield from _controls(one)
     yield "## Environment\n\n"
     yield from (f"* {plain(label)}: {plain(text)}\n" for label, text in words.environment_words(one))
     yield "\n## Scan\n\n"
@@ -114,25 +121,119 @@ def _families(rows: Iterable[MatrixRow]) -> Iterator[tuple[str, list[MatrixRow]]
     yield from families.items()
 
 
-def _cells(row: MatrixRow) -> tuple[str, ...]:
-    alert = row.on.alert or row.off.alert
+def _matrix(one: Matrix, rows: Iterable[MatrixRow]) -> str:
+    trusted = not one.distrust
+    return table(_COLUMNS, (_cells(row, trusted=trusted) for row in rows))
+
+
+def _cells(row: MatrixRow, *, trusted: bool) -> tuple[str, ...]:
+    alerts = alerts_of(row)
     return (
         code(row.row.spec),
         plain(row.row.case),
         row.row.direction,
         plain(row.row.dtype),
-        words.cell_words(row, "off"),
-        words.cell_words(row, "on"),
-        words.finding_words(row),
-        code(alert) if alert else words.NONE,
+        plain(words.cell_words(row, "off")),
+        plain(words.on_words(row)),
+        plain(words.finding_words(row, trusted=trusted)),
+        ", ".join(map(code, alerts)) or words.NONE,
+        cost.cost_words(row),
     )
+
+
+def _far(one: Matrix) -> Iterator[str]:
+    """Tell of each shown row that differed under what it did, and how far."""
+    found = [it for row in one.rows for it in evidence.differences(row)]
+    if not found:
+        return
+    yield "## How far\n\n"
+    yield (
+        "Differences from the first execution of the same process; of each measure the largest over the executions "
+        "that were examined. Integers are counted, not subtracted.\n\n"
+    )
+    yield table(
+        [plain(name) for name in (*_FAR, *_DISTANCE)],
+        [
+            (
+                *(
+                    code(it.row.id),
+                    it.mode,
+                    it.differed,
+                    plain(it.under),
+                    it.where,
+                    it.first,
+                    code(it.output),
+                ),
+                *(it.distance.elements, it.distance.max_abs, it.distance.max_rel, it.distance.max_ulp),
+                *(it.distance.v_ermv, it.distance.v_c),
+            )
+            for it in found
+        ],
+    )
+    yield "\n"
+
+
+def _slow(one: Matrix) -> Iterator[str]:
+    """List the shown rows that cost most."""
+    slow = cost.slow(cost.all_timed(one.rows))
+    yield f"## Slowest with the flag on\n\n{plain(cost.summary(one.rows))}\n\n"
+    if not slow:
+        return
+    yield table(
+        _SLOW,
+        [
+            (
+                *(code(it.row.row.id), cost.duration(it.off), cost.duration(it.on), cost.ratio_words(it)),
+                *(cost.spread_words(it), cost.unfilled_words(it)),
+                *(cost.memory(it.cost.off_memory), cost.memory(it.cost.on_memory)),
+            )
+            for it in slow
+        ],
+    )
+    yield "\n"
+
+
+def _weak(one: Matrix) -> Iterator[str]:
+    """List why rows are of low power, and which of the shown ones."""
+    found = evidence.weak_rows(one)
+    if found:
+        yield "## Low power\n\n"
+    for reason, rows in found.items():
+        ids = ", ".join(code(row.row.id) for row in rows[:_IDS])
+        more = f" and {len(rows) - _IDS} more, marked in the tables" if len(rows) > _IDS else ""
+        yield f"* {plain(reason)}: {len(rows)} shown: {ids}{more}\n"
+    if found:
+        yield "\n"
+
+
+def _controls(one: Matrix) -> Iterator[str]:
+    """Table what the controls answered, and what the sentinels saw."""
+    yield f"## Controls\n\n{plain(evidence.controls_words(one))}\n\n"
+    if controls := evidence.control_lines(one):
+        yield table(
+            ("control", "mode", "processes", "expected", "seen", "right"),
+            [
+                (*map(plain, cells), right if right == "yes" else f"**{right}**")
+                for *cells, right in map(msgspec.structs.astuple, controls)
+            ],
+        )
+        yield "\n"
+    yield f"## Sentinels\n\n{plain(words.sentence(evidence.sentinels_words(one)))}\n\n"
+    if sentinels := evidence.sentinel_lines(one):
+        yield table(
+            ("mode", "process", "op", "checks", "lowest", "median", "without power"),
+            [tuple(plain(str(cell)) for cell in msgspec.structs.astuple(line)) for line in sentinels],
+        )
+        yield "\n"
 
 
 def _reasons(one: Matrix) -> Iterator[str]:
     """List the cells without a usable verdict under their reasons."""
     reasons: dict[str, list[str]] = {}
+    forced = "warn_only" in one.run.header.settings.modes
     for row in one.rows:
-        for mode, cell in (("off", row.off), ("on", row.on)):
+        modes = (("off", row.off), ("on", row.on), ("warn_only", row.forced))
+        for mode, cell in modes if forced and row.on.verdict == "raises" else modes[:2]:
             if cell.verdict not in (*COMPARED, "raises"):
                 reason = f"{cell.verdict}: {cell.reason or 'no reason was recorded'}"
                 reasons.setdefault(reason, []).append(f"{code(row.row.id)} {mode}")

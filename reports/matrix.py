@@ -6,6 +6,7 @@ filtered report cannot be mistaken for a clean one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -16,6 +17,9 @@ import pandas as pd
 from msgspec import Struct
 from msgspec.structs import replace
 
+from reports import cost
+from reports.severity import MEASURES, joined, worst
+from scanner.controls import misbehaving
 from scanner.errors import UsageError
 from scanner.records import MODES, Mode, Observation, Output
 from scanner.runfile import Run, read_run
@@ -26,6 +30,11 @@ COMPARED = ("deterministic", "nondeterministic")  # verdicts that rest on compar
 
 _NAMES = ("run", "family", "spec", "op", "case", "direction", "dtype", "device", "finding")
 _CELL = ("verdict", "runs", "differing", "distinct", "upper_bound", "alert", "reason", "seeded", "seconds")
+# Columns behind those that were there first.
+_FAR = ("where", *MEASURES)
+_FORCED = ("verdict", "runs", "differing", "alerts")
+_ROW = ("low_power", "constant")
+_OURS = ("run", "finding")  # names that the planned row does not hold
 
 
 class Matrix(Struct, frozen=True, kw_only=True):
@@ -38,11 +47,15 @@ class Matrix(Struct, frozen=True, kw_only=True):
     counts: dict[Finding, int]  # over the whole scan, whatever was asked for
     only: tuple[Finding, ...]  # the findings asked for; empty: all
     patterns: tuple[str, ...]  # the row ids asked for; empty: all
+    weak: dict[str, int]  # why rows are of low power -> how many of the whole scan, the most frequent first
 
     @property
     def distrust(self) -> tuple[str, ...]:
         """Why the scan cannot be trusted; of one that did not finish, what its observations show already."""
-        return self.run.closing.distrust if self.run.closing else unequal_inputs(self.run.observations)
+        run = self.run
+        if run.closing is not None:
+            return run.closing.distrust
+        return (*unequal_inputs(run.observations), *misbehaving(run.header, run.controls))
 
     @property
     def executions(self) -> int:
@@ -69,8 +82,16 @@ def load(
 
 def matrix_of(name: str, run: Run, only: tuple[Finding, ...] = (), patterns: tuple[str, ...] = ()) -> Matrix:
     """Derive the matrix of a run and keep the rows found as *only* and matching *patterns*; empty is all."""
-    rows = tuple(matrix(run.header, run.observations, closed=run.closing is not None))
-    findings = pd.Series([row.finding for row in rows], dtype="object").value_counts()
+    rows = tuple(
+        matrix(
+            run.header,
+            run.observations,
+            closed=run.closing is not None,
+            sentinels=run.sentinels,
+            costs=run.costs,
+        )
+    )
+    findings = Counter(row.finding for row in rows)
     return Matrix(
         name=name,
         run=run,
@@ -81,9 +102,10 @@ def matrix_of(name: str, run: Run, only: tuple[Finding, ...] = (), patterns: tup
             and (not patterns or any(fnmatchcase(row.row.id, pattern) for pattern in patterns))
         ),
         planned=len(rows),
-        counts={finding: int(findings.get(finding, 0)) for finding in FINDINGS},
+        counts={finding: findings[finding] for finding in FINDINGS},
         only=only,
         patterns=patterns,
+        weak=dict(Counter(row.weak for row in rows if row.weak is not None).most_common()),
     )
 
 
@@ -104,22 +126,51 @@ def parse_findings(texts: Iterable[str]) -> tuple[Finding, ...]:
 
 def frame(matrices: Iterable[Matrix]) -> pd.DataFrame:
     """Return the rows of all *matrices* as one flat table; what a cell does not have is ``<NA>``."""
-    columns: dict[str, list[object]] = {
-        name: [] for name in (*_NAMES, *(f"{mode}_{field}" for mode in MODES for field in _CELL), "provokes")
-    }
+    names = [
+        *_NAMES,
+        *(f"{mode}_{field}" for mode in MODES for field in _CELL),
+        "provokes",
+        *_ROW,
+        *(f"{mode}_{field}" for mode in MODES for field in _FAR),
+        *(f"warn_only_{field}" for field in _FORCED),
+        *(f"cost_{field}" for field in cost.FIELDS),
+        "distrust",
+    ]
+    columns: dict[str, list[object]] = {name: [] for name in names}
     for one in matrices:
+        distrust = "; ".join(one.distrust) or None
         for row in one.rows:
-            for name in _NAMES:
-                source = {"run": one.name, "finding": row.finding}
-                columns[name].append(source[name] if name in source else getattr(row.row, name))
-            for mode in MODES:
-                for field, value in cell_fields(row, mode).items():
-                    columns[f"{mode}_{field}"].append(value)
-            columns["provokes"].append(row.row.provokes or "nothing")
+            fields = {"run": one.name, "distrust": distrust, **_flat(row)}
+            for name in names:
+                columns[name].append(fields[name])
     table = pd.DataFrame(columns)
-    counts = [f"{mode}_{field}" for mode in MODES for field in ("runs", "differing", "distinct")]
-    bounds = [f"{mode}_upper_bound" for mode in MODES]
-    return table.astype(dict.fromkeys(counts, "Int64") | dict.fromkeys(bounds, "Float64"))
+    modes = [*MODES, "warn_only"]
+    whole = [f"{mode}_{field}" for mode in modes for field in ("runs", "differing", "distinct", "max_ulp")]
+    whole += [f"cost_{field}" for field in cost.FIELDS if field.endswith("memory")]
+    real = [f"{mode}_{field}" for mode in MODES for field in ("upper_bound", *MEASURES)]
+    real += [f"cost_{field}" for field in cost.FIELDS]
+    types = dict.fromkeys(real, "Float64") | dict.fromkeys(whole, "Int64")
+    return table.astype({name: kind for name, kind in types.items() if name in columns})
+
+
+def _flat(row: MatrixRow) -> dict[str, object]:
+    """Return a row's fields in the flat table, and some more."""
+    fields: dict[str, object] = {name: getattr(row.row, name) for name in _NAMES if name not in _OURS}
+    fields |= {
+        "finding": row.finding,
+        "provokes": row.row.provokes or "nothing",
+        "low_power": row.weak,
+        "constant": constant_of(row),
+    }
+    for mode in MODES:
+        far = worst(o for one in row.observations if one.mode == mode for o in one.outputs)
+        fields[f"{mode}_where"] = cell_of_mode(row, mode).where
+        fields |= {f"{mode}_{name}": getattr(far, name) if far else None for name in MEASURES}
+        fields |= {f"{mode}_{name}": value for name, value in cell_fields(row, mode).items()}
+    forced = cell_fields(row, "warn_only")
+    fields |= {f"warn_only_{name}": forced[name] for name in ("verdict", "runs", "differing")}
+    fields["warn_only_alerts"] = " ".join(row.forced.alerts) or None
+    return fields | {f"cost_{name}": value for name, value in cost.fields(row.cost).items()}
 
 
 def cell_fields(row: MatrixRow, mode: Mode) -> dict[str, object]:
@@ -134,7 +185,7 @@ def cell_fields(row: MatrixRow, mode: Mode) -> dict[str, object]:
         "runs": cell.runs if compared else None,
         "differing": cell.differing if compared else None,
         "distinct": cell.distinct if compared else None,
-        "upper_bound": cell.upper_bound,
+        "upper_bound": bound_of(cell),
         "alert": cell.alert,
         "reason": cell.reason,
         "seeded": is_seeded(row, mode),
@@ -144,7 +195,23 @@ def cell_fields(row: MatrixRow, mode: Mode) -> dict[str, object]:
 
 def cell_of_mode(row: MatrixRow, mode: Mode) -> Cell:
     """Return the cell of one mode."""
-    return row.off if mode == "off" else row.on
+    return row.off if mode == "off" else row.on if mode == "on" else row.forced
+
+
+def bound_of(cell: Cell) -> float | None:
+    """Return the bound on the rate of differing; ``None`` where 0 of n says nothing, as of a constant."""
+    return None if cell.constant else cell.upper_bound
+
+
+def constant_of(row: MatrixRow) -> str | None:
+    """Return why a mode's result was constant by definition; ``None`` if it held information in both."""
+    return row.row.constant if row.off.constant or row.on.constant else None
+
+
+def alerts_of(row: MatrixRow) -> tuple[str, ...]:
+    """Return the callers of all alerts: of the one that ended the op, and of those it passes when made to run."""
+    raised = [alert for alert in (row.on.alert or row.off.alert,) if alert]
+    return tuple(dict.fromkeys([*raised, *row.forced.alerts]))
 
 
 def is_seeded(row: MatrixRow, mode: Mode) -> bool:
@@ -153,7 +220,7 @@ def is_seeded(row: MatrixRow, mode: Mode) -> bool:
 
 
 def outputs_of(observations: Iterable[Observation]) -> tuple[Output, ...]:
-    """Return the compared tensors of some processes, the executions that differed summed over them.
+    """Return the compared tensors of some processes: executions that differed summed, distances the largest.
 
     Each process counts against its own first execution; what differs only between processes shows in the
     cell's k of n, not here.
@@ -162,9 +229,16 @@ def outputs_of(observations: Iterable[Observation]) -> tuple[Output, ...]:
     for observation in observations:
         for output in observation.outputs:
             before = outputs.get(output.name)
-            more = before.differing if before else 0
-            outputs[output.name] = replace(output, differing=output.differing + more)
+            outputs[output.name] = output if before is None else _both(before, output)
     return tuple(outputs.values())
+
+
+def _both(one: Output, other: Output) -> Output:
+    """Join what two processes saw of one output."""
+    differing = one.differing + other.differing
+    if not differing:
+        return other
+    return replace(other, differing=differing, severity=joined(one.severity, other.severity))
 
 
 def _names(paths: Sequence[str]) -> list[str]:

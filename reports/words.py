@@ -6,14 +6,39 @@ Absence is a word here ("none", "unset", "not recorded"), never a blank, a zero 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from typing import Literal
 
-from reports.matrix import COMPARED, Matrix, is_seeded
+from reports import evidence
+from reports.matrix import COMPARED, Matrix, bound_of, cell_of_mode, constant_of, is_seeded
+from scanner.perturb import DEFAULT
 from scanner.records import MODES, Environment, Mode, Settings
 from scanner.verdicts import Cell, MatrixRow, upper_bound
 
-NONE = "none"
+State = Literal["untrusted", "incomplete", "low_power"]
+
+NONE = evidence.NONE
 _ROUNDED = 4  # values of n that are named one by one
+
+# One sentence each, printed with every report, of the words that are neither verdicts nor findings.
+GLOSSARY = {
+    "off, on": "torch.use_deterministic_algorithms(False) and (True), in worker processes of their own.",
+    "distinct": "The different outputs within a mode.",
+    "between processes only": "Each process gave the same bits every time, and another process other bits.",
+    "other bits with 1 thread": "Another thread count gives other bits. That is no nondeterminism: its executions are "
+    "compared among themselves.",
+    "seeded": "The op draws random numbers; its generator was seeded before every execution.",
+    "constant": "The result holds no information by definition, so that its sameness shows nothing; the reason is "
+    "given, and no bound.",
+    "low power": "The sentinel beside the row, an op that differs wherever anything can race, hardly differed: that "
+    "the row did not differ in that mode shows little.",
+    "made to run": "What an op that raises does with the flag on and warn_only=True, which turns the alert into a "
+    "warning; all alerts it then gives are listed.",
+    "cost": "Median time of an execution with the flag on over that with it off, taken in turns in one process; "
+    "≈ where the quartiles of the two overlap; fill off: the same ratio with "
+    "torch.utils.deterministic.fill_uninitialized_memory off, where that makes a difference.",
+    "V_ermv, V_c": "The mean of |A - B| / |A| over all elements, and the share of elements whose values differ, for a "
+    "first output A and a differing one B (arXiv 2408.05148). Of each measure the largest is told.",
+}
 
 _ENVIRONMENT = {
     "torch": "torch",
@@ -39,6 +64,11 @@ _SETTINGS = {
     "timeout": "timeout per case and process",
     "seed": "seed",
     "modes": "modes",
+    "perturb": "perturbations",
+    "confidence": "confidence that n was chosen for",
+    "max_rate": "rate of differing that n was chosen for",
+    "max_time": "executions per case and process, at most",
+    "cost": "rows timed",
     "specs": "files of own specs",
 }
 
@@ -48,19 +78,55 @@ def counted(cell: Cell) -> str:
     return f"{cell.differing} of {cell.runs} differed" if cell.verdict in COMPARED else ""
 
 
+def details(row: MatrixRow, mode: Mode) -> str:
+    """Return what a cell says behind its verdict if executions were compared, else nothing."""
+    cell = cell_of_mode(row, mode)
+    if cell.verdict not in COMPARED:
+        return ""
+    told = [counted(cell), "constant" if cell.constant else f"{cell.distinct} distinct"]
+    if cell.differing and not cell.within:
+        told.append(cell.where or "")
+    told += [evidence.threads_words(cell), "seeded" if is_seeded(row, mode) else ""]
+    return ", ".join(filter(None, told))
+
+
 def cell_words(row: MatrixRow, mode: Mode) -> str:
-    """Return a cell of the matrix: the verdict, k of n, and the distinct outputs."""
-    cell = row.off if mode == "off" else row.on
-    seeded = ", seeded" if is_seeded(row, mode) else ""
-    told = f": {counted(cell)}, {cell.distinct} distinct" if counted(cell) else ""
-    return f"{cell.verdict}{told}{seeded}"
+    """Return a cell of the matrix: the verdict, k of n, the distinct outputs, and where they differ."""
+    verdict = cell_of_mode(row, mode).verdict
+    if told := details(row, mode):
+        return f"{verdict}: {told}"
+    return f"{verdict}, seeded" if is_seeded(row, mode) else verdict
 
 
-def finding_words(row: MatrixRow) -> str:
-    """Return the finding; the one that says "deterministic" says of how many executions."""
+def forced_words(row: MatrixRow) -> str:
+    """Return what an op that raises does when it is made to run; nothing of one that does not raise."""
+    if row.on.verdict != "raises":
+        return ""
+    if row.forced.verdict == "not_run":
+        return "not made to run"
+    told = ", ".join(filter(None, (row.forced.verdict, details(row, "warn_only"))))
+    return f"made to run: {told}"
+
+
+def on_words(row: MatrixRow) -> str:
+    """Return the cell of the flag on, with what the row does when it is made to run."""
+    return "; ".join(filter(None, (cell_words(row, "on"), forced_words(row))))
+
+
+def finding_note(row: MatrixRow) -> str:
+    """Return what the finding rests on, if it is the one that says "deterministic"; else nothing."""
     if row.finding != "deterministic":
-        return row.finding
-    return f"deterministic (n = {min(row.off.runs, row.on.runs)} per mode)"
+        return ""
+    constant = constant_of(row)
+    return f"n = {min(row.off.runs, row.on.runs)} per mode" if constant is None else f"constant: {constant}"
+
+
+def finding_words(row: MatrixRow, *, trusted: bool = True) -> str:
+    """Return the finding with all that must not be read without it."""
+    note = finding_note(row)
+    told = [f"{row.finding} ({note})" if note else row.finding]
+    told += ["low power"] * (row.weak is not None) + ["not trustworthy"] * (not trusted)
+    return ", ".join(told)
 
 
 def percent(share: float) -> str:
@@ -68,10 +134,16 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
+def sentence(told: str) -> str:
+    """Return words that begin without a capital and end without a full stop as a sentence."""
+    return f"{told[:1].upper()}{told[1:]}."
+
+
 def n_words(one: Matrix) -> str:
     """Say what n is in this run, and what 0 of n leaves possible."""
-    settings = one.run.header.settings
-    values = sorted({cell.runs for row in one.rows for cell in (row.off, row.on) if cell.upper_bound})
+    header = one.run.header
+    settings = header.settings
+    values = sorted({cell.runs for row in one.rows for cell in (row.off, row.on) if bound_of(cell)})
     values = values or [one.executions]
     if len(values) > _ROUNDED:
         values = [values[0], values[-1]]
@@ -79,26 +151,58 @@ def n_words(one: Matrix) -> str:
     return (
         f"{_of(settings.processes, 'process', 'processes')} per mode ran each row "
         f"{_of(settings.runs, 'time', 'times')}: n = {one.executions} executions per cell, unless the cell "
-        f"says otherwise, compared bit for bit. Where 0 of n differed, the rate of differing is below "
+        f"says otherwise, compared bit for bit; they were {evidence.perturbation_words(settings)}."
+        f"{_chosen(settings)}{_stopped(one)} Where 0 of n differed, the rate of differing is below "
         f"1 - 0.05^(1/n) with 95 % confidence: {bounds}. That bounds the rate, it excludes nothing."
     )
 
 
-def state_words(one: Matrix) -> list[str]:
-    """Return what a reader must know before believing anything below: distrust, and an unfinished scan."""
-    told = [f"Not trustworthy: {reason}" for reason in one.distrust]
+def _chosen(settings: Settings) -> str:
+    """Say what n was chosen for, if it was chosen."""
+    if settings.max_rate is None or settings.confidence is None:
+        return ""
+    return (
+        f" n was chosen so that a difference in {percent(settings.max_rate)} of the executions would be seen with a "
+        f"probability of {percent(settings.confidence)}."
+    )
+
+
+def _stopped(one: Matrix) -> str:
+    """Say what ends the executions of a case early, so that its n is smaller."""
+    if one.run.header.format < evidence.EVIDENCE_SINCE:
+        return ""
+    limit = one.run.header.settings.max_time
+    told = f", or a case has run for {limit:g} s in it" if limit is not None else ""
+    return (
+        f" A process goes on to the next perturbation once ten executions have differed under one{told}; "
+        f"a cell's n counts what was executed."
+    )
+
+
+def states(one: Matrix) -> list[tuple[State, str]]:
+    """Return what a reader must know before believing anything below, each with what it is called."""
+    told: list[tuple[State, str]] = [("untrusted", f"Not trustworthy: {reason}") for reason in one.distrust]
     if one.run.closing is None:
         seen = len({observation.key for observation in one.run.observations})
-        told.append(
+        text = (
             f"Incomplete: the scan did not finish; {seen} of {one.planned} rows were observed at least once. "
             f"Finish it with scan --resume"
         )
+        told.append(("incomplete", text))
     settings, environment = one.run.header.settings, one.run.header.environment
     if settings.device == "cpu" and min(environment.threads, len(environment.affinity)) == 1:
-        told.append(
+        text = (
             "One thread: nothing can race on this CPU, so that nothing found deterministic here says anything"
         )
+        told.append(("low_power", text))
+    if (weak := evidence.power_words(one)) is not None:
+        told.append(("low_power", weak))
     return told
+
+
+def state_words(one: Matrix) -> list[str]:
+    """Return what a reader must know before believing anything below."""
+    return [text for _, text in states(one)]
 
 
 def shown_words(one: Matrix) -> str | None:
@@ -137,6 +241,7 @@ def settings_words(one: Matrix) -> list[tuple[str, str]]:
     return [
         ("run file", one.name),
         *told,
+        ("sentinels", evidence.sentinels_words(one)),
         ("started (UTC)", header.started),
         ("wall time", f"{closing.seconds:.1f} s" if closing else "not recorded, the scan did not finish"),
         ("scanned by", f"detmatrix {header.tool}, run file format {header.format}"),
@@ -146,9 +251,11 @@ def settings_words(one: Matrix) -> list[tuple[str, str]]:
 def rerun_options(settings: Settings) -> str:
     """Return the options of the command that runs a row again as it was run."""
     specs = "".join(f"--specs {shlex.quote(path)} " for path in settings.specs)
+    perturb = f" --perturb {','.join(settings.perturb)}" if settings.perturb != DEFAULT else ""
+    limit = f" --max-time {settings.max_time:g}" if settings.max_time is not None else ""
     return (
         f"{specs}--device {settings.device} --runs {settings.runs} --processes {settings.processes} "
-        f"--seed {settings.seed} --timeout {settings.timeout:g} -o rerun.jsonl"
+        f"--seed {settings.seed} --timeout {settings.timeout:g}{perturb}{limit} -o rerun.jsonl"
     )
 
 
@@ -169,32 +276,21 @@ def _variables(variables: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
 
 def _text(field: str, value: object) -> str:
     """Return a recorded value in words."""
-    if value is None or value == "":
-        return NONE
-    if field == "patterns":
-        return (
-            " ".join(str(part) for part in value)
-            if isinstance(value, tuple) and value
-            else "none given, so all rows"
-        )
-    if field == "affinity" and isinstance(value, tuple):
-        return _ranges(value) or "not restricted"
-    if field == "timeout":
-        return f"{value:g} s"
-    if isinstance(value, tuple):
-        return ", ".join(str(part) for part in value) or NONE
-    return str(value)
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Return sorted numbers with runs joined: ``0-3, 8``."""
-    told: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if told and number == told[-1][1] + 1:
-            told[-1][1] = number
-        else:
-            told.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in told)
+    told = "" if value is None else str(value)
+    match field, value:
+        case "patterns", tuple():
+            told = " ".join(map(str, value)) or "none given, so all rows"
+        case "affinity", tuple():
+            told = evidence.ranges(value) or "not restricted"
+        case (("timeout" | "max_time"), float()):
+            told = f"{value:g} s"
+        case (("confidence" | "max_rate"), float()):
+            told = percent(value)
+        case _, bool():
+            told = "yes" if value else "no"
+        case _, tuple():
+            told = ", ".join(map(str, value))
+    return told or NONE
 
 
 def _of(count: int, one: str, many: str) -> str:

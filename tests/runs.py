@@ -8,17 +8,22 @@ from pathlib import Path
 
 from scanner.records import (
     FORMAT,
+    Blank,
     Claim,
     Closing,
+    Cost,
     Direction,
     Environment,
+    Group,
     Header,
     Mode,
     Observation,
     Outcome,
     Output,
     Row,
+    Sentinel,
     Settings,
+    Severity,
 )
 from scanner.runfile import RunWriter
 
@@ -65,6 +70,7 @@ def row(
     why: str = "atomicAdd: https://example.org/kernel.cu",
     documented: tuple[str, ...] = (),
     traits: Mapping[str, str] | None = None,
+    constant: str = "",
 ) -> Row:
     """Return a planned row."""
     return Row(
@@ -79,6 +85,7 @@ def row(
         why=why,
         documented=documented,
         traits=dict(traits or {}),
+        constant=constant,
     )
 
 
@@ -88,6 +95,10 @@ def ran(
     *processes: Mapping[str, int],
     seeded: bool = False,
     forward_differing: int = 0,
+    severity: Severity | None = None,
+    groups: tuple[Group, ...] = (),
+    alerts: tuple[str, ...] = (),
+    blank: Blank | None = None,
 ) -> list[Observation]:
     """Return one observation per process, each given as its digests and their counts."""
     name = "output" if planned.direction == "forward" else "grad of args[0]"
@@ -109,10 +120,14 @@ def ran(
                     shape=(64, 3),
                     dtype=planned.dtype,
                     differing=sum(digests.values()) - next(iter(digests.values())),
+                    severity=severity if len(digests) > 1 else None,
                 ),
             ),
             forward_differing=forward_differing,
             seeded=seeded,
+            groups=groups,
+            alerts=alerts,
+            blank=blank,
             inputs=(f"args[0]: {planned.dtype} (64, 3)", "args[1]: 0", "args[2]: int64 (1048576,)"),
             inputs_digest="i" * 8,
             seconds=0.25 + process,
@@ -204,6 +219,10 @@ def write_run(
     environment: Environment = ENVIRONMENT,
     settings: Settings | None = None,
     claims: tuple[Claim, ...] = (),
+    controls: Sequence[Planned] = (),
+    sentinels: Sequence[Sentinel] = (),
+    costs: Sequence[Cost] = (),
+    format_: int = FORMAT,
 ) -> Path:
     """Write a run file, compressed if its name ends in ``.gz``, and return its path.
 
@@ -214,6 +233,10 @@ def write_run(
         environment: What the header says of the machine.
         settings: What the header says was asked for.
         claims: What the docstring of the scanned torch says.
+        controls: The controls with their observations.
+        sentinels: What the sentinels saw.
+        costs: What the rows were timed at.
+        format_: The format that the header names.
     """
     rows = list(every_finding() if planned is None else planned)
     settings = settings or Settings(
@@ -223,26 +246,28 @@ def write_run(
     with RunWriter(plain) as writer:
         writer.write(
             Header(
-                format=FORMAT,
+                format=format_,
                 tool="0.1.0",
                 started="2026-01-02T03:04:05Z",
                 settings=settings,
                 environment=environment,
                 planned=tuple(planned_row for planned_row, _ in rows),
                 claims=claims,
+                controls=tuple(control for control, _ in controls),
             )
         )
-        count = 0
-        for _, observations in rows:
-            for observation in observations:
-                writer.write(observation)
-                count += 1
+        observations = [one for _, seen in [*controls, *rows] for one in seen]
+        lines: list[Observation | Sentinel | Cost] = [*observations, *sentinels, *costs]
+        for line in lines:
+            writer.write(line)
         if closing is not None:
             writer.write(
                 Closing(
                     seconds=closing.seconds,
                     load=closing.load,
-                    observations=count,
+                    observations=len(observations),
+                    sentinels=len(sentinels),
+                    costs=len(costs),
                     distrust=closing.distrust,
                 )
             )

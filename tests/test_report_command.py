@@ -165,7 +165,7 @@ def test_output_through_a_link(tmp_path: Path, run: Path) -> None:
 def test_report_needs_no_torch(run: Path) -> None:
     """Every format renders where importing torch fails, and without the catalog."""
     script = (
-        "import sys; sys.modules['torch'] = None; sys.modules['opspecs'] = None\n"
+        "import sys; sys.modules['torch'] = None; sys.modules['opspecs.registry'] = None\n"
         "from scanner.cli import main\n"
         f"main(['report', {str(run)!r}, '--format', sys.argv[1], '-o', {str(run) + '.out'!r}])"
     )

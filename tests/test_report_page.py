@@ -15,6 +15,7 @@ from reports.cli import RENDERERS
 from reports.matrix import load
 from reports.output import write_report
 from tests.browser import CHROMEDRIVER, CHROMIUM, CONTRAST, Page, start
+from tests.evidence_runs import controls, evidence_run
 from tests.runs import ENVIRONMENT, Planned, drifting, ended, every_finding, ran, row, stable, write_run
 
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>{{ 7 * 7 }}'\"&"
@@ -170,6 +171,72 @@ def test_filter_by_device_and_run(open_page: Opener, tmp_path: Path) -> None:
     assert "cuda.jsonl: Incomplete" in page.one(".alarm").text
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "ops"),
+    [
+        ("power", "low", ["cumsum"]),
+        ("power", "other", ["scatter_add_", "put_", "topk", "empty", "Conv2d"]),
+        ("slower", "2", ["scatter_add_", "empty"]),
+        ("slower", "timed", ["scatter_add_", "topk", "empty"]),
+        ("slower", "untimed", ["put_", "Conv2d", "cumsum"]),
+        ("verdict", "warn_only:nondeterministic", ["put_"]),
+        ("verdict", "nondeterministic", ["scatter_add_", "topk", "Conv2d"]),
+    ],
+)
+def test_filter_by_evidence(open_page: Opener, tmp_path: Path, name: str, value: str, ops: list[str]) -> None:
+    """Rows of low power, slow rows and rows made to run can be asked for, and the address remembers it."""
+    page = open_page(evidence_run(tmp_path / "run.jsonl"))
+    page.select(name, value)
+    page.told(f"{len(ops)} of 6 rows")
+    assert page.shown() == ops
+
+    address = page.driver.current_url
+    page.driver.get("about:blank")
+    page.driver.get(address)
+    page.told(f"{len(ops)} of 6 rows")
+    assert page.errors() == []
+
+
+def test_low_power_leads_to_its_reason(open_page: Opener, tmp_path: Path) -> None:
+    """The mark of a row of low power is a link to why."""
+    page = open_page(evidence_run(tmp_path / "run.jsonl"))
+    (link,) = page.all("a.weak")
+    link.send_keys(Keys.ENTER)
+
+    assert page.run("return document.activeElement.textContent").startswith(
+        "1 row: the sentinel (torch.index_put)"
+    )
+
+
+def test_panel_tells_the_evidence(open_page: Opener, tmp_path: Path) -> None:
+    """Perturbations, distances, what an op that raises does, costs, and why a row means little."""
+    page = open_page(evidence_run(tmp_path / "run.jsonl"))
+    for button in page.all(".open"):
+        button.click()
+    add, put, ties, empty, conv, cumsum = (panel.text for panel in page.all(".panel"))
+
+    assert "stress 6 of 50 none" in add
+    assert "off output 47 (process 0) 48 of 192 (25 %) 0.0625 1.5e-05 128 2.5e-07 0.25" in add
+    assert "on, fill off 11 µs (10.5 to 11.6) not measured" in add
+    assert "25 samples of 4 executions each, taken in turns." in add
+    assert "Alerts: put_, index_put_" in put
+    assert "nondeterministic: 9 of 100 differed, 10 distinct, within a process" in put
+    assert "warn_only output 41 (process 0)" in put
+    assert "RuntimeError: put_ has none" in put
+    assert "output (64, 3) float32 0 none 9" in put
+    assert "Perturbations, and executions that differed within their process\nNot recorded." in ties
+    assert "the flag fills it" in empty
+    assert "0 of n leaves" not in empty
+    assert "off not known the first of a process not measured" in conv
+    assert "Low power\nthe sentinel (torch.index_put) differed in 2 of 11 executions" in cumsum
+    assert "How far" not in cumsum
+    assert not any(
+        word in told
+        for word in ("undefined", "NaN", "null")
+        for told in (add, put, ties, empty, conv, cumsum)
+    )
+
+
 def test_address_holds_the_filters(page: Page) -> None:
     """A filtered view is an address: opened again it shows the same, and reset forgets it."""
     page.one("#q").send_keys("torch.tensor")
@@ -232,7 +299,7 @@ def test_panel_by_keyboard(page: Page) -> None:
     assert "on 0 ran 50 50 1 1 0.25 0.125" in told
     assert (
         "detmatrix scan 'torch.Tensor.index_put_:duplicates:backward:float64' --device cpu --runs 50 --processes 2 "
-        "--seed 0 --timeout 60 -o rerun.jsonl"
+        "--seed 0 --timeout 60 --perturb quiet -o rerun.jsonl"
     ) in told
 
     button.send_keys(Keys.SPACE)
@@ -302,6 +369,7 @@ def test_no_overflow(open_page: Opener, tmp_path: Path, width: int) -> None:
         (long, [*ended(long, "off", "crash", "x" * 300), *ran(long, "on", *drifting())]),
     ]
     runs = (
+        evidence_run(tmp_path / "evidence.jsonl", controls=controls("blind"), closing=None),
         write_run(tmp_path / "one.jsonl", rows),
         write_run(tmp_path / ("n" * 90 + ".jsonl"), rows, closing=None),
     )
@@ -324,7 +392,8 @@ def test_no_overflow(open_page: Opener, tmp_path: Path, width: int) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast(open_page: Opener, tmp_path: Path, scheme: str, width: int) -> None:
     """Every text, the badges first of all, has a contrast of at least 4.5 in both schemes."""
-    page = open_page(*two_runs(tmp_path))
+    untrusted = evidence_run(tmp_path / "evidence.jsonl", controls=controls("blind"), closing=None)
+    page = open_page(untrusted, *two_runs(tmp_path))
     page.command(
         "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False
     )
@@ -334,6 +403,7 @@ def test_contrast(open_page: Opener, tmp_path: Path, scheme: str, width: int) ->
     worst = page.run(CONTRAST)
 
     assert {"B f silent", "B f deterministic", "B v raises", "B v nondeterministic", "TD "} <= set(worst)
+    assert {"A weak", "SPAN untrusted", "B slower", "TD bar-of", "SPAN strong"} <= set(worst)
     assert {name: ratio for name, ratio in worst.items() if ratio < 4.5} == {}
     dark = page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(16, 19, 23)"
     assert dark == (scheme == "dark")
@@ -382,7 +452,7 @@ def test_print(page: Page) -> None:
 def test_page_without_scripts(driver: webdriver.Chrome, open_page: Opener, tmp_path: Path) -> None:
     """Without JavaScript the matrix is all there, reasons included, and nothing offers what cannot work."""
     driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    page = open_page(write_run(tmp_path / "run.jsonl"))
+    page = open_page(write_run(tmp_path / "run.jsonl"), evidence_run(tmp_path / "evidence.jsonl"))
     told = page.one("body").text
 
     assert not page.one(".bar").is_displayed()
@@ -391,6 +461,12 @@ def test_page_without_scripts(driver: webdriver.Chrome, open_page: Opener, tmp_p
         "torch.Tensor.scatter_add_",
         "49 of 100 differed, 50 distinct",
         "killed by signal 11",
-        "put_",
+        "put_, index_put_",
+        "made to run: nondeterministic, 9 of 100 differed, 10 distinct",
+        "constant: the flag fills it",
+        "1 row: the sentinel (torch.index_put) differed in 2 of 11 executions",
+        "varies off 0-1 50 distinct of 50 50 distinct of 50 yes",
+        "torch.empty:plain:forward:float32 2.50\N{MULTIPLICATION SIGN}",
     ):
         assert expected in told
+    assert page.one(".chart svg").is_displayed()

@@ -18,11 +18,12 @@ from reports.cli import RENDERERS
 from reports.matrix import FINDINGS, frame, load, parse_findings
 from scanner.records import Closing, Environment, Settings
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING
+from tests.evidence_runs import evidence_run
 from tests.runs import ENVIRONMENT, Planned, drifting, ended, every_finding, ran, row, stable, write_run
 
 HOSTILE = "<script>alert(1)</script> | `x` **b** [l](http://e) </td> {{ 7 * 7 }} \x1b[31m \u202e\nsecond line"
 
-# What `detmatrix report` says of the synthetic run; after a wanted change write the new text there and read it.
+# What `detmatrix report` says of the synthetic runs; after a wanted change write the new text there and read it.
 GOLDEN = Path(__file__).parent / "golden" / "report.md"
 
 
@@ -53,9 +54,9 @@ def test_synthetic_run_shows_everything(run: Path) -> None:
     assert set(VERDICT_MEANING) == {cell.verdict for found in one.rows for cell in (found.off, found.on)}
 
 
-def test_markdown_in_full(run: Path) -> None:
-    """The whole report of the synthetic run reads exactly so, tables and words and environment."""
-    assert text("md", run) == GOLDEN.read_text(encoding="utf-8")
+def test_markdown_in_full(run: Path, tmp_path: Path) -> None:
+    """The whole report of two runs, all verdicts and all kinds of evidence, reads exactly so, words included."""
+    assert text("md", run, evidence_run(tmp_path / "evidence.jsonl")) == GOLDEN.read_text(encoding="utf-8")
 
 
 def test_markdown_states_n_and_bound(run: Path) -> None:
@@ -67,11 +68,11 @@ def test_markdown_states_n_and_bound(run: Path) -> None:
 
 
 def test_markdown_explains_every_word(run: Path) -> None:
-    """Each verdict and each finding is printed with its sentence."""
+    """Each verdict, each finding and each other word is printed with its sentence."""
     told = text("md", run)
 
-    for word, meaning in (VERDICT_MEANING | FINDING_MEANING).items():
-        assert f"* **{word}**: {meaning}\n" in told
+    for word, meaning in (VERDICT_MEANING | FINDING_MEANING | words.GLOSSARY).items():
+        assert f"* **{markdown.plain(word)}**: {markdown.plain(meaning)}\n" in told
 
 
 @pytest.mark.parametrize("form", ["md", "html"])
@@ -155,7 +156,7 @@ def test_json_of_outputs(run: Path) -> None:
     silent = next(one for one in as_json(run)["rows"] if one["finding"] == "silent")
 
     assert silent["on"]["outputs"] == [
-        {"name": "grad of args[0]", "shape": [64, 3], "dtype": "float64", "differing": 49}
+        {"name": "grad of args[0]", "shape": [64, 3], "dtype": "float64", "differing": 49, "severity": None}
     ]
     assert silent["on"]["forward_differing"] == 2
 
@@ -197,7 +198,7 @@ def test_markdown_is_not_broken_by_what_runs_say(tmp_path: Path) -> None:
     line = next(line for line in told.splitlines() if line.startswith("| ``"))
     bare = line.replace("\\|", "").split("|")
 
-    assert len(bare) - 2 == 8
+    assert len(bare) - 2 == 9
     assert "\x1b" not in told
     assert "\u202e" not in told
     assert (
@@ -238,12 +239,12 @@ def test_plain_cells(given: str, shown: str) -> None:
 
 
 def test_hostile_markdown_renders_as_tables(tmp_path: Path) -> None:
-    """A Markdown renderer sees one row of eight cells, and no element that a run file named."""
+    """A Markdown renderer sees one row of nine cells, and no element that a run file named."""
     told = text("md", write_run(tmp_path / "run.jsonl", hostile_rows()))
     tokens = MarkdownIt("commonmark").enable("table").parse(told)
     inline = [child for token in tokens for child in token.children or []]
 
-    assert [token.type for token in tokens].count("td_open") == 8 + 3 * len(FINDINGS)
+    assert [token.type for token in tokens].count("td_open") == 9 + 3 * len(FINDINGS)
     assert not [
         token for token in [*tokens, *inline] if token.type in ("html_block", "html_inline", "link_open")
     ]

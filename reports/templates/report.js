@@ -10,50 +10,57 @@
 
   // The fields of a row, a cell and a process, as reports/html.py writes them; * stands for a place in the pool.
   const shape = (names) => names.split(" ").map((name) => [name.replace("*", ""), name.endsWith("*")]);
-  const ROW = shape("run family* spec* op* case* direction* dtype* device* provokes* why* finding* reason* inputs* outputs* cells processes");
-  const CELL = shape("verdict* words* bound* reason* alert* seeded");
+  const ROW = shape("run family* spec* op* case* direction* dtype* device* provokes* why* finding* reason* inputs* outputs* weak* constant* groups* differences* cells processes cost");
+  const CELL = shape("verdict* words* bound* reason* alert* seeded where* alerts*");
+  const COST = shape("words* ratio told* variants samples calls");
   const PROCESS = shape("mode* process outcome* executions distinct first forward seconds setup told*");
   const read = (fields, values) =>
     Object.fromEntries(fields.map(([name, shared], place) => [name, shared ? pool[values[place]] : values[place]]));
-  const MODES = ["off", "on"];
+  const MODES = ["off", "on", "warn_only"];
 
   const elements = all("tr.row");
   const rows = data("rows").map((values, place) => {
     const row = read(ROW, values);
     row.cells = row.cells.map((cell) => read(CELL, cell));
+    row.cost = read(COST, row.cost);
     row.element = elements[place];
     row.button = $(".open", row.element);
     row.id = [row.spec, row.case, row.direction, row.dtype].join(":");
     row.text = [row.id, row.family, row.op, row.device, runs[row.run].name, row.finding]
-      .concat(row.cells.flatMap((cell) => [cell.verdict, cell.reason, cell.alert, cell.seeded ? "seeded" : ""]))
+      .concat(row.cells.flatMap((cell) => [cell.verdict, cell.reason, cell.alert, ...cell.alerts, cell.seeded ? "seeded" : ""]))
+      .concat(row.weak ? ["low power"] : [], row.constant === null ? [] : ["constant", row.constant])
       .join(" ")
       .toLowerCase();
     return row;
   });
 
-  // The state of the filters, which the address holds too: #q=…&finding=a,b&verdict=on:raises&device=…&run=1
+  // The state of the filters, which the address holds too: #q=…&finding=a,b&verdict=on:raises&device=…&run=1&power=low&slower=2
   const controls = Object.fromEntries(
-    ["q", "finding", "verdict", "device", "run"].map((name) => [name, $("#" + name)]).filter(([, element]) => element),
+    ["q", "finding", "verdict", "device", "run", "power", "slower"].map((name) => [name, $("#" + name)]).filter(([, element]) => element),
   );
   const tiles = all(".tile");
   const FINDINGS = tiles.map((tile) => tile.dataset.finding).filter(Boolean); // The first tile stands for all.
   const several = $('option[value="*"]', controls.finding);
   let findings = new Set();
 
-  const matches = (row, words, { verdict, device, run }) => {
+  const COSTS = { 2: ({ ratio }) => ratio >= 2, timed: ({ ratio }) => ratio !== null, untimed: ({ ratio }) => ratio === null };
+  const matches = (row, words, { verdict, device, run, power, slower }) => {
     const [mode, name] = verdict.includes(":") ? verdict.split(":") : ["", verdict];
-    const cells = mode ? [row.cells[MODES.indexOf(mode)]] : row.cells;
+    // Only rows that raise have a third cell, which is looked at when it is asked for.
+    const cells = mode ? row.cells.slice(MODES.indexOf(mode), MODES.indexOf(mode) + 1) : row.cells.slice(0, 2);
     return (
       (!findings.size || findings.has(row.finding)) &&
       (!name || cells.some((cell) => cell.verdict === name)) &&
       (!device || row.device === device) &&
       (!run || row.run === Number(run) - 1) &&
+      (!power || (power === "low") === (row.weak !== null)) &&
+      (!slower || COSTS[slower](row.cost)) &&
       words.every((word) => row.text.includes(word))
     );
   };
 
   const apply = () => {
-    const values = { verdict: "", device: "", run: "" };
+    const values = { verdict: "", device: "", run: "" }; // A page of one run has no list of runs.
     for (const [name, element] of Object.entries(controls)) values[name] = element.value;
     const words = values.q.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0;
@@ -145,6 +152,11 @@
   };
   const part = (title, ...children) => make("section", {}, make("h4", {}, title), ...children);
   const text = (told) => make("p", {}, told);
+  const whole = (title, ...children) => {
+    const element = part(title, ...children);
+    element.className = "whole";
+    return element;
+  };
   // Sources are links; nothing but a web address becomes one.
   const linked = (told) =>
     make("p", {}, ...told.split(/(https:\/\/[^\s<>"'),;]*[^\s<>"'),;.:])/).map((one, place) =>
@@ -156,8 +168,8 @@
       make("tr", {}, ...cells.map((cell, place) => make(tag, { ...attributes[place], ...more }, String(cell))));
     const head = make("thead", {}, line("th", columns.map((name) => name.replace("#", "")), { scope: "col" }));
     const body = make("tbody", {}, ...lines.map((cells) => line("td", cells, {})));
-    const whole = make("table", {}, make("caption", { class: "hidden" }, caption), head, body);
-    return make("div", { class: "scroll", role: "group", tabindex: "0", "aria-label": caption }, whole);
+    const made = make("table", {}, make("caption", { class: "hidden" }, caption), head, body);
+    return make("div", { class: "scroll", role: "group", tabindex: "0", "aria-label": caption }, made);
   };
   const word = (value) => (value === null || value === "" ? "none" : value);
   // A mode's observation that never ran has no counts and no times.
@@ -165,8 +177,9 @@
   const quote = (told) => `'${told.replaceAll("'", `'\\''`)}'`;
 
   const modePart = (cell, place) =>
-    part(`With the flag ${MODES[place]}`,
-      text(cell.words),
+    part(["With the flag off", "With the flag on", "Made to run: the flag on, with warn_only"][place],
+      text(cell.where ? `${cell.words}, ${cell.where}` : cell.words),
+      cell.alerts.length ? make("p", {}, "Alerts: ", ...cell.alerts.flatMap((one, n) => [n ? ", " : "", make("code", {}, one)])) : null,
       cell.bound ? text(`0 of n leaves a rate of differing up to ${cell.bound} plausible (95 %).`) : null,
       cell.seeded ? text("Draws random numbers: the generator was seeded before every execution.") : null,
       cell.reason ? make("p", { class: "told" }, cell.reason) : null);
@@ -185,9 +198,7 @@
         copy.textContent = "Marked";
       }
     });
-    const whole = part("Run it again", make("div", {}, box, copy));
-    whole.className = "command";
-    return whole;
+    return make("div", { class: "command" }, box, copy);
   };
 
   const processTable = (row) => {
@@ -197,26 +208,41 @@
       if (row.direction === "backward") line.push(counted(it, it.forward));
       return line.concat([counted(it, it.seconds), counted(it, it.setup)]);
     });
-    const columns = ["Flag", "Process", "Outcome", "#Executions", "#Distinct", "#First differing"]
+    const columns = ["Mode", "Process", "Outcome", "#Executions", "#Distinct", "#First differing"]
       .concat(row.direction === "backward" ? ["#Forward differing"] : [], ["#Seconds", "#Setup seconds"]);
     return table("Processes", columns, lines);
   };
 
+  const costPart = ({ words, told, variants, samples, calls }) =>
+    part("Cost", text(words),
+      told ? make("p", { class: "told" }, told) : null,
+      variants ? table("Cost", ["Flag", "Median (quartiles)", "Peak memory"], variants) : null,
+      variants ? text(`${samples} samples of ${calls} ${calls === 1 ? "execution" : "executions"} each, taken in turns.`) : null);
+
+  const FAR = ["Mode", "Output", "First differing execution", "Elements differing", "#Largest absolute", "#Largest relative", "#Largest ULP", "#V_ermv", "#V_c"];
   const panel = (row) => {
-    const outputs = row.outputs.map(([name, shape_, dtype, off, on]) => [name, `(${shape_.join(", ")}${shape_.length === 1 ? "," : ""})`, dtype, word(off), word(on)]);
+    const modes = ["Off", "On", "Made to run"].slice(0, row.cells.length);
+    const outputs = row.outputs.map(([name, shape_, dtype, ...counts]) => [name, `(${shape_.join(", ")}${shape_.length === 1 ? "," : ""})`, dtype, ...counts.map(word)]);
+    const groups = row.groups.map(([name, ...counts]) => [name, ...counts.map(word)]);
     return make("div", { class: "panel", role: "group", "aria-label": `Details of ${row.id}` },
       make("div", {},
         part("Calls", make("code", {}, row.op), ` on ${row.device}`),
         part("What could expose a difference", text(row.provokes || "Nothing: these inputs leave the op no choice of order.")),
         row.why ? part("Why", linked(row.why)) : null,
         part("Inputs", row.inputs.length ? make("ul", {}, ...row.inputs.map((one) => make("li", {}, make("code", {}, one)))) : text("None were recorded.")),
-        row.reason ? part("Why inconclusive", make("p", { class: "told" }, row.reason)) : null),
+        row.reason ? part("Why inconclusive", make("p", { class: "told" }, row.reason)) : null,
+        row.weak ? part("Low power", make("p", { class: "told" }, row.weak)) : null,
+        row.constant === null ? null : part("Constant", make("p", { class: "told" }, row.constant)),
+        costPart(row.cost)),
       make("div", {},
         ...row.cells.map(modePart),
+        part("Perturbations, and executions that differed within their process",
+          groups.length ? table("Perturbations", ["Perturbation", ...modes.map((mode) => "#" + mode)], groups) : text("Not recorded.")),
         part("Compared outputs, and executions that differed within their process",
-          outputs.length ? table("Compared outputs", ["Output", "Shape", "Dtype", "#Off", "#On"], outputs) : text("None were recorded.")),
+          outputs.length ? table("Compared outputs", ["Output", "Shape", "Dtype", ...modes.map((mode) => "#" + mode)], outputs) : text("None were recorded.")),
         part("Processes", row.processes.length ? processTable(row) : text("None were recorded."))),
-      command(row));
+      row.differences.length ? whole("How far from the first execution, at most", table("How far", FAR, row.differences)) : null,
+      whole("Run it again", command(row)));
   };
 
   document.addEventListener("click", (event) => {

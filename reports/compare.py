@@ -1,0 +1,212 @@
+"""Runs compared in the order given: each with the one before it on the same kind of device, row by row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from reports.compare_circumstances import Obstacle, kind_of, of_absence, of_rows, of_runs
+from reports.compare_claims import ClaimChange, Lists, compare_claims, lists_of, undocumented
+from reports.compare_cost import CostComparison, compare_costs
+from reports.compare_rows import CHANGES, CLASS_MEANING, Change, Judged, Kind, blocked, confirm, judge
+from reports.matrix import Matrix
+from scanner.errors import UsageError
+from scanner.verdicts import MatrixRow
+
+Key = tuple[str, str, str, str]
+# Rows of two runs that were measured again in turns, by what joins them.
+Again = Mapping[Key, tuple[MatrixRow, MatrixRow]]
+
+
+class Pair(Struct, frozen=True, kw_only=True):
+    """Two runs on one kind of device, the second held against the first."""
+
+    old: Matrix
+    new: Matrix
+    lists: tuple[Lists, Lists]
+    obstacles: tuple[Obstacle, ...]  # what keeps every row from being compared
+    changes: tuple[Change, ...]  # every row, those that are gone last
+    claims: tuple[ClaimChange, ...]
+    undocumented: tuple[Change, ...]  # measured changes that no changed claim is about
+    cost: CostComparison | None  # None: ratios on other hardware or settings are not comparable
+
+    @property
+    def counts(self) -> dict[Kind, int]:
+        """How many rows are of each class."""
+        counts = Counter(change.kind for change in self.changes)
+        return {kind: counts[kind] for kind in CLASS_MEANING}
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many changes are still to be confirmed."""
+        return sum(change.judged.confirmed is False for change in self.changes)
+
+    @property
+    def compared(self) -> int:
+        """How many rows the runs could be compared by."""
+        counts = self.counts
+        return len(self.changes) - sum(counts[kind] for kind in ("not_comparable", "added", "removed"))
+
+    def of(self, kind: Kind) -> list[Change]:
+        """Return the rows of one class."""
+        return [change for change in self.changes if change.kind == kind]
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """All runs, and what became of their rows from one to the next."""
+
+    matrices: tuple[Matrix, ...]
+    pairs: tuple[Pair, ...]
+    alone: tuple[Matrix, ...]  # the only one of its kind of device
+
+
+class TimelineRow(Struct, frozen=True):
+    """One row in every run of one kind of device."""
+
+    cells: tuple[MatrixRow | None, ...]  # by run; None: not planned
+    changes: tuple[Change | None, ...]  # from the run before; None for the first run, and where neither planned it
+
+    @property
+    def row(self) -> MatrixRow:
+        """The latest of its cells."""
+        return [cell for cell in self.cells if cell is not None][-1]
+
+    @property
+    def changed(self) -> int:
+        """How often it changed."""
+        return sum(change is not None and change.kind in CHANGES for change in self.changes)
+
+    @property
+    def differed(self) -> int:
+        """How often its finding was another than before, be that comparable or not."""
+        return sum(change is not None and change.differs for change in self.changes)
+
+
+class Timeline(Struct, frozen=True):
+    """The runs of one kind of device, and the rows that are not the same in all of them."""
+
+    matrices: tuple[Matrix, ...]
+    lists: tuple[Lists, ...]
+    rows: tuple[TimelineRow, ...]  # those that changed most first
+    same: int  # rows that are left out
+
+
+def compare(matrices: Sequence[Matrix], again: Mapping[tuple[str, str], Again] | None = None) -> Comparison:
+    """Compare each run with the one before it on the same kind of device.
+
+    Args:
+        matrices: The runs, in the order in which they are to be compared.
+        again: What was measured again, by the names of the two runs.
+
+    Raises:
+        UsageError: No two runs are of one kind of device.
+    """
+    latest: dict[str, Matrix] = {}
+    pairs = []
+    for one in matrices:
+        before = latest.get(kind_of(one))
+        if before is not None:
+            measured = (again or {}).get((before.name, one.name), {})
+            pairs.append(compare_pair(before, one, measured))
+        latest[kind_of(one)] = one
+    if not pairs:
+        told = ", ".join(f"{one.name} is of {kind_of(one)}" for one in matrices)
+        raise UsageError(f"nothing to compare: {told}; give two runs of one kind of device")
+    kinds = Counter(kind_of(one) for one in matrices)
+    return Comparison(
+        matrices=tuple(matrices),
+        pairs=tuple(pairs),
+        alone=tuple(one for one in matrices if kinds[kind_of(one)] == 1),
+    )
+
+
+def compare_pair(old: Matrix, new: Matrix, again: Again) -> Pair:
+    """Compare two runs of one kind of device.
+
+    Args:
+        old: The run before.
+        new: The run after.
+        again: Rows of both that were measured again.
+    """
+    obstacles = of_runs(old, new)
+    before, after = ({row.row.key: row for row in one.rows} for one in (old, new))
+    changes = [_change(old, new, obstacles, before.get(key), row, again) for key, row in after.items()]
+    changes += [
+        _change(old, new, obstacles, row, None, again) for key, row in before.items() if key not in after
+    ]
+    lists = lists_of(old), lists_of(new)
+    claims = compare_claims(lists[0].claims, lists[1].claims, changes)
+    return Pair(
+        old=old,
+        new=new,
+        lists=lists,
+        obstacles=obstacles,
+        changes=tuple(changes),
+        claims=claims,
+        undocumented=undocumented(claims, changes),
+        cost=None if obstacles else compare_costs(_computing_the_same(changes)),
+    )
+
+
+def timelines(comparison: Comparison) -> list[Timeline]:
+    """Return a timeline for each kind of device of which there are more than two runs."""
+    kinds = dict.fromkeys(kind_of(one) for one in comparison.matrices)
+    of_kind = ([pair for pair in comparison.pairs if kind_of(pair.new) == kind] for kind in kinds)
+    return [_timeline(pairs) for pairs in of_kind if len(pairs) > 1]
+
+
+def _change(
+    old: Matrix,
+    new: Matrix,
+    obstacles: Sequence[Obstacle],
+    before: MatrixRow | None,
+    after: MatrixRow | None,
+    again: Again,
+) -> Change:
+    return Change(old=before, new=after, judged=_judged(old, new, obstacles, before, after, again))
+
+
+def _judged(
+    old: Matrix,
+    new: Matrix,
+    obstacles: Sequence[Obstacle],
+    before: MatrixRow | None,
+    after: MatrixRow | None,
+    again: Again,
+) -> Judged:
+    """Say what became of a row that at least one run has."""
+    if before is None or after is None:
+        absence = of_absence(old if before is None else new)
+        if absence is not None:
+            return Judged(kind="not_comparable", reason=absence.reason, detail=absence.detail)
+        return Judged(kind="added" if before is None else "removed")
+    obstacle = next(iter(obstacles), None) or of_rows(before, after)
+    if obstacle is not None:
+        return blocked(before, after, obstacle)
+    judged = judge(before, after)
+    measured = again.get(after.row.key)
+    return judged if measured is None else confirm(judged, judge(*measured))
+
+
+def _computing_the_same(changes: Sequence[Change]) -> list[Change]:
+    return [change for change in changes if change.judged.reason != "other_inputs"]
+
+
+def _timeline(pairs: Sequence[Pair]) -> Timeline:
+    """Join the pairs of one kind of device."""
+    matrices = (pairs[0].old, *(pair.new for pair in pairs))
+    by_run = [{row.row.key: row for row in one.rows} for one in matrices]
+    changes = [{change.row.row.key: change for change in pair.changes} for pair in pairs]
+    # The latest run says in which order the rows stand.
+    keys = dict.fromkeys(key for rows in reversed(by_run) for key in rows)
+    rows = [
+        TimelineRow(
+            tuple(rows.get(key) for rows in by_run), (None, *(found.get(key) for found in changes))
+        )
+        for key in keys
+    ]
+    shown = sorted((row for row in rows if row.differed), key=lambda row: (-row.changed, -row.differed))
+    lists = (pairs[0].lists[0], *(pair.lists[1] for pair in pairs))
+    return Timeline(matrices, lists, tuple(shown), len(rows) - len(shown))

@@ -1,0 +1,122 @@
+"""Whether two rates of differing are told apart: Fisher's exact test, two-sided, on k of n against k of n.
+
+Counted are executions held against the first one of their own process, which cannot differ from itself. A row that
+differs only between processes is counted in processes: fifty executions of a process that chose another algorithm
+are one event, not fifty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from scanner.records import Mode, Observation
+
+Unit = Literal["executions", "processes"]
+
+LEVEL = 0.01
+# Printed wherever a p-value is.
+CAVEAT = (
+    f"Whether two rates of differing are told apart is decided by Fisher's exact test, two-sided, at a level of "
+    f"{LEVEL:g} for each row: of a hundred rows whose rates are equal, one may seem to differ. Executions of one "
+    f"process are not independent, and a process goes on to the next perturbation once ten executions have differed "
+    f"under one, so that p is a guide: rates that differ are no change of class by themselves."
+)
+# Larger counts are scaled down to this, since a file may hold any number; fewer executions prove less, never more.
+_MOST = 10_000
+
+
+class Rate(Struct, frozen=True):
+    """How many of those that could differ did."""
+
+    differing: int
+    compared: int
+
+    def __str__(self) -> str:
+        return f"{self.differing} of {self.compared}"
+
+
+class RateTest(Struct, frozen=True):
+    """The rates of one row in one mode of two runs, and how likely such a difference is if they are equal."""
+
+    mode: Mode
+    unit: Unit
+    old: Rate
+    new: Rate
+    p: float
+
+    @property
+    def differ(self) -> bool:
+        """Whether the rates are told apart."""
+        return self.p < LEVEL
+
+    def __str__(self) -> str:
+        return f"{self.mode}: {self.old} → {self.new} further {self.unit} differed, p = {self.p:.2g}"
+
+
+def rate_test(mode: Mode, old: Sequence[Observation], new: Sequence[Observation]) -> RateTest:
+    """Compare what two runs saw of one row in one mode.
+
+    Args:
+        mode: The mode.
+        old: The observations of the run before, all of which ran, by process.
+        new: Those of the run after.
+    """
+    unit: Unit = "executions"
+    before, after = _within(old), _within(new)
+    if not before.differing and not after.differing:
+        unit = "processes"
+        before, after = _between(old), _between(new)
+    return RateTest(mode, unit, before, after, fisher(before, after))
+
+
+def fisher(one: Rate, other: Rate) -> float:
+    """Return the two-sided p-value of Fisher's exact test.
+
+    With the margins fixed, the p-value is the probability of all tables that are no more likely than this one. The
+    weights are whole numbers, so that "no more likely" needs no tolerance.
+    """
+    one, other = _scaled(one), _scaled(other)
+    total = one.differing + other.differing
+    seen = math.comb(one.compared, one.differing) * math.comb(other.compared, other.differing)
+    # Python divides whole numbers of any size correctly rounded.
+    extreme = sum(weight for weight in _weights(one.compared, other.compared, total) if weight <= seen)
+    return extreme / math.comb(one.compared + other.compared, total)
+
+
+def _weights(one: int, other: int, total: int) -> Iterator[int]:
+    """Yield in how many ways each split of *total* between samples of sizes *one* and *other* comes about."""
+    low, high = max(0, total - other), min(one, total)
+    weight = math.comb(one, low) * math.comb(other, total - low)
+    for k in range(low, high + 1):
+        yield weight
+        weight = weight * (one - k) * (total - k) // ((k + 1) * (other - total + k + 1))
+
+
+def _scaled(rate: Rate) -> Rate:
+    if rate.compared <= _MOST:
+        return rate
+    return Rate(rate.differing * _MOST // rate.compared, _MOST)
+
+
+def _sets(observation: Observation) -> Mapping[str, Mapping[str, int]]:
+    """Return the sets of outputs that are compared among themselves: the main one, and those by thread count."""
+    apart = {group.perturbation: group.digests for group in observation.groups if group.digests}
+    return {"": observation.digests} | apart
+
+
+def _within(observations: Sequence[Observation]) -> Rate:
+    """Count the executions that differed from the first one of their own process."""
+    counts = [list(digests.values()) for one in observations for digests in _sets(one).values()]
+    return Rate(sum(sum(count[1:]) for count in counts), sum(sum(count) - 1 for count in counts))
+
+
+def _between(observations: Sequence[Observation]) -> Rate:
+    """Count the processes whose first output is not that of the first process."""
+    firsts = [{name: next(iter(digests)) for name, digests in _sets(one).items()} for one in observations]
+    reference = firsts[0]
+    others = [any(reference.get(name, first) != first for name, first in one.items()) for one in firsts[1:]]
+    return Rate(sum(others), len(others))

@@ -1,0 +1,186 @@
+"""Synthetic runs that show what verdicts rest on: controls, sentinels, distances, perturbations, costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from scanner.records import (
+    MODES,
+    WORKER_MODES,
+    Cost,
+    Group,
+    Mode,
+    Outcome,
+    Row,
+    Sentinel,
+    Settings,
+    Severity,
+    Timing,
+)
+from tests.runs import PROCESSES, RUNS, Planned, drifting, raised, ran, row, stable, write_run
+
+SEVERITY = Severity(
+    examined=3,
+    elements=192,
+    differing_elements=48,
+    v_c=0.25,
+    v_ermv=2.5e-07,
+    max_abs=0.0625,
+    max_rel=1.5e-05,
+    max_ulp=128,
+)
+
+
+def under(**counts: tuple[int, int]) -> tuple[Group, ...]:
+    """Return groups of executions by perturbation, each as (executions, differing)."""
+    return tuple(
+        Group(perturbation=name, executions=executions, differing=differing)
+        for name, (executions, differing) in counts.items()
+    )
+
+
+def timing(median: float, spread: float = 0.05) -> Timing:
+    """Return a median with quartiles as far from it as *spread* says."""
+    return Timing(median=median, low=median * (1 - spread), high=median * (1 + spread))
+
+
+def cost(
+    planned: Row,
+    off: float = 0.0,
+    on: float = 0.0,
+    unfilled: float | None = None,
+    *,
+    outcome: Outcome = "ran",
+    message: str | None = None,
+    memory: tuple[int, int] | None = None,
+) -> Cost:
+    """Return what a row was timed at, in seconds; nothing if it did not run."""
+    ran_ = outcome == "ran"
+    return Cost(
+        spec=planned.spec,
+        case=planned.case,
+        direction=planned.direction,
+        dtype=planned.dtype,
+        outcome=outcome,
+        message=message,
+        samples=25 if ran_ else 0,
+        calls=4 if ran_ else 0,
+        off=timing(off) if ran_ else None,
+        on=timing(on) if ran_ else None,
+        unfilled=timing(unfilled) if unfilled is not None else None,
+        off_memory=memory[0] if memory else None,
+        on_memory=memory[1] if memory else None,
+    )
+
+
+def sentinel(
+    mode: Mode = "off", process: int = 0, before: int = 0, differing: int = 10, load: float = 0.5
+) -> Sentinel:
+    """Return what a sentinel of eleven executions saw."""
+    return Sentinel(
+        mode=mode,
+        process=process,
+        before=before,
+        op="torch.index_put",
+        executions=11,
+        differing=differing,
+        load=load,
+    )
+
+
+def controls(drawn: Literal["sees", "blind"] = "sees") -> list[Planned]:
+    """Return two controls in both modes; of a blind scan the varying one does not vary in one process."""
+    constant = row("control.constant", "plain", family="control")
+    varies = row("control.varies", "plain", family="control")
+    seen = {f"v{place}": 1 for place in range(RUNS)}
+    return [
+        (constant, [o for mode in MODES for o in ran(constant, mode, *stable())]),
+        (
+            varies,
+            [
+                *ran(varies, "off", seen, seen if drawn == "sees" else {"v0": RUNS}),
+                *ran(varies, "on", seen, seen),
+            ],
+        ),
+    ]
+
+
+def evidence() -> list[Planned]:
+    """Return rows that show what evidence there is: distances, perturbations, a constant, an op made to run."""
+    add = row("torch.Tensor.scatter_add_")
+    put = row("torch.Tensor.put_", "duplicates", family="indexing")
+    ties = row("torch.topk", "ties", dtype="int64", family="ordering")
+    empty = row("torch.empty", "plain", family="memory", constant="the flag fills it")
+    algorithm = row("torch.nn.Conv2d", "wide", "backward", family="convolution")
+    cumsum = row("torch.cumsum", "n_d", family="scan")
+    quiet = under(quiet=(25, 0), poison=(25, 0))
+    far = SEVERITY
+    counted = Severity(examined=1, elements=192, differing_elements=6, v_c=0.03125)
+    return [
+        (
+            add,
+            [
+                *ran(
+                    add,
+                    "off",
+                    *[drifting(4)[0]] * 2,
+                    severity=far,
+                    groups=under(quiet=(25, 0), stress=(25, 3)),
+                ),
+                *ran(add, "on", *stable(), groups=quiet),
+            ],
+        ),
+        (
+            put,
+            [
+                *ran(put, "off", *stable(), groups=quiet),
+                *raised(put, "on", "put_"),
+                *ran(put, "warn_only", *drifting(10), severity=far, alerts=("put_", "index_put_")),
+            ],
+        ),
+        (ties, [*ran(ties, "off", *drifting(2), severity=counted), *ran(ties, "on", *stable())]),
+        (
+            empty,
+            [o for mode in MODES for o in ran(empty, mode, *stable(), blank="nan")],
+        ),
+        (algorithm, [*ran(algorithm, "off", {"a": RUNS}, {"b": RUNS}), *ran(algorithm, "on", *stable())]),
+        (cumsum, [o for mode in MODES for o in ran(cumsum, mode, *stable(), groups=quiet)]),
+    ]
+
+
+def evidence_run(path: Path, **header: Any) -> Path:
+    """Write a run with controls, sentinels that saw little beside its last row, and costs; return its path."""
+    planned = evidence()
+    add, put, ties, empty, algorithm, _ = (one for one, _ in planned)
+    last = len(planned)
+    weak = {("off", 1, last): 2}
+    return write_run(
+        path,
+        planned,
+        settings=Settings(
+            patterns=(),
+            device="cpu",
+            runs=RUNS,
+            processes=PROCESSES,
+            timeout=60.0,
+            seed=0,
+            modes=WORKER_MODES,
+            perturb=("quiet", "stress", "poison"),
+            cost=True,
+        ),
+        sentinels=[
+            sentinel(mode, process, before, weak.get((mode, process, before), 10))
+            for mode in MODES
+            for process in range(PROCESSES)
+            for before in (0, last - 1, last)
+        ],
+        costs=[
+            cost(add, 1e-5, 3.4e-5, 1.1e-5),
+            cost(put, outcome="raised", message="RuntimeError: put_ has none"),
+            cost(ties, 2e-3, 2.04e-3, 2.04e-3),
+            cost(empty, 1e-6, 2.5e-6, 2.5e-6, memory=(0, 3 << 20)),
+            cost(algorithm, outcome="invalid", message="changed global state"),
+        ],
+        **{"controls": controls(), **header},
+    )

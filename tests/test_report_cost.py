@@ -1,0 +1,236 @@
+# ruff: noqa: RUF001 - the sign for "times" is not an x.
+"""What the flag costs, in every report: words, lists, numbers for machines, and the chart of the page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import cost as costs
+from reports.chart import SIDE, chart
+from reports.cli import RENDERERS
+from reports.matrix import Matrix, load
+from scanner.records import Cost, Row
+from scanner.verdicts import MatrixRow
+from tests.evidence_runs import cost, evidence_run, timing
+from tests.runs import Planned, ran, row, stable, write_run
+
+ONE = row("torch.cumsum")
+FORMS = ("md", "html")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Return a run file that shows all kinds of evidence."""
+    return evidence_run(tmp_path / "run.jsonl")
+
+
+def text(form: str, *paths: Path) -> str:
+    return "".join(RENDERERS[form](load([str(path) for path in paths])))
+
+
+def rows_of(path: Path) -> dict[str, Any]:
+    """Return the rows of the JSON report by their op."""
+    return {one["spec"]: one for one in json.loads(text("json", path))["rows"]}
+
+
+def table_of(path: Path) -> dict[str, dict[str, str]]:
+    """Return the rows of the CSV report by their op."""
+    return {one["spec"]: one for one in csv.DictReader(io.StringIO(text("csv", path)))}
+
+
+def only(path: Path) -> Matrix:
+    return load([str(path)])[0]
+
+
+def one_row(path: Path, cost_: Cost | None) -> MatrixRow:
+    """Return the one row of a run."""
+    return only(write_run(path / "one.jsonl", [quiet_row()], costs=[cost_] if cost_ else [])).rows[0]
+
+
+def quiet_row(planned: Row = ONE) -> Planned:
+    return planned, [*ran(planned, "off", *stable()), *ran(planned, "on", *stable())]
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        (cost(ONE, 1e-5, 1.02e-5), "≈1.02×"),
+        (cost(ONE, 1e-5, 3.4e-5), "3.40×"),
+        (cost(ONE, 1e-5, 3.4e-5, 3.3e-5), "3.40×"),
+        (cost(ONE, 1e-5, 3.4e-5, 1.1e-5), "3.40× (fill off: 1.10×)"),
+        (cost(ONE, 1e-5, 5e-6), "0.50×"),
+        (cost(ONE, 1e-5, 1.234e-4), "12.3×"),
+        (cost(ONE, 1e-5, 1.234e-3), "123×"),
+        (cost(ONE, 0.0, 1e-5), "not measured"),
+        (cost(ONE, outcome="raised", message="ValueError"), "none: error"),
+        (cost(ONE, outcome="timeout"), "none: timeout"),
+        (None, "not measured"),
+    ],
+)
+def test_cost_in_words(tmp_path: Path, seen: Cost | None, told: str) -> None:
+    """A ratio is marked where the quartiles overlap; filling is told where it matters; absence is a word."""
+    assert told == costs.cost_words(one_row(tmp_path, seen))
+
+
+def test_a_case_that_raises_has_no_cost_and_says_so(run: Path) -> None:
+    """Its cell says that it raises, in every report, and machines find nothing where times would be."""
+    told = rows_of(run)["torch.Tensor.put_"]["cost"]
+
+    assert re.search(r"`put_`, `index_put_` \| none: raises +\|", text("md", run))
+    assert "<td><span>none: raises</span></td>" in text("html", run)
+    assert (told["ratio"], told["outcome"], told["message"]) == (
+        None,
+        "raised",
+        "RuntimeError: put_ has none",
+    )
+    assert table_of(run)["torch.Tensor.put_"]["cost_ratio"] == "NA"
+
+
+def test_slow_rows_are_easy_to_find(run: Path) -> None:
+    """Rows that take twice as long are counted and listed, the slowest first, with their spread."""
+    told = text("md", run).split("## Slowest with the flag on")[1].split("\n## ")[0]
+
+    assert (
+        "2 of 3 timed rows shown here take at least twice as long with the flag on; the median ratio is 2.50×, the "
+        "highest 3.40×. Without a cost: 1 raises, 1 error, 1 not measured."
+    ) in told
+    lines = [re.sub(r"\s+", " ", line) for line in told.splitlines() if line.startswith("| `")]
+    assert lines == [
+        (
+            "| `torch.Tensor.scatter_add_:collisions:forward:float32` | 10 µs (9.5 to 10.5) | 34 µs (32.3 to 35.7) | "
+            "3.40× | 3.08× to 3.76× | 1.10× | not measured | not measured |"
+        ),
+        (
+            "| `torch.empty:plain:forward:float32` | 1 µs (0.95 to 1.05) | 2.5 µs (2.38 to 2.63) | 2.50× | "
+            "2.26× to 2.76× | 2.50× | 0 bytes | 3 MiB |"
+        ),
+    ]
+
+
+def test_cost_for_machines(run: Path) -> None:
+    """JSON has medians with quartiles, samples and memory; CSV medians and ratios."""
+    told = rows_of(run)["torch.Tensor.scatter_add_"]["cost"]
+    flat = table_of(run)["torch.empty"]
+
+    assert told["ratio"] == pytest.approx(3.4)
+    assert told["unfilled_ratio"] == pytest.approx(1.1)
+    assert (told["samples"], told["calls"], told["off_memory"]) == (25, 4, None)
+    assert told["on"] == {"median": 3.4e-5, "low": pytest.approx(3.23e-5), "high": pytest.approx(3.57e-5)}
+    assert rows_of(run)["torch.cumsum"]["cost"] is None
+    assert float(flat["cost_ratio"]) == pytest.approx(2.5)
+    assert float(flat["cost_unfilled_ratio"]) == pytest.approx(2.5)
+    assert [flat[f"cost_{name}_median"] for name in ("off", "on", "unfilled")] == [
+        "1e-06",
+        "2.5e-06",
+        "2.5e-06",
+    ]
+    assert [flat[f"cost_{name}_memory"] for name in ("off", "on")] == ["0", "3145728"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_run_without_costs_says_so(tmp_path: Path, form: str) -> None:
+    """Nothing timed is said once in words and in every row, and nothing is drawn."""
+    told = text(form, write_run(tmp_path / "r.jsonl", [quiet_row()]))
+
+    assert "The cost of the flag was not measured in any of these rows (1 not measured)." in told
+    assert "<svg" not in told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (2.5, "2.5 s"),
+        (0.25, "250 ms"),
+        (1e-3, "1 ms"),
+        (9.99e-4, "999 µs"),
+        (4e-8, "40 ns"),
+        (4e-10, "0.4 ns"),
+    ],
+)
+def test_durations(seconds: float, told: str) -> None:
+    """A time is told in the largest unit of which it is at least one, its quartiles in the same."""
+    assert costs.duration(timing(seconds)).startswith(f"{told} (")
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [(None, "not measured"), (0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (5 << 30, "5 GiB")],
+)
+def test_memory(count: int | None, told: str) -> None:
+    """Bytes are told in the largest unit of which there is at least one."""
+    assert told == costs.memory(count)
+
+
+def points(path: str) -> list[tuple[float, float]]:
+    """Return where the parts of a path begin."""
+    return [(float(x), float(y)) for x, y in re.findall(r"M([\d.-]+) ([\d.-]+)", path)]
+
+
+def timed_rows(tmp_path: Path, *ratios: float) -> tuple[MatrixRow, ...]:
+    planned = [quiet_row(row(f"torch.op{number}")) for number in range(len(ratios))]
+    timed = [cost(one, 1e-3, 1e-3 * ratio) for (one, _), ratio in zip(planned, ratios, strict=True)]
+    return only(write_run(tmp_path / "r.jsonl", planned, costs=timed)).rows
+
+
+def test_chart_places_ratios_on_a_logarithmic_scale(tmp_path: Path) -> None:
+    """Points go from the slowest to the fastest; 4 is the top, 0.5 the bottom, and 2 lies between 4 and 1."""
+    drawn = chart(timed_rows(tmp_path, 1.0, 4.0, 0.5, 2.0))
+
+    assert drawn is not None
+    assert points(drawn.dots) == [(125, 0), (375, 333.3), (625, 666.7), (875, 1000)]
+    assert [(tick.ratio, tick.top, tick.strong) for tick in drawn.ticks] == [
+        ("4×", 0.0, False),
+        ("2×", 33.3, True),
+        ("1×", 66.7, True),
+        ("1/2×", 100.0, False),
+    ]
+    assert [(bar.id, bar.ratio, bar.width) for bar in drawn.bars] == [
+        ("torch.op1:collisions:forward:float32", "4.00×", 100.0),
+        ("torch.op3:collisions:forward:float32", "2.00×", 50.0),
+    ]
+    assert not drawn.memory
+
+
+@pytest.mark.parametrize("ratios", [(1000.0, 0.01), (1e6,), (1e-6,), (1.0,)])
+def test_chart_holds_what_it_draws(tmp_path: Path, ratios: tuple[float, ...]) -> None:
+    """Whatever the ratios, nothing is drawn beyond the frame and the lines at 1 and 2 are there."""
+    drawn = chart(timed_rows(tmp_path, *ratios))
+
+    assert drawn is not None
+    assert all(0 <= y <= SIDE for _, y in points(drawn.dots) + points(drawn.spreads))
+    assert {"1×", "2×"} == {tick.ratio for tick in drawn.ticks if tick.strong}
+    assert len(drawn.ticks) <= 14
+
+
+def test_chart_shows_where_filling_matters(tmp_path: Path) -> None:
+    """A dash marks the ratio without filling, of rows in which it makes a difference."""
+    planned = [quiet_row(row(f"torch.op{number}")) for number in range(2)]
+    (first, _), (second, _) = planned
+    timed = [cost(first, 1e-3, 4e-3, 1e-3), cost(second, 1e-3, 4e-3, 4e-3)]
+    drawn = chart(only(write_run(tmp_path / "r.jsonl", planned, costs=timed)).rows)
+
+    assert drawn is not None
+    assert [y for _, y in points(drawn.unfilled)] == [666.7]
+
+
+def test_chart_needs_no_script_and_has_words(run: Path) -> None:
+    """The page holds the drawing itself, one point per timed row, and says in words what it shows."""
+    page = text("html", run)
+    drawing = page.split("<svg")[1].split("</svg>")[0]
+
+    assert len(points(drawing.split('class="dots" d="')[1].split('"')[0])) == 3
+    assert 'role="img"' in drawing
+    assert (
+        'aria-label="Ratio of each timed row, from the slowest with the flag on to the fastest. 2 of 3'
+        in drawing
+    )
+    assert '<b class="slower">3.40× (fill off: 1.10×)</b>' in page
+    assert '<th scope="row"><code>torch.empty:plain:forward:float32</code></th>' in page
+    assert "<td>0 bytes, 3 MiB</td>" in page
