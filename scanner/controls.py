@@ -12,6 +12,9 @@ from opspecs.controls import schedule
 from scanner.alerts import alert_caller
 from scanner.records import Header, Mode, Observation
 
+# What a control must show is derived when a run file is read, from `opspecs.controls`: a change there that gives other
+# answers needs a new format of the run file.
+
 # The first release in which the flag has uninitialised memory filled.
 _FILLS_SINCE = (2, 1)
 
