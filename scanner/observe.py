@@ -162,7 +162,6 @@ class _Repetition:
         self._advance()
         groups = [self._group(number) for number in range(len(self._budget.groups))]
         result = self._main.result()
-        result["executions"] = sum(result["digests"].values())
         result["groups"] = [group for group in groups if group]
         if self._forward:
             told = self._forward.result()
@@ -322,6 +321,7 @@ class Comparison:
         """Return digests, first differing execution and outputs, as fields of an observation."""
         self.settle()
         return {
+            "executions": sum(self._digests.values()),
             "digests": self._digests,
             "first_differing": self._first_differing,
             "outputs": [

@@ -1,0 +1,149 @@
+"""What could be taken for a difference, and what could hide one: through the comparison itself, on every device."""
+
+from __future__ import annotations
+
+import struct
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from opspecs.model import Case, OpSpec, call  # noqa: E402
+from scanner import bits  # noqa: E402
+from scanner.observe import Comparison, observe  # noqa: E402
+
+DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.cuda)]
+# Bits of float32 values.
+ZERO, MINUS_ZERO, SUBNORMAL, OTHER_SUBNORMAL = 0x00000000, 0x80000000, 0x00000001, 0x00000002
+NAN, OTHER_NAN, ONE = 0x7FC00000, 0x7FC00001, 0x3F800000
+
+
+def _floats(*patterns: int) -> Any:
+    """Return the float32 tensor of these bit patterns, which no arithmetic has touched."""
+    return torch.frombuffer(bytearray(struct.pack(f"<{len(patterns)}I", *patterns)), dtype=torch.float32)
+
+
+def _complex(*patterns: int) -> Any:
+    return torch.view_as_complex(_floats(*patterns).view(-1, 2))
+
+
+def _coo(values: Any) -> Any:
+    return torch.sparse_coo_tensor(torch.tensor([[0, 2]]), values, (4,), check_invariants=False)
+
+
+def _quantized(value: float) -> Any:
+    with warnings.catch_warnings():
+        # To be removed from torch some day.
+        warnings.simplefilter("ignore")
+        return torch.quantize_per_tensor(torch.tensor([1.0, value]), 0.5, 0, torch.qint8)
+
+
+def _strided(*patterns: int) -> Any:
+    """Return the values in every other element of their memory."""
+    wide = torch.zeros(2 * len(patterns))
+    wide.view(torch.int32)[::2] = _floats(*patterns).view(torch.int32)
+    return wide[::2]
+
+
+def _aliased(*patterns: int) -> tuple[Any, Any]:
+    one = _floats(*patterns)
+    return one, one[1:]
+
+
+# Name: an output, the same output made again, an output that differs in the way named.
+KINDS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "signed zeros": (lambda: _floats(ONE, ZERO), lambda: _floats(ONE, MINUS_ZERO)),
+    "NaN payloads": (lambda: _floats(ONE, NAN), lambda: _floats(ONE, OTHER_NAN)),
+    "subnormals": (lambda: _floats(ONE, SUBNORMAL), lambda: _floats(ONE, OTHER_SUBNORMAL)),
+    "a subnormal and zero": (lambda: _floats(ONE, SUBNORMAL), lambda: _floats(ONE, ZERO)),
+    "complex": (lambda: _complex(ONE, ZERO, ONE, NAN), lambda: _complex(ONE, MINUS_ZERO, ONE, NAN)),
+    "bool": (lambda: torch.tensor([True, False]), lambda: torch.tensor([True, True])),
+    "integers": (lambda: torch.tensor([1, 2**62]), lambda: torch.tensor([1, 2**62 + 1])),
+    "sparse": (lambda: _coo(_floats(ONE, ZERO)), lambda: _coo(_floats(ONE, MINUS_ZERO))),
+    "quantized": (lambda: _quantized(2.0), lambda: _quantized(2.5)),
+    "0-d": (lambda: _floats(ZERO)[0], lambda: _floats(MINUS_ZERO)[0]),
+    "empty beside another": (
+        lambda: (torch.zeros(0, 3), _floats(ZERO)),
+        lambda: (torch.zeros(0, 3), _floats(MINUS_ZERO)),
+    ),
+    "not contiguous": (lambda: _strided(ONE, NAN), lambda: _strided(ONE, OTHER_NAN)),
+    "transposed": (
+        lambda: _floats(ONE, NAN, ZERO, ONE, ONE, ONE).view(2, 3).t(),
+        lambda: _floats(ONE, NAN, MINUS_ZERO, ONE, ONE, ONE).view(2, 3).t(),
+    ),
+    "conjugate view": (lambda: _complex(ONE, ZERO).conj(), lambda: _complex(ONE, MINUS_ZERO).conj()),
+    "negative view": (
+        lambda: torch._neg_view(_floats(ONE, ZERO)),
+        lambda: torch._neg_view(_floats(ONE, MINUS_ZERO)),
+    ),
+    "aliased outputs": (lambda: _aliased(ONE, ZERO), lambda: _aliased(ONE, MINUS_ZERO)),
+}
+
+
+def _to(value: Any, device: str) -> Any:
+    """Move a value; copies on the way would resolve the views and gather the strides that are to be tested."""
+    if isinstance(value, tuple):
+        return tuple(_to(item, device) for item in value)
+    if device == "cpu":
+        return value
+    if value.layout == torch.strided and not value.is_quantized and not value.is_contiguous():
+        moved = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+        return moved.copy_(value)
+    return value.to(device)
+
+
+def _needs(device: str) -> None:
+    if device != "cpu" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_differs_where_bits_differ_and_nowhere_else(kind: str, device: str) -> None:
+    """Of four executions two give the same bits again, made anew, and one gives others."""
+    _needs(device)
+    same, other = KINDS[kind]
+    compare = Comparison(bits.parts(_to(same(), device), "output"), 4)
+    for index, make in enumerate((same, other, same), start=1):
+        compare.add(index, bits.parts(_to(make(), device), "output"))
+    result = compare.result()
+
+    assert list(result["digests"].values()) == [3, 1]
+    assert result["first_differing"] == 2
+    assert compare.differing == 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("changes", [True, False])
+def test_negative_zero_in_a_gradient_is_a_difference(device: str, changes: bool) -> None:
+    """A gradient that is 0.0 and then -0.0 differs; one that is -0.0 each time does not."""
+    _needs(device)
+
+    def op(x: Any, numbers: Iterator[int]) -> Any:
+        doubled = x * 2
+        sign = -1.0 if next(numbers) % 2 else 1.0
+        zero = torch.tensor([sign * 0.0, 1.0, 1.0, 1.0], device=x.device)
+        doubled.register_hook(lambda gradient: gradient.abs() * zero)
+        return doubled
+
+    def numbers() -> Iterator[int]:
+        number = 1
+        while True:
+            yield number
+            number += changes
+
+    spec = OpSpec(
+        name="gradient",
+        op=op,
+        why="Test.",
+        cases={"zeros": Case(inputs=lambda t: call(t.leaf(t.normal(4)), numbers()))},
+    )
+
+    observed = observe(spec, "zeros", direction="backward", dtype="float32", device=device, seed=0, runs=6)
+
+    assert observed["outcome"] == "ran"
+    assert list(observed["digests"].values()) == ([3, 3] if changes else [6])
+    assert observed["forward_differing"] == 0
