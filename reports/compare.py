@@ -10,7 +10,7 @@ from msgspec import Struct
 from reports.compare_circumstances import Obstacle, kind_of, of_absence, of_rows, of_runs
 from reports.compare_claims import ClaimChange, Lists, compare_claims, lists_of, undocumented
 from reports.compare_cost import CostComparison, compare_costs
-from reports.compare_rows import CHANGES, CLASS_MEANING, Change, Judged, Kind, blocked, confirm, judge
+from reports.compare_rows import CHANGES, CLASS_MEANING, MOVES, Change, Judged, Kind, blocked, confirm, judge
 from reports.matrix import Matrix
 from scanner.errors import UsageError
 from scanner.verdicts import MatrixRow
@@ -45,9 +45,9 @@ class Pair(Struct, frozen=True, kw_only=True):
 
     @property
     def compared(self) -> int:
-        """How many rows the runs could be compared by."""
-        counts = self.counts
-        return len(self.changes) - sum(counts[kind] for kind in ("not_comparable", "added", "removed"))
+        """How many rows have a finding in both runs that could be compared."""
+        kinds: tuple[Kind, ...] = ("same", *MOVES)
+        return sum(change.kind in kinds and change.row.finding != "inconclusive" for change in self.changes)
 
     def of(self, kind: Kind) -> list[Change]:
         """Return the rows of one class."""
@@ -66,7 +66,9 @@ class TimelineRow(Struct, frozen=True):
     """One row in every run of one kind of device."""
 
     cells: tuple[MatrixRow | None, ...]  # by run; None: not planned
-    changes: tuple[Change | None, ...]  # from the run before; None for the first run, and where neither planned it
+    changes: tuple[
+        Change | None, ...
+    ]  # from the run before; None for the first run, and where neither planned it
 
     @property
     def row(self) -> MatrixRow:
@@ -202,9 +204,7 @@ def _timeline(pairs: Sequence[Pair]) -> Timeline:
     # The latest run says in which order the rows stand.
     keys = dict.fromkeys(key for rows in reversed(by_run) for key in rows)
     rows = [
-        TimelineRow(
-            tuple(rows.get(key) for rows in by_run), (None, *(found.get(key) for found in changes))
-        )
+        TimelineRow(tuple(rows.get(key) for rows in by_run), (None, *(found.get(key) for found in changes)))
         for key in keys
     ]
     shown = sorted((row for row in rows if row.differed), key=lambda row: (-row.changed, -row.differed))

@@ -140,7 +140,9 @@ def _paired(old: Sequence[Claim], new: Sequence[Claim]) -> Iterator[tuple[Claim 
             if place in found:
                 continue
             before = [claim for claim in left if key(claim) == key(after)]
-            rivals = [claim for other, claim in enumerate(new) if other not in found and key(claim) == key(after)]
+            rivals = [
+                claim for other, claim in enumerate(new) if other not in found and key(claim) == key(after)
+            ]
             # Where several could be meant, none is.
             if len(before) == len(rivals) == 1:
                 found[place] = before[0]

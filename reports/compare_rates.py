@@ -21,7 +21,8 @@ LEVEL = 0.01
 # Printed wherever a p-value is.
 CAVEAT = (
     f"Whether two rates of differing are told apart is decided by Fisher's exact test, two-sided, at a level of "
-    f"{LEVEL:g} for each row: of a hundred rows whose rates are equal, one may seem to differ. Executions of one "
+    f"{LEVEL:g} for each row: of a hundred rows whose rates are equal, one may seem to differ. Counted are the "
+    f"executions after the first one of each process, or processes where nothing differs within one. Executions of one "
     f"process are not independent, and a process goes on to the next perturbation once ten executions have differed "
     f"under one, so that p is a guide: rates that differ are no change of class by themselves."
 )

@@ -131,7 +131,9 @@ def judge(old: MatrixRow, new: MatrixRow) -> Judged:
     raised = old.on.verdict == "raises"
     if raised != (new.on.verdict == "raises"):
         detail = (
-            "no longer raises; the alert is proof" if raised else "raises now, and did not; the alert is proof"
+            "no longer raises; the alert is proof"
+            if raised
+            else "raises now, and did not; the alert is proof"
         )
         # Whether an op that stopped raising is deterministic or silent is still a matter of what could race. One
         # that began to raise breaks programs that ran, whatever they computed.
@@ -257,9 +259,7 @@ def _carrying(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
     if old.on.verdict != new.on.verdict:
         return ("on",)
     modes: tuple[Mode, ...] = ("off", "warn_only")
-    return tuple(
-        mode for mode in modes if cell_of_mode(old, mode).verdict != cell_of_mode(new, mode).verdict
-    )
+    return tuple(mode for mode in modes if cell_of_mode(old, mode).verdict != cell_of_mode(new, mode).verdict)
 
 
 def _rests_on_stillness(row: MatrixRow, other: MatrixRow) -> bool:
@@ -273,8 +273,10 @@ def _bounds_apart(old: MatrixRow, new: MatrixRow) -> str | None:
     for mode in MODES:
         cells = cell_of_mode(old, mode), cell_of_mode(new, mode)
         bounds = [bound_of(cell) for cell in cells]
-        if bounds[0] is None or bounds[1] is None or max(bounds[0], bounds[1]) <= _BOUNDS_FACTOR * min(
-            bounds[0], bounds[1]
+        if (
+            bounds[0] is None
+            or bounds[1] is None
+            or max(bounds[0], bounds[1]) <= _BOUNDS_FACTOR * min(bounds[0], bounds[1])
         ):
             continue
         return f"{mode}: 0 of {cells[0].runs} → 0 of {cells[1].runs} differed"

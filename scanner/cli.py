@@ -21,7 +21,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("scanner.list_command:command", "List the ops and cases of the catalog."),
     "scan": ("scanner.scan_command:command", "Run ops again and again under both modes; write a run file."),
     "report": ("reports.cli:report", "Render run files as Markdown, HTML, CSV or JSON."),
+    "repro": (
+        "scanner.repro_command:command",
+        "Write a script that needs only torch and shows what a row showed.",
+    ),
     "docs": ("reports.docs_cli:docs", "Hold the documented lists against run files, and write them again."),
+    "compare": ("reports.compare_cli:compare", "Compare runs: what improved, regressed, changed."),
 }
 
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ SPECS = Path(__file__).with_name("circumstances.py")
 RUNS = 24
 
 
-def _scan(folder: Path, *arguments: object, code: int = 0, **options: object) -> Run:
+def _scan(folder: Path, *arguments: object, code: int = 0, **options: Any) -> Run:
     done = command_in(folder)(
         "scan", "--specs", SPECS, "--device", "cpu", "--no-cost", "-o", "run.jsonl", *arguments, **options
     )
@@ -124,7 +125,7 @@ def _cores() -> int:
 @pytest.mark.parametrize("how", ["one thread", "one core"])
 def test_where_nothing_can_race_rows_are_of_low_power(tmp_path: Path, how: str) -> None:
     """With one thread, or two on one core, the sentinel does not differ, and no report hides it."""
-    options: dict[str, object] = {"env": os.environ | {"OMP_NUM_THREADS": "1"}}
+    options: dict[str, Any] = {"env": os.environ | {"OMP_NUM_THREADS": "1"}}
     if how == "one core":
         if _cores() < 2:
             pytest.skip("one core: there is no other one to leave out")
