@@ -13,7 +13,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 # The modules that a worker loads, and so all that another interpreter with a torch must provide for.
-WORKER = {"worker", "observe", "execution", "bits", "state", "alerts", "perturb", "severity", "cost", "recipe"}
+WORKER = {
+    *("worker", "observe", "execution", "bits", "state", "alerts", "perturb", "severity", "cost"),
+    *("recipe", "trace", "source"),
+}
 
 
 def _imports(path: Path, *, nested: bool) -> Iterator[str]:
