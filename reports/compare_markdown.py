@@ -1,0 +1,309 @@
+"""The comparison in Markdown: what is worse first, then what else changed, then what could not be told.
+
+Everything that a run file says passes through ``code`` or ``plain``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from reports import compare_cost, words
+from reports.compare import Comparison, Pair, Timeline, TimelineRow, timelines
+from reports.compare_circumstances import REASON_MEANING, Obstacle
+from reports.compare_claims import (
+    CLAIM_MEANING,
+    MEASURED_MEANING,
+    SECTION_WORDS,
+    ClaimChange,
+    documented,
+)
+from reports.compare_cost import CostComparison
+from reports.compare_rates import CAVEAT
+from reports.compare_rows import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change, Kind
+from reports.compare_words import (
+    arrow,
+    caveats,
+    cell_words,
+    class_words,
+    finding_words,
+    machine_words,
+    notes,
+    title,
+)
+from reports.cost import ratio_words, spread_words, times
+from reports.markdown import code, plain, table
+from scanner.records import Claim
+from scanner.verdicts import FINDING_MEANING
+
+_IDS = 10  # rows that one reason names
+_ROLE = re.compile(r":\w+:`~?([^`]*)`")
+_CHANGED = ("row", "class", "finding", "flag off", "flag on", "documented", "what it rests on")
+
+
+def render(comparison: Comparison) -> Iterator[str]:
+    """Yield the report in pieces."""
+    yield f"# {plain(title(comparison))}: what changed\n\n"
+    yield from (f"> [!CAUTION]\n> **{plain(told)}**\n\n" for told in caveats(comparison))
+    yield from (f"> [!NOTE]\n> {plain(told)}\n\n" for told in notes(comparison))
+    yield _runs(comparison)
+    yield "\n"
+    for timeline in timelines(comparison):
+        yield from _timeline(timeline)
+    for pair in comparison.pairs:
+        yield from _pair(pair)
+    yield from _legend()
+
+
+def _runs(comparison: Comparison) -> str:
+    return table(
+        ("run", "torch", "device", "machine", "n per cell", "rows", "executions were", "Python"),
+        [
+            (
+                code(one.name),
+                plain(one.run.header.environment.torch),
+                plain(one.run.header.settings.device),
+                plain(machine_words(one)),
+                str(one.executions),
+                str(one.planned),
+                plain(", ".join(one.run.header.settings.perturb)),
+                plain(one.run.header.environment.python),
+            )
+            for one in comparison.matrices
+        ],
+    )
+
+
+def _timeline(timeline: Timeline) -> Iterator[str]:
+    device = timeline.matrices[0].run.header.settings.device
+    yield f"## Timeline on {plain(device)}\n\n"
+    yield (
+        f"{len(timeline.rows)} of {len(timeline.rows) + timeline.same} rows, those that changed from one run to the next, or seem to "
+        f"have; what changed most often stands first. Behind each finding stands what that release documents.\n\n"
+    )
+    if timeline.rows:
+        runs = [f"{plain(one.run.header.environment.torch)} ({code(one.name)})" for one in timeline.matrices]
+        yield table(("row", "changes", *runs), [_moments(timeline, row) for row in timeline.rows])
+        yield "\n"
+
+
+def _moments(timeline: Timeline, row: TimelineRow) -> tuple[str, ...]:
+    """Return a line of the timeline: in each run the class of the change, the finding, what is documented."""
+    cells = []
+    for one, lists, cell, change in zip(
+        timeline.matrices, timeline.lists, row.cells, row.changes, strict=True
+    ):
+        became = f"**{plain(class_words(change))}**: " if change is not None and change.differs else ""
+        listed = f"; documented: {plain(documented(cell.row, lists.claims))}" if cell is not None else ""
+        cells.append(f"{became}{plain(finding_words(cell, one))}{listed}")
+    return (code(row.row.row.id), str(row.changed), *cells)
+
+
+def _pair(pair: Pair) -> Iterator[str]:
+    before, after = (one.run.header.environment.torch for one in (pair.old, pair.new))
+    yield f"## {plain(before)} → {plain(after)}\n\n{code(pair.old.name)} → {code(pair.new.name)}\n\n"
+    yield table(
+        ("class", "rows"),
+        [(kind, str(count)) for kind, count in pair.counts.items()],
+    )
+    yield "\n"
+    if pair.unconfirmed:
+        yield f"{pair.unconfirmed} of these changes are unconfirmed. {plain(CONFIRMED_MEANING)}\n\n"
+    for kind in CHANGES:
+        yield from _changes(pair, kind)
+    yield from _not_comparable(pair)
+    yield from _same(pair)
+    yield from _claims(pair)
+    yield from _cost(pair)
+
+
+def _changes(pair: Pair, kind: Kind) -> Iterator[str]:
+    """Table the rows of one class."""
+    if changes := pair.of(kind):
+        yield f"### {kind.capitalize()}\n\n"
+        yield table(_CHANGED, [_cells(pair, change) for change in changes])
+        yield "\n"
+
+
+def _cells(pair: Pair, change: Change) -> tuple[str, ...]:
+    rows = [row for row in (change.old, change.new) if row is not None]
+    cells = [[plain(cell_words(cell)) for cell in (row.off, row.on)] for row in rows]
+    return (
+        code(change.row.row.id),
+        plain(class_words(change)),
+        plain(arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new))),
+        *(arrow(before, after) for before, after in zip(cells[0], cells[-1], strict=True)),
+        plain(_documented(pair, change)),
+        plain(change.judged.detail or words.NONE),
+    )
+
+
+def _documented(pair: Pair, change: Change) -> str:
+    return arrow(*(documented(change.row.row, lists.claims) for lists in pair.lists))
+
+
+def _same(pair: Pair) -> Iterator[str]:
+    """Tell what differs between the runs without being a change: rates, and bits."""
+    tests = [(change, test) for change in pair.changes for test in change.judged.tests]
+    bits = [change for change in pair.changes if change.other_bits]
+    if tests or bits:
+        yield "### No change of determinism\n\n"
+    if tests:
+        apart = [(change, test) for change, test in tests if test.differ and change.kind == "same"]
+        yield (
+            f"{sum(test.differ for _, test in tests)} of {len(tests)} pairs of rates are told apart, {len(apart)} of "
+            f"them of rows that are the same.\n\n"
+        )
+        if apart:
+            yield table(
+                ("row", "rates"), [(code(change.row.row.id), plain(str(test))) for change, test in apart]
+            )
+            yield "\n"
+    if bits:
+        yield f"{len(bits)} rows were deterministic in both runs and give other bits in the later one:\n\n"
+        yield from (f"* {code(change.row.row.id)}: {', '.join(change.other_bits)}\n" for change in bits)
+        yield "\n"
+
+
+def _not_comparable(pair: Pair) -> Iterator[str]:
+    """List under each reason the rows whose findings differ, the worst first, and how many others there are."""
+    changes = pair.of("not_comparable")
+    if changes:
+        yield "### Not comparable\n\n"
+    for reason, meaning in REASON_MEANING.items():
+        found = [change for change in changes if change.judged.reason == reason]
+        if not found:
+            continue
+        yield f"**{plain(reason)}**: {plain(meaning)} {len(found)} rows.\n\n"
+        seeming = [change for kind in MOVES for change in found if change.judged.seems == kind]
+        if seeming:
+            yield table(_CHANGED, [_cells(pair, change) for change in seeming])
+            yield "\n"
+        yield from _told(pair.obstacles, [change for change in found if change.judged.seems is None])
+
+
+def _told(obstacles: Sequence[Obstacle], changes: Sequence[Change]) -> Iterator[str]:
+    """List rows that are not comparable and would be no change, by what is told of them."""
+    details: dict[str, list[Change]] = {}
+    for change in changes:
+        details.setdefault(change.judged.detail, []).append(change)
+    for detail, found in details.items():
+        # What stands against all rows needs no list of them.
+        if any(obstacle.detail == detail for obstacle in obstacles):
+            yield f"* {plain(detail)}: {len(found)} rows with the same finding in both runs\n"
+            continue
+        more = f" and {len(found) - _IDS} more" if len(found) > _IDS else ""
+        yield f"* {plain(detail)}: {', '.join(code(change.row.row.id) for change in found[:_IDS])}{more}\n"
+    if details:
+        yield "\n"
+
+
+def _claims(pair: Pair) -> Iterator[str]:
+    """Hold the changes of the documented lists against the measured ones."""
+    yield "### Documentation\n\n"
+    if not any(lists.claims for lists in pair.lists):
+        yield "Neither run holds documented lists.\n\n"
+        return
+    if not pair.claims:
+        yield "The documented lists are the same.\n\n"
+    else:
+        yield table(
+            ("bullet", "change", "device", "list", "measured", "rows"), map(_claim_cells, pair.claims)
+        )
+        yield "\n"
+    yield from _unmatched(
+        "Documented changes without a measured one",
+        [f"{plain(_words(one.claim))} ({one.kind}): {_found(one)}" for one in pair.claims if one.unmeasured],
+    )
+    yield from _unmatched(
+        "Measured changes without a documented one",
+        [
+            f"{code(change.row.row.id)}: {plain(class_words(change))}; documented: {plain(_documented(pair, change))}"
+            for change in pair.undocumented
+        ],
+    )
+
+
+def _unmatched(heading: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield f"{heading}:\n\n"
+        yield from (f"* {line}\n" for line in lines)
+        yield "\n"
+
+
+def _claim_cells(one: ClaimChange) -> tuple[str, ...]:
+    sections = [SECTION_WORDS[claim.section] if claim is not None else "none" for claim in (one.old, one.new)]
+    texts = [plain(_words(claim)) for claim in (one.old, one.new) if claim is not None]
+    return (
+        arrow(texts[0], texts[-1]),
+        one.kind,
+        plain(one.claim.device),
+        plain(arrow(*sections)),
+        one.measured,
+        _found(one),
+    )
+
+
+def _words(claim: Claim) -> str:
+    """Return a bullet's words without its marker and the markup of its roles and code."""
+    return _ROLE.sub(r"\1", claim.text.lstrip("*+•- ")).replace("`", "")
+
+
+def _found(one: ClaimChange) -> str:
+    """Count the rows that speak to a claim by what became of them; name those that changed, or what they show."""
+    kinds = [change.kind for change in one.rows]
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in CLASS_MEANING if kind in kinds)
+    moved = [code(change.row.row.id) for change in one.rows if change.kind in MOVES]
+    findings = dict.fromkeys(change.row.finding for change in one.rows if change.kind == "same")
+    shown = moved[:_IDS] or list(findings)
+    return plain(counts or words.NONE) + (f": {', '.join(shown)}" if shown else "")
+
+
+def _cost(pair: Pair) -> Iterator[str]:
+    yield "### Cost of the flag\n\n"
+    cost = pair.cost
+    if cost is None:
+        yield "Not compared: nothing of these runs can be.\n\n"
+        return
+    if not cost.rows:
+        yield "No row was timed in both runs.\n\n"
+        return
+    yield _medians(cost)
+    if cost.listed:
+        yield table(
+            ("row", "before", "between quartiles", "after", "between quartiles", "grew by"),
+            [
+                (
+                    code(one.change.row.row.id),
+                    *(ratio_words(one.old), spread_words(one.old)),
+                    *(ratio_words(one.new), spread_words(one.new)),
+                    times(one.factor),
+                )
+                for one in cost.listed
+            ],
+        )
+        yield "\n"
+
+
+def _medians(cost: CostComparison) -> str:
+    assert cost.old_median is not None
+    assert cost.new_median is not None
+    return (
+        f"{cost.rows} rows were timed in both runs; the median ratio is {times(cost.old_median)} → "
+        f"{times(cost.new_median)}, and {len(cost.listed)} changed.\n\n"
+    )
+
+
+def _legend() -> Iterator[str]:
+    """Explain every word that the tables use."""
+    yield "## The words\n\n"
+    for heading, meanings in (
+        ("Classes", CLASS_MEANING),
+        ("Findings", FINDING_MEANING),
+        ("Changes of the documentation", CLAIM_MEANING),
+        ("What was measured of them", MEASURED_MEANING),
+    ):
+        yield f"{heading}:\n\n"
+        yield from (f"* **{plain(word)}**: {plain(meaning)}\n" for word, meaning in meanings.items())
+        yield "\n"
+    yield f"Rates: {plain(CAVEAT)}\n\nCost: {plain(compare_cost.MEANING)}\n"

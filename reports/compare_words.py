@@ -1,0 +1,114 @@
+"""What a comparison says in words, the same in every format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reports.compare import Comparison, Pair
+from reports.compare_circumstances import hardware, kind_of
+from reports.compare_rows import Change
+from reports.matrix import COMPARED, Matrix, constant_of
+from reports.words import states
+from scanner.verdicts import Cell, MatrixRow
+
+NOT_PLANNED = "not planned"
+
+
+def title(comparison: Comparison) -> str:
+    """Return the versions that are compared, in order."""
+    return " → ".join(f"torch {one.run.header.environment.torch}" for one in comparison.matrices)
+
+
+def class_words(change: Change) -> str:
+    """Return the class of a change with what must not be read without it."""
+    judged = change.judged
+    if judged.seems is not None:
+        return f"{judged.kind} (seems {judged.seems})"
+    return f"{judged.kind} (unconfirmed)" if judged.confirmed is False else judged.kind
+
+
+def finding_words(row: MatrixRow | None, one: Matrix) -> str:
+    """Return the finding of a row in one run, with what must not be read without it."""
+    if row is None:
+        return NOT_PLANNED
+    told: str = row.finding
+    if row.finding == "deterministic":
+        constant = constant_of(row)
+        told += f" (n = {min(row.off.runs, row.on.runs)})" if constant is None else " (constant)"
+    elif row.finding == "inconclusive":
+        told += f" ({row.off.verdict}, {row.on.verdict})"
+    marks = ["low power"] * (row.weak is not None) + ["not trustworthy"] * bool(one.distrust)
+    return ", ".join([told, *marks])
+
+
+def cell_words(cell: Cell) -> str:
+    """Return a cell: its verdict, and k of n or the alert's caller."""
+    if cell.verdict in COMPARED:
+        return f"{cell.verdict}, {cell.differing} of {cell.runs} differed"
+    return f"{cell.verdict} ({cell.alert})" if cell.alert else cell.verdict
+
+
+def arrow(before: str, after: str) -> str:
+    """Return what something was and is; once if that is the same."""
+    return before if before == after else f"{before} → {after}"
+
+
+def machine_words(one: Matrix) -> str:
+    """Return what a run's ops ran on."""
+    threads = one.run.header.environment.threads
+    return f"{hardware(one)}, {threads} threads" if kind_of(one) == "cpu" else hardware(one)
+
+
+def caveats(comparison: Comparison) -> Iterator[str]:
+    """Yield what a reader must know of the runs before believing any of it."""
+    for one in comparison.matrices:
+        yield from (f"{one.name}: {told}" for _, told in states(one))
+    for pair in comparison.pairs:
+        for obstacle in pair.obstacles:
+            yield (
+                f"{pair.old.name} → {pair.new.name}: no row can be compared, {obstacle.reason}: "
+                f"{obstacle.detail}"
+            )
+
+
+def notes(comparison: Comparison) -> Iterator[str]:
+    """Yield what else is missing from the runs."""
+    for one in comparison.matrices:
+        missing = [
+            told
+            for told, there in (
+                ("no controls: nothing shows that the scan could see a difference", one.run.header.controls),
+                ("no sentinel: nothing shows whether anything could race", one.run.sentinels),
+            )
+            if not there
+        ]
+        if missing:
+            yield f"{one.name}: {'; '.join(missing)}."
+    for one in comparison.alone:
+        yield f"{one.name}: no other run is of {kind_of(one)}; it is compared with none."
+    lists = (told for pair in comparison.pairs for told in pair.lists)
+    yield from dict.fromkeys(told.note for told in lists if told.note is not None)
+
+
+def failing(comparison: Comparison, kinds: tuple[str, ...]) -> Iterator[str]:
+    """Yield a line for each row that a check asked for, the worst first, and for each pair that shows nothing.
+
+    A check that could not compare anything has not passed.
+    """
+    for kind in kinds:
+        for pair in comparison.pairs:
+            yield from (
+                f"{class_words(change)}: {change.row.row.id}: {_told(pair, change)}"
+                for change in pair.changes
+                if change.kind == kind
+            )
+    for pair in comparison.pairs:
+        if not pair.compared:
+            why = "; ".join(f"{obstacle.reason}: {obstacle.detail}" for obstacle in pair.obstacles)
+            yield f"nothing compared: {pair.old.name} → {pair.new.name}: {why or 'no row has a finding in both'}"
+
+
+def _told(pair: Pair, change: Change) -> str:
+    findings = arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new))
+    detail = f"; {change.judged.detail}" if change.judged.detail else ""
+    return f"{findings} ({pair.old.name} → {pair.new.name}){detail}"

@@ -1,0 +1,99 @@
+"""Runs that never were in a file, for tests of comparisons: rows that show a finding, and what surrounds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from reports.compare import Pair, compare
+from reports.matrix import Matrix, matrix_of
+from scanner.records import FORMAT, WORKER_MODES, Claim, Cost, Header, Observation, Row, Sentinel, Settings
+from scanner.runfile import Run
+from scanner.verdicts import Finding
+from tests.runs import (
+    CLOSING,
+    ENVIRONMENT,
+    PROCESSES,
+    RUNS,
+    Planned,
+    drifting,
+    ended,
+    raised,
+    ran,
+    row,
+    stable,
+)
+
+OFTEN = 20  # distinct outputs of a row that differs so often that no other run would have missed it
+SETTINGS = Settings(
+    patterns=(), device="cpu", runs=RUNS, processes=PROCESSES, timeout=60.0, seed=0, modes=WORKER_MODES
+)
+
+
+def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -> Planned:
+    """Return a row with observations that give it a finding.
+
+    Args:
+        finding: The finding.
+        planned: The row; a scatter_add_ by default.
+        often: Distinct outputs where it differs.
+    """
+    planned = planned or row("torch.Tensor.scatter_add_")
+    off: list[Observation] = ran(planned, "off", *stable())
+    on: list[Observation] = ran(planned, "on", *stable())
+    match finding:
+        case "mode_dependent":
+            on = ran(planned, "on", *stable("b"))
+        case "fixed_by_mode":
+            off = ran(planned, "off", *drifting(often))
+        case "raises":
+            off, on = ran(planned, "off", *drifting(often)), raised(planned, "on", "scatter_add_kernel")
+        case "over_alert":
+            on = raised(planned, "on", "scatter_add_kernel")
+        case "silent":
+            on = ran(planned, "on", *drifting(often))
+        case "inconclusive":
+            off = ended(planned, "off", "raised", "no kernel", exception="NotImplementedError")
+    return planned, [*off, *on]
+
+
+def run_of(
+    *rows: Planned,
+    name: str = "run.jsonl",
+    torch: str = "2.13.0+cpu",
+    claims: Sequence[Claim] = (),
+    sentinels: Sequence[Sentinel] = (),
+    costs: Sequence[Cost] = (),
+    distrust: tuple[str, ...] = (),
+    settings: Settings = SETTINGS,
+    **environment: Any,
+) -> Matrix:
+    """Return the matrix of a run with these rows; *environment* are fields in which its machine is another."""
+    observations = tuple(observation for _, of_row in rows for observation in of_row)
+    header = Header(
+        format=FORMAT,
+        tool="0.1.0",
+        started="2026-01-02T03:04:05Z",
+        settings=settings,
+        environment=replace(ENVIRONMENT, torch=torch, **environment),
+        planned=tuple(planned for planned, _ in rows),
+        claims=tuple(claims),
+    )
+    run = Run(
+        path=name,
+        header=header,
+        observations=observations,
+        closing=replace(CLOSING, observations=len(observations), distrust=distrust),
+        end=0,
+        sentinels=tuple(sentinels),
+        costs=tuple(costs),
+    )
+    return matrix_of(name, run)
+
+
+def pair_of(old: Matrix, new: Matrix) -> Pair:
+    """Return the comparison of two runs."""
+    (pair,) = compare([old, new]).pairs
+    return pair

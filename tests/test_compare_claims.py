@@ -1,0 +1,182 @@
+"""The documented lists of two releases, held against what was measured to change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from reports.compare import Pair
+from reports.compare_claims import NOT_LISTED, ClaimKind, Measured, compare_claims, documented, lists_of
+from scanner.claims import documented_claims, parse_claims
+from scanner.records import Claim
+from tests.compared import pair_of, run_of, shows
+from tests.documented import docstring
+from tests.runs import row
+
+PUT = ":func:`torch.Tensor.put_`"
+TAKE = ":func:`torch.take` when attempting to differentiate a CPU tensor"
+
+
+def claims(acting: Sequence[str] = (), raising: Sequence[str] = ()) -> tuple[Claim, ...]:
+    return parse_claims(docstring(acting, raising))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "words"),
+    [
+        (claims([], [PUT]), claims([PUT], []), "moved", "raises deterministic"),
+        (claims([PUT], []), claims([], [PUT]), "moved", "deterministic raises"),
+        (claims([], []), claims([], [PUT]), "added", "none raises"),
+        (claims([], [PUT]), claims([], []), "dropped", "raises none"),
+        # Another device is another claim, though the op is the same.
+        (claims([], [TAKE]), claims([], [TAKE.replace("CPU", "CUDA")]), None, ""),
+        # The same words, said of a subset: other conditions.
+        (claims([], [PUT]), claims([], [f"{PUT} with ``accumulate=True``"]), "reworded", "raises raises"),
+        # The same meaning in other words.
+        (
+            claims([], [f"{PUT} with ``accumulate=True``"]),
+            claims([], [f"{PUT} when ``accumulate=True``"]),
+            "reworded",
+            "raises raises",
+        ),
+        # To another list, and under other conditions.
+        (claims([], [PUT]), claims([f"{PUT} with ``accumulate=True``"], []), "moved", "raises deterministic"),
+        # What was not understood is compared by its words.
+        (
+            claims([], [f"{PUT} at full moon"]),
+            claims([f"{PUT} at full moon"], []),
+            "moved",
+            "raises deterministic",
+        ),
+    ],
+)
+def test_what_became_of_a_bullet(
+    old: tuple[Claim, ...], new: tuple[Claim, ...], kind: ClaimKind | None, words: str
+) -> None:
+    """Bullets are moved, added, dropped or reworded; each once."""
+    found = compare_claims(old, new, ())
+
+    if kind is None:
+        assert [one.kind for one in found] == ["added", "dropped"]
+        return
+    (one,) = found
+    assert (kind, words) == (
+        one.kind,
+        " ".join(claim.section if claim else "none" for claim in (one.old, one.new)),
+    )
+
+
+def test_same_lists_have_no_changes() -> None:
+    """The lists of a release, and the same in another order, changed in nothing."""
+    listed = documented_claims("2.13")
+
+    assert compare_claims(listed, listed, ()) == ()
+    assert compare_claims(listed, tuple(reversed(listed)), ()) == ()
+
+
+def test_one_of_several_is_not_guessed() -> None:
+    """Where a bullet could have become any of two, it went and they came."""
+    old = claims([], [PUT])
+    new = claims([], [f"{PUT} with ``accumulate=True``", f"{PUT} with ``accumulate=False``"])
+
+    assert [one.kind for one in compare_claims(old, new, ())] == ["added", "added", "dropped"]
+
+
+def test_the_same_list_goes_before_another() -> None:
+    """A bullet whose condition changed was reworded, though one of the same op came to the other list."""
+    old = claims([], [f"{PUT} with ``accumulate=False``"])
+    new = claims([f"{PUT} with ``accumulate=True``"], [PUT])
+
+    assert [one.kind for one in compare_claims(old, new, ())] == ["added", "reworded"]
+
+
+def test_releases_of_pytorch() -> None:
+    """Between 2.13 and 2.14 one bullet moved and one came, as the release says."""
+    found = compare_claims(documented_claims("2.13"), documented_claims("2.14"), ())
+
+    assert {("moved", "torch.cumsum"), ("added", "torch.nn.Embedding")} == {
+        (one.kind, one.claim.targets[0]) for one in found
+    }
+
+
+CPU = ":func:`torch.Tensor.put_` when called on a CPU tensor"
+CUDA = CPU.replace("CPU", "CUDA")
+PLANNED = row("torch.Tensor.put_")
+RAISES, ACTS, SILENT = (shows(finding, PLANNED) for finding in ("raises", "fixed_by_mode", "silent"))
+
+
+@pytest.mark.parametrize(
+    ("bullet", "before", "after", "measured", "unmeasured"),
+    [
+        (CPU, RAISES, ACTS, "changed", False),
+        (CPU, RAISES, RAISES, "same", True),
+        (
+            CPU,
+            shows("fixed_by_mode", PLANNED, often=3),
+            shows("deterministic", PLANNED),
+            "not_comparable",
+            False,
+        ),
+        (CUDA, RAISES, RAISES, "other_device", False),
+        (":func:`torch.kthvalue`", RAISES, RAISES, "not_covered", False),
+    ],
+)
+def test_documented_beside_measured(
+    bullet: str, before: object, after: object, measured: Measured, *, unmeasured: bool
+) -> None:
+    """A bullet that moved stands beside what became of the rows that speak to it; without any change it is a finding."""
+    old = run_of(before, name="a", claims=claims([], [bullet]))  # type: ignore[arg-type]
+    new = run_of(after, name="b", claims=claims([bullet], []))  # type: ignore[arg-type]
+    (one,) = pair_of(old, new).claims
+
+    assert ("moved", measured, unmeasured) == (one.kind, one.measured, one.unmeasured)
+
+
+def test_reworded_alone_promises_nothing() -> None:
+    """Other words need no measured change."""
+    old = run_of(
+        RAISES, name="a", claims=claims([], [f"{PUT} with ``accumulate=True`` when called on a CPU tensor"])
+    )
+    new = run_of(RAISES, name="b", claims=claims([], [CPU]))
+    (one,) = pair_of(old, new).claims
+
+    assert (one.kind, one.measured, one.unmeasured) == ("reworded", "same", False)
+
+
+def _changed(old: tuple[Claim, ...], new: tuple[Claim, ...]) -> Pair:
+    rows = row("torch.Tensor.put_"), row("my.own_op")
+    return pair_of(
+        run_of(*(shows("fixed_by_mode", one) for one in rows), name="a", claims=old),
+        run_of(*(shows("silent", one) for one in rows), name="b", claims=new),
+    )
+
+
+def test_measured_without_documented() -> None:
+    """A row of torch that changed, and of which no changed bullet speaks, is a finding; an op of one's own is none."""
+    listed = claims([CPU, ":func:`torch.take`"], [])
+
+    assert [one.row.row.spec for one in _changed(listed, listed).undocumented] == ["torch.Tensor.put_"]
+    assert _changed(listed, claims([":func:`torch.take`"], [CPU])).undocumented == ()
+
+
+def test_documented_section_of_a_row() -> None:
+    """A row's op is said to act, to raise, both, or it is not listed."""
+    planned = row("torch.Tensor.put_")
+
+    assert documented(planned, claims([CPU])) == "acts"
+    assert documented(planned, claims([CPU], [PUT])) == "acts and raises"
+    assert documented(planned, claims([CUDA], [TAKE])) == NOT_LISTED
+
+
+def test_runs_without_lists() -> None:
+    """The tabled lists of the release stand in for those of the run, and it is told; where there are none, that is."""
+    tabled = lists_of(run_of(RAISES, name="a.jsonl"))
+    missing = lists_of(run_of(RAISES, name="b.jsonl", torch="9.9.9"))
+
+    assert documented_claims("2.13") == tabled.claims
+    assert tabled.note == "a.jsonl holds no claims; those tabled for torch 2.13.0+cpu stand in for them."
+    assert (
+        missing.claims,
+        missing.note,
+    ) == ((), "b.jsonl holds no claims, and there is no table of those of torch 9.9.9.")
