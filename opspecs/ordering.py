@@ -15,26 +15,26 @@ ALL_TIES = "about 5461 equal values for each index to choose from (349525 on CUD
 
 
 def _tied(t: Inputs, *args: object, **kwargs: object) -> Call:
-    """A few long rows of values out of {0, 1, 2}."""
-    return call(t.integers(*t.size(cpu=(16, 1 << 10), cuda=(4, 1 << 20)), high=3), *args, **kwargs)
+    """A few long rows of values out of {1, 2, 3}: a result of zeros would hold no information."""
+    return call(t.integers(*t.size(cpu=(16, 1 << 10), cuda=(4, 1 << 20)), low=1, high=4), *args, **kwargs)
 
 
 def _tied_columns(t: Inputs, *args: object, **kwargs: object) -> Call:
-    return call(t.integers(*t.size(cpu=(1 << 10, 16), cuda=(1 << 20, 4)), high=3), *args, **kwargs)
+    return call(t.integers(*t.size(cpu=(1 << 10, 16), cuda=(1 << 20, 4)), low=1, high=4), *args, **kwargs)
 
 
 def _tied_flat(t: Inputs, *args: object, **kwargs: object) -> Call:
-    return call(t.integers(t.size(cpu=1 << 14, cuda=1 << 20), high=3), *args, **kwargs)
+    return call(t.integers(t.size(cpu=1 << 14, cuda=1 << 20), low=1, high=4), *args, **kwargs)
 
 
 def _tied_short(t: Inputs, *args: object, **kwargs: object) -> Call:
     """Many short rows: sorted by other kernels."""
-    return call(t.integers(*t.size(cpu=(256, 64), cuda=(1 << 16, 64)), high=3), *args, **kwargs)
+    return call(t.integers(*t.size(cpu=(256, 64), cuda=(1 << 16, 64)), low=1, high=4), *args, **kwargs)
 
 
 def _distinct(t: Inputs, *args: object, **kwargs: object) -> Call:
     """Values that all differ: nothing to choose. No dtype of fewer digits could hold them."""
-    return call(t.permutation(t.size(cpu=1 << 14, cuda=1 << 20)).to(t.dtype), *args, **kwargs)
+    return call(t.permutation(t.size(cpu=1 << 14, cuda=1 << 20)).to(t.dtype) + 1, *args, **kwargs)
 
 
 def _cases(*args: object, **kwargs: object) -> dict[str, Case]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,10 @@ _COMPRESSED = {
     torch.sparse_bsr: ("crow_indices", "col_indices"),
     torch.sparse_bsc: ("ccol_indices", "row_indices"),
 }
+
+# Parts that `_split` names so.
+_STRUCTURE = re.compile(r"\.(indices|(c?col|c?row)_indices|scales|zero_points)$")
+_ZERO_POINT = re.compile(r"\.int_repr \(.*zero point (-?\d+)\)$")
 
 _NUMBERS = (
     (bool, torch.bool),
@@ -177,30 +182,45 @@ def blank(judged: Sequence[Part], inputs: Sequence[Part]) -> str | None:
         judged: The compared tensors of one execution.
         inputs: The tensors among the arguments.
     """
-    kinds = [_blank(tensor, inputs) for _, tensor in judged if tensor.numel()]
-    if not all(kinds):
+    # Where a sparse tensor stores something, and how a quantized one is scaled, says nothing of its values.
+    values = [(name, tensor) for name, tensor in judged if tensor.numel() and not _STRUCTURE.search(name)]
+    kinds = [_blank(name, tensor, inputs) for name, tensor in values]
+    for (name, tensor), kind in zip(values, kinds, strict=True):
+        # Indices may well be all zero; a floating output or gradient that is says that nothing was computed.
+        computed = tensor.is_floating_point() or tensor.is_complex() or _ZERO_POINT.search(name)
+        if computed and kind not in (None, "value"):
+            return kind
+    if not kinds or not all(kinds):
         return None
     return "value" if "value" in kinds else kinds[0]
 
 
-def _blank(tensor: torch.Tensor, inputs: Sequence[Part]) -> str | None:
-    flat = tensor.detach()
-    if flat.is_floating_point() or flat.is_complex():
+def _blank(name: str, tensor: torch.Tensor, inputs: Sequence[Part]) -> str | None:
+    flat = tensor.detach().contiguous()
+    if flat.is_complex():
+        # Older releases of torch ask of a complex number only whether its real part is zero.
+        flat = torch.view_as_real(flat)
+    flat = flat.flatten()
+    if flat.is_floating_point():
         # Some half and quarter types know no comparison, and every one of them is exact in float32.
         flat = flat if flat.element_size() >= 4 else flat.float()  # noqa: PLR2004
         if bool(flat.isnan().all()):
             return "nan"
+    elif found := _ZERO_POINT.search(name):
+        flat = flat.to(torch.int64) - int(found[1])
     if not bool(flat.any()):
         return "zeros"
-    if any(same_structure([("", tensor)], [("", one)]) and _same(tensor, one) for _, one in inputs):
+    if any(_same_bytes(tensor, one) for _, one in inputs):
         return "input"
-    return "value" if flat.numel() > 1 and bool((flat == flat.flatten()[0]).all()) else None
+    return "value" if flat.numel() > 1 and bool((flat == flat[0]).all()) else None
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.device.type == "cpu" and other.device.type == "cpu":
-        return equal_on_cpu(one, other)
-    return one.device == other.device and not bool(differ_on_device(one, other))
+def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors of one dtype hold the same elements, in whatever shape."""
+    if one.dtype != other.dtype or one.numel() != other.numel() or one.device != other.device:
+        return False
+    one, other = one.contiguous().flatten(), other.contiguous().flatten()
+    return equal_on_cpu(one, other) if one.device.type == "cpu" else not bool(differ_on_device(one, other))
 
 
 def digest(tensors: Sequence[Part]) -> str:

@@ -103,7 +103,8 @@ def _uninitialised(header: Header, observation: Observation, differing: str) -> 
         filled = "filled with NaN" if observation.blank == "nan" else "not filled"
         return f"{_told(0, observation.executions)}, filled with NaN", f"{differing}, {filled}"
     poisoned = [group for group in observation.groups if group.perturbation == "poison"]
-    if not sum(group.executions for group in poisoned):
+    # The first execution is quiet, and what one other finds may lie anywhere.
+    if sum(group.executions for group in poisoned) <= 2:  # noqa: PLR2004
         return "a result", "a result"
     seen = any(group.differing for group in poisoned)
     return "differences under poison", "differences under poison" if seen else "none under poison"

@@ -40,7 +40,7 @@ class _Variant:
             torch.utils.deterministic.fill_uninitialized_memory = self.fill
 
 
-# The setting came with torch 2.2; before it the flag filled nothing.
+# The setting came with torch 2.2; in 2.1 the flag filled memory, and nothing could stop it.
 _FILLS = hasattr(getattr(torch.utils, "deterministic", None), "fill_uninitialized_memory")
 _OFF, _ON = _Variant("off", deterministic=False), _Variant("on", deterministic=True)
 _UNFILLED = _Variant("unfilled", deterministic=True, fill=False)

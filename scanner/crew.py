@@ -69,6 +69,11 @@ class Crew:
             self.retire()
         return answer
 
+    @property
+    def vacant(self) -> bool:
+        """Whether what is asked next is asked of a worker that has not answered anything."""
+        return self._worker is None or not self._used
+
     def retire(self) -> None:
         """Stop the worker in service, if there is one."""
         if self._worker is not None:

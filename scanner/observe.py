@@ -24,8 +24,9 @@ _CHUNK_BYTES = 1 << 30
 _OVERWRITTEN = "overwritten"
 # Under each perturbation a case that has differed so often has been shown to; more would only cost time.
 _ENOUGH = 10
-# On a GPU the flags are read after so many executions, to know whether that is so.
+# On a GPU the flags are read after so many executions or seconds, to know whether that is so.
 _LOOK_EVERY = 256
+_LOOK_SECONDS = 0.5
 # Differing executions of which it is said how far they are from the first.
 _EXAMINED = 3
 
@@ -156,7 +157,7 @@ class _Repetition:
         self._main = Comparison(judged, self._budget.runs)
         self._forward = Comparison(forward, self._budget.runs) if forward else None
         self._site = perturb.Site(
-            str(judged[0][1].device) if execution.device != "cpu" else "cpu",
+            execution.device,
             tuple(tensor.numel() * tensor.element_size() for _, tensor in judged),
         )
         self._advance()
@@ -183,8 +184,16 @@ class _Repetition:
         done = 1 if number == 0 and compare else 0
         known = self._main.differing
         deadline = self._budget.deadline(number, time.perf_counter())
+        looked = time.perf_counter()
         with perturbation.start(self._site) as before:
             while done < share:
+                now = time.perf_counter()
+                if now > deadline and self._index > 1:
+                    break
+                # On a GPU the clock alone sees only how fast work is queued.
+                if compare and (now - looked > _LOOK_SECONDS or done % _LOOK_EVERY == 0):
+                    compare.settle()
+                    looked = now
                 before(self._index)
                 self._execution.reseed()
                 forward, judged = _judged(self._execution)
@@ -197,13 +206,9 @@ class _Repetition:
                         self._forward.add(self._index, forward)
                 done += 1
                 self._advance()
-                if done % _LOOK_EVERY == 0:
-                    compare.settle()
                 if compare.differing - known >= _ENOUGH:
                     break
-                if time.perf_counter() > deadline and self._index > 1:
-                    break
-        if compare is None:
+        if compare is None or not done:
             return None
         compare.settle()
         group: dict[str, Any] = {
@@ -292,10 +297,11 @@ class Comparison:
         """Read the flags of the queued comparisons, all at once, and digest what differed."""
         if not self._pending:
             return
-        flags = self._flags.tolist()
+        start = self._pending[0][0]
+        flags = self._flags[start : self._pending[-1][0] + 1].tolist()
         for index, judged in self._pending:
-            if any(flags[index]):
-                self._differs(index, judged, flags[index])
+            if any(flags[index - start]):
+                self._differs(index, judged, flags[index - start])
             else:
                 self._digests[self._digest] += 1
         self._pending.clear()

@@ -11,13 +11,20 @@ import hashlib
 import os
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+# The cores of this process when it began: once torch is imported, OpenMP may have bound the main thread to one of
+# them, and every thread it starts with it. So a worker imports this module first.
+CORES: frozenset[int] = frozenset(
+    os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+)
+
 # Blocks are made in the sizes of a case's outputs, up to so many bytes at once, and in a few common sizes.
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 _COMMON_SIZES = (256, 4 << 10, 64 << 10)
 
 
@@ -33,7 +40,7 @@ class Site:
         """Bytes of the blocks to allocate: those of the outputs, and common sizes for what an op keeps inside."""
         blocks, total = [], 0
         for size in (*self.sizes, *_COMMON_SIZES):
-            if size and total + size <= _MOST_BYTES:
+            if size and total + size <= _MOST_BYTES[self.device.partition(":")[0]]:
                 blocks.append(size)
                 total += size
         return blocks
@@ -56,10 +63,11 @@ def _quiet(_: Site) -> Iterator[Before]:
 def _stress(site: Site) -> Iterator[Before]:
     """Keep every core busy with threads of this process, or another stream of the GPU."""
     if site.device != "cpu":
-        yield _busy_stream(site.device)
+        with _busy_stream(site.device) as before:
+            yield before
         return
     stop = threading.Event()
-    threads = [threading.Thread(target=_burn, args=(stop,), daemon=True) for _ in range(os.cpu_count() or 1)]
+    threads = [threading.Thread(target=_burn, args=(stop,), daemon=True) for _ in CORES]
     for thread in threads:
         thread.start()
     try:
@@ -72,26 +80,42 @@ def _stress(site: Site) -> Iterator[Before]:
 
 def _burn(stop: threading.Event) -> None:
     """Compute until told to stop; hashing lets go of the interpreter lock for most of a millisecond."""
+    if hasattr(os, "sched_setaffinity"):
+        # Of this thread alone: it would share the one core its creator is bound to.
+        os.sched_setaffinity(0, CORES)
     data = bytes(1 << 20)
     while not stop.is_set():
         hashlib.sha256(data).digest()
 
 
-def _busy_stream(device: str) -> Before:
-    """Queue work on a stream beside the one the case uses, enough to overlap with it."""
+@contextlib.contextmanager
+def _busy_stream(device: str) -> Iterator[Before]:
+    """Keep a backlog of work on a stream beside the one the case uses."""
     import torch  # noqa: PLC0415 - the command line names perturbations without it
 
     stream = torch.cuda.Stream(device)
-    left = torch.ones(2048, 2048, device=device)
+    left = torch.ones(1 << 24, device=device)
     out = torch.empty_like(left)
     torch.cuda.synchronize()
+    queued: deque[Any] = deque()
 
     def before(_: int) -> None:
-        with torch.cuda.stream(stream):
-            for _again in range(2):
-                torch.mul(left, 1.0001, out=out)
+        while queued and queued[0].query():
+            queued.popleft()
+        # Two batches: when the first is through, the other still runs beside the case.
+        while len(queued) < 2:  # noqa: PLR2004
+            with torch.cuda.stream(stream):
+                for _again in range(32):
+                    torch.mul(left, 1.0001, out=out)
+                event = torch.cuda.Event()
+                event.record(stream)
+            queued.append(event)
 
-    return before
+    try:
+        yield before
+    finally:
+        # The memory goes back to the default stream, where the next case gets it at once.
+        stream.synchronize()
 
 
 @contextlib.contextmanager
@@ -187,8 +211,7 @@ def expand(names: list[str], default_threads: int) -> list[tuple[str, Perturbati
         if name != "threads":
             groups.append((name, PERTURBATIONS[name]))
             continue
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        counts = sorted(count for count in {1, 2, cores} - {default_threads} if count <= cores)
+        counts = sorted(count for count in {1, 2, len(CORES)} - {default_threads} if count <= len(CORES))
         groups += [(f"threads={count}", Perturbation("", _threads(count), apart=True)) for count in counts]
     return groups
 

@@ -10,7 +10,7 @@ import msgspec
 
 from scanner.errors import UsageError
 from scanner.perturb import DEFAULT as DEFAULT_PERTURB
-from scanner.perturb import PERTURBATIONS
+from scanner.perturb import PERTURBATIONS, shares
 from scanner.records import WORKER_MODES, Settings
 
 DEFAULT_RUNS = 50
@@ -18,6 +18,7 @@ DEFAULT_PROCESSES = 2
 DEFAULT_TIMEOUT = 60.0
 DEFAULT_SEED = 0
 DEFAULT_CONFIDENCE = 0.95
+MOST_RUNS = 1_000_000
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,19 +45,31 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def executions_for(confidence: float, max_rate: float) -> int:
     """Return the n with which a difference rate of *max_rate* is seen with probability *confidence*.
 
-    Of n executions that differ independently at that rate, none differs with probability
-    ``(1 - max_rate) ** n``.
+    Where executions give other bits independently at that rate, all n are equal with probability
+    ``(1 - max_rate) ** n + max_rate ** n``: none gave them, or all did.
     """
-    return max(2, math.ceil(math.log(1 - confidence) / math.log(1 - max_rate)))
+    n = max(2, math.floor(math.log1p(-confidence) / math.log1p(-max_rate)))
+    while (1 - max_rate) ** n + max_rate**n > 1 - confidence:
+        n += 1
+    return n
+
+
+def _runs_for(n: int, processes: int, groups: int) -> int:
+    """Return the executions per process with which the first perturbation alone has n of them in all."""
+    share = math.ceil(n / processes)
+    runs = max(share, 2 * share - 2 * groups)
+    while shares(runs, groups)[0] < share:
+        runs += 1
+    return runs
 
 
 def settings_for(plan: Plan, device: str) -> Settings:
     """Return the settings of a new scan on *device* (``"cpu"``, ``"cuda:N"``).
 
     Raises:
-        UsageError: A perturbation does not exist on the device.
+        UsageError: A perturbation does not exist on the device, or there would be too many executions.
     """
-    perturb = DEFAULT_PERTURB if plan.perturb is None else plan.perturb
+    perturb = ordered(DEFAULT_PERTURB if plan.perturb is None else plan.perturb)
     kind = device.partition(":")[0]
     for name in perturb:
         if kind not in PERTURBATIONS[name].devices:
@@ -66,7 +79,14 @@ def settings_for(plan: Plan, device: str) -> Settings:
     confidence = plan.confidence
     if plan.max_rate is not None:
         confidence = DEFAULT_CONFIDENCE if confidence is None else confidence
-        runs = math.ceil(executions_for(confidence, plan.max_rate) / processes)
+        # Above one in MOST_RUNS the power of an exponent and the loop over n are exact and quick.
+        n = executions_for(confidence, plan.max_rate) if plan.max_rate * MOST_RUNS > 1 else math.inf
+        if n > MOST_RUNS:
+            raise UsageError(
+                f"--max-rate {plan.max_rate:g} needs more than {MOST_RUNS} executions; give a larger rate or a "
+                f"smaller --confidence"
+            )
+        runs = _runs_for(int(n), processes, len(perturb))
     return Settings(
         patterns=plan.patterns,
         device=device,
@@ -82,3 +102,9 @@ def settings_for(plan: Plan, device: str) -> Settings:
         cost=plan.cost is not False,
         specs=plan.spec_files,
     )
+
+
+def ordered(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Put those that are compared apart behind the others, of which there is at least one: the reference."""
+    main = tuple(name for name in names if not PERTURBATIONS[name].apart)
+    return (main or ("quiet",)) + tuple(name for name in names if PERTURBATIONS[name].apart)

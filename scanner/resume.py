@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from scanner.errors import RunFileError, UsageError
-from scanner.plan import Plan
+from scanner.plan import Plan, ordered
 from scanner.records import FORMAT, MODES, Environment, Header, Row, Settings
 from scanner.runfile import Run, read_run
 
@@ -78,7 +78,7 @@ def _check_settings(plan: Plan, settings: Settings) -> None:
         ("--max-rate", plan.max_rate, settings.max_rate),
         ("--runs", plan.runs, settings.runs),
         ("--processes", plan.processes, settings.processes),
-        ("--perturb", plan.perturb, settings.perturb),
+        ("--perturb", plan.perturb and ordered(plan.perturb), settings.perturb),
         ("--max-time", plan.max_time, settings.max_time),
         ("--cost", plan.cost, settings.cost),
         ("--timeout", plan.timeout, settings.timeout),

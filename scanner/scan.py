@@ -38,6 +38,8 @@ from scanner.verdicts import observation_verdict, unequal_inputs
 _SENTINEL_ROWS = 12
 _SENTINEL_SECONDS = 2.0
 _SENTINEL_RUNS = 20
+# Controls and sentinels get at least so long: the first of them may have to wait for a GPU to start.
+_PATIENCE = 60.0
 # Timing stops then, however few samples there are.
 _COST_SECONDS = 0.15
 
@@ -85,6 +87,10 @@ class _Scan:
         self._unwell: dict[tuple[str, ...], str] = {}
         self._timed: set[tuple[str, ...]] = set()
         self._sentinels = 0
+        # By mode and process: the place of the last row observed, and what the last sentinel stood before.
+        self._reached: dict[tuple[Mode, int], int] = {}
+        self._watched: dict[tuple[Mode, int], int] = {}
+        self._distrust: list[str] = []
 
     def run(self, writer: RunWriter) -> None:
         """Execute what is planned and not yet observed."""
@@ -117,7 +123,11 @@ class _Scan:
                 observations=len(self._done),
                 sentinels=self._sentinels,
                 costs=len(self._timed),
-                distrust=(*unequal_inputs(self._inputs), *misbehaving(header, self._controls)),
+                distrust=(
+                    *unequal_inputs(self._inputs),
+                    *misbehaving(header, self._controls),
+                    *self._distrust,
+                ),
             )
         )
 
@@ -174,6 +184,7 @@ class _Scan:
     def _begin(self) -> None:
         """Make the file ready to append to, and note what it has already."""
         self._control_keys = {row.key for row in self._header.controls}
+        self._places = {row.key: place for place, row in enumerate(self._header.planned)}
         self._writer.begin(self._begun.end if self._begun else 0)
         if self._begun is None:
             self._writer.write(self._header)
@@ -181,7 +192,9 @@ class _Scan:
         for observation in (*self._begun.controls, *self._begun.observations):
             self._note(observation)
         self._timed = {cost.key for cost in self._begun.costs}
-        self._sentinels = len(self._begun.sentinels)
+        for sentinel in self._begun.sentinels:
+            self._sentinels += 1
+            self._watched[sentinel.mode, sentinel.process] = sentinel.before
 
     def _due(self, mode: Mode, process: int) -> Iterator[tuple[int, Row]]:
         """Yield the rows still to be observed, each with its place in the plan."""
@@ -192,20 +205,18 @@ class _Scan:
 
     def _pass(self, rows: Sequence[tuple[int, Row]], mode: Mode, process: int) -> None:
         """Send rows through a worker of one mode, and through fresh ones where it ended."""
-        if not rows:
+        here = (mode, process)
+        if not rows and self._reached.get(here, -1) < self._watched.get(here, 0):
             return
         # Every pass begins in a process of its own; the one that described the build may still be unused.
         self._crew.renew(mode)
         if mode not in MODES:
             self._progress.more(len(rows))
-        # A control's answer is known for the worker's own thread count.
-        perturb = [name for name in self._header.settings.perturb if name != "threads"] or ["quiet"]
-        for row in self._header.controls:
-            if (row.key, mode, process) not in self._done:
-                self._keep(self._observe(row, mode, process, perturb))
         since = _SENTINEL_ROWS
         watched = 0.0
         for place, row in rows:
+            if self._crew.vacant:
+                self._control(mode, process)
             if since >= _SENTINEL_ROWS or time.monotonic() - watched > _SENTINEL_SECONDS:
                 self._watch(mode, process, place)
                 since, watched = 0, time.monotonic()
@@ -216,8 +227,27 @@ class _Scan:
             self._progress.saw(observation_verdict(observation, row.constant))
         self._watch(mode, process, len(self._header.planned))
 
-    def _observe(self, row: Row, mode: Mode, process: int, perturb: list[str]) -> Observation:
+    def _control(self, mode: Mode, process: int) -> None:
+        """Have a fresh worker answer the controls.
+
+        Those of the first worker of a pass go into the run file; of one that replaces another it is only told if it
+        misbehaves.
+        """
         settings = self._header.settings
+        # A control's answer is known for the worker's own thread count.
+        perturb = [name for name in settings.perturb if name != "threads"]
+        for row in self._header.controls:
+            observation = self._observe(row, mode, process, perturb, max(settings.timeout, _PATIENCE))
+            if (row.key, mode, process) in self._done:
+                self._distrust += misbehaving(self._header, [observation])
+            else:
+                self._keep(observation)
+
+    def _observe(
+        self, row: Row, mode: Mode, process: int, perturb: list[str], timeout: float | None = None
+    ) -> Observation:
+        settings = self._header.settings
+        timeout = settings.timeout if timeout is None else timeout
         request = self._request("observe", row) | {
             "runs": settings.runs,
             "perturbations": perturb,
@@ -225,11 +255,11 @@ class _Scan:
         }
         place = _place(row) | {"mode": mode, "process": process}
         try:
-            answer = self._crew.ask(mode, request, settings.timeout)
+            answer = self._crew.ask(mode, request, timeout)
             return msgspec.convert(place | answer, Observation)
         except WorkerEndedError as ended:
             outcome = "timeout" if ended.timed_out else "crash"
-            seconds = settings.timeout if ended.timed_out else 0.0
+            seconds = timeout if ended.timed_out else 0.0
             failure = {"outcome": outcome, "message": str(ended), "seconds": seconds}
         except msgspec.ValidationError as error:
             self._crew.retire()
@@ -243,7 +273,7 @@ class _Scan:
         (planned,) = spec.rows(settings.device.partition(":")[0])
         request = self._request("sentinel", _row(spec, planned, settings.device)) | {"runs": _SENTINEL_RUNS}
         try:
-            answer = self._crew.ask(mode, request, settings.timeout)
+            answer = self._crew.ask(mode, request, max(settings.timeout, _PATIENCE))
         except WorkerEndedError as ended:
             answer = {"message": str(ended)}
         told = [str(answer[name]) for name in ("exception", "message") if answer.get(name)]
@@ -262,6 +292,7 @@ class _Scan:
             )
         )
         self._sentinels += 1
+        self._watched[mode, process] = before
 
     def _cost_pass(self) -> None:
         """Time what is not yet timed, in a process that may switch the flag to either mode."""
@@ -308,6 +339,7 @@ class _Scan:
         if key in self._control_keys:
             self._controls.append(observation)
             return
+        self._reached[mode, process] = max(self._reached.get((mode, process), -1), self._places[key])
         # Only the digest of its inputs is needed at the end.
         self._inputs.append(
             Observation(

@@ -21,6 +21,7 @@ from scanner.plan import (
     DEFAULT_RUNS,
     DEFAULT_SEED,
     DEFAULT_TIMEOUT,
+    MOST_RUNS,
     Plan,
 )
 from scanner.progress import progress_for
@@ -90,7 +91,7 @@ class Perturbations(_ParamType):
 )
 @click.option(
     "--runs",
-    type=click.IntRange(1, 1_000_000),
+    type=click.IntRange(1, MOST_RUNS),
     metavar="N",
     help=f"Executions per process. Default: {DEFAULT_RUNS}.",
 )

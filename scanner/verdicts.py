@@ -67,7 +67,7 @@ class Cell(Struct, frozen=True, kw_only=True):
     """One row under one mode, all processes joined."""
 
     verdict: Verdict
-    runs: int = 0  # n: executions compared
+    runs: int = 0  # n: executions compared; those under other thread counts only where they differ
     differing: int = 0  # k: executions whose bits are not those of the first
     distinct: int = 0
     first: str | None = None  # digest of the first output
@@ -159,14 +159,19 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str) -> 
         for group in observation.groups:
             sets[group.perturbation].update(group.digests or {})
     main = sets.pop("")
-    runs = main.total() + sum(outputs.total() for outputs in sets.values())
-    if main.total() < 2:  # noqa: PLR2004
+    runs = main.total()
+    if runs < 2:  # noqa: PLR2004
         return Cell(verdict="not_run", runs=runs, reason="a single execution has nothing to differ from")
     # A digest keeps the place where it was first seen, so the first of a set is its reference.
     firsts = {name: next(iter(outputs)) for name, outputs in sets.items() if outputs}
     first = next(iter(main))
-    differing = main.total() - main[first]
-    differing += sum(sets[name].total() - sets[name][reference] for name, reference in firsts.items())
+    differing = runs - main[first]
+    # A set that does not differ in itself adds nothing: with one thread hardly anything could.
+    apart = {
+        name: sets[name] for name, reference in firsts.items() if sets[name][reference] < sets[name].total()
+    }
+    runs += sum(outputs.total() for outputs in apart.values())
+    differing += sum(outputs.total() - outputs[firsts[name]] for name, outputs in apart.items())
     blank = ordered[0].blank
     if not differing and not constant and blank in _VACUOUS:
         return Cell(verdict="error", runs=runs, reason=BLANK_MEANING[blank], seconds=seconds)
@@ -174,11 +179,11 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str) -> 
         verdict="nondeterministic" if differing else "deterministic",
         runs=runs,
         differing=differing,
-        distinct=len(main) + sum(len(sets[name]) - 1 for name in firsts),
+        distinct=len(main) + sum(len(outputs) - 1 for outputs in apart.values()),
         first=first,
         seconds=seconds,
         within=sum(_within(observation) for observation in ordered),
-        between=len({next(iter(observation.digests)) for observation in ordered}) > 1,
+        between=_between(ordered),
         constant=bool(constant and blank and not differing),
         alerts=tuple(dict.fromkeys(alert for observation in ordered for alert in observation.alerts)),
         groups=_joined(ordered),
@@ -190,6 +195,17 @@ def _within(observation: Observation) -> int:
     """Return how many executions differed from the first one they were compared with in their own process."""
     sets = [observation.digests, *(group.digests for group in observation.groups if group.digests)]
     return sum(sum(digests.values()) - next(iter(digests.values())) for digests in sets)
+
+
+def _between(ordered: Sequence[Observation]) -> bool:
+    """Tell whether processes disagree about the first output, under any circumstances that are compared apart."""
+    firsts: defaultdict[str, set[str]] = defaultdict(set)
+    for observation in ordered:
+        firsts[""].add(next(iter(observation.digests)))
+        for group in observation.groups:
+            if group.digests:
+                firsts[group.perturbation].add(next(iter(group.digests)))
+    return any(len(digests) > 1 for digests in firsts.values())
 
 
 def _joined(ordered: Sequence[Observation]) -> tuple[GroupCount, ...]:
@@ -250,26 +266,37 @@ def finding_of(off: Cell, on: Cell, forced: Cell | None = None) -> tuple[Finding
     Args:
         off: What was seen with the flag off.
         on: What was seen with it on.
-        forced: What a row that raises did when it was made to run with the flag on.
+        forced: What a row that raises did when it was made to run with the flag on; ``None`` if none ever was, as in
+            scans before there was such a mode.
     """
-    match (off.verdict, on.verdict):
-        case (_, "nondeterministic"):
-            return "silent", None
-        case ("deterministic", "deterministic"):
-            return ("deterministic" if off.first == on.first else "mode_dependent"), None
-        case ("nondeterministic", "deterministic"):
-            return "fixed_by_mode", None
-        case ("nondeterministic", "raises"):
-            return "raises", None
-        case ("deterministic", "raises"):
-            differs = forced is not None and forced.verdict == "nondeterministic"
-            return ("raises" if differs else "over_alert"), None
-    told = [
+    same = off.first == on.first
+    findings: dict[tuple[Verdict, Verdict], Finding] = {
+        ("deterministic", "deterministic"): "deterministic" if same else "mode_dependent",
+        ("nondeterministic", "deterministic"): "fixed_by_mode",
+        ("nondeterministic", "raises"): "raises",
+    }
+    if on.verdict == "nondeterministic":
+        return "silent", None
+    if (off.verdict, on.verdict) == ("deterministic", "raises"):
+        return _made_to_run(forced)
+    if (off.verdict, on.verdict) in findings:
+        return findings[off.verdict, on.verdict], None
+    failed = [
         f"{mode}: {cell.verdict}" + (f" ({cell.reason})" if cell.reason else "")
         for mode, cell in (("off", off), ("on", on))
         if cell.verdict not in ("deterministic", "nondeterministic", "raises")
     ]
-    return "inconclusive", "; ".join(told) or f"off: {off.verdict}, on: {on.verdict}"
+    return "inconclusive", "; ".join(failed) or f"off: {off.verdict}, on: {on.verdict}"
+
+
+def _made_to_run(forced: Cell | None) -> tuple[Finding, str | None]:
+    """Return the finding of a row that raises and did not differ with the flag off."""
+    if forced is None or forced.verdict == "deterministic":
+        return "over_alert", None
+    if forced.verdict == "nondeterministic":
+        return "raises", None
+    told = f" ({forced.reason})" if forced.reason else ""
+    return "inconclusive", f"made to run with the flag on: {forced.verdict}{told}"
 
 
 def matrix(
@@ -302,7 +329,7 @@ def matrix(
         off, on = (cell_of(by_mode[mode], missing, constant=row.constant) for mode in MODES)
         not_forced = "only ops that raise are forced to run" if on.verdict != "raises" else missing
         forced = cell_of(by_mode["warn_only"], not_forced, constant=row.constant)
-        finding, reason = finding_of(off, on, forced)
+        finding, reason = finding_of(off, on, forced if "warn_only" in header.settings.modes else None)
         told = tuple(
             sorted(
                 (o for mode in WORKER_MODES for o in by_mode[mode]),

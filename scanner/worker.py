@@ -23,6 +23,7 @@ from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import OpSpec
 from opspecs.registry import SPECS
 from opspecs.user import SpecFileError, load_specs
+from scanner import perturb  # noqa: F401 - asks for the cores before torch binds threads to them
 
 _PR_SET_PDEATHSIG = 1
 

@@ -54,6 +54,23 @@ def two_alerts(x: Any) -> Any:
     return torch.nn.functional.max_unpool1d(x.view(1, 1, -1), torch.arange(x.numel()).view(1, 1, -1), 1)
 
 
+def ends_when_forced(x: Any) -> Any:
+    """Raise the alert of an op of PyTorch, and end the process if that does not stop it."""
+    torch = _torch()
+    x.clone().put_(torch.arange(3), x[:3])
+    if torch.is_deterministic_algorithms_warn_only_enabled():
+        os.abort()
+    return x * 2
+
+
+def burners_off_their_cores(x: Any) -> Any:
+    """Return how many cores the threads beside the main one may use, from which their number follows."""
+    tasks = [int(task) for task in os.listdir("/proc/self/task")]
+    mine = threading.active_count() - 1
+    others = [len(os.sched_getaffinity(task)) for task in sorted(tasks)[-mine:]] if mine else []
+    return x * 2 + 1000 * sum(others)
+
+
 def reads_unwritten(x: Any) -> Any:
     """Read memory that it never wrote, as a kernel does that forgets an element."""
     fill = _torch().utils.deterministic.fill_uninitialized_memory
@@ -120,6 +137,7 @@ SPECS = (
             by_process,
             by_mode,
             when_forced,
+            ends_when_forced,
             two_alerts,
             reads_unwritten,
             doubles,
@@ -131,4 +149,5 @@ SPECS = (
     _spec(zero_gradient, backward=True),
     _spec(zeros, constant="it subtracts a tensor from itself", name="zeros_declared"),
     _spec(slow),
+    _spec(burners_off_their_cores),
 )
