@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from opspecs.model import Case, OpSpec, call
@@ -65,7 +66,7 @@ def ends_when_forced(x: Any) -> Any:
 
 def burners_off_their_cores(x: Any) -> Any:
     """Return how many cores the threads beside the main one may use, from which their number follows."""
-    tasks = [int(task) for task in os.listdir("/proc/self/task")]
+    tasks = [int(task.name) for task in Path("/proc/self/task").iterdir()]
     mine = threading.active_count() - 1
     others = [len(os.sched_getaffinity(task)) for task in sorted(tasks)[-mine:]] if mine else []
     return x * 2 + 1000 * sum(others)

@@ -203,15 +203,11 @@ def test_thread_counts_are_compared_among_themselves(tmp_path: Path) -> None:
     """Other bits under another thread count are told, and are no nondeterminism."""
     if _cores() < 2:
         pytest.skip("one core: there is no other thread count")
-    # More than there are cores, so that both 1 and 2 are other counts than the worker's own.
-    environment = os.environ | {"OMP_NUM_THREADS": str(_cores() + 1)}
-    run = _scan(
-        tmp_path, "circumstance.by_threads", "--perturb", "quiet,threads", "--processes", 1, env=environment
-    )
+    run = _scan(tmp_path, "circumstance.by_threads", "--perturb", "quiet,threads", "--processes", 1)
 
     row = _rows(run)["by_threads"]
     assert row.off.verdict == "deterministic"
-    counts = sorted({1, 2, _cores()})
+    counts = sorted({1, 2, _cores()} - {run.header.environment.threads})
     assert row.off.other_threads == tuple(f"threads={count}" for count in counts)
     # Half are quiet; what ran under another count bounds nothing.
     assert row.off.runs == 50 - 25 // len(counts) * len(counts)
@@ -381,7 +377,7 @@ def test_worker_that_replaces_another_answers_the_controls(tmp_path: Path) -> No
     run = _scan(tmp_path, "ends", "plain", "--specs", specs, "--runs", 4, "--processes", 1, code=4)
 
     assert run.closing is not None
-    assert "control random in process 0 of mode off" in run.closing.distrust[-1]
+    assert any("control random in process 0 of mode off" in told for told in run.closing.distrust)
     assert len({control.spec for control in run.controls if control.mode == "off"}) == 6
 
 
