@@ -32,6 +32,11 @@ FIELDS = (
 _UNTIMED: dict[str, str] = {"raised": "error", "invalid": "error"}
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+# Matters to CUDA alone: both times are taken in one process, whose environment is that of the mode on.
+_WORKSPACE = (
+    ' "off" was timed in a process that has CUBLAS_WORKSPACE_CONFIG set, as "on" needs it: against a process without '
+    "it the flag may cost more or less."
+)
 _ROUNDED, _WHOLE = 10, 100  # ratios from which one and no decimal are told
 
 
@@ -160,6 +165,7 @@ def summary(rows: Iterable[MatrixRow]) -> str:
         f"{number} of {len(found)} timed rows shown here {take} at least twice as long with the flag on; the "
         f"median ratio is {times(statistics.median(ratios))}, the highest {times(ratios[0])}."
         f"{f' Without a cost: {rest}.' if rest else ''}"
+        f"{_WORKSPACE if any(one.row.row.device.startswith('cuda') for one in found) else ''}"
     )
 
 

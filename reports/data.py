@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from reports import cost, evidence
+from reports import cost, perturbations
 from reports.matrix import (
     FINDINGS,
     Matrix,
@@ -64,7 +64,7 @@ def _run(one: Matrix) -> Iterator[str]:
         ],
         "sentinels": one.run.sentinels,
         "low_power": one.weak,
-        "perturbations": {name: evidence.meaning_of(name) for name in header.settings.perturb},
+        "perturbations": {name: perturbations.meaning_of(name) for name in header.settings.perturb},
         "seconds": closing.seconds if closing else None,
         "load_after": closing.load if closing else None,
         "executions": one.executions,

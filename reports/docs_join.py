@@ -1,7 +1,7 @@
 """Claims joined with the rows of several runs: agreement, and what the lists do not say.
 
-Pure functions of run files. A row of a run that cannot be trusted, and a row without a finding, are shown but are
-no evidence.
+Pure functions of run files. A row of a run that cannot be trusted, a row without a finding, and a row of low power
+whose finding rests on nothing having differed are shown but are no evidence.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from reports import docs_reasons as reasons
 from reports.docs_split import Effect, Evidence, effect_of, showing_of
@@ -176,20 +177,22 @@ def _rows(matrices: Iterable[Matrix]) -> Iterator[Evidence]:
     for one in matrices:
         doubt = f"{one.name} is not trustworthy: {'; '.join(one.distrust)}" if one.distrust else None
         for row in one.rows:
-            yield Evidence(run=one.name, row=row, showing=None if doubt else showing_of(row), doubt=doubt)
+            showing = showing_of(row)
+            # An alert and bits that differ are proof; that nothing differed is none where nothing could race.
+            weak = row.weak if showing in {"acts", "nothing"} and not doubt else None
+            told = f"low power: {weak}" if weak is not None else doubt
+            yield Evidence(
+                run=one.name,
+                row=row,
+                showing=None if told else showing,
+                doubt=told,
+                low_power=weak is not None,
+            )
 
 
 def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -> Judged:
     evidence = tuple(
-        Evidence(
-            run=one.run,
-            row=one.row,
-            showing=one.showing,
-            doubt=one.doubt,
-            effect=effect_of(claim, one.showing),
-        )
-        for one in rows
-        if speaks(one.row.row, claim)
+        replace(one, effect=effect_of(claim, one.showing)) for one in rows if speaks(one.row.row, claim)
     )
     effects = {one.effect for one in evidence}
     agreement: Agreement

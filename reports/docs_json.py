@@ -58,6 +58,7 @@ def render(docs: Docs) -> Iterator[str]:
                 "planned": one.planned,
                 "complete": one.run.closing is not None,
                 "distrust": one.distrust,
+                "low_power": one.weak,
             }
             for one in docs.matrices
         ],
@@ -118,6 +119,7 @@ def _row_fields(one: Evidence) -> dict[str, object]:
         "finding": row.finding,
         **cells,
         "reason": one.doubt or row.reason,
+        "low_power": row.weak,
         "traits": row.row.traits,
     }
 

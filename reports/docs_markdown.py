@@ -18,6 +18,7 @@ from reports.docs_lists import Lists, lists_of
 from reports.docs_reasons import shown_words, strongest
 from reports.docs_split import Effect, Evidence
 from reports.markdown import code, plain, table
+from reports.matrix import Matrix
 from scanner.records import MODES, Claim
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING
 
@@ -76,17 +77,21 @@ def _runs(docs: Docs) -> Iterator[str]:
                 plain(one.run.header.environment.gpu or one.run.header.environment.cpu),
                 str(one.planned),
                 str(one.executions),
-                "not trustworthy, no evidence"
-                if one.distrust
-                else "complete"
-                if one.run.closing
-                else "incomplete",
+                _state(one),
             )
             for one in docs.matrices
         ],
     )
     yield "\n"
     yield from (f"{plain(told)}\n\n" for told in dict.fromkeys(map(words.n_words, docs.matrices)))
+
+
+def _state(one: Matrix) -> str:
+    if one.distrust:
+        return "not trustworthy, no evidence"
+    weak = sum(one.weak.values())
+    power = f", {weak} {'row' if weak == 1 else 'rows'} of low power" if weak else ""
+    return ("complete" if one.run.closing else "incomplete") + power
 
 
 def _counts(docs: Docs) -> Iterator[str]:
@@ -114,8 +119,9 @@ def _evidence(judged: Judged) -> str:
     """Name the rows that decide, the strongest first, or say why there are none."""
     if not judged.deciding:
         return plain(judged.reason)
-    effects = Counter(sorted((one.effect for one in judged.evidence), key=list(_EFFECTS).index))
-    counts = ", ".join(f"{count} {_EFFECTS[effect]}" for effect, count in effects.items())
+    ordered = sorted(judged.evidence, key=lambda one: (list(_EFFECTS).index(one.effect), one.low_power))
+    effects = Counter("of low power" if one.low_power else _EFFECTS[one.effect] for one in ordered)
+    counts = ", ".join(f"{count} {effect}" for effect, count in effects.items())
     return f"{counts}: {_ids(judged.deciding)}"
 
 

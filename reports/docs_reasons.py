@@ -29,7 +29,8 @@ def shown_words(evidence: Evidence) -> str:
             return f"another path is taken with the flag on, {counted(row.on)}"
         case "over_alert":
             return (
-                f"the alert is raised, though no difference was seen with the flag off ({counted(row.off)})"
+                f"the alert is raised, though no difference was seen with the flag off ({counted(row.off)}"
+                f"{', low power' if row.weak is not None else ''})"
             )
         case "silent":
             return f"differs with the flag on and nothing is raised ({counted(row.on)})"

@@ -43,6 +43,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     row: MatrixRow
     showing: Showing | None  # None: it is no evidence
     doubt: str | None  # why it is none, if not for its finding
+    low_power: bool = False  # it is none because too little could race for its sameness to show anything
     effect: Effect = "none"
 
     @property

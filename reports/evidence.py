@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from reports.matrix import Matrix, cell_of_mode, outputs_of
-from reports.severity import Distance, distance, first_differing
+from reports.matrix import Matrix, cell_of_mode, outputs_of, unobserved
+from reports.severity import NOT_MEASURED, Distance, distance, first_differing
 from scanner.controls import check_controls
-from scanner.perturb import PERTURBATIONS
 from scanner.power import POWER_SHARE, has_power
-from scanner.records import WORKER_MODES, Mode, Output, Row, Sentinel, Settings
+from scanner.records import WORKER_MODES, Mode, Output, Row, Sentinel
 from scanner.verdicts import Cell, MatrixRow
 
 NONE = "none"
@@ -73,10 +72,14 @@ def control_lines(one: Matrix) -> list[ControlLine]:
         )
     ]
     answered = {line.control for line in lines}
+    missing: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for name, mode, process in unobserved(one.run):
+        if name in answered:
+            missing[name, mode].append(process)
+    never = {(name, "any"): list[int]() for name in places if name not in answered}
     return lines + [
-        ControlLine(name, "any", NONE, "an answer", "not observed", "not known")
-        for name in dict.fromkeys(places)
-        if name not in answered
+        ControlLine(name, where, ranges(processes) or NONE, "an answer", "not observed", "not known")
+        for (name, where), processes in {**missing, **never}.items()
     ]
 
 
@@ -94,7 +97,7 @@ def controls_words(one: Matrix) -> str:
         else f"{wrong} answered otherwise, so nothing below is trustworthy"
     )
     if unseen := sum(line.ok == "not known" for line in lines):
-        told += f"; {unseen} not observed"
+        told += f"; {unseen} not observed{', so nothing below is trustworthy' if any(unobserved(one.run)) else ''}"
     return f"Controls are ops whose answer is known, observed in every process of every mode: {told}."
 
 
@@ -146,20 +149,6 @@ def weak_rows(one: Matrix) -> dict[str, list[MatrixRow]]:
     return {reason: rows for reason, rows in found.items() if rows}
 
 
-def perturbation_words(settings: Settings) -> str:
-    """Say under which circumstances the executions ran."""
-    if settings.perturb == ("quiet",):
-        return "not perturbed"
-    told = [f"{name} ({meaning_of(name)})" for name in settings.perturb]
-    return f"shared among {', '.join(told[:-1])} and {told[-1]}" if told[1:] else f"all {told[0]}"
-
-
-def meaning_of(perturbation: str) -> str:
-    """Say what a perturbation does; a newer scan may know others."""
-    known = PERTURBATIONS.get(perturbation.partition("=")[0])
-    return known.meaning if known else "unknown to this detmatrix"
-
-
 def threads_words(cell: Cell) -> str:
     """Say under which thread counts a cell has other bits, "other bits with 1 thread"; else nothing.
 
@@ -194,6 +183,7 @@ def differences(row: MatrixRow) -> Iterator[Difference]:
         unseen = "the first of a process" if cell.between else "not recorded"
         outputs: list[Output | None] = [output for output in outputs_of(mine) if output.differing]
         # Where only processes differ, or thread counts among themselves, no output was held against another.
+        alone = f"{NOT_MEASURED}: differs {cell.where}" if not cell.within else NOT_MEASURED
         for output in outputs or [None]:
             yield Difference(
                 row=row.row,
@@ -204,7 +194,7 @@ def differences(row: MatrixRow) -> Iterator[Difference]:
                 first=f"{first[0]} (process {first[1]})" if first else unseen,
                 output=output.name if output else "not known",
                 executions=output.differing if output else None,
-                distance=distance(output),
+                distance=distance(output, alone if output is None else NOT_MEASURED),
             )
 
 

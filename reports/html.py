@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator, Sequence
 import jinja2
 import msgspec
 
-from reports import cost, evidence, words
+from reports import cost, evidence, perturbations, words
 from reports.chart import chart
 from reports.matrix import (
     COMPARED,
@@ -98,6 +98,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         pool=pool,
         words=words,
         evidence=evidence,
+        perturbations=perturbations,
         cost=cost,
         charts=[chart(one.rows) for one in matrices],
         alerts=alerts_of,
@@ -268,7 +269,7 @@ def _groups(row: MatrixRow, modes: Sequence[Mode]) -> tuple[tuple[Hashable, ...]
 
 
 def _differences(row: MatrixRow) -> tuple[tuple[Hashable, ...], ...]:
-    """Return (mode, output, first differing execution, distances) of all that differed."""
+    """Return (mode, output, first differing execution, how many were examined, distances) of all that differed."""
     return tuple(
         (it.mode, it.output, it.first, *msgspec.structs.astuple(it.distance))
         for it in evidence.differences(row)

@@ -13,13 +13,13 @@ from itertools import groupby
 import msgspec
 from tabulate import tabulate
 
-from reports import cost, evidence, words
+from reports import cost, evidence, perturbations, words
 from reports.matrix import COMPARED, Matrix, alerts_of
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, MatrixRow
 
 _COLUMNS = ("op", "case", "direction", "dtype", "off", "on", "finding", "alert caller", "cost")
-_FAR = ("row", "mode", "differed", "under", "where", "first differing", "output", "elements differing")
-_DISTANCE = ("largest absolute", "largest relative", "largest ULP", "V_ermv", "V_c")
+_FAR = ("row", "mode", "differed", "under", "where", "first differing", "output", "examined")
+_DISTANCE = ("elements differing", "largest absolute", "largest relative", "largest ULP", "V_ermv", "V_c")
 _SLOW = ("row", "off", "on", "ratio", "between quartiles", "fill off", "peak memory off", "peak memory on")
 _IDS = 10  # rows of low power that a reason names
 _MARKUP = re.compile(r"([\\`*\[\]|~$]|\b_|_\b|(?<!\w)_(?!\w))")
@@ -102,6 +102,7 @@ def _run(one: Matrix) -> Iterator[str]:
         yield _matrix(one, rows)
         yield "\n"
     yield from _far(one)
+    yield from _revealed(one)
     yield from _slow(one)
     yield from _weak(one)
     yield from _reasons(one)
@@ -149,7 +150,7 @@ def _far(one: Matrix) -> Iterator[str]:
     yield "## How far\n\n"
     yield (
         "Differences from the first execution of the same process; of each measure the largest over the executions "
-        "that were examined. Integers are counted, not subtracted.\n\n"
+        "that were examined, the first few of each process that differed. Integers are counted, not subtracted.\n\n"
     )
     yield table(
         [plain(name) for name in (*_FAR, *_DISTANCE)],
@@ -164,13 +165,24 @@ def _far(one: Matrix) -> Iterator[str]:
                     it.first,
                     code(it.output),
                 ),
-                *(it.distance.elements, it.distance.max_abs, it.distance.max_rel, it.distance.max_ulp),
-                *(it.distance.v_ermv, it.distance.v_c),
+                *msgspec.structs.astuple(it.distance),
             )
             for it in found
         ],
     )
     yield "\n"
+
+
+def _revealed(one: Matrix) -> Iterator[str]:
+    """List the shown rows that differ under some perturbations only."""
+    yield "## Rows that only some perturbations reveal\n\n"
+    yield f"{plain(perturbations.revealed_words(one))}\n\n"
+    if found := list(perturbations.revealed(one.rows)):
+        yield table(
+            ("row", "mode", "differs", "executions that differed"),
+            [(code(it.id), plain(it.mode), plain(it.where), plain(it.counts)) for it in found],
+        )
+        yield "\n"
 
 
 def _slow(one: Matrix) -> Iterator[str]:
@@ -238,9 +250,8 @@ def _reasons(one: Matrix) -> Iterator[str]:
                 reason = f"{cell.verdict}: {cell.reason or 'no reason was recorded'}"
                 reasons.setdefault(reason, []).append(f"{code(row.row.id)} {mode}")
     for row in one.rows:
-        usable = {row.off.verdict, row.on.verdict} <= {*COMPARED, "raises"}
-        if row.finding == "inconclusive" and usable:
-            reasons.setdefault(row.reason or "no reason was recorded", []).append(code(row.row.id))
+        if reason := words.joint_reason(row):
+            reasons.setdefault(reason, []).append(code(row.row.id))
     if reasons:
         yield "## Cells without a usable verdict\n\n"
     for reason, cells in reasons.items():

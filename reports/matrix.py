@@ -7,7 +7,7 @@ filtered report cannot be mistaken for a clean one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -48,14 +48,9 @@ class Matrix(Struct, frozen=True, kw_only=True):
     only: tuple[Finding, ...]  # the findings asked for; empty: all
     patterns: tuple[str, ...]  # the row ids asked for; empty: all
     weak: dict[str, int]  # why rows are of low power -> how many of the whole scan, the most frequent first
-
-    @property
-    def distrust(self) -> tuple[str, ...]:
-        """Why the scan cannot be trusted; of one that did not finish, what its observations show already."""
-        run = self.run
-        if run.closing is not None:
-            return run.closing.distrust
-        return (*unequal_inputs(run.observations), *misbehaving(run.header, run.controls))
+    distrust: tuple[
+        str, ...
+    ]  # why the scan cannot be trusted: what it says itself, then what it shows besides
 
     @property
     def executions(self) -> int:
@@ -106,7 +101,30 @@ def matrix_of(name: str, run: Run, only: tuple[Finding, ...] = (), patterns: tup
         only=only,
         patterns=patterns,
         weak=dict(Counter(row.weak for row in rows if row.weak is not None).most_common()),
+        distrust=_distrust(run),
     )
+
+
+def unobserved(run: Run) -> Iterator[tuple[str, Mode, int]]:
+    """Yield the controls that a finished scan passed over where it observed rows, each with mode and process."""
+    if run.closing is None:
+        return
+    seen = {(control.key, control.mode, control.process) for control in run.controls}
+    for mode, process in dict.fromkeys((one.mode, one.process) for one in run.observations):
+        for control in run.header.controls:
+            if (control.key, mode, process) not in seen:
+                yield control.spec.removeprefix("control."), mode, process
+
+
+def _distrust(run: Run) -> tuple[str, ...]:
+    """Say why a scan cannot be trusted; its observations are asked even where its closing line says nothing."""
+    stored = run.closing.distrust if run.closing else ()
+    missing = (
+        f"the control {control} was not observed in process {process} of mode {mode}"
+        for control, mode, process in unobserved(run)
+    )
+    shown = (*unequal_inputs(run.observations), *misbehaving(run.header, run.controls))
+    return tuple(dict.fromkeys((*stored, *shown, *missing)))
 
 
 def parse_findings(texts: Iterable[str]) -> tuple[Finding, ...]:

@@ -19,7 +19,7 @@ Number = TypeVar("Number", int, float)
 MEASURES = ("v_c", "v_ermv", "max_abs", "max_rel", "max_ulp")
 # Of these only bits are compared.
 _COUNTED = ("int", "uint", "bool", "quint", "qint", "bits")
-_NOT_MEASURED = "not measured"
+NOT_MEASURED = "not measured"
 _WHOLE = 1_000_000  # ULPs beyond it are rounded
 _MOST_ULP = 2**63 - 1
 
@@ -27,6 +27,7 @@ _MOST_ULP = 2**63 - 1
 class Distance(Struct, frozen=True):
     """The words for one output."""
 
+    examined: str  # "3 of 9": the differing executions that were measured, of those that differed
     elements: str
     max_abs: str
     max_rel: str
@@ -67,14 +68,15 @@ def first_differing(observations: Iterable[Observation]) -> tuple[int, int] | No
     return min(seen, default=None)
 
 
-def distance(output: Output | None) -> Distance:
-    """Say how far an output was from the first; ``None`` stands for one of which that is not known."""
+def distance(output: Output | None, unknown: str = NOT_MEASURED) -> Distance:
+    """Say how far an output was from the first; ``None`` stands for one that was measured nowhere, as *unknown* says."""
     severity = output.severity if output else None
     if output is None or severity is None:
-        return Distance(*[_NOT_MEASURED] * 6)
+        return Distance(unknown, *[NOT_MEASURED] * 6)
     share = f"{100 * severity.differing_elements / severity.elements:.3g} %" if severity.elements else "none"
     none = "not subtracted" if output.dtype.startswith(_COUNTED) else "none comparable"
     return Distance(
+        examined=f"{severity.examined} of {output.differing}",
         elements=f"{severity.differing_elements} of {severity.elements} ({share})",
         max_abs=_number(severity.max_abs, none),
         max_rel=_number(severity.max_rel, none),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from typing import Literal
 
-from reports import evidence
+from reports import evidence, perturbations
 from reports.matrix import COMPARED, Matrix, bound_of, cell_of_mode, constant_of, is_seeded
 from scanner.perturb import DEFAULT
 from scanner.records import MODES, Environment, Mode, Settings
@@ -64,7 +64,7 @@ _SETTINGS = {
     "timeout": "timeout per case and process",
     "seed": "seed",
     "modes": "modes",
-    "perturb": "perturbations",
+    "perturb": "perturbations asked for",
     "confidence": "confidence that n was chosen for",
     "max_rate": "rate of differing that n was chosen for",
     "max_time": "executions per case and process, at most",
@@ -129,6 +129,12 @@ def finding_words(row: MatrixRow, *, trusted: bool = True) -> str:
     return ", ".join(told)
 
 
+def joint_reason(row: MatrixRow) -> str:
+    """Return why a row is inconclusive although both modes have a usable verdict; else nothing."""
+    usable = {row.off.verdict, row.on.verdict} <= {*COMPARED, "raises"}
+    return (row.reason or "no reason was recorded") if row.finding == "inconclusive" and usable else ""
+
+
 def percent(share: float) -> str:
     """Return a share with three significant digits."""
     return f"{100 * share:.3g} %"
@@ -151,7 +157,7 @@ def n_words(one: Matrix) -> str:
     return (
         f"{_of(settings.processes, 'process', 'processes')} per mode ran each row "
         f"{_of(settings.runs, 'time', 'times')}: n = {one.executions} executions per cell, unless the cell "
-        f"says otherwise, compared bit for bit; they were {evidence.perturbation_words(settings)}."
+        f"says otherwise, compared bit for bit; {perturbations.ran_words(one)}"
         f"{_chosen(settings)}{_stopped(one)} Where 0 of n differed, the rate of differing is below "
         f"1 - 0.05^(1/n) with 95 % confidence: {bounds}. That bounds the rate, it excludes nothing."
     )
@@ -175,7 +181,8 @@ def _stopped(one: Matrix) -> str:
     told = f", or a case has run for {limit:g} s in it" if limit is not None else ""
     return (
         f" A process goes on to the next perturbation once ten executions have differed under one{told}; "
-        f"a cell's n counts what was executed."
+        f"a cell's n counts what was executed, so that k of n of such a cell is an order of magnitude, not an unbiased "
+        f"rate."
     )
 
 

@@ -89,18 +89,18 @@ def sentinel(
     )
 
 
-def controls(drawn: Literal["sees", "blind"] = "sees") -> list[Planned]:
-    """Return two controls in both modes; of a blind scan the varying one does not vary in one process."""
+def controls(drawn: Literal["sees", "blind"] = "sees", modes: tuple[Mode, ...] = MODES) -> list[Planned]:
+    """Return two controls in all *modes*; of a blind scan the varying one does not vary in one process."""
     constant = row("control.constant", "plain", family="control")
     varies = row("control.varies", "plain", family="control")
     seen = {f"v{place}": 1 for place in range(RUNS)}
     return [
-        (constant, [o for mode in MODES for o in ran(constant, mode, *stable())]),
+        (constant, [o for mode in modes for o in ran(constant, mode, *stable())]),
         (
             varies,
             [
                 *ran(varies, "off", seen, seen if drawn == "sees" else {"v0": RUNS}),
-                *ran(varies, "on", seen, seen),
+                *(o for mode in modes if mode != "off" for o in ran(varies, mode, seen, seen)),
             ],
         ),
     ]
@@ -182,5 +182,5 @@ def evidence_run(path: Path, **header: Any) -> Path:
             cost(empty, 1e-6, 2.5e-6, 2.5e-6, memory=(0, 3 << 20)),
             cost(algorithm, outcome="invalid", message="changed global state"),
         ],
-        **{"controls": controls(), **header},
+        **{"controls": controls(modes=WORKER_MODES), **header},
     )

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from reports import docs_json, docs_markdown
 from reports.docs_join import AGREEMENT_MEANING, Agreement, Docs, Judged, join
+from reports.docs_reasons import shown_words
 from reports.docs_render import drift_lines
+from reports.matrix import Matrix, matrix_of
 from scanner.claims import documented_claims, parse_claims
 from scanner.errors import UsageError
+from scanner.records import Claim, Mode
 from scanner.verdicts import Finding, upper_bound
 from tests.documented import docs_of, docstring, found, run_of, shown
+from tests.evidence_runs import sentinel
 from tests.runs import RUNS, Planned, row
 
 CUDA = "when called on a CUDA tensor"
@@ -23,6 +29,12 @@ def only(docs: Docs) -> Judged:
     """Return the one claim that was judged."""
     (judged,) = docs.judged
     return judged
+
+
+def weak_run_of(claims: Sequence[Claim], rows: Sequence[Planned], mode: Mode = "on") -> Matrix:
+    """Return a run in which hardly anything could race in one process of *mode*."""
+    one = run_of(claims, rows)
+    return matrix_of(one.name, replace(one.run, sentinels=(sentinel(mode, differing=1),)))
 
 
 def agreements(docs: Docs) -> dict[str, Agreement]:
@@ -114,6 +126,53 @@ def test_untrusted_runs_are_no_evidence() -> None:
     ]
     assert join([bad]).undocumented == ()
     assert "Not trustworthy: a control drifted" in "".join(docs_markdown.render(join([bad])))
+
+
+@pytest.mark.parametrize(
+    ("finding", "acting", "raising"),
+    [
+        ("fixed_by_mode", "not_run", "not_run"),
+        ("mode_dependent", "not_run", "not_run"),
+        ("deterministic", "not_run", "not_run"),
+        ("raises", "contradicted", "confirmed"),
+        ("over_alert", "contradicted", "confirmed"),
+        ("silent", "contradicted", "contradicted"),
+    ],
+)
+def test_sameness_of_low_power_is_no_evidence(
+    finding: Finding, acting: Agreement, raising: Agreement
+) -> None:
+    """Where nothing could race only an alert and bits that differ say something of a bullet."""
+    rows = [shown("torch.a", finding)]
+    a, b = (
+        only(join([weak_run_of(parse_claims(text), rows)]))
+        for text in (docstring([f"torch.a {CUDA}"]), docstring([], [f"torch.a {CUDA}"]))
+    )
+
+    assert (a.agreement, b.agreement) == (acting, raising)
+    assert [one.low_power for one in a.evidence] == [acting == "not_run"]
+
+
+def test_low_power_is_told_with_its_reason() -> None:
+    """Beside the bullet, in the runs' state, in the counts of a bullet that other rows decide, and for machines."""
+    claims = parse_claims(docstring([f"torch.a {CUDA}", f"torch.b {CUDA}"]))
+    weak = weak_run_of(claims, [shown("torch.a", "deterministic"), shown("torch.b", "fixed_by_mode")])
+    good = run_of(claims, [shown("torch.b", "fixed_by_mode")], name="good.jsonl")
+    docs = join([weak, good])
+    told = "".join(docs_markdown.render(docs))
+    data = json.loads("".join(docs_json.render(docs)))
+    why = "the sentinel (torch.index_put) differed in 1 of 11 executions beside it (mode on, process 0, load 0.5)"
+
+    assert [judged.agreement for judged in docs.judged] == ["not_run", "confirmed"]
+    assert docs.judged[0].reason == f"no evidence in 1 row: low power: {why}"
+    assert "1 for, 1 of low power: `torch.b:" in told
+    assert "| complete, 2 rows of low power |" in told
+    assert [run["low_power"] for run in data["runs"]] == [{why: 2}, {}]
+    assert [(one["reason"], one["low_power"]) for one in data["claims"][0]["rows"]] == [
+        (f"low power: {why}", why)
+    ]
+    (raises,) = join([weak_run_of(claims, [shown("torch.b", "over_alert")], "off")]).judged[1].deciding
+    assert shown_words(raises).endswith("with the flag off (0 of 100 differed, low power)")
 
 
 def test_incomplete_runs_are_evidence_and_marked() -> None:

@@ -12,17 +12,20 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from reports.docs_bullets import INDENT, Statement, kind_of, lists, role_of, write
-from reports.docs_join import Docs
+from reports.docs_join import Docs, join
 from reports.docs_lists import regenerate
 from reports.docs_render import render_diff, render_rst
+from reports.matrix import matrix_of
 from scanner.claims import documented_claims, documented_versions, parse_claims
 from scanner.coverage import speaks
 from scanner.errors import UsageError
-from scanner.records import ClaimDirection, Condition
+from scanner.records import MODES, ClaimDirection, Condition
 from scanner.verdicts import Finding
 from tests.documented import docs_of, docstring, found, shown
+from tests.evidence_runs import sentinel
 from tests.runs import Planned, row
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -42,6 +45,12 @@ def bullets(text: str) -> tuple[list[str], list[str]]:
 def regenerated(text: str, *runs: Sequence[Planned]) -> tuple[list[str], list[str]]:
     """Return the bullets of both lists after the evidence."""
     return bullets(regenerate(docs_of(text, *runs)).regenerated)
+
+
+def weak(docs: Docs) -> Docs:
+    """Return what the same runs say if hardly anything could race in either mode."""
+    sentinels = tuple(sentinel(mode, differing=1) for mode in MODES)
+    return join([matrix_of(one.name, replace(one.run, sentinels=sentinels)) for one in docs.matrices])
 
 
 def diff(docs: Docs) -> str:
@@ -252,6 +261,29 @@ def test_nothing_seen_moves_no_bullet(provokes: str, left: list[str]) -> None:
         if provokes
         else "torch.a on cuda is left as it is: nothing was raised, but no input provokes a difference"
     )
+
+
+@pytest.mark.parametrize("finding", ["deterministic", "fixed_by_mode", "mode_dependent"])
+def test_low_power_changes_no_bullet(finding: Finding) -> None:
+    """That a row did not differ where nothing could race drops, moves, narrows and adds nothing."""
+    bullet = f"torch.a {CUDA}"
+    rows = [shown("torch.a", finding), shown("torch.b", finding)]
+    for text in (docstring(["torch.z"], [bullet]), docstring([bullet], ["torch.z"])):
+        lists_found = regenerate(weak(docs_of(text, rows)))
+        assert lists_found.regenerated == lists_found.documented
+        assert (lists_found.changes, lists_found.added) == ({}, {})
+    # Beside rows that are proof, the weak ones narrow nothing either: the whole bullet moves.
+    text = docstring([f"torch.a {CUDA}"], ["torch.z"])
+    rows = [shown("torch.a", finding, dtype="float32"), shown("torch.a", "raises", dtype="int64")]
+    assert bullets(regenerate(weak(docs_of(text, rows))).regenerated) == ([], ["torch.z", bullet])
+
+
+@pytest.mark.parametrize(("finding", "where"), [("raises", 1), ("over_alert", 1)])
+def test_what_raises_is_added_at_low_power(finding: Finding, where: int) -> None:
+    """An alert proves itself, whatever could race."""
+    docs = weak(docs_of(docstring(["torch.z"], ["torch.y"]), [shown("torch.a", finding)]))
+
+    assert bullets(regenerate(docs).regenerated)[where][-1] == f":func:`torch.a` {CUDA}"
 
 
 def test_nothing_seen_moves_no_part_of_a_bullet() -> None:

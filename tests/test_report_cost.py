@@ -234,3 +234,18 @@ def test_chart_needs_no_script_and_has_words(run: Path) -> None:
     assert '<b class="slower">3.40× (fill off: 1.10×)</b>' in page
     assert '<th scope="row"><code>torch.empty:plain:forward:float32</code></th>' in page
     assert "<td>0 bytes, 3 MiB</td>" in page
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_off_was_timed_with_is_told_on_cuda(tmp_path: Path, form: str) -> None:
+    """The process that was timed in has CUBLAS_WORKSPACE_CONFIG set, which matters on CUDA, and to what was timed."""
+    gpu = row("torch.cumsum", device="cuda:0")
+    note = '"off" was timed in a process that has CUBLAS_WORKSPACE_CONFIG set, as "on" needs it'
+
+    def told(one: Row, *costs_: Cost) -> bool:
+        path = write_run(tmp_path / f"{one.device}{len(costs_)}.jsonl", [quiet_row(one)], costs=costs_)
+        return note in text(form, path).replace("&#34;", '"').replace("\\_", "_")
+
+    assert told(gpu, cost(gpu, 1e-5, 3.4e-5))
+    assert not told(gpu)
+    assert not told(ONE, cost(ONE, 1e-5, 3.4e-5))

@@ -14,12 +14,12 @@ import pytest
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
-from reports import evidence, markdown, words
+from reports import evidence, markdown, perturbations, words
 from reports.cli import RENDERERS
 from reports.matrix import Matrix, load, outputs_of
 from reports.severity import distance, first_differing, worst
 from scanner.perturb import DEFAULT, PERTURBATIONS
-from scanner.records import MODES, Closing, Group, Observation, Output, Row, Settings
+from scanner.records import MODES, WORKER_MODES, Closing, Group, Mode, Observation, Output, Row, Settings
 from scanner.verdicts import MatrixRow
 from tests.evidence_runs import SEVERITY, controls, cost, evidence_run, sentinel, under
 from tests.runs import RUNS, Planned, drifting, ended, raised, ran, row, stable, write_run
@@ -69,13 +69,13 @@ def quiet_row(planned: Row = ONE) -> Planned:
 
 def test_controls_are_tabled(run: Path) -> None:
     """Each control is told with what it must answer and what it did, once for the processes that agree."""
-    line = "| varies    | on     | 0-1         | 50 distinct of 50 | 50 distinct of 50 | yes     |"
+    line = "| varies    | on        | 0-1         | 50 distinct of 50 | 50 distinct of 50 | yes     |"
 
     assert line in text("md", run)
     assert "<td>varies</td><td>on</td><td>0-1</td><td>50 distinct of 50</td>" in text("html", run)
     assert "each answered as it must" in text("md", run)
     told = json.loads(text("json", run))["controls"]
-    assert len(told) == 8
+    assert len(told) == 12
     assert told[0] == {
         "control": "constant",
         "mode": "off",
@@ -166,6 +166,62 @@ def test_a_control_that_was_never_reached_is_not_passed_over(tmp_path: Path) -> 
     assert "each answered as it must; 1 not observed" in text("md", path)
 
 
+def seen_in(planned: Planned, modes: Sequence[Mode]) -> Planned:
+    """Return a control without what was observed of it in other modes."""
+    return planned[0], [one for one in planned[1] if one.mode in modes]
+
+
+def test_a_finished_scan_is_distrusted_for_what_it_shows(tmp_path: Path) -> None:
+    """Where the closing line says nothing the observations do; what it says stands first, and nothing twice."""
+    wrong = "the control varies in process 1 of mode off should show 50 distinct of 50, and shows 1 distinct of 50"
+    other = [replace(one, inputs_digest="o" * 8) for one in ran(ONE, "on", *stable())]
+    inputs = [
+        f"the inputs of {ONE.id} in process {process} of mode on are not those of the first process"
+        for process in range(2)
+    ]
+
+    def distrust(*stored: str) -> tuple[str, ...]:
+        closing = Closing(seconds=1, load=(), observations=0, distrust=stored)
+        planned = [(ONE, [*ran(ONE, "off", *stable()), *other])]
+        return only(
+            write_run(tmp_path / f"{len(stored)}.jsonl", planned, controls=controls("blind"), closing=closing)
+        ).distrust
+
+    assert distrust() == (*inputs, wrong)
+    assert distrust("the worker was replaced", wrong) == ("the worker was replaced", wrong, *inputs)
+
+
+def test_a_control_that_was_passed_over_is_distrust(tmp_path: Path) -> None:
+    """A finished scan that observed rows where a control is missing is not trustworthy; an unfinished one may go on."""
+    constant, (varies, seen) = controls()
+    partly = [one for one in seen if (one.mode, one.process) != ("on", 1)]
+    path = write_run(tmp_path / "r.jsonl", [quiet_row()], controls=[constant, (varies, partly)])
+    begun = write_run(
+        tmp_path / "b.jsonl", [quiet_row()], controls=[constant, (varies, partly)], closing=None
+    )
+    told = text("md", path)
+
+    assert only(path).distrust == ("the control varies was not observed in process 1 of mode on",)
+    assert only(begun).distrust == ()
+    assert "| varies    | on     | 1           | an answer " in told
+    assert "; 1 not observed, so nothing below is trustworthy." in told
+
+
+def test_only_processes_that_observed_rows_owe_controls(tmp_path: Path) -> None:
+    """A mode in which no row was observed owes none; one in which rows were made to run owes all."""
+    forced = ONE, [*ran(ONE, "off", *stable()), *raised(ONE, "on", "x"), *ran(ONE, "warn_only", *stable())]
+    both = [seen_in(control, MODES) for control in controls(modes=WORKER_MODES)]
+    quiet = write_run(tmp_path / "q.jsonl", [quiet_row()], settings=FORCING, controls=both)
+    made = write_run(tmp_path / "m.jsonl", [forced], settings=FORCING, controls=both)
+
+    assert only(quiet).distrust == ()
+    assert len(only(made).distrust) == 4
+    assert {told.split(" in ")[1] for told in only(made).distrust} == {
+        "process 0 of mode warn_only",
+        "process 1 of mode warn_only",
+    }
+
+
 # Power.
 
 
@@ -222,7 +278,7 @@ def test_hostile_evidence_stays_text(tmp_path: Path) -> None:
     bad = "<b>x</b> | **y** [l](http://e) `z`"
     one = row("torch.op", constant=bad)
     digests = {"o": 5}
-    groups = (Group(perturbation=bad, executions=5, differing=0, digests=digests),)
+    groups = (*under(quiet=(RUNS, 0)), Group(perturbation=bad, executions=5, differing=0, digests=digests))
     still = [o for mode in MODES for o in ran(one, mode, *stable(), blank="zeros", groups=groups)]
     loud = row("torch.loud")
     seen = [
@@ -307,7 +363,7 @@ def test_constants_bound_nothing_in_words(tmp_path: Path) -> None:
         (
             {},
             2,
-            "once ten executions have differed under one; a cell's n counts what was executed.",
+            "a cell's n counts what was executed, so that k of n of such a cell is an order of magnitude, not an unbiased",
             "or a case",
         ),
         (
@@ -330,13 +386,141 @@ def test_n_is_explained(
     tmp_path: Path, changes: dict[str, Any], format_: int, said: str, unsaid: str
 ) -> None:
     """What shares the executions, what n was chosen for, and what ends them early is told with n."""
-    path = write_run(
-        tmp_path / "r.jsonl", [quiet_row()], settings=replace(SETTINGS, **changes), format_=format_
-    )
+    settings = replace(SETTINGS, **changes)
+    shares = dict.fromkeys(settings.perturb, (RUNS // len(settings.perturb), 0))
+    groups = under(**shares) if format_ > 1 else ()
+    planned = ONE, [o for mode in MODES for o in ran(ONE, mode, *stable(), groups=groups)]
+    path = write_run(tmp_path / "r.jsonl", [planned], settings=settings, format_=format_)
     told = words.n_words(only(path))
 
     assert said in told
     assert unsaid not in told
+
+
+def under_run(path: Path, asked: Sequence[str], *groups: tuple[Group, ...]) -> Path:
+    """Write a run that asked for perturbations, with a row for each of some groups of executions."""
+    planned: list[Planned] = []
+    for number, of_row in enumerate(groups):
+        one = row(f"torch.op{number}")
+        planned.append((one, [o for mode in MODES for o in ran(one, mode, *stable(), groups=of_row)]))
+    return write_run(path, planned, settings=replace(SETTINGS, perturb=tuple(asked)))
+
+
+@pytest.mark.parametrize(
+    ("groups", "said", "unsaid"),
+    [
+        (
+            [under(quiet=(50, 0), stress=(0, 0))],
+            "they were all quiet (nothing is done). Asked for but had no share: stress, shift, poison. A process",
+            "shared among",
+        ),
+        (
+            [under(quiet=(50, 0)), under(quiet=(25, 0), poison=(25, 0))],
+            "Asked for but had no share: stress, shift. A process",
+            "stress (",
+        ),
+        (
+            [under(quiet=(20, 0), stress=(10, 0), shift=(10, 0), poison=(10, 0))],
+            "they were shared among quiet (nothing is done), stress (",
+            "Asked for",
+        ),
+        (
+            [()],
+            "no perturbation of theirs is on record (asked for: quiet, stress, shift, poison).",
+            "shared among",
+        ),
+        (
+            [],
+            "no perturbation of theirs is on record (asked for: quiet, stress, shift, poison).",
+            "shared among",
+        ),
+    ],
+)
+def test_only_perturbations_that_ran_are_claimed(
+    tmp_path: Path, groups: list[tuple[Group, ...]], said: str, unsaid: str
+) -> None:
+    """What shares the executions is read off the rows shown; what was asked for and never ran is told as that."""
+    told = words.n_words(only(under_run(tmp_path / "r.jsonl", DEFAULT, *groups)))
+
+    assert said in told
+    assert unsaid not in told
+
+
+def test_rows_that_are_left_out_claim_no_perturbation(tmp_path: Path) -> None:
+    """Of a report of some rows only the perturbations of those are told."""
+    path = under_run(
+        tmp_path / "r.jsonl", ("quiet", "stress"), under(quiet=(25, 0), stress=(25, 0)), under(quiet=(50, 0))
+    )
+    (one,) = load([str(path)], patterns=("torch.op1:*",))
+
+    assert "Asked for but had no share: stress." in words.n_words(one)
+    assert "Asked for" not in words.n_words(only(path))
+
+
+def test_other_thread_counts_are_no_part_of_n(tmp_path: Path) -> None:
+    """Executions with another thread count share no n, and it is said when there were any."""
+    apart = Group(perturbation="threads=1", executions=5, differing=0, digests={"t": 5})
+    told = words.n_words(
+        only(under_run(tmp_path / "r.jsonl", ("quiet", "threads"), (*under(quiet=(50, 0)), apart)))
+    )
+    never = words.n_words(only(under_run(tmp_path / "n.jsonl", ("quiet", "threads"), under(quiet=(50, 0)))))
+
+    assert "they were all quiet (nothing is done). Executions with another thread count (" in told
+    assert "are no part of n unless they differ among themselves." in told
+    assert "Asked for" not in told
+    assert "another thread count" not in never
+    assert "Asked for but had no share: threads." in never
+
+
+@pytest.mark.parametrize(
+    ("groups", "where"),
+    [
+        (under(quiet=(25, 0), stress=(25, 1)), "only under stress"),
+        (under(quiet=(20, 2), stress=(10, 0), shift=(10, 1), poison=(10, 1)), "not under stress"),
+        (under(quiet=(20, 0), stress=(10, 1), shift=(10, 0), poison=(10, 1)), "only under stress and poison"),
+        (under(quiet=(48, 1), stress=(2, 0)), None),
+        (under(quiet=(47, 1), stress=(3, 0)), "only under quiet"),
+        (under(quiet=(25, 1), stress=(25, 1)), None),
+        (under(quiet=(50, 2)), None),
+        ((), None),
+        (
+            (
+                *under(quiet=(50, 2)),
+                Group(perturbation="threads=1", executions=5, differing=0, digests={"t": 5}),
+            ),
+            None,
+        ),
+    ],
+)
+def test_what_only_some_perturbations_reveal(
+    tmp_path: Path, groups: tuple[Group, ...], where: str | None
+) -> None:
+    """A row that differs under one perturbation and in five executions of two processes under another does not."""
+    found = one_row(tmp_path, [*ran(ONE, "off", *drifting(3), groups=groups), *ran(ONE, "on", *stable())])
+
+    assert [it.where for it in perturbations.revealed([found])] == ([where] if where else [])
+
+
+def test_what_only_some_perturbations_reveal_is_listed(tmp_path: Path, run: Path) -> None:
+    """Markdown and page list such rows with their counts, and say in a line where there are none or none is known."""
+    quiet = under_run(tmp_path / "q.jsonl", DEFAULT, under(quiet=(25, 0), poison=(25, 0)))
+    unknown = under_run(tmp_path / "u.jsonl", ("quiet",), under(quiet=(50, 0)))
+    heading = "Rows that only some perturbations reveal"
+    told, page = text("md", run), text("html", run)
+
+    assert f"## {heading}\n" in told
+    assert (
+        "| `torch.Tensor.scatter_add_:collisions:forward:float32` | off    | only under stress | quiet 0 of 50, stress 6 "
+        "of 50 |\n"
+    ) in told
+    assert (
+        "<td>torch.Tensor.scatter_add_:collisions:forward:float32</td><td>off</td><td>only under stress</td>"
+        "<td>quiet 0 of 50, stress 6 of 50</td>"
+    ) in page
+    for form in FORMS:
+        assert heading in text(form, quiet)
+        assert "None: no row that differed kept the same bits in 5 or more executions" in text(form, quiet)
+        assert "None is known: these rows ran under no perturbation but quiet" in text(form, unknown)
 
 
 def test_settings_have_words(tmp_path: Path) -> None:
@@ -348,7 +532,7 @@ def test_settings_have_words(tmp_path: Path) -> None:
     assert told["rate of differing that n was chosen for"] == "1 %"
     assert told["executions per case and process, at most"] == "1.5 s"
     assert told["rows timed"] == "yes"
-    assert told["perturbations"] == "quiet, stress, shift, poison"
+    assert told["perturbations asked for"] == "quiet, stress, shift, poison"
 
 
 def test_rerun_is_disturbed_alike() -> None:
@@ -377,8 +561,8 @@ def test_perturbations_are_told_of_what_differed(run: Path) -> None:
     ("groups", "told"),
     [
         ((), "not recorded"),
-        (under(quiet=(25, 0)), "none"),
-        (under(quiet=(25, 1), stress=(20, 0), poison=(9, 9)), "quiet 2 of 50, poison 18 of 18"),
+        (under(quiet=(50, 0)), "none"),
+        (under(quiet=(25, 1), stress=(16, 0), poison=(9, 9)), "quiet 2 of 50, poison 18 of 18"),
     ],
 )
 def test_under_words(tmp_path: Path, groups: tuple[Group, ...], told: str) -> None:
@@ -396,8 +580,8 @@ def test_differences_between_processes_are_told_apart(run: Path) -> None:
     assert rows_of(run)["torch.Tensor.scatter_add_"]["off"]["where"] == "within a process"
     assert table_of(run)["torch.nn.Conv2d"]["off_where"] == "between processes only"
     assert (
-        text("md", run).count("between processes only |") == 2
-    )  # in the matrix, and where it is told how far
+        text("md", run).count("between processes only |") == 3
+    )  # in the matrix, and where it is told how far, twice
 
 
 @pytest.mark.parametrize(
@@ -408,17 +592,18 @@ def test_other_thread_counts_are_no_nondeterminism(
     tmp_path: Path, counts: tuple[int, ...], told: str
 ) -> None:
     """Other bits under another thread count are told, and the cell stays deterministic."""
-    groups = tuple(
+    apart = tuple(
         Group(perturbation=f"threads={count}", executions=5, differing=0, digests={f"t{count}": 5})
         for count in counts
     )
+    groups = (*under(quiet=(RUNS, 0)), *apart)
     found = one_row(tmp_path, [*ran(ONE, "off", *stable(), groups=groups), *ran(ONE, "on", *stable())])
 
     assert words.cell_words(found, "off").endswith(told)
     assert words.cell_words(found, "off").startswith("deterministic: 0 of ")
     racing = one_row(tmp_path / "racing", ran(ONE, "off", *drifting(2), groups=groups))
     assert words.cell_words(racing, "off").endswith(" 2 distinct")
-    assert set(racing.off.other_threads) == {group.perturbation for group in groups}
+    assert set(racing.off.other_threads) == {group.perturbation for group in apart}
 
 
 # Severity.
@@ -430,12 +615,12 @@ def test_how_far_in_full(run: Path) -> None:
     lines = {line.split("`")[1]: re.sub(r"\s+", " ", line) for line in told.splitlines() if "`" in line}
 
     assert lines["torch.Tensor.scatter_add_:collisions:forward:float32"].endswith(
-        "| 47 (process 0) | `output` | 48 of 192 (25 %) | 0.0625 | 1.5e-05 | 128 | 2.5e-07 | 0.25 |"
+        "| 47 (process 0) | `output` | 6 of 6 | 48 of 192 (25 %) | 0.0625 | 1.5e-05 | 128 | 2.5e-07 | 0.25 |"
     )
     assert "| warn_only | 9 of 100, 10 distinct |" in lines["torch.Tensor.put_:duplicates:forward:float32"]
     assert "| 6 of 192 (3.12 %) | not subtracted |" in lines["torch.topk:ties:forward:int64"]
     assert (
-        "| the first of a process | `not known` | not measured |"
+        "| the first of a process | `not known` | not measured: differs between processes only | not measured |"
         in lines["torch.nn.Conv2d:wide:backward:float32"]
     )
     assert len(lines) == 4
@@ -444,6 +629,22 @@ def test_how_far_in_full(run: Path) -> None:
 def test_a_run_in_which_nothing_differed_has_no_distances(tmp_path: Path) -> None:
     """There is no such section without a difference."""
     assert "How far" not in text("md", write_run(tmp_path / "r.jsonl", [quiet_row()]))
+
+
+def test_how_many_executions_were_examined(run: Path) -> None:
+    """Distances say of how many of the differing executions they are the largest, in Markdown and in the panels."""
+    told = re.sub(r" +", " ", text("md", run))
+    panels = text("html", run)
+
+    assert "of each measure the largest over the executions that were examined" in told
+    assert "| examined | elements differing |" in told
+    assert "| `output` | 3 of 9 | 48 of 192 (25 %) |" in told
+    assert "| `output` | 1 of 1 | 6 of 192 (3.12 %) |" in told
+    assert '"off","output","47 (process 0)","6 of 6","48 of 192 (25 %)"' in panels
+    assert (
+        '"first of a process","not measured: differs between processes only","not measured"'
+        in panels.replace('"the first', '"first')
+    )
 
 
 def test_severity_for_machines(run: Path) -> None:
@@ -588,6 +789,25 @@ def test_why_an_op_could_not_be_made_to_run_is_listed(tmp_path: Path) -> None:
     told = text("md", write_run(tmp_path / "r.jsonl", crashed, settings=FORCING))
     assert f"* crash: signal 11\n  * `{ONE.id}` warn_only\n" in told
     assert "Cells without a usable verdict" not in unasked
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_row_that_could_not_be_made_to_run_says_why_it_is_inconclusive(tmp_path: Path, form: str) -> None:
+    """Both modes have a verdict, and what the finding lacks is told beside it."""
+    seen = [
+        *ran(ONE, "off", *stable()),
+        *raised(ONE, "on", "x"),
+        *ended(ONE, "warn_only", "crash", "signal 11"),
+    ]
+    path = write_run(tmp_path / "r.jsonl", [(ONE, seen)], settings=FORCING)
+    reason = "made to run with the flag on: crash (signal 11)"
+    told = text(form, path).replace("\\", "")
+
+    if form == "md":
+        assert f"* {reason}\n  * `{ONE.id}`\n" in told.split("## Cells without a usable verdict")[1]
+    else:
+        assert f"inconclusive</b> <small>{reason}</small></td>" in told
+    assert only(path).rows[0].reason == reason
 
 
 @pytest.mark.parametrize("form", RENDERERS)

@@ -216,7 +216,8 @@ def test_panel_tells_the_evidence(open_page: Opener, tmp_path: Path) -> None:
     add, put, ties, empty, conv, cumsum = (panel.text for panel in page.all(".panel"))
 
     assert "stress 6 of 50 none" in add
-    assert "off output 47 (process 0) 48 of 192 (25 %) 0.0625 1.5e-05 128 2.5e-07 0.25" in add
+    assert "off output 47 (process 0) 6 of 6 48 of 192 (25 %) 0.0625 1.5e-05 128 2.5e-07 0.25" in add
+    assert "differs between processes only" in conv
     assert "on, fill off 11 µs (10.5 to 11.6) not measured" in add
     assert "25 samples of 4 executions each, taken in turns." in add
     assert "Alerts: put_, index_put_" in put

@@ -219,7 +219,7 @@
       variants ? table("Cost", ["Flag", "Median (quartiles)", "Peak memory"], variants) : null,
       variants ? text(`${samples} samples of ${calls} ${calls === 1 ? "execution" : "executions"} each, taken in turns.`) : null);
 
-  const FAR = ["Mode", "Output", "First differing execution", "Elements differing", "#Largest absolute", "#Largest relative", "#Largest ULP", "#V_ermv", "#V_c"];
+  const FAR = ["Mode", "Output", "First differing execution", "Examined of those that differed", "Elements differing", "#Largest absolute", "#Largest relative", "#Largest ULP", "#V_ermv", "#V_c"];
   const panel = (row) => {
     const modes = ["Off", "On", "Made to run"].slice(0, row.cells.length);
     const outputs = row.outputs.map(([name, shape_, dtype, ...counts]) => [name, `(${shape_.join(", ")}${shape_.length === 1 ? "," : ""})`, dtype, ...counts.map(word)]);
