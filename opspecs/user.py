@@ -11,6 +11,9 @@ from typing import get_args
 
 from opspecs.model import Case, Direction, OpSpec
 
+# What controls and sentinels are known by in a run file.
+_OURS = ("control.", "sentinel.")
+
 
 class SpecFileError(Exception):
     """A file of specs cannot be used; the message names the file, the line and what to change."""
@@ -47,6 +50,8 @@ def _faults(spec: OpSpec) -> Iterator[str]:
     """Yield what a spec declares that a scan could not run, and what to declare instead; the first is told."""
     if not isinstance(spec.name, str) or not spec.name or ":" in spec.name:
         yield "name must be a text without ':', which separates the parts of a row id"
+    elif spec.name.startswith(_OURS):
+        yield f"names that begin with {' or '.join(_OURS)} are those of our own; give the spec another name"
     if not isinstance(spec.op, str) and not callable(spec.op):
         yield "op must be a dotted path below torch, or a function"
     if not spec.cases or not all(isinstance(case, Case) for case in spec.cases.values()):

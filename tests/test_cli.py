@@ -326,6 +326,17 @@ SPECS = [O(name='a', op='torch.neg', why='', cases=cases)]\n",
             "from opspecs.registry import SPECS as OURS\nSPECS = OURS[:1]\n",
             "own.py: the name torch.nn.Conv1d is taken; give the spec a name of its own",
         ),
+        *(
+            (
+                f"from opspecs.controls import SPECS as OURS\nfrom dataclasses import replace\n\
+SPECS = [replace(OURS[0], name={name!r})]\n",
+                (
+                    f"own.py: {name!r}: names that begin with control. or sentinel. are those of our own; give the "
+                    "spec another name"
+                ),
+            )
+            for name in ("control.constant", "control.mine", "sentinel.index_put")
+        ),
     ],
     ids=[
         *(
@@ -339,7 +350,7 @@ SPECS = [O(name='a', op='torch.neg', why='', cases=cases)]\n",
             "no specs",
             "exits",
         ),
-        "taken",
+        *("taken", "control", "like a control", "sentinel"),
     ],
 )
 def test_spec_file_that_cannot_be_used(

@@ -126,15 +126,18 @@ def _runs(draw: st.DrawFn) -> tuple[Header, list[Observation], Closing]:
     observed = []
     for one in rows:
         digests = draw(st.dictionaries(_TEXT, st.integers(1, 99), min_size=1, max_size=3))
+        behind = sum(digests.values()) - 1  # executions behind the first, which never differs
+        differing = st.integers(0, behind)
         outputs = st.builds(
-            Output, name=_TEXT, shape=st.tuples(st.integers(-1, 9)), dtype=_TEXT, differing=_COUNT
+            Output, name=_TEXT, shape=st.tuples(st.integers(-1, 9)), dtype=_TEXT, differing=differing
         )
         observed.append(
             Observation(
                 spec=one.spec, case=one.case, direction=one.direction, dtype=one.dtype,
                 mode=draw(st.sampled_from(["off", "on"])), process=draw(st.integers(0, 1)), outcome="ran",
-                executions=sum(digests.values()), digests=digests, first_differing=draw(st.none() | _COUNT),
-                outputs=tuple(draw(st.lists(outputs, max_size=2))), forward_differing=draw(_COUNT),
+                executions=behind + 1, digests=digests,
+                first_differing=draw(st.integers(1, behind) if behind else st.none()),
+                outputs=tuple(draw(st.lists(outputs, max_size=2))), forward_differing=draw(differing),
                 seeded=draw(st.booleans()), inputs=(draw(_TEXT),), inputs_digest=draw(_OPTIONAL),
                 exception=draw(_OPTIONAL), message=draw(_OPTIONAL), seconds=draw(_SECONDS),
                 setup_seconds=draw(_SECONDS),
@@ -503,6 +506,18 @@ def test_order_of_observations_is_free(small: bytes, tmp_path: Path) -> None:
          "restore the file")),
         ({"digests": {}, "executions": 0}, (f"the observation of {_ID} counts 0 executions but 0 digests - at "
          "`$.digests`; restore the file")),
+        ({"first_differing": 0}, (f"the observation of {_ID} names execution 0 of 50 as the first that differed "
+         "- at `$.first_differing`; restore the file")),
+        ({"first_differing": 50}, (f"the observation of {_ID} names execution 50 of 50 as the first that differed "
+         "- at `$.first_differing`; restore the file")),
+        ({"forward_differing": 50}, (f"the observation of {_ID} counts 50 differing of 50 executions, the first "
+         "included - at `$.forward_differing`; restore the file")),
+        ({"outputs": [{"name": "output", "shape": [1], "dtype": "float32", "differing": 50}]},
+         (f"the observation of {_ID} counts 50 differing of 50 executions, the first included - at "
+         "`$.outputs[0].differing`; restore the file")),
+        ({"outcome": "invalid", "executions": 0, "forward_differing": 1},
+         (f"the observation of {_ID} counts 1 differing of 0 executions, the first included - at "
+         "`$.forward_differing`; restore the file")),
     ],
 )  # fmt: skip
 def test_observations_that_cannot_be_are_refused(

@@ -155,6 +155,29 @@ def _apart(records: list[dict[str, Any]]) -> None:
     _last("observation", groups=[group])(records)
 
 
+def _group(name: str, executions: int, differing: int = 0, **digests: int) -> dict[str, Any]:
+    """Return a group as a run file holds it; one with digests was compared apart."""
+    group = {"perturbation": name, "executions": executions, "differing": differing}
+    return group | {"digests": digests} if digests else group
+
+
+def _grouped(*groups: dict[str, Any], first: int | None = None) -> Callable[[list[dict[str, Any]]], None]:
+    """Return a change that makes the last observation one of four equal executions in groups."""
+    return _last(
+        "observation", outcome="ran", executions=4, digests={"a": 4}, outputs=[], first_differing=first,
+        forward_differing=0, groups=list(groups),
+    )  # fmt: skip
+
+
+def _cost_of_control(records: list[dict[str, Any]]) -> None:
+    control = records[0]["controls"][0]
+    _last("cost", **{name: control[name] for name in ("spec", "case", "direction", "dtype")})(records)
+
+
+def _timing(low: float, median: float, high: float) -> dict[str, float]:
+    return {"median": median, "low": low, "high": high}
+
+
 def _control_planned(records: list[dict[str, Any]]) -> None:
     records[0]["controls"].append(records[0]["planned"][0])
 
@@ -170,9 +193,37 @@ def _control_planned(records: list[dict[str, Any]]) -> None:
         (_twice, r"the cost of quick.cumsum:small:forward:float32 stands twice \(first in line \d+\)"),
         (_fewer, r"the scan closed with \d+ sentinels, the file holds \d+ - at `\$.sentinels`"),
         (_apart, r"counts 3 executions under threads=1 but 2 digests - at `\$.groups`"),
+        (_last("sentinel", executions=20, differing=20),
+         (r", line \d+: the sentinel before row 4 counts 20 differing of 20 executions, the first included "
+          r"- at `\$.differing`; restore the file$")),
+        (_last("sentinel", executions=0, differing=1), r"counts 1 differing of 0 executions, .* `\$.differing`"),
+        (_grouped(_group("quiet", 2), _group("poison", 2, 3)),
+         (r", line \d+: the observation of \S+ counts 3 differing of 2 executions under poison "
+          r"- at `\$.groups\[1\].differing`; restore the file$")),
+        (_grouped(_group("quiet", 2), _group("threads=1", 2, 3, a=2)),
+         r"counts 3 differing of 2 executions under threads=1 - at `\$.groups\[1\].differing`"),
+        (_grouped(_group("quiet", 2), _group("poison", 1)),
+         r": the observation of \S+ counts 4 executions but 3 in its groups - at `\$.groups`; restore the file$"),
+        (_grouped(_group("quiet", 2), _group("poison", 3)), r"counts 4 executions but 5 in its groups"),
+        (_grouped(_group("quiet", 2), _group("threads=1", 2, a=2)), r"counts 4 executions but 2 in its groups"),
+        (_grouped(_group("threads=1", 4, a=4)), r"counts 4 executions but 1 in its groups"),
+        (_grouped(_group("quiet", 2), _group("quiet", 2)),
+         (r": the observation of \S+ has the executions under quiet twice - at `\$.groups\[1\].perturbation`; "
+          r"restore the file$")),
+        (_grouped(_group("quiet", 4), _group("threads=1", 2, a=2), first=6),
+         r"names execution 6 of 6 as the first that differed - at `\$.first_differing`; restore the file$"),
+        (_cost_of_control, r"the cost of control\.\S+ was never planned; restore the file$"),
+        (_last("cost", outcome="ran", off=None),
+         r": the cost of \S+ has no timing though the row ran - at `\$.off`; restore the file$"),
+        (_last("cost", outcome="ran", on=None), r"has no timing though the row ran - at `\$.on`; restore"),
+        (_last("cost", off=_timing(3.0, 2.0, 4.0)),
+         (r": the cost of \S+ has a median of 2.0 s that is not between the quartiles 3.0 and 4.0 s "
+          r"- at `\$.off.median`; restore the file$")),
+        (_last("cost", on=_timing(1.0, 3.0, 2.0)), r"a median of 3.0 s .* at `\$.on.median`"),
+        (_last("cost", unfilled=_timing(1.0, 3.0, 2.0)), r"a median of 3.0 s .* at `\$.unfilled.median`"),
         (_control_planned, r"line 1: a row is planned twice"),
     ],
-)
+)  # fmt: skip
 def test_damage_to_new_records_is_told_with_its_place(
     scanned: Path, tmp_path: Path, change: Callable[[list[dict[str, Any]]], None], told: str
 ) -> None:
@@ -182,6 +233,70 @@ def test_damage_to_new_records_is_told_with_its_place(
 
     with pytest.raises(RunFileError, match=told):
         read_run(_write(tmp_path / "damaged.jsonl", records))
+
+
+def _with_severity(records: list[dict[str, Any]]) -> None:
+    severity = {"examined": 1, "elements": 2, "differing_elements": 1, "v_c": 0.5}
+    output = {"name": "output", "shape": [2], "dtype": "float32", "differing": 0, "severity": severity}
+    _last("observation", outputs=[output])(records)
+
+
+def _with_record(record: dict[str, Any]) -> Callable[[list[dict[str, Any]]], None]:
+    """Return a change that puts a record before the closing line."""
+    return lambda records: records.insert(len(records) - 1, record)
+
+
+_SENTINEL = {"kind": "sentinel", "mode": "off", "process": 0, "before": 0, "op": "x", "executions": 2, "differing": 1,
+             "load": 0.5}  # fmt: skip
+_COST = {"kind": "cost", "spec": "quick.cumsum", "case": "small", "direction": "forward", "dtype": "float32",
+         "outcome": "not_run"}  # fmt: skip
+_SAID = "belongs to format 2, the header says format 1 - at "
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (_with_record(_SENTINEL), rf"line \d+: the sentinel before row 0 {_SAID}`\$.kind`; restore the file$"),
+        (_with_record(_COST), rf"the cost of quick.cumsum:small:forward:float32 {_SAID}`\$.kind`"),
+        (_last("observation", groups=[_group("quiet", 4)]), rf"the observation of \S+ {_SAID}`\$.groups`"),
+        (_last("observation", blank="zeros"), rf"the observation of \S+ {_SAID}`\$.blank`"),
+        (_last("observation", alerts=["put_"]), rf"the observation of \S+ {_SAID}`\$.alerts`"),
+        (_with_severity, rf"the observation of \S+ {_SAID}`\$.outputs\[0\].severity`"),
+        (lambda records: records[0].update(controls=records[0]["planned"][:1]),
+         rf"line 1: a control {_SAID}`\$.controls`; restore the file$"),
+    ],
+)  # fmt: skip
+def test_first_format_holds_nothing_of_the_second(
+    scanned: Path, tmp_path: Path, change: Callable[[list[dict[str, Any]]], None], told: str
+) -> None:
+    """Evidence under a header of the first format is of another run, or the header is damaged."""
+    records = _first_format(scanned)
+    change(records)
+
+    with pytest.raises(RunFileError, match=told):
+        read_run(_write(tmp_path / "mixed.jsonl", records))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _grouped(_group("quiet", 2), _group("poison", 2, 2), _group("threads=1", 2, 1, a=1, b=1), first=5),
+        # Where other thread counts come first, the first execution belongs to no group.
+        _grouped(_group("threads=1", 9, a=9), _group("quiet", 3)),
+        _last("sentinel", executions=20, differing=19),
+        _last("sentinel", executions=0, differing=0, message="killed"),
+        _last("cost", outcome="ran", on=_timing(2.0, 2.0, 2.0), unfilled=None),
+        _last("cost", outcome="raised", off=None, on=None, unfilled=None, message="no"),
+    ],
+)
+def test_what_a_scan_may_see_is_read(
+    scanned: Path, tmp_path: Path, change: Callable[[list[dict[str, Any]]], None]
+) -> None:
+    """Counts at the very edge of what can be are no damage."""
+    records = lines(scanned)
+    change(records)
+
+    assert read_run(_write(tmp_path / "edge.jsonl", records)).closing is not None
 
 
 def test_recorded_runs_of_any_format_are_readable() -> None:

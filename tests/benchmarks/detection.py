@@ -1,6 +1,6 @@
 """How often a difference of a known rate is seen, over how often it must be by the binomial distribution.
 
-python tests/benchmarks/detection.py [--observations N]
+python tests/benchmarks/detection.py [--device cpu|cuda] [--observations N]
 
 The control that differs in a tenth of its executions is observed again and again, each time by another schedule.
 The schedules are seeded, so the figures are the same in every run of this file: what they test is the counting.
@@ -28,20 +28,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (default cpu)")
     parser.add_argument("--observations", type=int, default=400, help="of each number of runs (default 400)")
     options = parser.parse_args()
+    device = "cuda:0" if options.device == "cuda" else options.device
     print(
-        f"{options.observations} observations of a control that differs in {RARE_RATE:.0%} of its executions"
+        f"{options.observations} observations of a control that differs in {RARE_RATE:.0%} of its executions on "
+        f"{device}"
     )
     print(f"{'runs':>6} {'figure':<24} {'measured':>8} {'predicted':>10} {'error':>8} {'distance':>9}")
-    return max(_row(runs, options.observations) for runs in RUNS)
+    return max(_row(runs, options.observations, device) for runs in RUNS)
 
 
-def _row(runs: int, observations: int) -> int:
+def _row(runs: int, observations: int, device: str) -> int:
     """Print what so many runs show; return 1 if it is too far from the prediction."""
     seen = differing = later = 0
     for number in range(observations):
-        observed = _observe(runs, seed=runs * 1_000_000 + number)
+        observed = _observe(runs, runs * 1_000_000 + number, device)
         seen += bool(observed[0])
         differing += observed[0]
         later += observed[1]
@@ -53,12 +56,12 @@ def _row(runs: int, observations: int) -> int:
     )
 
 
-def _observe(runs: int, seed: int) -> tuple[int, int]:
+def _observe(runs: int, seed: int, device: str) -> tuple[int, int]:
     """Return how many executions differed, and how many there were behind the first."""
     # Another schedule each time, of which the catalog's control has one.
     spec = replace(RARE, cases={"known_rate": Case(inputs=lambda t: call(t.normal(64), schedule(seed)))})
     observed = observe(
-        spec, "known_rate", direction="forward", dtype="float32", device="cpu", seed=0, runs=runs
+        spec, "known_rate", direction="forward", dtype="float32", device=device, seed=0, runs=runs
     )
     (output,) = observed["outputs"]
     # An observation may end early once it has seen enough; the rate is then that of what it did execute.

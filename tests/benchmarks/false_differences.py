@@ -1,36 +1,39 @@
 """A long run over rows that cannot differ: every difference it finds is detmatrix's own fault.
 
-python tests/benchmarks/false_differences.py [--device cpu|cuda] [--runs N] [--limit MICROSECONDS] [PATTERN...]
+python tests/benchmarks/false_differences.py [--device cpu|cuda] [--runs N] [--seconds S] [PATTERN...]
 
 Three kinds of rows are serial or integer by construction: sums of integers, which no order changes; innocent cases,
-whose inputs leave no order to choose; and, with torch.set_num_threads(1), all others on the CPU.
+whose inputs leave no order to choose; and, with torch.set_num_threads(1), all others on the CPU. Each is observed
+under every perturbation that a scan uses unasked.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
-import time
+from collections import Counter
+from itertools import pairwise
 from typing import Any
+
+# Before torch, as in a worker: it asks for the cores, to one of which OpenMP then binds this thread.
+from scanner.perturb import DEFAULT, shares
 
 # As a worker's threads are; to be set before torch starts them.
 os.environ.setdefault("OMP_PROC_BIND", "true")
 
 import torch
 
-from opspecs.model import MissingError, OpSpec, Planned
+from opspecs.model import OpSpec, Planned
 from opspecs.registry import select
-from scanner.execution import Execution, InvalidCaseError, NotRunnableError
 from scanner.observe import observe
 
-# Of the limit, for sums of integers.
+# Sums of integers are few, and the only rows whose addends race: they get so many times the seconds.
 SUMS = 4
-# Calls by which it is told whether a case is cheap enough.
-CALLS = 9
-# On a busy machine a case may take longer than it then did; by this factor at most, or fewer executions are made.
-PATIENCE = 4
+# Executions that the slowest row gets, shared by the perturbations, however long they take.
+FEWEST = 100
+# Rows are told by how many executions they had: from each of these up to the next.
+STEPS = (0, 100, 300, 1000, 3000, 10_000, sys.maxsize)
 
 
 def main() -> int:
@@ -39,9 +42,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--runs", type=int, default=10_000, help="executions of each case (default 10000)")
     parser.add_argument(
-        "--limit", type=float, default=100.0, help="microseconds a call may take (default 100)"
+        "--runs", type=int, default=10_000, help="executions of a row at most (default 10000)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=0.4, help="that the executions of a row take (default 0.4)"
     )
     parser.add_argument("patterns", nargs="*")
     options = parser.parse_args()
@@ -49,19 +54,19 @@ def main() -> int:
     if device != "cpu":
         torch.cuda.set_device(device)
     sums, innocent, others = _kinds(options.patterns, device)
-    runs, limit = options.runs, options.limit * 1e-6
+    runs, seconds = options.runs, options.seconds
     print(
-        f"{runs} executions of each case whose call takes at most {options.limit:g} us; for sums of integers,"
+        f"each row for {seconds:g} s ({SUMS * seconds:g} s for sums of integers), {min(FEWEST, runs)} executions at "
+        f"least, {runs} at most"
     )
-    print(f"which are few and the only rows whose addends race, at most {SUMS * options.limit:g} us")
     print(f"{'rows':<26} {'observed':>8} {'executions':>11} {'differing':>10}  left out")
     totals = [
-        _observe("sums of integers", sums, device, runs, SUMS * limit),
-        _observe("innocent", innocent, device, runs, limit),
+        _observe("sums of integers", sums, device, runs, SUMS * seconds),
+        _observe("innocent", innocent, device, runs, seconds),
     ]
     if device == "cpu":
         torch.set_num_threads(1)
-        totals.append(_observe("all others, one thread", others, device, runs, limit))
+        totals.append(_observe("all others, one thread", others, device, runs, seconds))
     return int(any(differing for _, differing in totals) or not any(executions for executions, _ in totals))
 
 
@@ -88,57 +93,68 @@ def _kinds(patterns: list[str], device: str) -> tuple[_Rows, _Rows, _Rows]:
     return sums, innocent, others
 
 
-def _observe(title: str, rows: _Rows, device: str, runs: int, limit: float) -> tuple[int, int]:
-    """Observe those of *rows* that take at most *limit* seconds a call, and print what was seen.
+def _observe(title: str, rows: _Rows, device: str, runs: int, seconds: float) -> tuple[int, int]:
+    """Observe *rows* for so many seconds each, and print what was seen.
 
     Returns:
         Executions, and how many of them differed.
     """
-    observed = executions = differing = slow = failed = 0
+    counts: list[int] = []
+    differing = failed = 0
+    perturbed: Counter[str] = Counter()
     told = []
     for spec, row in rows:
         case = {"direction": row.direction, "dtype": row.dtype, "device": device, "seed": 0}
-        seconds = _seconds_a_call(spec, row.case, case)
-        if seconds is None:
-            failed += 1
-            continue
-        if seconds > limit:
-            slow += 1
-            continue
-        seen = observe(spec, row.case, runs=runs, max_time=PATIENCE * runs * limit, **case)  # type: ignore[arg-type]
+        seen = _long_enough(spec, row.case, case, runs, seconds)
         if seen["outcome"] != "ran":
             failed += 1
             told.append(f"  {row.id}: {seen['outcome']}, {seen.get('message')}")
             continue
-        count = max(output["differing"] for output in seen["outputs"])
-        observed += 1
-        executions += seen["executions"]
+        count = _differing(seen)
+        counts.append(seen["executions"])
         differing += count
+        perturbed.update({group["perturbation"]: group["executions"] for group in seen["groups"]})
         if count:
-            told.append(f"  {row.id}: {count} of {seen['executions']} differed")
-    print(
-        f"{title:<26} {observed:>8} {executions:>11} {differing:>10}  {slow} too slow, {failed} that do not run"
-    )
+            under = ", ".join(f"{group['perturbation']} {group['differing']}" for group in seen["groups"])
+            told.append(f"  {row.id}: {count} of {seen['executions']} differed ({under})")
+    executions = sum(counts)
+    print(f"{title:<26} {len(counts):>8} {executions:>11} {differing:>10}  {failed} that do not run")
+    if counts:
+        print(f"  executions by perturbation: {', '.join(f'{name} {n}' for name, n in perturbed.items())}")
+        print(f"  rows by executions: {', '.join(_distribution(counts))}")
     print("".join(f"{line}\n" for line in told), end="", flush=True)
     return executions, differing
 
 
-def _seconds_a_call(spec: OpSpec, name: str, case: dict[str, Any]) -> float | None:
-    """Return the median time of a bare call; None if there is no calling it."""
-    try:
-        execution = Execution(spec, name, **case)
-        times = [_seconds(execution) for _ in range(CALLS)]
-    except (InvalidCaseError, NotRunnableError, MissingError, RuntimeError):
-        return None
-    return statistics.median(times)
+def _long_enough(spec: OpSpec, name: str, case: dict[str, Any], runs: int, seconds: float) -> dict[str, Any]:
+    """Observe a case for so many seconds, and again if they were too few for the fewest executions."""
+    seen = observe(spec, name, runs=runs, perturbations=list(DEFAULT), max_time=seconds, **case)
+    if seen["outcome"] != "ran" or _differing(seen):
+        return seen
+    had = {group["perturbation"]: group["executions"] for group in seen["groups"]}
+    fewest = min(FEWEST, runs)
+    wanted = zip(DEFAULT, shares(fewest, len(DEFAULT)), strict=True)
+    if all(had.get(perturbation, 0) >= share for perturbation, share in wanted):
+        return seen
+    return observe(spec, name, runs=fewest, perturbations=list(DEFAULT), **case)
 
 
-def _seconds(execution: Execution) -> float:
-    started = time.perf_counter()
-    execution()
-    if execution.device != "cpu":
-        torch.cuda.synchronize()
-    return time.perf_counter() - started
+def _differing(seen: dict[str, Any]) -> int:
+    """Return how many executions differed from the first, in a gradient or in the forward output before it."""
+    differing: int = seen["executions"] - next(iter(seen["digests"].values()))
+    forward: int = seen.get("forward_differing", 0)
+    return max(differing, forward)
+
+
+def _distribution(counts: list[int]) -> list[str]:
+    """Say how many rows had how many executions."""
+    told = []
+    for low, high in pairwise(STEPS):
+        rows = sum(low <= count < high for count in counts)
+        if rows:
+            upper = f"to {high - 1}" if high < sys.maxsize else "or more"
+            told.append(f"{rows} with {low} {upper}")
+    return told
 
 
 if __name__ == "__main__":
