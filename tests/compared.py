@@ -56,7 +56,8 @@ def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -
             on = ran(planned, "on", *drifting(often))
         case "inconclusive":
             off = ended(planned, "off", "raised", "no kernel", exception="NotImplementedError")
-    return planned, [*off, *on]
+    forced = ran(planned, "warn_only", *stable()) if finding == "over_alert" else []
+    return planned, [*off, *on, *forced]
 
 
 def run_of(
