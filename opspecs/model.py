@@ -117,6 +117,7 @@ class OpSpec:
                 continue
             extra = self.cuda_dtypes if device != "cpu" and "cuda" in case.devices else ()
             dtypes = self.dtypes + extra if case.dtypes is None else case.dtypes
-            for direction in case.directions or self.directions:
-                for dtype in dtypes:
+            # Each once, however often it is named: a row is planned once.
+            for direction in dict.fromkeys(case.directions or self.directions):
+                for dtype in dict.fromkeys(dtypes):
                     yield Planned(spec=self.name, case=name, direction=direction, dtype=dtype)

@@ -1,6 +1,6 @@
 """Order statistics and sorting: the values are what they are, but ties leave an index to choose.
 
-Values out of {0, 1, 2} tie everywhere; a permutation has no two that are equal.
+Values out of {1, 2, 3} tie everywhere; a permutation has no two that are equal.
 """
 
 from __future__ import annotations

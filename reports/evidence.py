@@ -96,6 +96,8 @@ def controls_words(one: Matrix) -> str:
         if not wrong
         else f"{wrong} answered otherwise, so nothing below is trustworthy"
     )
+    if one.run.distrust:
+        told += "; a worker that replaced another answered otherwise, so nothing below is trustworthy"
     if unseen := sum(line.ok == "not known" for line in lines):
         told += f"; {unseen} not observed{', so nothing below is trustworthy' if any(unobserved(one.run)) else ''}"
     return f"Controls are ops whose answer is known, observed in every process of every mode: {told}."

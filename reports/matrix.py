@@ -124,7 +124,7 @@ def _distrust(run: Run) -> tuple[str, ...]:
         for control, mode, process in unobserved(run)
     )
     shown = (*unequal_inputs(run.observations), *misbehaving(run.header, run.controls))
-    return tuple(dict.fromkeys((*stored, *shown, *missing)))
+    return tuple(dict.fromkeys((*stored, *run.distrust, *shown, *missing)))
 
 
 def parse_findings(texts: Iterable[str]) -> tuple[Finding, ...]:

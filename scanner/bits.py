@@ -175,8 +175,8 @@ def as_integers(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(_INTEGER_OF_SIZE[tensor.element_size()])
 
 
-def blank(judged: Sequence[Part], inputs: Sequence[Part]) -> str | None:
-    """Say what an output owes nothing to, if it holds no information: a ``records.Blank``.
+def blank(judged: Sequence[Part], inputs: Sequence[Part]) -> tuple[str | None, str | None]:
+    """Tell whether an output holds no information: a ``records.Blank``, and the part it is said of if not of all.
 
     Args:
         judged: The compared tensors of one execution.
@@ -185,34 +185,42 @@ def blank(judged: Sequence[Part], inputs: Sequence[Part]) -> str | None:
     # Where a sparse tensor stores something, and how a quantized one is scaled, says nothing of its values.
     values = [(name, tensor) for name, tensor in judged if tensor.numel() and not _STRUCTURE.search(name)]
     kinds = [_blank(name, tensor, inputs) for name, tensor in values]
+    if not values:
+        # Nothing is stored, so that every element is zero.
+        return "zeros", None
+    if all(kinds):
+        return ("value" if "value" in kinds else kinds[0]), None
     for (name, tensor), kind in zip(values, kinds, strict=True):
         # Indices may well be all zero; a floating output or gradient that is says that nothing was computed.
         computed = tensor.is_floating_point() or tensor.is_complex() or _ZERO_POINT.search(name)
         if computed and kind not in (None, "value"):
-            return kind
-    if not kinds or not all(kinds):
-        return None
-    return "value" if "value" in kinds else kinds[0]
+            return kind, name
+    return None, None
 
 
 def _blank(name: str, tensor: torch.Tensor, inputs: Sequence[Part]) -> str | None:
-    flat = tensor.detach().contiguous()
-    if flat.is_complex():
-        # Older releases of torch ask of a complex number only whether its real part is zero.
-        flat = torch.view_as_real(flat)
-    flat = flat.flatten()
-    if flat.is_floating_point():
+    flat = tensor.detach().contiguous().flatten()
+    if flat.is_complex() or flat.is_floating_point():
         # Some half and quarter types know no comparison, and every one of them is exact in float32.
         flat = flat if flat.element_size() >= 4 else flat.float()  # noqa: PLR2004
         if bool(flat.isnan().all()):
             return "nan"
+        if flat.is_complex():
+            # Older releases of torch ask of a complex number only whether its real part is zero.
+            flat = torch.view_as_real(flat)
+            return _blank_numbers(flat.flatten(0, -2), tensor, inputs)
     elif found := _ZERO_POINT.search(name):
         flat = flat.to(torch.int64) - int(found[1])
+    return _blank_numbers(flat, tensor, inputs)
+
+
+def _blank_numbers(flat: torch.Tensor, tensor: torch.Tensor, inputs: Sequence[Part]) -> str | None:
+    """Judge what is not NaN: *flat* are the elements of *tensor*, one per row."""
     if not bool(flat.any()):
         return "zeros"
     if any(_same_bytes(tensor, one) for _, one in inputs):
         return "input"
-    return "value" if flat.numel() > 1 and bool((flat == flat[0]).all()) else None
+    return "value" if len(flat) > 1 and bool((flat == flat[0]).all()) else None
 
 
 def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:

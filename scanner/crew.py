@@ -30,6 +30,7 @@ class Crew:
         self._worker: Worker | None = None
         self._mode: Mode | None = None
         self._used = False
+        self.started = 0  # workers so far; tells one from the next
 
     def start(self, mode: Mode) -> Worker:
         """Start a worker.
@@ -40,6 +41,7 @@ class Crew:
         self._worker = Worker(self._python, mode, self._stage, self._spec_files, device=self.device)
         self._mode = mode
         self._used = False
+        self.started += 1
         return self._worker
 
     def renew(self, mode: Mode) -> None:
@@ -70,9 +72,9 @@ class Crew:
         return answer
 
     @property
-    def vacant(self) -> bool:
-        """Whether what is asked next is asked of a worker that has not answered anything."""
-        return self._worker is None or not self._used
+    def serving(self) -> int | None:
+        """The number of the worker in service, counted from 1; ``None`` if what is asked next starts one."""
+        return self.started if self._worker is not None else None
 
     def retire(self) -> None:
         """Stop the worker in service, if there is one."""

@@ -153,7 +153,7 @@ class _Repetition:
         )
         if not sum(tensor.numel() for _, tensor in judged):
             raise InvalidCaseError("there is nothing to compare: no output has elements")
-        observed["blank"] = bits.blank(judged, execution.inputs())
+        observed["blank"], observed["blank_output"] = bits.blank(judged, execution.inputs())
         self._main = Comparison(judged, self._budget.runs)
         self._forward = Comparison(forward, self._budget.runs) if forward else None
         self._site = perturb.Site(
@@ -185,13 +185,15 @@ class _Repetition:
         known = self._main.differing
         deadline = self._budget.deadline(number, time.perf_counter())
         looked = time.perf_counter()
+        # Often enough to notice that the time is over.
+        patience = min(_LOOK_SECONDS, (deadline - looked) / 4)
         with perturbation.start(self._site) as before:
             while done < share:
                 now = time.perf_counter()
                 if now > deadline and self._index > 1:
                     break
                 # On a GPU the clock alone sees only how fast work is queued.
-                if compare and (now - looked > _LOOK_SECONDS or done % _LOOK_EVERY == 0):
+                if compare and (now - looked > patience or done % _LOOK_EVERY == 0):
                     compare.settle()
                     looked = now
                 before(self._index)

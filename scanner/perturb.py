@@ -68,21 +68,23 @@ def _stress(site: Site) -> Iterator[Before]:
         return
     stop = threading.Event()
     threads = [threading.Thread(target=_burn, args=(stop,), daemon=True) for _ in CORES]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         yield _nothing
     finally:
         stop.set()
         for thread in threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()
 
 
 def _burn(stop: threading.Event) -> None:
     """Compute until told to stop; hashing lets go of the interpreter lock for most of a millisecond."""
     if hasattr(os, "sched_setaffinity"):
-        # Of this thread alone: it would share the one core its creator is bound to.
-        os.sched_setaffinity(0, CORES)
+        # Of this thread alone: it would share the one core its creator is bound to. Cores may have been taken away.
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, CORES)
     data = bytes(1 << 20)
     while not stop.is_set():
         hashlib.sha256(data).digest()

@@ -10,7 +10,7 @@ import msgspec
 
 from scanner.errors import UsageError
 from scanner.perturb import DEFAULT as DEFAULT_PERTURB
-from scanner.perturb import PERTURBATIONS, shares
+from scanner.perturb import PERTURBATIONS
 from scanner.records import WORKER_MODES, Settings
 
 DEFAULT_RUNS = 50
@@ -49,18 +49,10 @@ def executions_for(confidence: float, max_rate: float) -> int:
     ``(1 - max_rate) ** n + max_rate ** n``: none gave them, or all did.
     """
     n = max(2, math.floor(math.log1p(-confidence) / math.log1p(-max_rate)))
-    while (1 - max_rate) ** n + max_rate**n > 1 - confidence:
+    # A rate near 1 is as hard to see as one near 0: then nearly all give the other bits.
+    while n <= MOST_RUNS and (1 - max_rate) ** n + max_rate**n > 1 - confidence:
         n += 1
     return n
-
-
-def _runs_for(n: int, processes: int, groups: int) -> int:
-    """Return the executions per process with which the first perturbation alone has n of them in all."""
-    share = math.ceil(n / processes)
-    runs = max(share, 2 * share - 2 * groups)
-    while shares(runs, groups)[0] < share:
-        runs += 1
-    return runs
 
 
 def settings_for(plan: Plan, device: str) -> Settings:
@@ -79,14 +71,14 @@ def settings_for(plan: Plan, device: str) -> Settings:
     confidence = plan.confidence
     if plan.max_rate is not None:
         confidence = DEFAULT_CONFIDENCE if confidence is None else confidence
-        # Above one in MOST_RUNS the power of an exponent and the loop over n are exact and quick.
-        n = executions_for(confidence, plan.max_rate) if plan.max_rate * MOST_RUNS > 1 else math.inf
-        if n > MOST_RUNS:
+        share = math.ceil(executions_for(confidence, plan.max_rate) / processes)
+        # The first perturbation has half of the executions, however many the others are.
+        runs = share if len(perturb) == 1 else 2 * share
+        if runs > MOST_RUNS:
             raise UsageError(
-                f"--max-rate {plan.max_rate:g} needs more than {MOST_RUNS} executions; give a larger rate or a "
-                f"smaller --confidence"
+                f"--max-rate {plan.max_rate:g} needs more than {MOST_RUNS} executions per process; give a rate "
+                f"farther from 0 and 1, a smaller --confidence, or more --processes"
             )
-        runs = _runs_for(int(n), processes, len(perturb))
     return Settings(
         patterns=plan.patterns,
         device=device,

@@ -38,10 +38,10 @@ Outcome = Literal["ran", "raised", "invalid", "timeout", "crash", "not_run"]
 
 # What an output that never changes may owe to holding no information.
 #
-# zeros    every element of every compared tensor is zero
-# nan      every element of every compared tensor is NaN
-# value    every element of every compared tensor is one and the same value
-# input    every compared tensor has the bits of an input
+# zeros    every element is zero
+# nan      every element is NaN
+# value    every element is one and the same value
+# input    it has the bits of an input
 Blank = Literal["zeros", "nan", "value", "input"]
 
 
@@ -236,7 +236,8 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     inputs: tuple[str, ...] = ()  # "args[0]: float32 (64,)", strides where not contiguous
     inputs_digest: str | None = None
     groups: tuple[Group, ...] = ()  # by perturbation, in the order they ran; empty in format 1: all quiet
-    blank: Blank | None = None  # of the first execution
+    blank: Blank | None = None  # what the first execution's output is, if it holds no information
+    blank_output: str | None = None  # the one compared tensor that `blank` is said of; None: all of them
     alerts: tuple[str, ...] = ()  # mode warn_only: callers of the alerts of one execution, in order
     exception: str | None = None  # type name
     message: str | None = None
@@ -260,6 +261,12 @@ class Sentinel(Record, frozen=True, tag="sentinel", tag_field="kind"):
     differing: Count
     load: float  # one minute load average
     message: str | None = None  # why it did not run
+
+
+class Distrust(Record, frozen=True, tag="distrust", tag_field="kind"):
+    """What voids the scan and no observation tells: a worker that replaced another failed a control."""
+
+    reason: str
 
 
 class Timing(Record, frozen=True):

@@ -45,23 +45,26 @@ STRESS = Circumstance(
     definition='''
 def burn(data=bytes(1 << 20)):
     """Keep a core busy; hashing lets go of the interpreter lock."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, range(os.cpu_count()))  # it is bound to its creator's core
     while True:
         hashlib.sha256(data).digest()
 ''',
     start="""\
-for _ in range(os.cpu_count() or 1):
+for _ in range(torch.get_num_threads()):
     threading.Thread(target=burn, daemon=True).start()
 """,
 )
 CUDA_STRESS = Circumstance(
     start="""\
-stream, left = torch.cuda.Stream(), torch.ones(2048, 2048, device="$DEVICE")
+stream, left = torch.cuda.Stream(), torch.ones(1 << 24, device="$DEVICE")
 out = torch.empty_like(left)
 torch.cuda.synchronize()
 """,
     before="""\
 with torch.cuda.stream(stream):  # beside the op's stream, to keep the GPU busy
-    torch.mul(torch.mul(left, 1.0001, out=out), 1.0001, out=out)
+    for _ in range(32):
+        torch.mul(left, 1.0001, out=out)
 """,
 )
 
@@ -187,9 +190,9 @@ def main():
         ("deterministic", "deterministic"): "deterministic" if off_bits == on_bits else "mode_dependent",
         ("nondeterministic", "deterministic"): "fixed_by_mode",
         ("nondeterministic", "raises"): "raises",
-        ("deterministic", "raises"): "raises" if forced == "nondeterministic" else "over_alert",
+        ("deterministic", "raises"): {"nondeterministic": "raises", "deterministic": "over_alert"}.get(forced),
     }
-    finding = "silent" if on == "nondeterministic" else findings.get((off, on), "inconclusive")
+    finding = "silent" if on == "nondeterministic" else findings.get((off, on)) or "inconclusive"
     print(f"finding: {finding}")
 
 if __name__ == "__main__":

@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 
 from opspecs.controls import SENTINELS
-from opspecs.controls import SPECS as CONTROLS
-from opspecs.model import OpSpec, Planned
+from opspecs.model import OpSpec
 from scanner.alerts import alert_caller
 from scanner.catalog import choose, load_catalog
 from scanner.claims import parse_claims
@@ -29,8 +28,20 @@ from scanner.machine import environment, load, resolve_device
 from scanner.manager import Stage, Worker, WorkerEndedError
 from scanner.plan import Plan, settings_for
 from scanner.progress import Progress
-from scanner.records import FORMAT, MODES, Closing, Cost, Header, Mode, Observation, Row, Sentinel, Settings
+from scanner.records import (
+    FORMAT,
+    MODES,
+    Closing,
+    Cost,
+    Distrust,
+    Header,
+    Mode,
+    Observation,
+    Row,
+    Sentinel,
+)
 from scanner.resume import begun, check_header
+from scanner.rows import control_rows, planned_rows, row_of
 from scanner.runfile import Run, RunWriter, read_run
 from scanner.verdicts import observation_verdict, unequal_inputs
 
@@ -40,6 +51,8 @@ _SENTINEL_SECONDS = 2.0
 _SENTINEL_RUNS = 20
 # Controls and sentinels get at least so long: the first of them may have to wait for a GPU to start.
 _PATIENCE = 60.0
+# Workers that are asked for the controls, one after the other, before rows run in one that has not answered them all.
+_TRIES = 3
 # Timing stops then, however few samples there are.
 _COST_SECONDS = 0.15
 
@@ -91,6 +104,7 @@ class _Scan:
         self._reached: dict[tuple[Mode, int], int] = {}
         self._watched: dict[tuple[Mode, int], int] = {}
         self._distrust: list[str] = []
+        self._controlled: int | None = None  # the number of the last worker that answered the controls
 
     def run(self, writer: RunWriter) -> None:
         """Execute what is planned and not yet observed."""
@@ -123,10 +137,14 @@ class _Scan:
                 observations=len(self._done),
                 sentinels=self._sentinels,
                 costs=len(self._timed),
-                distrust=(
-                    *unequal_inputs(self._inputs),
-                    *misbehaving(header, self._controls),
-                    *self._distrust,
+                distrust=tuple(
+                    dict.fromkeys(
+                        (
+                            *unequal_inputs(self._inputs),
+                            *misbehaving(header, self._controls),
+                            *self._distrust,
+                        )
+                    )
                 ),
             )
         )
@@ -158,7 +176,7 @@ class _Scan:
         here = environment(device, worker.build)
         if self._begun is not None:
             header = self._begun.header
-            check_header(self._plan, header, here, self._rows(header.settings))
+            check_header(self._plan, header, here, planned_rows(header.settings, self._specs))
             return header
         settings = settings_for(self._plan, device)
         return Header(
@@ -167,19 +185,10 @@ class _Scan:
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             settings=settings,
             environment=here,
-            planned=self._rows(settings),
+            planned=planned_rows(settings, self._specs),
             claims=parse_claims(worker.build["docstring"]),
-            controls=tuple(
-                _row(spec, planned, device)
-                for spec in CONTROLS
-                for planned in spec.rows(device.partition(":")[0])
-            ),
+            controls=control_rows(device),
         )
-
-    def _rows(self, settings: Settings) -> tuple[Row, ...]:
-        kind = settings.device.partition(":")[0]
-        chosen = choose(settings.patterns, kind, self._specs)
-        return tuple(_row(spec, planned, settings.device) for spec, planned in chosen)
 
     def _begin(self) -> None:
         """Make the file ready to append to, and note what it has already."""
@@ -192,6 +201,7 @@ class _Scan:
         for observation in (*self._begun.controls, *self._begun.observations):
             self._note(observation)
         self._timed = {cost.key for cost in self._begun.costs}
+        self._distrust = list(self._begun.distrust)
         for sentinel in self._begun.sentinels:
             self._sentinels += 1
             self._watched[sentinel.mode, sentinel.process] = sentinel.before
@@ -215,11 +225,10 @@ class _Scan:
         since = _SENTINEL_ROWS
         watched = 0.0
         for place, row in rows:
-            if self._crew.vacant:
-                self._control(mode, process)
             if since >= _SENTINEL_ROWS or time.monotonic() - watched > _SENTINEL_SECONDS:
                 self._watch(mode, process, place)
                 since, watched = 0, time.monotonic()
+            self._control(mode, process)
             since += 1
             self._progress.at(row, f"{mode}, process {process}")
             observation = self._observe(row, mode, process, list(self._header.settings.perturb))
@@ -228,20 +237,30 @@ class _Scan:
         self._watch(mode, process, len(self._header.planned))
 
     def _control(self, mode: Mode, process: int) -> None:
-        """Have a fresh worker answer the controls.
+        """Have the worker in service answer the controls, unless it has.
 
-        Those of the first worker of a pass go into the run file; of one that replaces another it is only told if it
-        misbehaves.
+        What the first worker of a pass answers goes into the run file as observations; of one that replaces another
+        only what it answered wrongly.
         """
         settings = self._header.settings
         # A control's answer is known for the worker's own thread count.
         perturb = [name for name in settings.perturb if name != "threads"]
-        for row in self._header.controls:
-            observation = self._observe(row, mode, process, perturb, max(settings.timeout, _PATIENCE))
-            if (row.key, mode, process) in self._done:
-                self._distrust += misbehaving(self._header, [observation])
-            else:
-                self._keep(observation)
+        for _ in range(_TRIES):
+            if self._crew.serving is not None and self._crew.serving == self._controlled:
+                return
+            first = self._crew.serving or self._crew.started + 1
+            for row in self._header.controls:
+                observation = self._observe(row, mode, process, perturb, max(settings.timeout, _PATIENCE))
+                if (row.key, mode, process) not in self._done:
+                    self._keep(observation)
+                    continue
+                # The first control is the one whose bits are the same in the whole scan.
+                for reason in misbehaving(self._header, (*self._controls[:1], observation)):
+                    if reason not in self._distrust:
+                        self._distrust.append(reason)
+                        self._writer.write(Distrust(reason=reason))
+            # A control that ended the worker leaves one that has not answered the others.
+            self._controlled = first
 
     def _observe(
         self, row: Row, mode: Mode, process: int, perturb: list[str], timeout: float | None = None
@@ -271,7 +290,7 @@ class _Scan:
         settings = self._header.settings
         spec = SENTINELS[settings.device.partition(":")[0]]
         (planned,) = spec.rows(settings.device.partition(":")[0])
-        request = self._request("sentinel", _row(spec, planned, settings.device)) | {"runs": _SENTINEL_RUNS}
+        request = self._request("sentinel", row_of(spec, planned, settings.device)) | {"runs": _SENTINEL_RUNS}
         try:
             answer = self._crew.ask(mode, request, max(settings.timeout, _PATIENCE))
         except WorkerEndedError as ended:
@@ -354,25 +373,6 @@ class _Scan:
             self._raised.add((key, process))
         if observation.outcome in {"crash", "timeout"}:
             self._unwell[key] = f"not timed: {observation.outcome} in mode {mode}"
-
-
-def _row(spec: OpSpec, planned: Planned, device: str) -> Row:
-    """Return a row of the plan, with what its spec says of it."""
-    case = spec.cases[planned.case]
-    return Row(
-        family=spec.family,
-        spec=spec.name,
-        op=spec.op_name,
-        case=planned.case,
-        direction=planned.direction,
-        dtype=planned.dtype,
-        device=device,
-        provokes=case.provokes,
-        why=spec.why,
-        documented=spec.documented or (spec.name,),
-        traits=dict(case.traits),
-        constant=case.constant,
-    )
 
 
 def _place(one: Row | Observation) -> dict[str, Any]:

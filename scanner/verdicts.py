@@ -172,9 +172,10 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str) -> 
     }
     runs += sum(outputs.total() for outputs in apart.values())
     differing += sum(outputs.total() - outputs[firsts[name]] for name, outputs in apart.items())
-    blank = ordered[0].blank
-    if not differing and not constant and blank in _VACUOUS:
-        return Cell(verdict="error", runs=runs, reason=BLANK_MEANING[blank], seconds=seconds)
+    blank, part = ordered[0].blank, ordered[0].blank_output
+    if not differing and blank in _VACUOUS and (part or not constant):
+        reason = f"{part}: {BLANK_MEANING[blank]}" if part else BLANK_MEANING[blank]
+        return Cell(verdict="error", runs=runs, reason=reason, seconds=seconds)
     return Cell(
         verdict="nondeterministic" if differing else "deterministic",
         runs=runs,

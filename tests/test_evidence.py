@@ -324,6 +324,7 @@ def test_time_bounds_a_case_and_the_true_n_is_recorded(tmp_path: Path) -> None:
         (("--max-rate", "1"), "--max-rate"),
         (("--max-rate", "1e-7", "--device", "cpu"), "--max-rate 1e-07 needs more than 1000000 executions"),
         (("--max-rate", "1e-17", "--device", "cpu"), "--max-rate 1e-17 needs more than 1000000 executions"),
+        (("--max-rate", "0.999999999", "--device", "cpu"), "give a rate farther from 0 and 1"),
         (("--confidence", "nan", "--max-rate", "0.5"), "is not a number"),
         (("--max-time", "0"), "--max-time"),
     ],
@@ -379,6 +380,12 @@ def test_worker_that_replaces_another_answers_the_controls(tmp_path: Path) -> No
     assert run.closing is not None
     assert any("control random in process 0 of mode off" in told for told in run.closing.distrust)
     assert len({control.spec for control in run.controls if control.mode == "off"}) == 6
+    # Told in the file at once: a scan that is cut off and goes on does not forget it.
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert "Not trustworthy: the control random" in command_in(tmp_path)("report", path).stdout
+    again = _scan(tmp_path, "--resume", code=4)
+    assert again.distrust == run.distrust
 
 
 def test_resumed_scan_has_a_sentinel_behind_its_last_row(tmp_path: Path) -> None:
