@@ -58,7 +58,7 @@ INPUT = torch.arange(1.0, 7.0)
         pytest.param(_quantized(0.0, 0.0, zero_point=5), ("zeros", None), id="quantized zeros"),
         pytest.param(_quantized(0.0, 1.0, zero_point=5), (None, None), id="quantized values"),
         pytest.param((torch.zeros(2), torch.arange(2)), ("zeros", "output[0]"), id="zeros beside indices"),
-        pytest.param((torch.ones(2), torch.zeros(2, dtype=torch.int64)), (None, None), id="indices of zero"),
+        pytest.param((torch.tensor([1.0, 2.0]), torch.zeros(2, dtype=torch.int64)), (None, None), id="indices of zero"),
         pytest.param((torch.tensor([1.0, 2.0]), torch.zeros(2)), ("zeros", "output[1]"), id="one gradient of zeros"),
         pytest.param((INPUT.clone(), 6), ("input", "output[0]"), id="the input and a number"),
         pytest.param((torch.zeros(0), torch.tensor([1.0, 2.0])), (None, None), id="an empty part"),
