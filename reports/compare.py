@@ -134,9 +134,12 @@ def compare_pair(old: Matrix, new: Matrix, again: Again) -> Pair:
     """
     obstacles = of_runs(old, new)
     before, after = ({row.row.key: row for row in one.rows} for one in (old, new))
-    changes = [_change(old, new, obstacles, before.get(key), row, again) for key, row in after.items()]
-    changes += [
-        _change(old, new, obstacles, row, None, again) for key, row in before.items() if key not in after
+    rows: list[tuple[MatrixRow | None, MatrixRow | None]]
+    rows = [(before.get(key), row) for key, row in after.items()]
+    rows += [(row, None) for key, row in before.items() if key not in after]
+    changes = [
+        Change(old=earlier, new=later, judged=_judged(old, new, obstacles, earlier, later, again))
+        for earlier, later in rows
     ]
     lists = lists_of(old), lists_of(new)
     claims = compare_claims(lists[0].claims, lists[1].claims, changes)
@@ -157,17 +160,6 @@ def timelines(comparison: Comparison) -> list[Timeline]:
     kinds = dict.fromkeys(kind_of(one) for one in comparison.matrices)
     of_kind = ([pair for pair in comparison.pairs if kind_of(pair.new) == kind] for kind in kinds)
     return [_timeline(pairs) for pairs in of_kind if len(pairs) > 1]
-
-
-def _change(
-    old: Matrix,
-    new: Matrix,
-    obstacles: Sequence[Obstacle],
-    before: MatrixRow | None,
-    after: MatrixRow | None,
-    again: Again,
-) -> Change:
-    return Change(old=before, new=after, judged=_judged(old, new, obstacles, before, after, again))
 
 
 def _judged(

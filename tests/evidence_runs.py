@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from pathlib import Path
 from typing import Any, Literal
 
+from reports.cli import RENDERERS
+from reports.matrix import Matrix, load
 from scanner.records import (
     MODES,
     WORKER_MODES,
@@ -30,6 +35,30 @@ SEVERITY = Severity(
     max_rel=1.5e-05,
     max_ulp=128,
 )
+
+
+ONE = row("torch.cumsum")
+FORMS = ("md", "html")  # the reports that people read
+
+
+def text(form: str, *paths: Path) -> str:
+    """Return a report of these run files."""
+    return "".join(RENDERERS[form](load([str(path) for path in paths])))
+
+
+def rows_of(path: Path) -> dict[str, Any]:
+    """Return the rows of the JSON report by their op."""
+    return {one["spec"]: one for one in json.loads(text("json", path))["rows"]}
+
+
+def table_of(path: Path) -> dict[str, dict[str, str]]:
+    """Return the rows of the CSV report by their op."""
+    return {one["spec"]: one for one in csv.DictReader(io.StringIO(text("csv", path)))}
+
+
+def only(path: Path) -> Matrix:
+    """Return the matrix of a run file."""
+    return load([str(path)])[0]
 
 
 def under(**counts: tuple[int, int]) -> tuple[Group, ...]:

@@ -3,50 +3,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from reports import cost as costs
 from reports.chart import SIDE, chart
-from reports.cli import RENDERERS
-from reports.matrix import Matrix, load
 from scanner.records import Cost, Row
 from scanner.verdicts import MatrixRow
-from tests.evidence_runs import cost, evidence_run, timing
+from tests.evidence_runs import FORMS, ONE, cost, evidence_run, only, rows_of, table_of, text, timing
 from tests.runs import Planned, ran, row, stable, write_run
-
-ONE = row("torch.cumsum")
-FORMS = ("md", "html")
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """Return a run file that shows all kinds of evidence."""
     return evidence_run(tmp_path / "run.jsonl")
-
-
-def text(form: str, *paths: Path) -> str:
-    return "".join(RENDERERS[form](load([str(path) for path in paths])))
-
-
-def rows_of(path: Path) -> dict[str, Any]:
-    """Return the rows of the JSON report by their op."""
-    return {one["spec"]: one for one in json.loads(text("json", path))["rows"]}
-
-
-def table_of(path: Path) -> dict[str, dict[str, str]]:
-    """Return the rows of the CSV report by their op."""
-    return {one["spec"]: one for one in csv.DictReader(io.StringIO(text("csv", path)))}
-
-
-def only(path: Path) -> Matrix:
-    return load([str(path)])[0]
 
 
 def one_row(path: Path, cost_: Cost | None) -> MatrixRow:

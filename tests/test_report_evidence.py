@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -16,42 +14,35 @@ from msgspec.structs import replace
 
 from reports import evidence, markdown, perturbations, words
 from reports.cli import RENDERERS
-from reports.matrix import Matrix, load, outputs_of
+from reports.matrix import load, outputs_of
 from reports.severity import distance, first_differing, worst
 from scanner.perturb import DEFAULT, PERTURBATIONS
 from scanner.records import MODES, WORKER_MODES, Closing, Group, Mode, Observation, Output, Row, Settings
 from scanner.verdicts import MatrixRow
-from tests.evidence_runs import SEVERITY, controls, cost, evidence_run, sentinel, under
+from tests.evidence_runs import (
+    FORMS,
+    ONE,
+    SEVERITY,
+    controls,
+    cost,
+    evidence_run,
+    only,
+    rows_of,
+    sentinel,
+    table_of,
+    text,
+    under,
+)
 from tests.runs import RUNS, Planned, drifting, ended, raised, ran, row, stable, write_run
 
 SETTINGS = Settings(patterns=(), device="cpu", runs=RUNS, processes=2, timeout=60.0, seed=0)
 FORCING = replace(SETTINGS, modes=("off", "on", "warn_only"))
-ONE = row("torch.cumsum")
-FORMS = ("md", "html")
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """Return a run file that shows all kinds of evidence."""
     return evidence_run(tmp_path / "run.jsonl")
-
-
-def text(form: str, *paths: Path) -> str:
-    return "".join(RENDERERS[form](load([str(path) for path in paths])))
-
-
-def rows_of(path: Path) -> dict[str, Any]:
-    """Return the rows of the JSON report by their op."""
-    return {one["spec"]: one for one in json.loads(text("json", path))["rows"]}
-
-
-def table_of(path: Path) -> dict[str, dict[str, str]]:
-    """Return the rows of the CSV report by their op."""
-    return {one["spec"]: one for one in csv.DictReader(io.StringIO(text("csv", path)))}
-
-
-def only(path: Path) -> Matrix:
-    return load([str(path)])[0]
 
 
 def one_row(path: Path, observations: Sequence[Observation]) -> MatrixRow:
