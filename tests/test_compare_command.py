@@ -362,9 +362,9 @@ def _widths(text: str) -> set[bool]:
 
 
 def test_recorded_runs(detmatrix: Command) -> None:
-    """Files of format 1 are compared as they are, and what they lack is told."""
+    """Compressed files are compared as they are, and nothing changed between them."""
     done = detmatrix("compare", *RECORDED, "--fail-on", "change")
 
     assert done.returncode == 0
-    assert "torch-2.13.0-cpu.jsonl.gz: no controls: nothing shows" in done.stdout
+    assert "no controls" not in done.stdout
     assert _line(done.stdout, "| same ")[:2] == ["same", "665"]
