@@ -384,8 +384,8 @@ def test_worker_that_replaces_another_answers_the_controls(tmp_path: Path) -> No
     path = tmp_path / "run.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     assert "Not trustworthy: the control random" in command_in(tmp_path)("report", path).stdout
-    again = _scan(tmp_path, "--resume", code=4)
-    assert again.distrust == run.distrust
+    assert command_in(tmp_path)("scan", "--resume", "-o", path).returncode == 4
+    assert read_run(path).distrust == run.distrust
 
 
 def test_resumed_scan_has_a_sentinel_behind_its_last_row(tmp_path: Path) -> None:
