@@ -7,12 +7,9 @@ when it is opened. jinja2 escapes all of it, and a content security policy lets 
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Hashable, Iterator, Sequence
 
-import jinja2
 import msgspec
 
 from reports import cost, evidence, perturbations, words
@@ -27,66 +24,20 @@ from reports.matrix import (
     is_seeded,
     outputs_of,
 )
+from reports.page import Pool, generate
 from scanner.records import MODES, WORKER_MODES, Mode, Observation
-from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, Finding, MatrixRow, Verdict
-
-# Shapes, so that colour never carries meaning alone.
-FINDING_SIGN: dict[Finding, str] = {
-    "silent": "▲",
-    "raises": "■",
-    "over_alert": "□",
-    "fixed_by_mode": "◆",
-    "mode_dependent": "◇",
-    "deterministic": "●",
-    "inconclusive": "○",
-}
-VERDICT_SIGN: dict[Verdict, str] = {
-    "deterministic": "=",
-    "nondeterministic": "≠",
-    "raises": "!",
-    "error": "×",  # noqa: RUF001
-    "timeout": "…",
-    "crash": "†",
-    "not_run": "–",  # noqa: RUF001
-}
+from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, MatrixRow
 
 Rows = list[tuple[int, MatrixRow]]  # number of the run, row
 Families = dict[str, dict[str, Rows]]  # family -> spec -> rows
 
 
-class _Pool:
-    """Values that rows share, each kept once."""
-
-    def __init__(self) -> None:
-        self._places: dict[Hashable, int] = {}
-
-    def place(self, value: Hashable) -> int:
-        """Return the place of *value* among the shared values."""
-        return self._places.setdefault(value, len(self._places))
-
-    def values(self) -> list[Hashable]:
-        """Return the shared values, each at its place."""
-        return list(self._places)
-
-
 def render(matrices: Sequence[Matrix]) -> Iterator[str]:
     """Yield the page in pieces."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("reports"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["fields"] = msgspec.structs.astuple
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    style, script = (_source(environment, name) for name in ("report.css", "report.js"))
     families = _families(matrices)
-    pool = _Pool()
-    yield from environment.get_template("report.html.j2").generate(
-        style=style,
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    pool = Pool()
+    yield from generate(
+        "report",
         matrices=matrices,
         total=sum(len(one.rows) for one in matrices),
         counts={finding: sum(one.counts[finding] for one in matrices) for finding in FINDING_MEANING},
@@ -96,7 +47,6 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         notes=_notes(matrices),
         facts=_facts(families, pool),
         pool=pool,
-        words=words,
         evidence=evidence,
         perturbations=perturbations,
         cost=cost,
@@ -104,18 +54,10 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         alerts=alerts_of,
         reasons=[{reason: place for place, reason in enumerate(one.weak)} for one in matrices],
         finding_meaning=FINDING_MEANING,
-        finding_sign=FINDING_SIGN,
         verdict_meaning=VERDICT_MEANING,
-        verdict_sign=VERDICT_SIGN,
         compared=COMPARED,
         modes=MODES,
     )
-
-
-def _source(environment: jinja2.Environment, name: str) -> str:
-    """Return a template file as it is: style and script hold braces that are not jinja's."""
-    assert environment.loader is not None
-    return environment.loader.get_source(environment, name)[0]
 
 
 def _families(matrices: Sequence[Matrix]) -> Families:
@@ -152,7 +94,7 @@ def _slugs(families: Families) -> dict[str, str]:
     }
 
 
-def _facts(families: Families, pool: _Pool) -> Iterator[list[object]]:
+def _facts(families: Families, pool: Pool) -> Iterator[list[object]]:
     """Yield what the script knows of each row, in the page's order: report.js names the fields."""
     for specs in families.values():
         for rows in specs.values():
@@ -160,7 +102,7 @@ def _facts(families: Families, pool: _Pool) -> Iterator[list[object]]:
                 yield _fact(number, row, pool)
 
 
-def _fact(number: int, row: MatrixRow, pool: _Pool) -> list[object]:
+def _fact(number: int, row: MatrixRow, pool: Pool) -> list[object]:
     planned = row.row
     inputs = next((observation.inputs for observation in row.observations if observation.inputs), ())
     modes = WORKER_MODES if row.on.verdict == "raises" else MODES
@@ -194,7 +136,7 @@ def _fact(number: int, row: MatrixRow, pool: _Pool) -> list[object]:
     ]
 
 
-def _cell(row: MatrixRow, mode: Mode, pool: _Pool) -> list[object]:
+def _cell(row: MatrixRow, mode: Mode, pool: Pool) -> list[object]:
     cell = cell_of_mode(row, mode)
     bound = bound_of(cell)
     return [
@@ -209,7 +151,7 @@ def _cell(row: MatrixRow, mode: Mode, pool: _Pool) -> list[object]:
     ]
 
 
-def _cost(row: MatrixRow, pool: _Pool) -> list[object]:
+def _cost(row: MatrixRow, pool: Pool) -> list[object]:
     """Return the words of a row's cost, its ratio, and a line for each variant that was timed."""
     one, ratio = row.cost, cost.ratio_of(row.cost)
     told: list[object] = [
@@ -230,7 +172,7 @@ def _cost(row: MatrixRow, pool: _Pool) -> list[object]:
     return [*told, lines, one.samples, one.calls]
 
 
-def _process(observation: Observation, pool: _Pool) -> list[object]:
+def _process(observation: Observation, pool: Pool) -> list[object]:
     told = observation.message
     if observation.exception:
         told = f"{observation.exception}: {told}" if told else observation.exception

@@ -1,21 +1,12 @@
-// Filters the matrix and draws the panel of a row when it is opened. Text from run files enters the page as
-// text nodes only.
-"use strict";
+// Filters the matrix and draws the panels of its rows.
 (() => {
-  const $ = (selector, from = document) => from.querySelector(selector);
-  const all = (selector, from = document) => [...from.querySelectorAll(selector)];
-  const data = (id) => JSON.parse($("#" + id).textContent);
   const runs = data("runs");
-  const pool = data("pool");
 
-  // The fields of a row, a cell and a process, as reports/html.py writes them; * stands for a place in the pool.
-  const shape = (names) => names.split(" ").map((name) => [name.replace("*", ""), name.endsWith("*")]);
+  // The fields of a row, a cell, a cost and a process, as reports/html.py writes them.
   const ROW = shape("run family* spec* op* case* direction* dtype* device* provokes* why* finding* reason* inputs* outputs* weak* constant* groups* differences* cells processes cost");
   const CELL = shape("verdict* words* bound* reason* alert* seeded where* alerts*");
   const COST = shape("words* ratio told* variants samples calls");
   const PROCESS = shape("mode* process outcome* executions distinct first forward seconds setup told*");
-  const read = (fields, values) =>
-    Object.fromEntries(fields.map(([name, shared], place) => [name, shared ? pool[values[place]] : values[place]]));
   const MODES = ["off", "on", "warn_only"];
 
   const elements = all("tr.row");
@@ -34,17 +25,8 @@
     return row;
   });
 
-  // The state of the filters, which the address holds too: #q=…&finding=a,b&verdict=on:raises&device=…&run=1&power=low&slower=2
-  const controls = Object.fromEntries(
-    ["q", "finding", "verdict", "device", "run", "power", "slower"].map((name) => [name, $("#" + name)]).filter(([, element]) => element),
-  );
-  const tiles = all(".tile");
-  const FINDINGS = tiles.map((tile) => tile.dataset.finding).filter(Boolean); // The first tile stands for all.
-  const several = $('option[value="*"]', controls.finding);
-  let findings = new Set();
-
   const COSTS = { 2: ({ ratio }) => ratio >= 2, timed: ({ ratio }) => ratio !== null, untimed: ({ ratio }) => ratio === null };
-  const matches = (row, words, { verdict, device, run, power, slower }) => {
+  const matches = (row, { verdict, device, run, power, slower }, findings) => {
     const [mode, name] = verdict.includes(":") ? verdict.split(":") : ["", verdict];
     // Only rows that raise have a third cell, which is looked at when it is asked for.
     const cells = mode ? row.cells.slice(MODES.indexOf(mode), MODES.indexOf(mode) + 1) : row.cells.slice(0, 2);
@@ -54,124 +36,14 @@
       (!device || row.device === device) &&
       (!run || row.run === Number(run) - 1) &&
       (!power || (power === "low") === (row.weak !== null)) &&
-      (!slower || COSTS[slower](row.cost)) &&
-      words.every((word) => row.text.includes(word))
+      (!slower || COSTS[slower](row.cost))
     );
   };
-
-  const apply = () => {
-    const values = { verdict: "", device: "", run: "" }; // A page of one run has no list of runs.
-    for (const [name, element] of Object.entries(controls)) values[name] = element.value;
-    const words = values.q.toLowerCase().split(/\s+/).filter(Boolean);
-    let shown = 0;
-    for (const row of rows) {
-      const hide = !matches(row, words, values);
-      shown += !hide;
-      if (row.element.hidden !== hide) row.element.hidden = hide;
-      if (row.panel) row.panel.hidden = hide || row.button.getAttribute("aria-expanded") !== "true";
-    }
+  const applied = () => {
     for (const body of all(".family > table > tbody")) body.hidden = !$("tr.row:not([hidden])", body);
     for (const family of all(".family")) family.hidden = !$("tbody:not([hidden])", family);
-    for (const tile of tiles) tile.setAttribute("aria-pressed", String(tile.dataset.finding ? findings.has(tile.dataset.finding) : !findings.size));
-    several.hidden = findings.size < 2;
-    controls.finding.value = findings.size > 1 ? "*" : [...findings][0] || "";
-    $("#shown").textContent = `${shown} of ${rows.length} ${rows.length === 1 ? "row" : "rows"}`;
-    $(".nothing").hidden = shown > 0;
   };
 
-  const save = () => {
-    const told = Object.entries(controls)
-      .map(([name, element]) => [name, name === "finding" ? FINDINGS.filter((one) => findings.has(one)).join(",") : element.value])
-      .filter(([, value]) => value)
-      .map(([name, value]) => `${name}=${encodeURIComponent(value).replaceAll("%2C", ",").replaceAll("%3A", ":")}`);
-    history.replaceState(null, "", told.length ? "#" + told.join("&") : location.pathname + location.search);
-  };
-
-  const restore = () => {
-    const told = new URLSearchParams(location.hash.slice(1));
-    for (const [name, element] of Object.entries(controls)) {
-      if (name === "finding") continue;
-      element.value = told.get(name) || "";
-      if (element.selectedIndex === -1) element.value = ""; // An address that names what this page has not.
-    }
-    findings = new Set((told.get("finding") || "").split(",").filter((one) => FINDINGS.includes(one)));
-    apply();
-  };
-
-  const changed = () => {
-    apply();
-    save();
-  };
-  let waiting;
-  controls.q.addEventListener("input", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(changed, 120);
-  });
-  for (const element of Object.values(controls)) {
-    element.addEventListener("change", () => {
-      if (element === controls.finding && element.value !== "*") findings = new Set(element.value ? [element.value] : []);
-      changed();
-    });
-  }
-  for (const tile of tiles) {
-    tile.addEventListener("click", () => {
-      const { finding } = tile.dataset;
-      if (!finding) findings.clear();
-      else if (!findings.delete(finding)) findings.add(finding);
-      changed();
-    });
-  }
-  $(".bar").addEventListener("submit", (event) => event.preventDefault());
-  $(".bar").addEventListener("reset", () => {
-    clearTimeout(waiting);
-    findings.clear();
-    setTimeout(changed); // After the browser has emptied the controls.
-  });
-  addEventListener("hashchange", restore);
-
-  // Table headers stick below the filters, however many lines those take.
-  const measure = () => document.documentElement.style.setProperty("--bar", `${$(".bar").offsetHeight}px`);
-  new ResizeObserver(measure).observe($(".bar"));
-
-  // Links within the page leave the address to the filters.
-  document.addEventListener("click", (event) => {
-    const link = event.target.closest('a[href^="#"]');
-    const target = link && document.getElementById(link.getAttribute("href").slice(1));
-    if (!target) return;
-    event.preventDefault();
-    target.scrollIntoView();
-    target.focus({ preventScroll: true });
-  });
-
-  // The panel of a row.
-  const make = (tag, attributes, ...children) => {
-    const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    element.append(...children.filter((child) => child !== null));
-    return element;
-  };
-  const part = (title, ...children) => make("section", {}, make("h4", {}, title), ...children);
-  const text = (told) => make("p", {}, told);
-  const whole = (title, ...children) => {
-    const element = part(title, ...children);
-    element.className = "whole";
-    return element;
-  };
-  // Sources are links; nothing but a web address becomes one.
-  const linked = (told) =>
-    make("p", {}, ...told.split(/(https:\/\/[^\s<>"'),;]*[^\s<>"'),;.:])/).map((one, place) =>
-      place % 2 ? make("a", { href: one, rel: "noreferrer" }, one) : one));
-  // A column named with a # in front holds numbers.
-  const table = (caption, columns, lines) => {
-    const attributes = columns.map((name) => (name.startsWith("#") ? { class: "number" } : {}));
-    const line = (tag, cells, more) =>
-      make("tr", {}, ...cells.map((cell, place) => make(tag, { ...attributes[place], ...more }, String(cell))));
-    const head = make("thead", {}, line("th", columns.map((name) => name.replace("#", "")), { scope: "col" }));
-    const body = make("tbody", {}, ...lines.map((cells) => line("td", cells, {})));
-    const made = make("table", {}, make("caption", { class: "hidden" }, caption), head, body);
-    return make("div", { class: "scroll", role: "group", tabindex: "0", "aria-label": caption }, made);
-  };
-  const word = (value) => (value === null || value === "" ? "none" : value);
   // A mode's observation that never ran has no counts and no times.
   const counted = (process, value) => (process.executions ? value : "none");
   const quote = (told) => `'${told.replaceAll("'", `'\\''`)}'`;
@@ -245,19 +117,6 @@
       whole("Run it again", command(row)));
   };
 
-  document.addEventListener("click", (event) => {
-    const button = event.target.closest("button.open");
-    if (!button) return;
-    const row = rows[Number(button.getAttribute("aria-controls").slice(1))];
-    const open = button.getAttribute("aria-expanded") !== "true";
-    button.setAttribute("aria-expanded", String(open));
-    if (!row.panel) {
-      const width = String(row.element.cells.length);
-      row.panel = make("tr", { class: "detail", id: button.getAttribute("aria-controls") }, make("td", { colspan: width }, panel(row)));
-      row.element.after(row.panel);
-    }
-    row.panel.hidden = !open;
-  });
-
-  restore();
+  panels(rows, panel);
+  filters({ rows, names: ["q", "finding", "verdict", "device", "run", "power", "slower"], choice: "finding", matches, applied });
 })();

@@ -1,0 +1,180 @@
+// What the pages share: filters that the address remembers, panels that are drawn when they are opened, links, tables.
+// Text from run files enters a page as text nodes only. The script of a page stands behind this one.
+"use strict";
+const $ = (selector, from = document) => from.querySelector(selector);
+const all = (selector, from = document) => [...from.querySelectorAll(selector)];
+const data = (id) => JSON.parse($("#" + id).textContent);
+
+// The fields of a record, as the page's module writes them; * stands for a place in the pool.
+const pool = data("pool");
+const shape = (names) => names.split(" ").map((name) => [name.replace("*", ""), name.endsWith("*")]);
+const read = (fields, values) =>
+  Object.fromEntries(fields.map(([name, shared], place) => [name, shared ? pool[values[place]] : values[place]]));
+
+// Shows the rows that match. The state of the controls is in the address too: #q=…&finding=a,b&verdict=on:raises. One
+// of the controls, the choice, takes several values: the tiles switch them. An address that is the id of a row
+// shows that row.
+//   rows: each with its element, its button, its panel once that is drawn, and the text that is searched
+//   names: the controls, by their ids, as the address names them
+//   matches: tells of a row, the values of the controls and the set chosen whether the row is shown
+//   everything: the value of the choice that shows every row, if showing all is not the default
+//   applied: called with the values of the controls when the rows have been shown and hidden
+const filters = ({ rows, names, choice, matches, everything = "", applied = () => {} }) => {
+  const controls = Object.fromEntries(names.map((name) => [name, $("#" + name)]).filter(([, element]) => element));
+  const tiles = all(".tile");
+  const choices = tiles.map((tile) => tile.dataset[choice]).filter(Boolean); // One tile stands for the default.
+  const several = $('option[value="*"]', controls[choice]);
+  let chosen = new Set();
+
+  // A control that this page has no use for is not there, and asks for nothing.
+  const current = () => Object.fromEntries(names.map((name) => [name, controls[name] ? controls[name].value : ""]));
+
+  const apply = () => {
+    const values = current();
+    const words = values.q.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    for (const row of rows) {
+      const hide = !(matches(row, values, chosen) && words.every((word) => row.text.includes(word)));
+      shown += !hide;
+      if (row.element.hidden !== hide) row.element.hidden = hide;
+      if (row.panel) row.panel.hidden = hide || row.button.getAttribute("aria-expanded") !== "true";
+    }
+    for (const tile of tiles) tile.setAttribute("aria-pressed", String(tile.dataset[choice] ? chosen.has(tile.dataset[choice]) : !chosen.size));
+    several.hidden = chosen.size < 2;
+    controls[choice].value = chosen.size > 1 ? "*" : [...chosen][0] || "";
+    $("#shown").textContent = `${shown} of ${rows.length} ${rows.length === 1 ? "row" : "rows"}`;
+    $(".nothing").hidden = shown > 0;
+    applied(values);
+  };
+
+  const save = () => {
+    const told = Object.entries(controls)
+      .map(([name, element]) => [name, name === choice ? choices.filter((one) => chosen.has(one)).join(",") : element.value])
+      .filter(([name, value]) => value && value !== controls[name].dataset.usual)
+      .map(([name, value]) => `${name}=${encodeURIComponent(value).replaceAll("%2C", ",").replaceAll("%3A", ":")}`);
+    history.replaceState(null, "", told.length ? "#" + told.join("&") : location.pathname + location.search);
+  };
+
+  const addressed = () => {
+    try {
+      const id = decodeURIComponent(location.hash.slice(1));
+      return id && rows.find((row) => row.element.id === id);
+    } catch {
+      return undefined; // An address that was cut short.
+    }
+  };
+
+  const restore = () => {
+    const told = new URLSearchParams(location.hash.slice(1));
+    for (const [name, element] of Object.entries(controls)) {
+      if (name === choice) continue;
+      element.value = told.get(name) || element.dataset.usual || "";
+      if (element.selectedIndex === -1) element.selectedIndex = 0; // An address that names what this page has not.
+    }
+    chosen = new Set((told.get(choice) || "").split(",").filter((one) => choices.includes(one)));
+    const row = addressed();
+    if (row && everything && !matches(row, current(), chosen)) chosen = new Set([everything]);
+    apply();
+    if (!row) return;
+    if (row.button.getAttribute("aria-expanded") !== "true") row.button.click();
+    row.element.scrollIntoView();
+    row.button.focus({ preventScroll: true });
+  };
+
+  const changed = () => {
+    apply();
+    save();
+  };
+  const choose = (values) => {
+    chosen = new Set(values);
+    changed();
+  };
+  let waiting;
+  controls.q.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(changed, 120);
+  });
+  for (const element of Object.values(controls)) {
+    element.addEventListener("change", () => {
+      if (element === controls[choice] && element.value !== "*") chosen = new Set(element.value ? [element.value] : []);
+      changed();
+    });
+  }
+  for (const tile of tiles) {
+    tile.addEventListener("click", () => {
+      const value = tile.dataset[choice];
+      // The tiles of no value and of everything stand alone.
+      if (!value) choose([]);
+      else if (chosen.has(value)) choose([...chosen].filter((one) => one !== value));
+      else if (value === everything) choose([value]);
+      else choose([...[...chosen].filter((one) => one !== everything), value]);
+    });
+  }
+  $(".bar").addEventListener("submit", (event) => event.preventDefault());
+  $(".bar").addEventListener("reset", () => {
+    clearTimeout(waiting);
+    setTimeout(() => choose([])); // After the browser has emptied the controls.
+  });
+  addEventListener("hashchange", restore);
+  restore();
+  return choose;
+};
+
+// Table headers stick below the filters, however many lines those take.
+const measure = () => document.documentElement.style.setProperty("--bar", `${$(".bar").offsetHeight}px`);
+new ResizeObserver(measure).observe($(".bar"));
+
+// Links within the page leave the address to the filters, but for those of rows.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest('a[href^="#"]:not(.here)');
+  const target = link && document.getElementById(link.getAttribute("href").slice(1));
+  if (!target) return;
+  event.preventDefault();
+  if (target.closest("details")) target.closest("details").open = true;
+  target.scrollIntoView();
+  target.focus({ preventScroll: true });
+});
+
+const make = (tag, attributes, ...children) => {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children.filter((child) => child !== null));
+  return element;
+};
+const part = (title, ...children) => make("section", {}, make("h4", {}, title), ...children);
+const text = (told) => make("p", {}, told);
+const whole = (title, ...children) => {
+  const element = part(title, ...children);
+  element.className = "whole";
+  return element;
+};
+// Sources are links; nothing but a web address becomes one.
+const linked = (told) =>
+  make("p", {}, ...told.split(/(https:\/\/[^\s<>"'),;]*[^\s<>"'),;.:])/).map((one, place) =>
+    place % 2 ? make("a", { href: one, rel: "noreferrer" }, one) : one));
+// A column named with a # in front holds numbers.
+const table = (caption, columns, lines) => {
+  const attributes = columns.map((name) => (name.startsWith("#") ? { class: "number" } : {}));
+  const line = (tag, cells, more) =>
+    make("tr", {}, ...cells.map((cell, place) => make(tag, { ...attributes[place], ...more }, String(cell))));
+  const head = make("thead", {}, line("th", columns.map((name) => name.replace("#", "")), { scope: "col" }));
+  const body = make("tbody", {}, ...lines.map((cells) => line("td", cells, {})));
+  const made = make("table", {}, make("caption", { class: "hidden" }, caption), head, body);
+  return make("div", { class: "scroll", role: "group", tabindex: "0", "aria-label": caption }, made);
+};
+const word = (value) => (value === null || value === "" ? "none" : value);
+
+// Draws the panel of a row when it is opened, below the row.
+const panels = (rows, draw) => document.addEventListener("click", (event) => {
+  const button = event.target.closest("button.open");
+  if (!button) return;
+  const row = rows[Number(button.getAttribute("aria-controls").slice(1))];
+  const open = button.getAttribute("aria-expanded") !== "true";
+  button.setAttribute("aria-expanded", String(open));
+  if (!row.panel) {
+    const width = String(row.element.cells.length);
+    row.panel = make("tr", { class: "detail", id: button.getAttribute("aria-controls") }, make("td", { colspan: width }, draw(row)));
+    row.element.after(row.panel);
+  }
+  row.panel.hidden = !open;
+});
