@@ -6,12 +6,14 @@ otherwise (``nox -s scan -- --torch 2.11.0``).
 
 from __future__ import annotations
 
+import gzip
 import re
 import shlex
 import shutil
 from pathlib import Path
 
 import nox
+from nox.command import CommandFailed
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_venv = "yes"
@@ -21,6 +23,8 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 WITHOUT_TORCH = [name for name in PYPROJECT["project"]["dependencies"] if not name.startswith("torch")]
 TORCH = "2.13.0"
 RUN = "detmatrix.jsonl"
+# A version of torch among arguments; "+cpu" and the like name a build.
+VERSION = re.compile(r"\d+\.\d+(\.\d+)?(\+\w+)?|newest|previous")
 
 
 def install(session: nox.Session, *groups: str, torch: str = TORCH) -> None:
@@ -57,29 +61,135 @@ def types(session: nox.Session) -> None:
 def scan(session: nox.Session) -> None:
     """Scan this machine's PyTorch (CUDA if present, else CPU); show the matrix, and write it as HTML.
 
-    ``--torch VERSION`` scans another version; all other arguments go to ``detmatrix scan``.
+    ``--torch VERSION`` scans another version, ``--python PATH`` what is installed elsewhere; all other arguments go to
+    ``detmatrix scan``.
     """
     arguments = list(session.posargs)
-    torch = TORCH
-    if "--torch" in arguments:
-        position = arguments.index("--torch")
-        if position + 1 == len(arguments):
-            session.error("--torch needs a version, such as 2.11.0")
-        torch = arguments.pop(position + 1)
-        del arguments[position]
-    install(session, torch=torch)
+    version = _taken(session, arguments, "--torch") or TORCH
+    install_without_torch(session)
+    if not any(argument.startswith("--python") for argument in arguments):
+        arguments += ["--python", environment_of(session, version)]
     run = Path(_output(arguments))
-    asked = any(
-        argument in {"--resume", "--force"} or argument.startswith(("-o", "--output"))
-        for argument in arguments
-    )
-    # Running the session again means scanning again, but an interrupted scan goes on.
-    again = [] if asked or not run.exists() else ["--force" if _is_complete(run) else "--resume"]
-    session.run("detmatrix", "scan", *again, *arguments)
+    _scan(session, run, arguments)
     session.run("detmatrix", "report", str(run))
     page = run.with_suffix(".html")
     session.run("detmatrix", "report", str(run), "--format", "html", "-o", str(page))
     session.log(f"The matrix for a browser: {page.resolve()}")
+
+
+@nox.session(default=False)
+def compare(session: nox.Session) -> None:
+    """Scan two or more versions of PyTorch, each in its own environment, and say what changed: ``-- 2.13.0 2.15.0``.
+
+    ``newest`` and ``previous`` stand for the last two releases. What seems to have changed is measured again.
+    ``--ops PATTERN`` (again and again, if need be) scans only a part; ``--device cpu`` or ``cuda`` says on what; all
+    other arguments go to ``detmatrix compare``. Writes the comparison as Markdown and HTML beside the run files.
+    """
+    arguments = list(session.posargs)
+    asked = []
+    while patterns := _taken(session, arguments, "--ops"):
+        asked.append(patterns)
+    if device := _taken(session, arguments, "--device"):
+        asked += ["--device", device]
+    versions = [argument for argument in arguments if VERSION.fullmatch(argument)]
+    arguments = [argument for argument in arguments if not VERSION.fullmatch(argument)]
+    versions = _releases(session, versions)
+    if len(set(versions)) < 2:  # noqa: PLR2004 - a comparison has two sides
+        session.error("name two or more versions of torch, such as 2.13.0 2.15.0")
+    install_without_torch(session)
+    pythons = [environment_of(session, version) for version in versions]
+    runs = [Path(f"detmatrix-torch-{version}.jsonl") for version in versions]
+    for run, python in zip(runs, pythons, strict=True):
+        _scan(session, run, [*asked, "--python", python, "-o", str(run)])
+    confirm = ["--confirm", *(word for python in pythons for word in ("--python", python))]
+    written = [word for suffix in ("md", "html") for word in ("-o", f"detmatrix-compare.{suffix}")]
+    try:
+        session.run("detmatrix", "compare", *map(str, runs), *confirm, *written, *arguments)
+    finally:
+        session.log("The comparison: detmatrix-compare.md, and detmatrix-compare.html for a browser")
+
+
+@nox.session(default=False)
+def record(session: nox.Session) -> None:
+    """Record the scans of versions of PyTorch in reports/runs: ``-- 2.5.1 2.7.1``; other arguments go to the scan."""
+    arguments = list(session.posargs)
+    device = _taken(session, arguments, "--device") or "cpu"
+    versions = [argument for argument in arguments if VERSION.fullmatch(argument)]
+    arguments = [argument for argument in arguments if not VERSION.fullmatch(argument)]
+    if not versions:
+        session.error("name the versions of torch to record, such as 2.5.1")
+    install_without_torch(session)
+    for version in versions:
+        run = Path(session.create_tmp()) / f"torch-{version}-{device.partition(':')[0]}.jsonl"
+        python = environment_of(session, version)
+        session.run(
+            "detmatrix", "scan", "--python", python, "--device", device, "--force", "-o", str(run), *arguments
+        )
+        kept = Path("reports/runs") / f"{run.name}.gz"
+        with kept.open("wb") as stream, gzip.GzipFile("", "wb", 9, stream, mtime=0) as packed:
+            packed.write(run.read_bytes())
+        session.log(f"{kept}: {kept.stat().st_size} bytes")
+
+
+def install_without_torch(session: nox.Session) -> None:
+    """Install detmatrix from this checkout into an environment that needs no torch: workers run elsewhere."""
+    session.install(*WITHOUT_TORCH)
+    session.install("--no-deps", "--editable", ".")
+
+
+def environment_of(session: nox.Session, version: str) -> str:
+    """Return the Python of an environment that has one version of torch and nothing of ours, kept between runs."""
+    folder = Path(session.virtualenv.location).parent / f"torch-{version}"
+    python = str(folder / "bin" / "python")
+    ready = folder / "ready"
+    if ready.exists():
+        session.log(f"torch {version} is installed in {folder}")
+        return python
+    session.log(f"Installing torch {version} in {folder}; a CUDA build is several gigabytes")
+    session.run("python", "-m", "venv", "--clear", str(folder))
+    # PyTorch's own op database, a source of specs, needs NumPy; torch 2.2 and older know no NumPy 2.
+    numpy = "numpy<2" if tuple(map(int, version.split(".")[:2])) < (2, 3) else "numpy"
+    try:
+        session.run(python, "-m", "pip", "install", f"torch=={version}", numpy, external=True)
+        session.run(python, "-c", "import torch", external=True)
+    except CommandFailed:
+        session.error(f"torch {version} cannot be had for this Python and machine: see what pip says above")
+    ready.touch()
+    return python
+
+
+def _scan(session: nox.Session, run: Path, arguments: list[str]) -> None:
+    """Scan; running a session again means scanning again, but an interrupted scan goes on."""
+    asked = any(
+        argument in {"--resume", "--force"} or argument.startswith(("-o", "--output"))
+        for argument in session.posargs
+    )
+    again = [] if asked or not run.exists() else ["--force" if _is_complete(run) else "--resume"]
+    session.run("detmatrix", "scan", *again, *arguments)
+
+
+def _taken(session: nox.Session, arguments: list[str], option: str) -> str | None:
+    """Take an option and its value out of arguments; ``None`` if it is not there."""
+    if option not in arguments:
+        return None
+    position = arguments.index(option)
+    if position + 1 == len(arguments):
+        session.error(f"{option} needs a value")
+    value = arguments.pop(position + 1)
+    del arguments[position]
+    return value
+
+
+def _releases(session: nox.Session, versions: list[str]) -> list[str]:
+    """Put the numbers of the last two releases in the place of the words for them."""
+    if not {"newest", "previous"} & set(versions):
+        return versions
+    listed = session.run("python", "-m", "pip", "index", "versions", "torch", silent=True, log=False) or ""
+    found = re.search(r"Available versions: (.+)", listed)
+    releases = [one for one in found[1].split(", ") if one.replace(".", "").isdigit()] if found else []
+    if len(releases) < 2:  # noqa: PLR2004 - the last and the one before it
+        session.error("the package index does not say which releases of torch there are; name versions")
+    return [{"newest": releases[0], "previous": releases[1]}.get(version, version) for version in versions]
 
 
 def _output(arguments: list[str]) -> str:
