@@ -87,12 +87,17 @@ class TimelineRow(Struct, frozen=True):
 
 
 class Timeline(Struct, frozen=True):
-    """The runs of one kind of device, and the rows that are not the same in all of them."""
+    """The runs of one kind of device, and all of their rows."""
 
     matrices: tuple[Matrix, ...]
     lists: tuple[Lists, ...]
+    pairs: tuple[Pair, ...]  # each run with the one before it
     rows: tuple[TimelineRow, ...]  # those that changed most first
-    same: int  # rows that are left out
+
+    @property
+    def differing(self) -> list[TimelineRow]:
+        """The rows that changed from one run to the next, or seem to have."""
+        return [row for row in self.rows if row.differed]
 
 
 def compare(matrices: Sequence[Matrix], again: Mapping[tuple[str, str], Again] | None = None) -> Comparison:
@@ -156,10 +161,10 @@ def compare_pair(old: Matrix, new: Matrix, again: Again) -> Pair:
 
 
 def timelines(comparison: Comparison) -> list[Timeline]:
-    """Return a timeline for each kind of device of which there are more than two runs."""
+    """Return a timeline for each kind of device of which there are at least two runs."""
     kinds = dict.fromkeys(kind_of(one) for one in comparison.matrices)
     of_kind = ([pair for pair in comparison.pairs if kind_of(pair.new) == kind] for kind in kinds)
-    return [_timeline(pairs) for pairs in of_kind if len(pairs) > 1]
+    return [_timeline(pairs) for pairs in of_kind if pairs]
 
 
 def _judged(
@@ -199,6 +204,6 @@ def _timeline(pairs: Sequence[Pair]) -> Timeline:
         TimelineRow(tuple(rows.get(key) for rows in by_run), (None, *(found.get(key) for found in changes)))
         for key in keys
     ]
-    shown = sorted((row for row in rows if row.differed), key=lambda row: (-row.changed, -row.differed))
+    rows.sort(key=lambda row: (-row.changed, -row.differed))
     lists = (pairs[0].lists[0], *(pair.lists[1] for pair in pairs))
-    return Timeline(matrices, lists, tuple(shown), len(rows) - len(shown))
+    return Timeline(matrices, lists, tuple(pairs), tuple(rows))

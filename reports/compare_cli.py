@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from reports import compare_json, compare_markdown
+from reports import blocks, compare_excerpt, compare_html, compare_json, compare_markdown
 from reports.compare import Comparison
 from reports.compare import compare as compare_runs
 from reports.compare_rows import CHANGES
@@ -17,8 +17,10 @@ from reports.matrix import load
 from reports.output import write_report, write_to_stdout
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 
+BLOCK = "compare"
 RENDERERS: dict[str, Callable[[Comparison], Iterator[str]]] = {
     "md": compare_markdown.render,
+    "html": compare_html.render,
     "json": compare_json.render,
 }
 # What a check fails on, the worst first.
@@ -33,7 +35,7 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     type=click.Choice(list(RENDERERS)),
     default="md",
     show_default=True,
-    help="Tables for people, or JSON.",
+    help="Tables for people, a web page that works offline, or JSON.",
 )
 @click.option(
     "--fail-on",
@@ -42,7 +44,17 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     "two runs could not be compared in any row. Unconfirmed changes count.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of standard output.")
-def compare(runs: tuple[str, ...], form: str, fail_on: str | None, output: str | None) -> int:
+@click.option(
+    "--into",
+    metavar="FILE",
+    help="Regenerate the block between the markers '<!-- detmatrix compare:begin -->' and "
+    "'<!-- detmatrix compare:end -->' of a Markdown file: a line for each step from one run to the next, and for each "
+    "op that changed.",
+)
+@click.option("--check", is_flag=True, help="With --into: exit 1 when the block is stale, and write nothing.")
+def compare(
+    runs: tuple[str, ...], form: str, fail_on: str | None, output: str | None, into: str | None, check: bool
+) -> int:
     """Say what changed between runs: which ops improved, regressed, or cannot be compared, and why.
 
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Each is compared with the one before it on the
@@ -50,7 +62,17 @@ def compare(runs: tuple[str, ...], form: str, fail_on: str | None, output: str |
     """
     if len(runs) == 1:
         raise UsageError(f"{runs[0]}: one run has nothing to be compared with; give at least two")
+    if into is not None and (output is not None or fail_on is not None or form != "md"):
+        raise UsageError(
+            "--into writes Markdown into a file of its own; give it without -o, --format and --fail-on"
+        )
+    if check and into is None:
+        raise UsageError("--check says whether the block in a file is stale; name the file with --into")
     comparison = compare_runs(load(runs))
+    if into is not None:
+        command = blocks.command_words("compare", runs, ["--into", Path(into).name])
+        body = "".join(compare_excerpt.render(comparison))
+        return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
     failures = [f"{_one_line(line)}\n" for line in failing(comparison, FAILS[fail_on])] if fail_on else []
     pieces = RENDERERS[form](comparison)
     if output is not None:

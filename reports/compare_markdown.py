@@ -5,12 +5,11 @@ Everything that a run file says passes through ``code`` or ``plain``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from reports import compare_cost, words
 from reports.compare import Comparison, Pair, Timeline, TimelineRow, timelines
-from reports.compare_circumstances import REASON_MEANING, Obstacle
+from reports.compare_circumstances import REASON_MEANING
 from reports.compare_claims import (
     CLAIM_MEANING,
     MEASURED_MEANING,
@@ -19,8 +18,9 @@ from reports.compare_claims import (
     documented,
 )
 from reports.compare_cost import CostComparison
+from reports.compare_groups import MOST, Told, bullet_words, doubts_of, found
 from reports.compare_rates import CAVEAT
-from reports.compare_rows import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change, Kind
+from reports.compare_rows import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, Change, Kind
 from reports.compare_words import (
     arrow,
     caveats,
@@ -33,11 +33,8 @@ from reports.compare_words import (
 )
 from reports.cost import ratio_words, spread_words, times
 from reports.markdown import code, plain, table
-from scanner.records import Claim
 from scanner.verdicts import FINDING_MEANING
 
-_IDS = 10  # rows that one reason names
-_ROLE = re.compile(r":\w+:`~?([^`]*)`")
 _CHANGED = ("row", "class", "finding", "flag off", "flag on", "documented", "what it rests on")
 
 
@@ -49,7 +46,9 @@ def render(comparison: Comparison) -> Iterator[str]:
     yield _runs(comparison)
     yield "\n"
     for timeline in timelines(comparison):
-        yield from _timeline(timeline)
+        # Two runs stand side by side below anyway.
+        if len(timeline.pairs) > 1:
+            yield from _timeline(timeline)
     for pair in comparison.pairs:
         yield from _pair(pair)
     yield from _legend()
@@ -78,12 +77,12 @@ def _timeline(timeline: Timeline) -> Iterator[str]:
     device = timeline.matrices[0].run.header.settings.device
     yield f"## Timeline on {plain(device)}\n\n"
     yield (
-        f"{len(timeline.rows)} of {len(timeline.rows) + timeline.same} rows, those that changed from one run to the next, or seem to "
+        f"{len(timeline.differing)} of {len(timeline.rows)} rows, those that changed from one run to the next, or seem to "
         f"have; what changed most often stands first. Behind each finding stands what that release documents.\n\n"
     )
-    if timeline.rows:
+    if timeline.differing:
         runs = [f"{plain(one.run.header.environment.torch)} ({code(one.name)})" for one in timeline.matrices]
-        yield table(("row", "changes", *runs), [_moments(timeline, row) for row in timeline.rows])
+        yield table(("row", "changes", *runs), [_moments(timeline, row) for row in timeline.differing])
         yield "\n"
 
 
@@ -167,35 +166,26 @@ def _same(pair: Pair) -> Iterator[str]:
 
 def _not_comparable(pair: Pair) -> Iterator[str]:
     """List under each reason the rows whose findings differ, the worst first, and how many others there are."""
-    changes = pair.of("not_comparable")
-    if changes:
+    doubts = list(doubts_of(pair))
+    if doubts:
         yield "### Not comparable\n\n"
-    for reason, meaning in REASON_MEANING.items():
-        found = [change for change in changes if change.judged.reason == reason]
-        if not found:
-            continue
-        yield f"**{plain(reason)}**: {plain(meaning)} {len(found)} rows.\n\n"
-        seeming = [change for kind in MOVES for change in found if change.judged.seems == kind]
-        if seeming:
-            yield table(_CHANGED, [_cells(pair, change) for change in seeming])
+    for doubt in doubts:
+        yield f"**{plain(doubt.reason)}**: {plain(REASON_MEANING[doubt.reason])} {doubt.rows} rows.\n\n"
+        if doubt.seeming:
+            yield table(_CHANGED, [_cells(pair, change) for change in doubt.seeming])
             yield "\n"
-        yield from _told(pair.obstacles, [change for change in found if change.judged.seems is None])
+        yield from (_told(told) for told in doubt.others)
+        if doubt.others:
+            yield "\n"
 
 
-def _told(obstacles: Sequence[Obstacle], changes: Sequence[Change]) -> Iterator[str]:
+def _told(told: Told) -> str:
     """List rows that are not comparable and would be no change, by what is told of them."""
-    details: dict[str, list[Change]] = {}
-    for change in changes:
-        details.setdefault(change.judged.detail, []).append(change)
-    for detail, found in details.items():
-        # What stands against all rows needs no list of them.
-        if any(obstacle.detail == detail for obstacle in obstacles):
-            yield f"* {plain(detail)}: {len(found)} rows with the same finding in both runs\n"
-            continue
-        more = f" and {len(found) - _IDS} more" if len(found) > _IDS else ""
-        yield f"* {plain(detail)}: {', '.join(code(change.row.row.id) for change in found[:_IDS])}{more}\n"
-    if details:
-        yield "\n"
+    # What stands against all rows needs no list of them.
+    if told.of_all:
+        return f"* {plain(told.detail)}: {len(told.rows)} rows with the same finding in both runs\n"
+    more = f" and {len(told.rows) - MOST} more" if len(told.rows) > MOST else ""
+    return f"* {plain(told.detail)}: {', '.join(map(code, told.rows[:MOST]))}{more}\n"
 
 
 def _claims(pair: Pair) -> Iterator[str]:
@@ -213,7 +203,11 @@ def _claims(pair: Pair) -> Iterator[str]:
         yield "\n"
     yield from _unmatched(
         "Documented changes without a measured one",
-        [f"{plain(_words(one.claim))} ({one.kind}): {_found(one)}" for one in pair.claims if one.unmeasured],
+        [
+            f"{plain(bullet_words(one.claim))} ({one.kind}): {_found(one)}"
+            for one in pair.claims
+            if one.unmeasured
+        ],
     )
     yield from _unmatched(
         "Measured changes without a documented one",
@@ -233,7 +227,7 @@ def _unmatched(heading: str, lines: Sequence[str]) -> Iterator[str]:
 
 def _claim_cells(one: ClaimChange) -> tuple[str, ...]:
     sections = [SECTION_WORDS[claim.section] if claim is not None else "none" for claim in (one.old, one.new)]
-    texts = [plain(_words(claim)) for claim in (one.old, one.new) if claim is not None]
+    texts = [plain(bullet_words(claim)) for claim in (one.old, one.new) if claim is not None]
     return (
         arrow(texts[0], texts[-1]),
         one.kind,
@@ -244,19 +238,11 @@ def _claim_cells(one: ClaimChange) -> tuple[str, ...]:
     )
 
 
-def _words(claim: Claim) -> str:
-    """Return a bullet's words without its marker and the markup of its roles and code."""
-    return _ROLE.sub(r"\1", claim.text.lstrip("*+•- ")).replace("`", "")
-
-
 def _found(one: ClaimChange) -> str:
     """Count the rows that speak to a claim by what became of them; name those that changed, or what they show."""
-    kinds = [change.kind for change in one.rows]
-    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in CLASS_MEANING if kind in kinds)
-    moved = [code(change.row.row.id) for change in one.rows if change.kind in MOVES]
-    findings = dict.fromkeys(change.row.finding for change in one.rows if change.kind == "same")
-    shown = moved[:_IDS] or list(findings)
-    return plain(counts or words.NONE) + (f": {', '.join(shown)}" if shown else "")
+    counts, ids, findings = found(one)
+    shown = [code(row) for row in ids] or findings
+    return plain(counts) + (f": {', '.join(shown)}" if shown else "")
 
 
 def _cost(pair: Pair) -> Iterator[str]:

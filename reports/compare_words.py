@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from reports.compare import Comparison, Pair
 from reports.compare_circumstances import hardware, kind_of
@@ -19,6 +19,15 @@ def title(comparison: Comparison) -> str:
     return " → ".join(f"torch {one.run.header.environment.torch}" for one in comparison.matrices)
 
 
+def labels(matrices: Sequence[Matrix]) -> list[str]:
+    """Return what tells runs apart: the version of torch, and the file's name where several have the same."""
+    versions = [one.run.header.environment.torch for one in matrices]
+    return [
+        version if versions.count(version) == 1 else f"{version} ({one.name})"
+        for version, one in zip(versions, matrices, strict=True)
+    ]
+
+
 def class_words(change: Change) -> str:
     """Return the class of a change with what must not be read without it."""
     judged = change.judged
@@ -31,14 +40,18 @@ def finding_words(row: MatrixRow | None, one: Matrix) -> str:
     """Return the finding of a row in one run, with what must not be read without it."""
     if row is None:
         return NOT_PLANNED
-    told: str = row.finding
+    rests, marks = finding_notes(row, one)
+    return ", ".join([f"{row.finding} ({rests})" if rests else row.finding, *marks])
+
+
+def finding_notes(row: MatrixRow, one: Matrix) -> tuple[str, list[str]]:
+    """Return what a finding rests on, and the doubts about it."""
+    rests = ""
     if row.finding == "deterministic":
-        constant = constant_of(row)
-        told += f" (n = {min(row.off.runs, row.on.runs)})" if constant is None else " (constant)"
+        rests = f"n = {min(row.off.runs, row.on.runs)}" if constant_of(row) is None else "constant"
     elif row.finding == "inconclusive":
-        told += f" ({row.off.verdict}, {row.on.verdict})"
-    marks = ["low power"] * (row.weak is not None) + ["not trustworthy"] * bool(one.distrust)
-    return ", ".join([told, *marks])
+        rests = f"{row.off.verdict}, {row.on.verdict}"
+    return rests, ["low power"] * (row.weak is not None) + ["not trustworthy"] * bool(one.distrust)
 
 
 def cell_words(cell: Cell) -> str:
