@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Literal
 
 from msgspec import Struct
 
@@ -25,7 +24,6 @@ from reports.compare_rows import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, Chan
 from reports.compare_words import (
     NOT_PLANNED,
     arrow,
-    caveats,
     cell_words,
     class_words,
     finding_notes,
@@ -39,8 +37,6 @@ from reports.matrix import Matrix
 from reports.page import Pool, generate
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, MatrixRow
 
-Choice = Literal["", Kind, "other_bits", "documented", "all"]
-
 CLASS_SIGN: dict[Kind, str] = {
     "regressed": "↓",
     "improved": "↑",
@@ -50,9 +46,10 @@ CLASS_SIGN: dict[Kind, str] = {
     "not_comparable": "?",
     "same": "=",
 }
-# What a reader chooses among, besides the classes: the first is what the page shows at first.
-_CHOICES: dict[Choice, str] = {
+# What a reader chooses among: the first is what the page shows at first.
+_CHOICES: dict[str, str] = {
     "": "Rows that changed from one run to the next, or seem to have. Choose classes to see others.",
+    **{str(kind): meaning for kind, meaning in CLASS_MEANING.items()},
     "other_bits": "Deterministic before and after, and the later run gives other bits. No change of determinism.",
     "documented": "The documented lists of two releases that follow one another say different things of it.",
     "all": "Every row, also those that are the same in all runs.",
@@ -81,9 +78,9 @@ class Line(Struct, frozen=True):
     moments: tuple[Moment, ...]
 
     @property
-    def choices(self) -> set[Choice]:
+    def choices(self) -> set[str]:
         """What the row is found under."""
-        chosen: set[Choice] = {one.change.kind for one in self.moments if one.change is not None}
+        chosen: set[str] = {one.change.kind for one in self.moments if one.change is not None}
         if chosen != {"same"}:
             chosen.discard("same")
         if any(one.change is not None and one.change.other_bits for one in self.moments):
@@ -119,8 +116,7 @@ def render(comparison: Comparison) -> Iterator[str]:
         tables=tables,
         lines=lines,
         counts=counts,
-        choices=_CHOICES | {kind: CLASS_MEANING[kind] for kind in CLASS_MEANING},
-        caveats=list(caveats(comparison)),
+        choices=_CHOICES,
         notes=list(notes(comparison)),
         families=list(dict.fromkeys(line.row.row.family for line in lines)),
         facts=_facts(tables, pool),

@@ -1,4 +1,4 @@
-"""A headless Chromium for tests of the HTML report, and its page in the words of those tests."""
+"""A headless Chromium for tests of the web pages, and a page in the words of those tests."""
 
 from __future__ import annotations
 
@@ -57,6 +57,16 @@ def start(profile: Path) -> webdriver.Chrome:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     service = Service(str(CHROMEDRIVER), env=os.environ | {"SE_OFFLINE": "true"})
     return webdriver.Chrome(options=options, service=service)
+
+
+def put_back(driver: webdriver.Chrome) -> None:
+    """Undo what a test may have made of the browser: scripts, media and the size of the screen."""
+    for name, arguments in (
+        ("Emulation.setScriptExecutionDisabled", {"value": False}),
+        ("Emulation.setEmulatedMedia", {"media": "", "features": []}),
+        ("Emulation.clearDeviceMetricsOverride", {}),
+    ):
+        driver.execute_cdp_cmd(name, arguments)
 
 
 class Page:

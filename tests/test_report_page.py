@@ -14,7 +14,7 @@ from selenium.webdriver.common.keys import Keys
 from reports.cli import RENDERERS
 from reports.matrix import load
 from reports.output import write_report
-from tests.browser import CHROMEDRIVER, CHROMIUM, CONTRAST, Page, start
+from tests.browser import CHROMEDRIVER, CHROMIUM, CONTRAST, Page, put_back, start
 from tests.evidence_runs import controls, evidence_run
 from tests.runs import ENVIRONMENT, Planned, drifting, ended, every_finding, ran, row, stable, write_run
 
@@ -58,12 +58,7 @@ def open_page(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Opener]:
         return page
 
     yield open_
-    for name, arguments in (
-        ("Emulation.setScriptExecutionDisabled", {"value": False}),
-        ("Emulation.setEmulatedMedia", {"media": "", "features": []}),
-        ("Emulation.clearDeviceMetricsOverride", {}),
-    ):
-        driver.execute_cdp_cmd(name, arguments)
+    put_back(driver)
 
 
 @pytest.fixture

@@ -1,0 +1,399 @@
+"""The page of a comparison in a real headless browser: timeline, filters, sorting, links to rows, and hostile text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from selenium import webdriver
+from selenium.webdriver.common.keys import Keys
+
+from reports.compare import compare
+from reports.compare_html import render
+from reports.matrix import Matrix
+from reports.output import write_report
+from scanner.claims import parse_claims
+from scanner.records import Row
+from scanner.verdicts import Finding
+from tests.browser import CHROMEDRIVER, CHROMIUM, CONTRAST, Page, put_back, start
+from tests.compared import SETTINGS, run_of, shows
+from tests.documented import docstring
+from tests.evidence_runs import cost
+from tests.runs import Planned, ended, raised, ran, row, stable
+
+HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>{{ 7 * 7 }}'\"&"
+VERSIONS = ("2.11.0", "2.13.0", "2.15.0")
+ADD, PUT, TAKE = row("torch.add"), row("torch.put", family="indexing"), row("torch.take", family="indexing")
+SORT, SUM = row("torch.sort", family="sorting"), row("torch.sum", family="reduction")
+HISTORY: list[tuple[Row, tuple[Finding, ...]]] = [
+    (ADD, ("raises", "fixed_by_mode", "silent")),
+    (PUT, ("deterministic", "deterministic", "silent")),
+    (TAKE, ("fixed_by_mode", "deterministic", "deterministic")),  # differs too seldom for a proof
+    (SORT, ("fixed_by_mode", "fixed_by_mode", "fixed_by_mode")),
+]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (CHROMIUM.exists() and CHROMEDRIVER.exists()),
+        reason=f"needs {CHROMIUM} and {CHROMEDRIVER} (Debian: chromium, chromium-driver)",
+    ),
+]
+Opener = Callable[..., Page]
+
+
+def versions() -> list[Matrix]:
+    """Return the runs of three versions; the sums of the last one have other bits, and its lists another bullet."""
+    runs = []
+    for place, version in enumerate(VERSIONS):
+        rows: list[Planned] = [
+            shows(findings[place], planned, often=3 if planned is TAKE else 20)
+            for planned, findings in HISTORY
+        ]
+        bits = stable("b" if version == "2.15.0" else "a")
+        rows.append((SUM, [one for mode in ("off", "on") for one in ran(SUM, mode, *bits)]))
+        raising = [":func:`torch.add`", *([":func:`torch.sort`"] if version == "2.15.0" else [])]
+        runs.append(
+            run_of(
+                *rows,
+                name=f"torch-{version}.jsonl",
+                torch=version,
+                claims=parse_claims(docstring([], raising)),
+                costs=[cost(SUM, 1e-5, 4e-5 if version == "2.15.0" else 1e-5)],
+                python=f"3.{10 + place}.0",
+            )
+        )
+    return runs
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """Return a browser with a profile of its own."""
+    browser = start(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def open_page(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Opener]:
+    """Return a function that opens the comparison of runs, and put the browser back afterwards."""
+
+    def open_(*runs: Matrix, hash_: str = "") -> Page:
+        path = tmp_path / "compare.html"
+        write_report(path, render(compare(runs or versions())))
+        driver.get_log("browser")
+        page = Page(driver, path.as_uri())
+        driver.get("about:blank")
+        driver.get(page.address + hash_)
+        return page
+
+    yield open_
+    put_back(driver)
+
+
+@pytest.fixture
+def page(open_page: Opener) -> Page:
+    """Return the open comparison of three versions."""
+    return open_page()
+
+
+def shown(page: Page) -> list[str]:
+    """Return the ops of the rows that can be seen, in their order."""
+    script = (
+        "return [...document.querySelectorAll('tr.row')].filter((r) => r.checkVisibility())"
+        ".map((r) => r.querySelector('.open b').textContent)"
+    )
+    return [name.removeprefix("torch.") for name in page.run(script)]
+
+
+def cells(page: Page, op: str) -> list[list[str]]:
+    """Return what stands in each run's cell of a row, line by line."""
+    (element,) = page.all(f"tr.row[id^='torch.{op}:']")
+    script = "return [...arguments[0].querySelectorAll('td')].map((cell) => cell.innerText.split('\\n'))"
+    return list(page.run(script, element))
+
+
+def test_the_page_shows_what_changed(page: Page) -> None:
+    """At first the rows that changed, what changed most first; versions across, with every doubt; no complaint."""
+    page.told("3 of 5 rows")
+
+    assert shown(page) == ["add", "put", "take"]
+    assert [head.text for head in page.all(".timeline thead th")] == ["Row", *VERSIONS]
+    assert [cell[-1] for cell in cells(page, "add")] == ["doc: raises"] * 3
+    assert cells(page, "add")[0][0] == "■raises"
+    assert cells(page, "add")[1][:2] == ["↑improved", "◆fixed_by_mode"]
+    assert cells(page, "add")[2][:2] == ["↓regressed, unconfirmed", "▲silent"]
+    assert cells(page, "take")[1][:2] == ["↑seems improved, not comparable", "●deterministic"]
+    assert cells(page, "put")[0][:2] == ["●deterministic", "n = 100"]
+    counts = [tile.text.split("\n")[:2] for tile in page.all(".tile")]
+    assert [count for _, count in counts] == ["3", "2", "1", "0", "0", "0", "1", "2", "1", "1", "5"]
+    assert page.errors() == []
+
+
+@pytest.mark.parametrize(
+    ("choice", "ops"),
+    [
+        ("regressed", ["add", "put"]),
+        ("improved", ["add"]),
+        ("not_comparable", ["take"]),
+        ("same", ["sort", "sum"]),
+        ("other_bits", ["sum"]),
+        ("documented", ["sort"]),
+        ("all", ["add", "put", "take", "sort", "sum"]),
+    ],
+)
+def test_classes_are_chosen_by_tile_and_by_list(page: Page, choice: str, ops: list[str]) -> None:
+    """Each class shows its rows, and those that changed in no way can be asked for; both ways agree."""
+    page.one(f'.tile[data-class="{choice}"]').click()
+    page.told(f"{len(ops)} of 5 rows")
+    assert shown(page) == ops
+    assert page.one("#class").get_attribute("value") == choice
+
+    page.one('.tile[data-class=""]').click()
+    page.told("3 of 5 rows")
+    page.select("class", choice)
+    page.told(f"{len(ops)} of 5 rows")
+    assert page.one(f'.tile[data-class="{choice}"]').get_attribute("aria-pressed") == "true"
+
+
+@pytest.mark.parametrize(
+    ("filters", "ops"),
+    [
+        ({"step": "1:1"}, ["add", "take"]),
+        ({"step": "1:2"}, ["add", "put"]),
+        ({"step": "1:1", "class": "regressed"}, []),
+        ({"finding": "raises"}, ["add"]),
+        ({"family": "indexing"}, ["put", "take"]),
+        ({"direction": "backward"}, []),
+        ({"class": "all", "sort": "name"}, ["add", "put", "sort", "sum", "take"]),
+        ({"class": "all", "sort": "family"}, ["put", "take", "sum", "add", "sort"]),
+    ],
+)
+def test_filters_and_orders(page: Page, filters: dict[str, str], ops: list[str]) -> None:
+    """Rows can be had by step, finding, family and direction, and in three orders; the address remembers it."""
+    for name, value in filters.items():
+        page.select(name, value)
+    page.told(f"{len(ops)} of 5 rows")
+    assert shown(page) == ops
+
+    address = page.driver.current_url
+    page.driver.get("about:blank")
+    page.driver.get(address)
+    page.told(f"{len(ops)} of 5 rows")
+    assert shown(page) == ops
+    assert page.errors() == []
+
+
+def test_search_among_all_rows(page: Page) -> None:
+    """A word that stands in no changed row leads to all of them; reset goes back."""
+    page.one("#q").send_keys("torch.sort")
+    page.told("0 of 5 rows")
+    page.one("#everything").click()
+    page.told("1 of 5 rows")
+    assert shown(page) == ["sort"]
+
+    page.one("#reset").click()
+    page.told("3 of 5 rows")
+    assert page.driver.current_url == page.address
+
+
+def test_a_link_to_a_row_opens_it(open_page: Opener) -> None:
+    """A row's address shows it, open and in focus, though it is one that did not change."""
+    page = open_page(hash_="#torch.sort:collisions:forward:float32")
+    page.told("5 of 5 rows")
+
+    assert page.one(".panel").is_displayed()
+    assert page.run("return document.activeElement.textContent").startswith("torch.sort")
+
+    page.one("tr.row[id^='torch.put:'] .here").click()
+    assert page.driver.current_url == f"{page.address}#torch.put:collisions:forward:float32"
+    assert page.run("return document.activeElement.textContent").startswith("torch.put")
+    assert len([panel for panel in page.all(".panel") if panel.is_displayed()]) == 2
+
+
+def test_the_panel_tells_every_run(page: Page) -> None:
+    """By keyboard: what each run shows, what each step rests on, and the exact test."""
+    button = page.one("tr.row[id^='torch.put:'] .open")
+    button.send_keys(Keys.ENTER)
+    panel = page.one(f"#{button.get_attribute('aria-controls')}")
+
+    assert button.get_attribute("aria-expanded") == "true"
+    assert "on: 0 of 98 → 19 of 98 further executions differed, p = " in panel.text
+    assert "2.15.0 regressed (unconfirmed)" in panel.text
+    assert "nondeterministic: 19 of 100 differed, 20 distinct" in panel.text
+    assert "undefined" not in panel.text
+
+    page.select("sort", "name")
+    page.told("3 of 5 rows")
+    assert page.run("return arguments[0].nextElementSibling.id", page.one("tr.row[id^='torch.put:']")) == (
+        button.get_attribute("aria-controls")
+    )
+    button.send_keys(Keys.SPACE)
+    assert not panel.is_displayed()
+
+
+def test_every_step_tells_what_it_rests_on(page: Page) -> None:
+    """Steps lead to their sections: changes with evidence, what is not comparable, bits, lists, cost."""
+    page.all(".steps tbody a")[1].click()
+    step = page.all(".step")[1]
+
+    assert step.find_element("tag name", "details").get_attribute("open") is not None
+    told = step.text
+    for expected in (
+        "torch.put:collisions:forward:float32 ↓regressed, unconfirmed",
+        "on: 0 of 98 → 19 of 98 further executions differed, p = ",
+        "1 row was deterministic in both runs and gives other bits in the later one:",
+        "torch.sum:collisions:forward:float32: off, on",
+        "torch.sort added none → raises any same 1 same: fixed_by_mode",
+        "Documented changes without a measured one:\ntorch.sort (added)",
+        "Measured changes without a documented one:\ntorch.add:collisions:forward:float32: regressed (unconfirmed)",
+        "the median ratio is 1.00× → 4.00×",  # noqa: RUF001
+    ):
+        assert expected in told
+    first = page.all(".step")[0]
+    page.run("arguments[0].querySelector('details').open = true", first)
+    assert "too_few_executions: One run saw the row differ" in first.text
+
+
+def test_two_runs_stand_side_by_side(open_page: Opener) -> None:
+    """Of two runs every row shows the cells of both modes and what its class rests on; environments are compared."""
+    page = open_page(*versions()[1:])
+    page.told("2 of 5 rows")
+
+    assert [head.text for head in page.all(".timeline thead th")][-1] == "What it rests on"
+    assert cells(page, "put")[1][2:4] == [
+        "off: deterministic: 0 of 100 differed, 1 distinct",
+        "on: nondeterministic: 19 of 100 differed, 20 distinct",
+    ]
+    assert cells(page, "put")[2][0].startswith("on: 0 of 98 → 19 of 98 further executions differed, p = ")
+    differing = [line.text.split("\n")[0] for line in page.all(".circumstances .differ")]
+    assert [line.split()[0] for line in differing] == ["torch", "Python"]
+
+
+def test_two_kinds_of_device(open_page: Opener) -> None:
+    """Runs of two kinds of device make two tables; a row of both has an address in each."""
+    findings: tuple[Finding, ...] = ("raises", "fixed_by_mode")
+    cuda = [
+        run_of(
+            shows(finding, row("torch.add", device="cuda:0")),
+            name=f"cuda-{finding}",
+            settings=replace(SETTINGS, device="cuda:0"),
+            gpu="Example GPU",
+        )
+        for finding in findings
+    ]
+    page = open_page(*versions(), *cuda)
+    page.told("4 of 6 rows")
+    page.select("device", "2")
+    page.told("1 of 6 rows")
+
+    assert [table.is_displayed() for table in page.all(".device")] == [False, True]
+    ids = page.run("return [...document.querySelectorAll('[id]')].map((e) => e.id)")
+    assert len(set(ids)) == len(ids)
+    assert "torch.add:collisions:forward:float32@2" in ids
+
+
+@pytest.mark.parametrize("width", [360, 768, 1360])
+def test_no_overflow(open_page: Opener, width: int) -> None:
+    """The page is never wider than the screen, also with nine versions, long names and open panels."""
+    long = row("torch.nn.functional." + "a_long_name_" * 6, "c" * 60, family="f" * 60)
+    runs = [
+        run_of(
+            shows("silent" if place % 2 else "mode_dependent", long),
+            *(shows("raises" if place % 2 else "deterministic", planned) for planned in (ADD, PUT)),
+            name=f"{'n' * 40}-{place}.jsonl",
+            torch=f"2.{place}.0+cu132",
+        )
+        for place in range(9)
+    ]
+    page = open_page(*runs)
+    page.command(
+        "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 500
+    )
+    for button in page.all(".open"):
+        page.run("arguments[0].click()", button)
+    page.run("for (const step of document.querySelectorAll('details')) step.open = true")
+
+    assert page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    wide = page.run(
+        "return [...document.querySelectorAll('main *')].filter((e) => !e.closest('.scroll, .hidden, thead') "
+        "&& e.getBoundingClientRect().right > innerWidth + 0.5).map((e) => e.outerHTML.slice(0, 80))"
+    )
+    assert wide == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast(open_page: Opener, scheme: str) -> None:
+    """Every text, on every tint, has a contrast of at least 4.5 in both schemes; every control has its name."""
+    planned = row("torch.dead")
+    runs = versions()
+    runs[0] = run_of(
+        *((one.row, one.observations) for one in runs[0].rows),
+        (planned, ended(planned, "off", "crash", "killed")),
+        torch="2.11.0",
+        distrust=("the control varies shows nothing",),
+    )
+    page = open_page(*runs)
+    page.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    page.select("class", "all")
+    page.run("for (const step of document.querySelectorAll('details')) step.open = true")
+    page.all(".open")[0].click()
+    worst: dict[str, float] = page.run(CONTRAST)
+
+    assert {"B became regressed doubted", "SPAN doc redone", "SPAN doc"} <= set(worst)
+    assert {name: ratio for name, ratio in worst.items() if ratio < 4.5} == {}
+    assert all(control.accessible_name for control in page.all("input, select, button, a"))
+
+
+def test_hostile_text_stays_text(open_page: Opener) -> None:
+    """Markup in any text of a run file is shown as it is, everywhere, and runs nothing."""
+    bad = row(HOSTILE, HOSTILE, dtype=HOSTILE, family=HOSTILE, provokes=HOSTILE, why=HOSTILE)
+    broken = row("torch.broken")
+    fields: dict[str, Any] = {"cpu": HOSTILE, "python": HOSTILE}
+    runs = [
+        run_of(
+            (bad, [*shows("deterministic", bad)[1][:2], *raised(bad, "on", "name")]),
+            (broken, ended(broken, "off", "raised", HOSTILE, exception=HOSTILE)),
+            name=f"{place}{HOSTILE}",
+            torch=f"{place}{HOSTILE}",
+            claims=parse_claims(docstring([f":func:`torch.add` {place} {HOSTILE}"], [])),
+            distrust=(HOSTILE,) * place,
+            **fields,
+        )
+        for place in range(3)
+    ]
+    page = open_page(*runs)
+    page.select("class", "all")
+    for button in page.all(".open"):
+        button.click()
+
+    assert page.run("return window.hacked") is None
+    assert page.all("img, main script") == []
+    assert page.one("tr.row .open b").text == HOSTILE
+    page.one("tr.row .here").click()
+    assert page.run("return window.hacked") is None
+    assert page.errors() == []
+
+
+def test_print(page: Page) -> None:
+    """On paper: what changed, every step whole, and no controls."""
+    page.command("Emulation.setEmulatedMedia", media="print")
+
+    assert not page.one(".bar").is_displayed()
+    assert shown(page) == ["add", "put", "take"]
+    assert page.run("return document.querySelectorAll('.step')[1].querySelector('h3').checkVisibility()")
+
+
+def test_page_without_scripts(driver: webdriver.Chrome, open_page: Opener) -> None:
+    """Without JavaScript every row is there, those that changed first, and nothing offers what cannot work."""
+    driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    page = open_page()
+
+    assert not page.one(".bar").is_displayed()
+    assert not page.one(".nothing").is_displayed()
+    told = page.one("body").text
+    assert "Filters, sorting and details need JavaScript." in told
+    places = [told.index(f"torch.{op} collisions") for op in ("add", "put", "take", "sort", "sum")]
+    assert places == sorted(places)
