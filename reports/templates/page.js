@@ -120,7 +120,11 @@ const filters = ({ rows, names, choice, matches, everything = "", applied = () =
     clearTimeout(waiting);
     setTimeout(() => choose([])); // After the browser has emptied the controls.
   });
-  addEventListener("hashchange", restore);
+  addEventListener("hashchange", () => {
+    const row = addressed();
+    if (row && !row.element.hidden) show(row); // The filters stay as they are.
+    else restore();
+  });
   restore();
   return choose;
 };
