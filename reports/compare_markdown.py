@@ -22,6 +22,7 @@ from reports.compare_cost import CostComparison
 from reports.compare_rates import CAVEAT
 from reports.compare_rows import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change, Kind
 from reports.compare_words import (
+    again_words,
     arrow,
     caveats,
     cell_words,
@@ -33,7 +34,8 @@ from reports.compare_words import (
 )
 from reports.cost import ratio_words, spread_words, times
 from reports.markdown import code, plain, table
-from scanner.records import Claim
+from reports.matrix import cell_of_mode
+from scanner.records import MODES, Claim
 from scanner.verdicts import FINDING_MEANING
 
 _IDS = 10  # rows that one reason names
@@ -109,12 +111,37 @@ def _pair(pair: Pair) -> Iterator[str]:
     yield "\n"
     if pair.unconfirmed:
         yield f"{pair.unconfirmed} of these changes are unconfirmed. {plain(CONFIRMED_MEANING)}\n\n"
+    yield from _again(pair)
     for kind in CHANGES:
         yield from _changes(pair, kind)
     yield from _not_comparable(pair)
     yield from _same(pair)
     yield from _claims(pair)
     yield from _cost(pair)
+
+
+def _again(pair: Pair) -> Iterator[str]:
+    """Say what was measured again, and table it."""
+    told = again_words(pair)
+    if told is None or pair.again is None:
+        return
+    yield f"{plain(told)}\n\n"
+    changes = {change.row.row.key: change for change in pair.changes}
+    lines = [
+        (
+            code(old.row.id),
+            plain(class_words(changes[key])),
+            plain(arrow(old.finding, new.finding)),
+            *(
+                plain(arrow(cell_words(cell_of_mode(old, mode)), cell_words(cell_of_mode(new, mode))))
+                for mode in MODES
+            ),
+        )
+        for key, (old, new) in pair.again.rows.items()
+    ]
+    if lines:
+        yield table(("measured again", "came out", "finding", "flag off", "flag on"), lines)
+        yield "\n"
 
 
 def _changes(pair: Pair, kind: Kind) -> Iterator[str]:

@@ -59,6 +59,28 @@ def machine_words(one: Matrix) -> str:
     return f"{hardware(one)}, {threads} threads" if kind_of(one) == "cpu" else hardware(one)
 
 
+def again_words(pair: Pair) -> str | None:
+    """Return how many rows were measured again, how often, and what came out; ``None`` if none should have been."""
+    again, outcome = pair.again, pair.outcome
+    if again is None or outcome is None:
+        return None
+    if not again.rows and not again.left:
+        return "No row seemed to differ without proof, and none was measured again."
+    parts = []
+    if again.rows:
+        parts.append(
+            f"{len(again.rows)} rows that seemed to differ were measured again, both runs in turns: {again.rounds} "
+            f"rounds of fresh processes, up to {again.new.executions} executions of each run in each mode. Of these "
+            f"{outcome.confirmed} are confirmed, {outcome.same} the same, {outcome.undecided} undecided. Processes "
+            f"in which hardly anything could race count only where the row differed."
+        )
+    if outcome.left:
+        parts.append(f"{outcome.left} rows could not be measured again.")
+    if distrust := (*again.old.distrust, *again.new.distrust):
+        parts.append(f"The measurement cannot be trusted: {'; '.join(distrust)}.")
+    return " ".join(parts)
+
+
 def caveats(comparison: Comparison) -> Iterator[str]:
     """Yield what a reader must know of the runs before believing any of it."""
     for one in comparison.matrices:
