@@ -81,7 +81,7 @@ def settle(first: Judged, before: MatrixRow, after: MatrixRow, again: Again | No
     )
     if obstacle is not None:
         return _unsettled(first, f"measured again in vain, {obstacle.reason}: {obstacle.detail}")
-    found = judge(*measured)
+    found = _judge_in_turns(measured)
     if found.kind == "same" and (weak := _unproven(before, after, measured)):
         return _unsettled(first, f"measured again in vain, low_power: {weak}")
     return confirm(first, found)
@@ -121,6 +121,16 @@ def outcome_of(again: Again, changes: Mapping[Key, Change]) -> Outcome:
 def _unsettled(first: Judged, why: str) -> Judged:
     """Leave a row as the scans show it, and say why."""
     return replace(first, detail=f"{first.detail}; {why}" if first.detail else why)
+
+
+def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> Judged:
+    """Judge rows that were measured in turns: where one differed, the other could have, whatever the sentinels saw."""
+    found = judge(*measured)
+    raising = {row.on.verdict == "raises" for row in measured}
+    if found.reason != "low_power" or len(raising) > 1 or not carrying_modes(*measured):
+        return found
+    old, new = (replace(row, weak=None) for row in measured)
+    return judge(old, new)
 
 
 def _unproven(before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, MatrixRow]) -> str | None:
