@@ -35,12 +35,13 @@ def measure_again(
             f"--confirm needs one --python for each run, in their order: {len(matrices)} runs, "
             f"{len(pythons)} --python"
         )
+    alone = {one.name for one in comparison.alone}
     with Stage() as stage:
         # All are examined before the first is measured: what is wrong is told at once.
         sides = {
             one.name: _side(one, python, stage)
             for one, python in zip(matrices, pythons, strict=True)
-            if one not in comparison.alone
+            if one.name not in alone
         }
         return {
             (pair.old.name, pair.new.name): _again(

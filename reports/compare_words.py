@@ -65,7 +65,7 @@ def again_words(pair: Pair) -> str | None:
     if again is None or outcome is None:
         return None
     if not again.rows and not again.left:
-        return "No row seemed to differ without proof, and none was measured again."
+        return "No row that can be compared seems to differ without proof, and none was measured again."
     parts = []
     if again.rows:
         parts.append(
