@@ -7,17 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from reports.compare_again import Again, Outcome, outcome_of, settle
 from reports.compare_circumstances import Obstacle, kind_of, of_absence, of_rows, of_runs
 from reports.compare_claims import ClaimChange, Lists, compare_claims, lists_of, undocumented
 from reports.compare_cost import CostComparison, compare_costs
-from reports.compare_rows import CHANGES, CLASS_MEANING, MOVES, Change, Judged, Kind, blocked, confirm, judge
+from reports.compare_rows import CHANGES, CLASS_MEANING, MOVES, Change, Judged, Kind, blocked, judge
 from reports.matrix import Matrix
 from scanner.errors import UsageError
 from scanner.verdicts import MatrixRow
-
-Key = tuple[str, str, str, str]
-# Rows of two runs that were measured again in turns, by what joins them.
-Again = Mapping[Key, tuple[MatrixRow, MatrixRow]]
 
 
 class Pair(Struct, frozen=True, kw_only=True):
@@ -31,6 +28,7 @@ class Pair(Struct, frozen=True, kw_only=True):
     claims: tuple[ClaimChange, ...]
     undocumented: tuple[Change, ...]  # measured changes that no changed claim is about
     cost: CostComparison | None  # None: ratios on other hardware or settings are not comparable
+    again: Again | None = None  # what was measured again to confirm the changes; None: nothing
 
     @property
     def counts(self) -> dict[Kind, int]:
@@ -48,6 +46,13 @@ class Pair(Struct, frozen=True, kw_only=True):
         """How many rows have a finding in both runs that could be compared."""
         kinds: tuple[Kind, ...] = ("same", *MOVES)
         return sum(change.kind in kinds and change.row.finding != "inconclusive" for change in self.changes)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of the rows that were measured again; ``None`` if none should have been."""
+        if self.again is None:
+            return None
+        return outcome_of(self.again, {change.row.row.key: change for change in self.changes})
 
     def of(self, kind: Kind) -> list[Change]:
         """Return the rows of one class."""
@@ -115,8 +120,7 @@ def compare(matrices: Sequence[Matrix], again: Mapping[tuple[str, str], Again] |
     for one in matrices:
         before = latest.get(kind_of(one))
         if before is not None:
-            measured = (again or {}).get((before.name, one.name), {})
-            pairs.append(compare_pair(before, one, measured))
+            pairs.append(compare_pair(before, one, (again or {}).get((before.name, one.name))))
         latest[kind_of(one)] = one
     if not pairs:
         told = ", ".join(f"{one.name} is of {kind_of(one)}" for one in matrices)
@@ -129,13 +133,13 @@ def compare(matrices: Sequence[Matrix], again: Mapping[tuple[str, str], Again] |
     )
 
 
-def compare_pair(old: Matrix, new: Matrix, again: Again) -> Pair:
+def compare_pair(old: Matrix, new: Matrix, again: Again | None = None) -> Pair:
     """Compare two runs of one kind of device.
 
     Args:
         old: The run before.
         new: The run after.
-        again: Rows of both that were measured again.
+        again: Rows of both that were measured again; ``None`` if none were.
     """
     obstacles = of_runs(old, new)
     before, after = ({row.row.key: row for row in one.rows} for one in (old, new))
@@ -157,6 +161,7 @@ def compare_pair(old: Matrix, new: Matrix, again: Again) -> Pair:
         claims=claims,
         undocumented=undocumented(claims, changes),
         cost=None if obstacles else compare_costs(_computing_the_same(changes)),
+        again=again,
     )
 
 
@@ -173,7 +178,7 @@ def _judged(
     obstacles: Sequence[Obstacle],
     before: MatrixRow | None,
     after: MatrixRow | None,
-    again: Again,
+    again: Again | None,
 ) -> Judged:
     """Say what became of a row that at least one run has."""
     if before is None or after is None:
@@ -184,9 +189,7 @@ def _judged(
     obstacle = next(iter(obstacles), None) or of_rows(before, after)
     if obstacle is not None:
         return blocked(before, after, obstacle)
-    judged = judge(before, after)
-    measured = again.get(after.row.key)
-    return judged if measured is None else confirm(judged, judge(*measured))
+    return settle(judge(before, after), before, after, again)
 
 
 def _computing_the_same(changes: Sequence[Change]) -> list[Change]:

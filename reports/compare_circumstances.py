@@ -74,6 +74,17 @@ def of_runs(old: Matrix, new: Matrix) -> tuple[Obstacle, ...]:
     return tuple(_of_runs(old, new))
 
 
+def of_environments(kind: str, before: Environment, after: Environment) -> Iterator[Obstacle]:
+    """Yield what two machines, or two states of one, do not have in common that ops of a kind of device depend on."""
+    hardware_then, hardware_now = (_hardware(kind, one) for one in (before, after))
+    if hardware_then != hardware_now:
+        yield Obstacle("other_device", f"{hardware_then} → {hardware_now}")
+    if kind == "cpu" and _threads(before) != _threads(after):
+        yield Obstacle("other_threads", f"{_threads(before)} → {_threads(after)}")
+    if changed := list(_variables(before, after)):
+        yield Obstacle("other_variables", "; ".join(changed))
+
+
 def of_rows(old: MatrixRow, new: MatrixRow) -> Obstacle | None:
     """Return what keeps one row of two runs that are alike from being compared."""
     if old.row.op != new.row.op:
@@ -102,23 +113,19 @@ def kind_of(one: Matrix) -> str:
 
 def hardware(one: Matrix) -> str:
     """Name what the ops of a run ran on."""
-    environment = one.run.header.environment
-    return environment.cpu if kind_of(one) == "cpu" else environment.gpu or environment.cpu
+    return _hardware(kind_of(one), one.run.header.environment)
+
+
+def _hardware(kind: str, environment: Environment) -> str:
+    return environment.cpu if kind == "cpu" else environment.gpu or environment.cpu
 
 
 def _of_runs(old: Matrix, new: Matrix) -> Iterator[Obstacle]:
     for one in (old, new):
         if one.distrust:
             yield Obstacle("untrusted_run", f"{one.name}: {'; '.join(one.distrust)}")
-    if hardware(old) != hardware(new):
-        yield Obstacle("other_device", f"{hardware(old)} → {hardware(new)}")
     before, after = old.run.header, new.run.header
-    if kind_of(old) == "cpu":
-        threads = _threads(before.environment), _threads(after.environment)
-        if threads[0] != threads[1]:
-            yield Obstacle("other_threads", f"{threads[0]} → {threads[1]}")
-    if changed := list(_variables(before.environment, after.environment)):
-        yield Obstacle("other_variables", "; ".join(changed))
+    yield from of_environments(kind_of(old), before.environment, after.environment)
     if before.settings.perturb != after.settings.perturb:
         told = ",".join(before.settings.perturb), ",".join(after.settings.perturb)
         yield Obstacle("other_perturbations", f"{told[0]} → {told[1]}")

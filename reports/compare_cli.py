@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -11,11 +12,13 @@ import click
 from reports import blocks, compare_excerpt, compare_html, compare_json, compare_markdown
 from reports.compare import Comparison
 from reports.compare import compare as compare_runs
+from reports.compare_confirm import measure_again
 from reports.compare_rows import CHANGES
 from reports.compare_words import failing
 from reports.matrix import load
 from reports.output import write_report, write_to_stdout
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from scanner.plan import MOST_RUNS
 
 BLOCK = "compare"
 RENDERERS: dict[str, Callable[[Comparison], Iterator[str]]] = {
@@ -33,9 +36,8 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     "--format",
     "form",
     type=click.Choice(list(RENDERERS)),
-    default="md",
-    show_default=True,
-    help="Tables for people, a web page that works offline, or JSON.",
+    help="Tables for people, a web page that works offline, or JSON. Default: what the name given with -o ends in, "
+    "else md.",
 )
 @click.option(
     "--fail-on",
@@ -43,7 +45,34 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     help="Exit 1 when a row regressed, or changed in any way, and print those rows first, one line each; also when "
     "two runs could not be compared in any row. Unconfirmed changes count.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of standard output.")
+@click.option(
+    "--confirm",
+    is_flag=True,
+    help="Measure the rows that seem to differ again, both runs in turns, and only then call them changed.",
+)
+@click.option(
+    "--python",
+    "pythons",
+    multiple=True,
+    metavar="PATH",
+    help="With --confirm: the interpreter that has the torch of a run. Once for each run, in their order.",
+)
+@click.option(
+    "--runs",
+    "executions",
+    type=click.IntRange(2, MOST_RUNS),
+    metavar="N",
+    help="With --confirm: executions per process, of which there are at least twice as many as the scans had. "
+    "Default: as many as the scans had.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    metavar="FILE",
+    multiple=True,
+    help="Write to FILE instead of standard output. May be given more than once: -o changes.md -o changes.html.",
+)
 @click.option(
     "--into",
     metavar="FILE",
@@ -53,7 +82,15 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
 )
 @click.option("--check", is_flag=True, help="With --into: exit 1 when the block is stale, and write nothing.")
 def compare(
-    runs: tuple[str, ...], form: str, fail_on: str | None, output: str | None, into: str | None, check: bool
+    runs: tuple[str, ...],
+    form: str | None,
+    fail_on: str | None,
+    confirm: bool,
+    pythons: tuple[str, ...],
+    executions: int | None,
+    outputs: tuple[str, ...],
+    into: str | None,
+    check: bool,
 ) -> int:
     """Say what changed between runs: which ops improved, regressed, or cannot be compared, and why.
 
@@ -62,29 +99,50 @@ def compare(
     """
     if len(runs) == 1:
         raise UsageError(f"{runs[0]}: one run has nothing to be compared with; give at least two")
-    if into is not None and (output is not None or fail_on is not None or form != "md"):
-        raise UsageError(
-            "--into writes Markdown into a file of its own; give it without -o, --format and --fail-on"
-        )
-    if check and into is None:
+    if into is None and check:
         raise UsageError("--check says whether the block in a file is stale; name the file with --into")
-    comparison = compare_runs(load(runs))
+    if into is not None and (outputs or fail_on is not None or form not in {None, "md"} or confirm):
+        raise UsageError(
+            "--into writes Markdown into a file of its own, the same on every machine; give it without -o, --format, "
+            "--fail-on and --confirm"
+        )
+    if not confirm and (pythons or executions):
+        raise UsageError(f"{'--python' if pythons else '--runs'} is for --confirm; give both")
+    matrices = load(runs)
+    comparison = compare_runs(matrices)
     if into is not None:
         command = blocks.command_words("compare", runs, ["--into", Path(into).name])
         body = "".join(compare_excerpt.render(comparison))
         return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
+    if confirm:
+        # A batch system that ends the job gives it time to stop its workers.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        comparison = compare_runs(matrices, measure_again(comparison, pythons, executions))
     failures = [f"{_one_line(line)}\n" for line in failing(comparison, FAILS[fail_on])] if fail_on else []
-    pieces = RENDERERS[form](comparison)
-    if output is not None:
-        write_report(Path(output), pieces, runs)
+    _write(comparison, form, outputs, runs, failures)
+    return EXIT_CHECK_FAILED if failures else EXIT_DONE
+
+
+def _write(
+    comparison: Comparison, form: str | None, outputs: Sequence[str], runs: Sequence[str], failures: list[str]
+) -> None:
+    """Write the report to every place asked for, or to standard output; the failures of a check go first."""
+    for output in outputs:
+        write_report(Path(output), RENDERERS[form or _form_of(output)](comparison), runs)
+    if outputs:
         write_to_stdout(failures)
-    elif form == "json":
+    elif form in {"json", "html"}:
         # What goes to standard output is read by a machine.
         click.echo("".join(failures), nl=False, err=True)
-        write_to_stdout(pieces)
+        write_to_stdout(RENDERERS[form](comparison))
     else:
-        write_to_stdout(chain(failures, ["\n"] if failures else [], pieces))
-    return EXIT_CHECK_FAILED if failures else EXIT_DONE
+        write_to_stdout(chain(failures, ["\n"] if failures else [], RENDERERS["md"](comparison)))
+
+
+def _form_of(output: str) -> str:
+    """Return the format that a file's name ends in, Markdown if it names none."""
+    suffix = Path(output).suffix.removeprefix(".")
+    return suffix if suffix in RENDERERS else "md"
 
 
 def _one_line(text: str) -> str:

@@ -23,6 +23,7 @@ from reports.compare_rates import CAVEAT
 from reports.compare_rows import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, Change, Kind
 from reports.compare_words import (
     NOT_PLANNED,
+    again_words,
     arrow,
     cell_words,
     class_words,
@@ -30,6 +31,7 @@ from reports.compare_words import (
     finding_words,
     labels,
     machine_words,
+    measured_again,
     notes,
     title,
 )
@@ -124,6 +126,8 @@ def render(comparison: Comparison) -> Iterator[str]:
         wide=_WIDE,
         step_heads=STEP,
         step_counts=step_counts,
+        again_words=again_words,
+        measured_again=measured_again,
         changes=CHANGES,
         circumstances=_circumstances(comparison.matrices),
         class_meaning=CLASS_MEANING,

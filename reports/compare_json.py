@@ -72,6 +72,7 @@ def _pair(pair: Pair) -> Iterator[str]:
         "unconfirmed": pair.unconfirmed,
         "other_bits": sum(bool(change.other_bits) for change in pair.changes),
         "obstacles": pair.obstacles,
+        "again": _again(pair),
     }
     yield "{"
     yield from (f"{_json(key)}: {_json(value)},\n" for key, value in first.items())
@@ -107,8 +108,30 @@ def _row(pair: Pair, change: Change) -> dict[str, object]:
         "from": _side(change.old, listed[0]),
         "to": _side(change.new, listed[1]),
         "tests": [_test(test) for test in judged.tests],
+        "again": _measured(pair, change),
         "other_bits": change.other_bits,
     }
+
+
+def _again(pair: Pair) -> dict[str, object] | None:
+    """Return what was measured again of a pair; ``None`` if nothing should have been."""
+    again, outcome = pair.again, pair.outcome
+    if again is None or outcome is None:
+        return None
+    return {
+        "rows": len(again.rows),
+        "rounds": again.rounds,
+        "executions": again.new.executions,
+        "outcome": outcome,
+        "distrust": [*again.old.distrust, *again.new.distrust],
+        "left": {":".join(key): reason for key, reason in again.left.items()},
+    }
+
+
+def _measured(pair: Pair, change: Change) -> dict[str, object] | None:
+    """Return what a row showed when it was measured again; ``None`` if it was not."""
+    rows = pair.again.rows.get(change.row.row.key) if pair.again else None
+    return {"from": _seen(rows[0]), "to": _seen(rows[1])} if rows else None
 
 
 def _test(test: RateTest) -> dict[str, object]:
@@ -126,12 +149,15 @@ def _side(row: MatrixRow | None, listed: str) -> dict[str, object] | None:
     """Return a row in one run; ``None`` if it was not planned."""
     if row is None:
         return None
+    return {**_seen(row), "documented": listed}
+
+
+def _seen(row: MatrixRow) -> dict[str, object]:
     return {
         "finding": row.finding,
         "reason": row.reason,
         **{mode: {name: cell_fields(row, mode)[name] for name in _CELL} for mode in MODES},
         "low_power": row.weak,
-        "documented": listed,
     }
 
 

@@ -22,12 +22,14 @@ from reports.compare_groups import MOST, Told, bullet_words, doubts_of, found
 from reports.compare_rates import CAVEAT
 from reports.compare_rows import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, Change, Kind
 from reports.compare_words import (
+    again_words,
     arrow,
     caveats,
     cell_words,
     class_words,
     finding_words,
     machine_words,
+    measured_again,
     notes,
     title,
 )
@@ -108,12 +110,27 @@ def _pair(pair: Pair) -> Iterator[str]:
     yield "\n"
     if pair.unconfirmed:
         yield f"{pair.unconfirmed} of these changes are unconfirmed. {plain(CONFIRMED_MEANING)}\n\n"
+    yield from _again(pair)
     for kind in CHANGES:
         yield from _changes(pair, kind)
     yield from _not_comparable(pair)
     yield from _same(pair)
     yield from _claims(pair)
     yield from _cost(pair)
+
+
+def _again(pair: Pair) -> Iterator[str]:
+    """Say what was measured again, and table it."""
+    told = again_words(pair)
+    if told is None or pair.again is None:
+        return
+    yield f"{plain(told)}\n\n"
+    lines = [
+        (code(name), plain(came_out), *map(plain, cells)) for name, came_out, cells in measured_again(pair)
+    ]
+    if lines:
+        yield table(("measured again", "came out", "finding", "flag off", "flag on"), lines)
+        yield "\n"
 
 
 def _changes(pair: Pair, kind: Kind) -> Iterator[str]:

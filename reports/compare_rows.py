@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from reports.compare_circumstances import Obstacle, Reason
 from reports.compare_rates import RateTest, rate_test
@@ -138,37 +137,19 @@ def judge(old: MatrixRow, new: MatrixRow) -> Judged:
         # Whether an op that stopped raising is deterministic or silent is still a matter of what could race. One
         # that began to raise breaks programs that ran, whatever they computed.
         if new.on.verdict == "deterministic" and new.weak is not None:
-            return _doubted(kind, "low_power", f"no longer raises; after: {new.weak}", tests)
+            return doubted(kind, "low_power", f"no longer raises; after: {new.weak}", tests)
         return Judged(kind=kind, confirmed=True, detail=detail, tests=tests)
     return _by_evidence(kind, old, new, tests)
-
-
-def confirm(first: Judged, again: Judged) -> Judged:
-    """Join what the scans suggest of a row with what measuring both again in turns shows: the latter decides.
-
-    Args:
-        first: What ``judge`` made of the rows of the scans.
-        again: What it made of those that were measured again.
-    """
-    seemed = first.seems or first.kind
-    if again.kind == "same":
-        told = f"the scans suggest {seemed}; measured again in turns, {again.detail or 'both show the same'}"
-        return replace(again, detail=told)
-    if again.kind == "not_comparable":
-        return again
-    if again.kind != seemed:
-        told = f"the scans suggest {seemed}, measured again it is {again.kind}: {again.detail}"
-        return _doubted(again.kind, "not_reproduced", told, again.tests)
-    return replace(again, confirmed=True, detail=f"{again.detail}; measured again in turns")
 
 
 def blocked(old: MatrixRow, new: MatrixRow, obstacle: Obstacle) -> Judged:
     """Say of a row that something stands against comparing it, and what its findings would make of it."""
     kind = class_of(old.finding, new.finding)
-    return _doubted(kind, obstacle.reason, obstacle.detail, tuple(_tests(old, new)))
+    return doubted(kind, obstacle.reason, obstacle.detail, tuple(_tests(old, new)))
 
 
-def _doubted(kind: Kind, reason: Reason, detail: str, tests: tuple[RateTest, ...]) -> Judged:
+def doubted(kind: Kind, reason: Reason, detail: str, tests: tuple[RateTest, ...]) -> Judged:
+    """Say that a row is not comparable, and what it would be if the findings were believed."""
     return Judged(
         kind="not_comparable",
         detail=detail,
@@ -204,7 +185,7 @@ def _without_finding(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]
         for side, row in sides
         if row.on.verdict in {"raises", "nondeterministic"}
     ]
-    return _doubted("not_comparable", "no_verdict", "; ".join(told), tests)
+    return doubted("not_comparable", "no_verdict", "; ".join(told), tests)
 
 
 def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged:
@@ -216,7 +197,7 @@ def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged
         told = f"alert callers {before} → {after}; an alert is proof"
         return Judged(kind="changed", confirmed=True, detail=told, tests=tests)
     if apart := _bounds_apart(old, new):
-        return _doubted("same", "fewer_executions", apart, tests)
+        return doubted("same", "fewer_executions", apart, tests)
     told = "; ".join(f"rates differ, {test}" for test in tests if test.differ)
     return Judged(kind="same", detail=told, tests=tests)
 
@@ -235,11 +216,11 @@ def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTe
     """Judge a change that rests on what was seen to differ."""
     for side, row, other in (("before", old, new), ("after", new, old)):
         if row.weak is not None and _rests_on_stillness(row, other):
-            return _doubted(kind, "low_power", f"{side}: {row.weak}", tests)
-    carrying = _carrying(old, new)
+            return doubted(kind, "low_power", f"{side}: {row.weak}", tests)
+    carrying = carrying_modes(old, new)
     if not carrying:
         if apart := _bounds_apart(old, new):
-            return _doubted(kind, "fewer_executions", apart, tests)
+            return doubted(kind, "fewer_executions", apart, tests)
         bits = {"mode_dependent": "other bits", "deterministic": "the same bits"}
         told = f"the modes give {bits[old.finding]} → {bits[new.finding]}"
         return Judged(kind=kind, confirmed=False, detail=told, tests=tests)
@@ -248,13 +229,13 @@ def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTe
     if any(test.differ for test in decisive):
         return Judged(kind=kind, confirmed=False, detail=told, tests=tests)
     if decisive:
-        return _doubted(kind, "too_few_executions", told, tests)
+        return doubted(kind, "too_few_executions", told, tests)
     forced = f"made to run: {old.forced.verdict} → {new.forced.verdict}"
     reasons = [row.forced.reason for row in (old, new) if row.forced.reason]
-    return _doubted(kind, "not_made_to_run", f"{forced} ({'; '.join(reasons)})", tests)
+    return doubted(kind, "not_made_to_run", f"{forced} ({'; '.join(reasons)})", tests)
 
 
-def _carrying(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
+def carrying_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
     """Return the modes whose verdicts carry the change: the flag on, or else the flag off and being made to run."""
     if old.on.verdict != new.on.verdict:
         return ("on",)
@@ -264,7 +245,7 @@ def _carrying(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
 
 def _rests_on_stillness(row: MatrixRow, other: MatrixRow) -> bool:
     """Tell whether a change rests on a row's not having differed: in a mode that carries it, or in both modes."""
-    carrying = _carrying(row, other)
+    carrying = carrying_modes(row, other)
     return not carrying or any(cell_of_mode(row, mode).verdict == "deterministic" for mode in carrying)
 
 

@@ -24,20 +24,34 @@ def resolve_device(asked: str, build: dict[str, Any]) -> str:
     Raises:
         UsageError: There is no such device.
     """
-    count = len(build["devices"])
     if asked == "auto":
-        return "cuda:0" if count else "cpu"
+        return "cuda:0" if build["devices"] else "cpu"
     if asked == "cpu":
         return "cpu"
+    if missing := missing_device(asked, build):
+        hint = "" if build["devices"] else "; use --device cpu"
+        raise UsageError(f"--device {asked}: {missing}{hint}")
+    return f"cuda:{int(asked.partition(':')[2] or 0)}"
+
+
+def missing_device(device: str, build: dict[str, Any]) -> str | None:
+    """Say that a device is not there for the build of a worker; ``None`` if it is.
+
+    Args:
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+        build: What the worker said of its torch.
+    """
+    count = len(build["devices"])
+    if device == "cpu" or int(device.partition(":")[2] or 0) < count:
+        return None
     torch = f"torch {build['torch']}" + (
         f" (CUDA {build['cuda']})" if build["cuda"] else " (built without CUDA)"
     )
-    if not count:
-        raise UsageError(f"--device {asked}: {torch} sees no CUDA device here; use --device cpu")
-    index = int(asked.partition(":")[2] or 0)
-    if index >= count:
-        raise UsageError(f"--device {asked}: {torch} sees {count} CUDA device(s), numbered from 0")
-    return f"cuda:{index}"
+    return (
+        f"{torch} sees {count} CUDA device(s), numbered from 0"
+        if count
+        else f"{torch} sees no CUDA device here"
+    )
 
 
 def environment(device: str, build: dict[str, Any]) -> Environment:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -24,6 +25,9 @@ from scanner.records import Mode
 
 # Importing torch takes seconds, and minutes from a cold network disk.
 START_SECONDS = 300.0
+
+# Of the interpreter of a worker; releases of torch from 2.0 on exist for it.
+NEEDS_PYTHON = (3, 10)
 
 # What a worker inherits; everything else of the user's environment stays outside.
 INHERITED = (
@@ -141,6 +145,10 @@ class Worker:
             )
         except OSError as error:
             self._close()
+            if Path(python).is_dir():
+                raise UntrustedScanError(
+                    f"{python}: is a folder; give the interpreter itself, such as {Path(python, 'bin', 'python')}"
+                ) from error
             raise UntrustedScanError(f"{python}: no worker could be started ({error.strerror})") from error
         finally:
             os.close(requests)
@@ -151,6 +159,7 @@ class Worker:
         try:
             hello = self._receive(START_SECONDS)
         except WorkerEndedError as error:
+            _refuse_old(python, _version_of(python))
             raise UntrustedScanError(f"{python}: no worker could be started ({error})") from error
         if "failed" in hello:
             self.stop()
@@ -241,6 +250,34 @@ class Worker:
         os.close(self._requests)
         os.close(self._replies)
         self._log.close()
+
+
+def _refuse_old(python: str, version: str | None) -> None:
+    """Refuse an interpreter in which a worker cannot run.
+
+    Raises:
+        UntrustedScanError: It is too old.
+    """
+    if version is None or tuple(map(int, version.split(".")[:2])) >= NEEDS_PYTHON:
+        return
+    needed = ".".join(map(str, NEEDS_PYTHON))
+    raise UntrustedScanError(
+        f"{python}: is Python {version}, and a worker needs {needed} or newer; give an interpreter that is, "
+        f"with a torch for it"
+    )
+
+
+def _version_of(python: str) -> str | None:
+    """Return the version of an interpreter in which no worker starts; ``None`` if it does not tell."""
+    command = [python, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=30, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    told = done.stdout.strip()
+    return told if done.returncode == 0 and re.fullmatch(r"\d+\.\d+\.\d+", told) else None
 
 
 def _signal_name(number: int) -> str:

@@ -37,9 +37,9 @@ class Progress(Protocol):
         """Nothing more will come."""
 
 
-def progress_for(stream: TextIO = sys.stderr) -> Progress:
-    """Return a live display if *stream* is a terminal, plain lines if not."""
-    return LiveProgress() if stream.isatty() else PlainProgress(stream)
+def progress_for(stream: TextIO = sys.stderr, command: str = "scan") -> Progress:
+    """Return a live display if *stream* is a terminal, plain lines that begin with *command* if not."""
+    return LiveProgress() if stream.isatty() else PlainProgress(stream, command)
 
 
 def _counts(verdicts: Counter[Verdict]) -> str:
@@ -50,8 +50,9 @@ def _counts(verdicts: Counter[Verdict]) -> str:
 class PlainProgress:
     """A line every few seconds, for logs."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, command: str = "scan") -> None:
         self._stream = stream
+        self._command = command
         self._verdicts: Counter[Verdict] = Counter()
         self._total = self._done = self._before = 0
         self._row = ""
@@ -99,7 +100,7 @@ class PlainProgress:
             parts.append(f"at {self._row}")
         # A scan does not end because nobody can read how it goes.
         with contextlib.suppress(OSError):
-            print("scan: " + "; ".join(parts), file=self._stream, flush=True)
+            print(f"{self._command}: " + "; ".join(parts), file=self._stream, flush=True)
 
 
 class LiveProgress:

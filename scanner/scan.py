@@ -9,50 +9,27 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 import msgspec
 
-from opspecs.controls import SENTINELS
 from opspecs.model import OpSpec
-from scanner.alerts import alert_caller
 from scanner.catalog import choose, load_catalog
 from scanner.claims import parse_claims
-from scanner.controls import misbehaving
 from scanner.crew import Crew
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.machine import environment, load, resolve_device
 from scanner.manager import Stage, Worker, WorkerEndedError
+from scanner.passes import Passes, place_of, request_for
 from scanner.plan import Plan, settings_for
 from scanner.progress import Progress
-from scanner.records import (
-    FORMAT,
-    MODES,
-    Closing,
-    Cost,
-    Distrust,
-    Header,
-    Mode,
-    Observation,
-    Row,
-    Sentinel,
-)
+from scanner.records import FORMAT, MODES, Closing, Cost, Header, Row
 from scanner.resume import begun, check_header
-from scanner.rows import control_rows, planned_rows, row_of
+from scanner.rows import control_rows, planned_rows
 from scanner.runfile import Run, RunWriter, read_run
-from scanner.verdicts import observation_verdict, unequal_inputs
 
-# A sentinel runs after so many rows, or after so many seconds.
-_SENTINEL_ROWS = 12
-_SENTINEL_SECONDS = 2.0
-_SENTINEL_RUNS = 20
-# Controls and sentinels get at least so long: the first of them may have to wait for a GPU to start.
-_PATIENCE = 60.0
-# Workers that are asked for the controls, one after the other, before rows run in one that has not answered them all.
-_TRIES = 3
 # Timing stops then, however few samples there are.
 _COST_SECONDS = 0.15
 
@@ -93,18 +70,7 @@ class _Scan:
         # As asked until a worker has said what there is, then as resolved.
         device = before.header.settings.device if before else plan.device
         self._crew = Crew(plan.python, stage.path, plan.spec_files, device)
-        self._done: set[tuple[tuple[str, ...], Mode, int]] = set()
-        self._inputs: list[Observation] = []
-        self._controls: list[Observation] = []
-        self._raised: set[tuple[tuple[str, ...], int]] = set()
-        self._unwell: dict[tuple[str, ...], str] = {}
         self._timed: set[tuple[str, ...]] = set()
-        self._sentinels = 0
-        # By mode and process: the place of the last row observed, and what the last sentinel stood before.
-        self._reached: dict[tuple[Mode, int], int] = {}
-        self._watched: dict[tuple[Mode, int], int] = {}
-        self._distrust: list[str] = []
-        self._controlled: int | None = None  # the number of the last worker that answered the controls
 
     def run(self, writer: RunWriter) -> None:
         """Execute what is planned and not yet observed."""
@@ -117,13 +83,12 @@ class _Scan:
             rows = len(header.planned)
             self._progress.begin(
                 rows * (settings.processes * len(MODES) + settings.cost),
-                sum(key[0] not in self._control_keys and key[1] in MODES for key in self._done)
-                + len(self._timed),
+                self._passes.rows_observed + len(self._timed),
             )
             try:
                 for process in range(settings.processes):
                     for mode in settings.modes:
-                        self._pass(list(self._due(mode, process)), mode, process)
+                        self._passes.make(mode, process)
                 if settings.cost:
                     self._cost_pass()
             finally:
@@ -134,18 +99,10 @@ class _Scan:
             Closing(
                 seconds=round(time.monotonic() - started, 3),
                 load=load(),
-                observations=len(self._done),
-                sentinels=self._sentinels,
+                observations=self._passes.observations,
+                sentinels=self._passes.sentinels,
                 costs=len(self._timed),
-                distrust=tuple(
-                    dict.fromkeys(
-                        (
-                            *unequal_inputs(self._inputs),
-                            *misbehaving(header, self._controls),
-                            *self._distrust,
-                        )
-                    )
-                ),
+                distrust=self._passes.distrust,
             )
         )
 
@@ -192,126 +149,13 @@ class _Scan:
 
     def _begin(self) -> None:
         """Make the file ready to append to, and note what it has already."""
-        self._control_keys = {row.key for row in self._header.controls}
-        self._places = {row.key: place for place, row in enumerate(self._header.planned)}
+        self._passes = Passes(self._header, self._crew, self._progress, self._writer.write)
         self._writer.begin(self._begun.end if self._begun else 0)
         if self._begun is None:
             self._writer.write(self._header)
             return
-        for observation in (*self._begun.controls, *self._begun.observations):
-            self._note(observation)
+        self._passes.recall(self._begun)
         self._timed = {cost.key for cost in self._begun.costs}
-        self._distrust = list(self._begun.distrust)
-        for sentinel in self._begun.sentinels:
-            self._sentinels += 1
-            self._watched[sentinel.mode, sentinel.process] = sentinel.before
-
-    def _due(self, mode: Mode, process: int) -> Iterator[tuple[int, Row]]:
-        """Yield the rows still to be observed, each with its place in the plan."""
-        for place, row in enumerate(self._header.planned):
-            forced = mode in MODES or (row.key, process) in self._raised
-            if forced and (row.key, mode, process) not in self._done:
-                yield place, row
-
-    def _pass(self, rows: Sequence[tuple[int, Row]], mode: Mode, process: int) -> None:
-        """Send rows through a worker of one mode, and through fresh ones where it ended."""
-        here = (mode, process)
-        if not rows and self._reached.get(here, -1) < self._watched.get(here, 0):
-            return
-        # Every pass begins in a process of its own; the one that described the build may still be unused.
-        self._crew.renew(mode)
-        if mode not in MODES:
-            self._progress.more(len(rows))
-        since = _SENTINEL_ROWS
-        watched = 0.0
-        for place, row in rows:
-            if since >= _SENTINEL_ROWS or time.monotonic() - watched > _SENTINEL_SECONDS:
-                self._watch(mode, process, place)
-                since, watched = 0, time.monotonic()
-            self._control(mode, process)
-            since += 1
-            self._progress.at(row, f"{mode}, process {process}")
-            observation = self._observe(row, mode, process, list(self._header.settings.perturb))
-            self._keep(observation)
-            self._progress.saw(observation_verdict(observation, row.constant))
-        self._watch(mode, process, len(self._header.planned))
-
-    def _control(self, mode: Mode, process: int) -> None:
-        """Have the worker in service answer the controls, unless it has.
-
-        What the first worker of a pass answers goes into the run file as observations; of one that replaces another
-        only what it answered wrongly.
-        """
-        settings = self._header.settings
-        # A control's answer is known for the worker's own thread count.
-        perturb = [name for name in settings.perturb if name != "threads"]
-        for _ in range(_TRIES):
-            if self._crew.serving is not None and self._crew.serving == self._controlled:
-                return
-            first = self._crew.serving or self._crew.started + 1
-            for row in self._header.controls:
-                observation = self._observe(row, mode, process, perturb, max(settings.timeout, _PATIENCE))
-                if (row.key, mode, process) not in self._done:
-                    self._keep(observation)
-                    continue
-                # The first control is the one whose bits are the same in the whole scan.
-                for reason in misbehaving(self._header, (*self._controls[:1], observation)):
-                    if reason not in self._distrust:
-                        self._distrust.append(reason)
-                        self._writer.write(Distrust(reason=reason))
-            # A control that ended the worker leaves one that has not answered the others.
-            self._controlled = first
-
-    def _observe(
-        self, row: Row, mode: Mode, process: int, perturb: list[str], timeout: float | None = None
-    ) -> Observation:
-        settings = self._header.settings
-        timeout = settings.timeout if timeout is None else timeout
-        request = self._request("observe", row) | {
-            "runs": settings.runs,
-            "perturbations": perturb,
-            "max_time": settings.max_time,
-        }
-        place = _place(row) | {"mode": mode, "process": process}
-        try:
-            answer = self._crew.ask(mode, request, timeout)
-            return msgspec.convert(place | answer, Observation)
-        except WorkerEndedError as ended:
-            outcome = "timeout" if ended.timed_out else "crash"
-            seconds = timeout if ended.timed_out else 0.0
-            failure = {"outcome": outcome, "message": str(ended), "seconds": seconds}
-        except msgspec.ValidationError as error:
-            self._crew.retire()
-            failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
-        return msgspec.convert(place | failure, Observation)
-
-    def _watch(self, mode: Mode, process: int, before: int) -> None:
-        """Run the sentinel in the worker in service, and write what it saw."""
-        settings = self._header.settings
-        spec = SENTINELS[settings.device.partition(":")[0]]
-        (planned,) = spec.rows(settings.device.partition(":")[0])
-        request = self._request("sentinel", row_of(spec, planned, settings.device)) | {"runs": _SENTINEL_RUNS}
-        try:
-            answer = self._crew.ask(mode, request, max(settings.timeout, _PATIENCE))
-        except WorkerEndedError as ended:
-            answer = {"message": str(ended)}
-        told = [str(answer[name]) for name in ("exception", "message") if answer.get(name)]
-        executions = int(answer.get("executions", 0))
-        digests = answer.get("digests") or {"": executions}
-        self._writer.write(
-            Sentinel(
-                mode=mode,
-                process=process,
-                before=before,
-                op=spec.op_name,
-                executions=executions,
-                differing=executions - next(iter(digests.values())),
-                load=load()[0],
-                message=": ".join(told) or None,
-            )
-        )
-        self._sentinels += 1
-        self._watched[mode, process] = before
 
     def _cost_pass(self) -> None:
         """Time what is not yet timed, in a process that may switch the flag to either mode."""
@@ -325,14 +169,15 @@ class _Scan:
             self._progress.timed()
 
     def _cost(self, row: Row) -> Cost:
-        place = _place(row)
-        if row.key in self._unwell:
+        place = place_of(row)
+        if row.key in self._passes.unwell:
             # What ended a worker or hung would do so again.
-            return msgspec.convert(place | {"outcome": "not_run", "message": self._unwell[row.key]}, Cost)
+            told = f"not timed: {self._passes.unwell[row.key]}"
+            return msgspec.convert(place | {"outcome": "not_run", "message": told}, Cost)
         try:
             answer = self._crew.ask(
                 "on",
-                self._request("cost", row) | {"max_seconds": _COST_SECONDS},
+                request_for("cost", row, self._header.settings) | {"max_seconds": _COST_SECONDS},
                 self._header.settings.timeout,
             )
             return msgspec.convert(place | answer, Cost)
@@ -342,42 +187,6 @@ class _Scan:
             self._crew.retire()
             failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
         return msgspec.convert(place | failure, Cost)
-
-    def _request(self, do: str, row: Row) -> dict[str, Any]:
-        seed = self._header.settings.seed
-        return {"do": do, **_place(row), "device": self._header.settings.device, "seed": seed}
-
-    def _keep(self, observation: Observation) -> None:
-        self._writer.write(observation)
-        self._note(observation)
-
-    def _note(self, observation: Observation) -> None:
-        """Remember of an observation what the rest of the scan asks about."""
-        key, mode, process = observation.key, observation.mode, observation.process
-        self._done.add((key, mode, process))
-        if key in self._control_keys:
-            self._controls.append(observation)
-            return
-        self._reached[mode, process] = max(self._reached.get((mode, process), -1), self._places[key])
-        # Only the digest of its inputs is needed at the end.
-        self._inputs.append(
-            Observation(
-                **_place(observation),
-                mode=mode,
-                process=process,
-                outcome=observation.outcome,
-                inputs_digest=observation.inputs_digest,
-            )
-        )
-        if mode == "on" and alert_caller(observation.exception, observation.message):
-            self._raised.add((key, process))
-        if observation.outcome in {"crash", "timeout"}:
-            self._unwell[key] = f"not timed: {observation.outcome} in mode {mode}"
-
-
-def _place(one: Row | Observation) -> dict[str, Any]:
-    """Return what names a row in requests and records."""
-    return {"spec": one.spec, "case": one.case, "direction": one.direction, "dtype": one.dtype}
 
 
 def tool_version() -> str:

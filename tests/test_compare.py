@@ -10,8 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from reports.compare import compare, timelines
+from reports.compare_again import Again, confirm
 from reports.compare_circumstances import REASON_MEANING, Reason
-from reports.compare_rows import CHANGES, CLASS_MEANING, Change, Judged, Kind, class_of, confirm, judge
+from reports.compare_rows import CHANGES, CLASS_MEANING, Change, Judged, Kind, class_of, judge
 from reports.matrix import Matrix, load, matrix_of
 from scanner.errors import UsageError
 from scanner.records import MODES, Observation
@@ -430,8 +431,8 @@ def test_measuring_again_decides(again: tuple[Planned, Planned], expected: tuple
 def test_measuring_again_reaches_the_pair() -> None:
     """What was measured again is taken by the names of the runs and of the row, also where the scans saw too little."""
     old, new = run_of(shows("fixed_by_mode", often=3), name="a"), run_of(DETERMINISTIC, name="b")
-    again = (run_of(DIFFERS).rows[0], run_of(DETERMINISTIC).rows[0])
-    comparison = compare([old, new], {("a", "b"): {PLANNED.key: again}})
+    again = Again(old=run_of(DIFFERS), new=run_of(DETERMINISTIC), left={})
+    comparison = compare([old, new], {("a", "b"): again})
 
     assert (
         comparison.pairs[0].changes[0].kind,

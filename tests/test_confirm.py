@@ -1,0 +1,395 @@
+"""compare --confirm: a change that is there is confirmed, one that only seemed so is dropped, by measuring again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from reports.compare import compare
+from reports.compare_again import Again
+from reports.compare_markdown import render
+from reports.compare_rows import Change
+from reports.matrix import Matrix
+from scanner.confirm import powerful, rounds_for
+from scanner.records import MODES, Header, Observation, Sentinel
+from scanner.runfile import read_run
+from tests.compared import SETTINGS, pair_of, run_of, shows
+from tests.conftest import command_in, lines, one_line
+from tests.runs import ENVIRONMENT, RUNS, Planned, drifting, ended, ran, row, stable
+
+HERE = Path(__file__).parent
+PLANNED = row("torch.Tensor.scatter_add_")
+RAISES, DIFFERS, NOISE, STILL = (
+    f"grown.{name}:small:forward:float32" for name in ("sums", "products", "noise", "maxima")
+)
+
+
+class Planted(NamedTuple):
+    """Two real scans, the second of a torch in which one op raises and one differs, and an edited third run."""
+
+    folder: Path
+    old: Path
+    new: Path
+    python: Path  # the interpreter with the planted torch
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    """Scan the torch here, and the same in a wrapper that plants changes.
+
+    In the file of the second scan an op that differs each time is made to look as if it had not.
+    """
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("planted")
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "another_torch.py"}" "$@"\n')
+    python.chmod(0o755)
+    options = (
+        "grown",
+        "--specs",
+        HERE / "grown.py",
+        "--device",
+        "cpu",
+        "--runs",
+        20,
+        "--processes",
+        2,
+        "--no-cost",
+    )
+    for name, interpreter in (("old", sys.executable), ("new", python)):
+        done = command_in(folder)("scan", *options, "--python", interpreter, "-o", f"{name}.jsonl")
+        assert done.returncode == 0, done.stderr
+    return Planted(folder, folder / "old.jsonl", _still(folder / "new.jsonl"), python)
+
+
+def _still(path: Path) -> Path:
+    """Make a row that differs each time look as if it had not in a run file."""
+    changed = []
+    for line in lines(path):
+        if line["kind"] == "observation" and line["spec"] == "grown.noise":
+            line |= {"executions": 20, "digests": {"still": 20}, "first_differing": None}
+            line["outputs"] = [one | {"differing": 0, "severity": None} for one in line["outputs"]]
+            line["groups"] = [{"perturbation": "quiet", "executions": 20, "differing": 0}]
+        changed.append(json.dumps(line))
+    path.write_text("\n".join(changed) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def confirmed(planted: Planted) -> tuple[dict[str, Any], str]:
+    """Return the comparison as JSON after measuring again, and what was printed meanwhile."""
+    done = command_in(planted.folder)(
+        *("compare", planted.old, planted.new, "--confirm", "--format", "json", "--runs", 30),
+        *("--python", sys.executable, "--python", planted.python),
+    )
+    assert done.returncode == 0, done.stderr
+    (pair,) = json.loads(done.stdout)["pairs"]
+    return pair, done.stderr
+
+
+def _by_id(pair: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    names = ("spec", "case", "direction", "dtype")
+    return {":".join(one[name] for name in names): one for one in pair["rows"]}
+
+
+def test_two_scans_find_what_was_planted(planted: Planted) -> None:
+    """Without measuring again the op that raises is proof, and the others only seem to have changed."""
+    done = command_in(planted.folder)("compare", planted.old, planted.new, "--format", "json")
+    (pair,) = json.loads(done.stdout)["pairs"]
+    rows = _by_id(pair)
+
+    assert (rows[RAISES]["class"], rows[RAISES]["confirmed"]) == ("regressed", True)
+    # Beside much load the scans themselves may be of low power, which is told.
+    assert "regressed" in {rows[DIFFERS]["class"], rows[DIFFERS]["seems"]}
+    assert "improved" in {rows[NOISE]["class"], rows[NOISE]["seems"]}
+    assert not any(rows[one]["confirmed"] for one in (DIFFERS, NOISE))
+    assert pair["again"] is None
+
+
+def test_a_planted_regression_is_confirmed(confirmed: tuple[dict[str, Any], str]) -> None:
+    """The op that varies does so in every round of the second interpreter and in none of the first."""
+    found = _by_id(confirmed[0])[DIFFERS]
+
+    assert (found["class"], found["confirmed"]) == ("regressed", True)
+    assert tuple(found["again"][side]["finding"] for side in ("from", "to")) == ("deterministic", "silent")
+    assert found["detail"].endswith("measured again in turns")
+
+
+def test_a_seeming_change_is_dropped(confirmed: tuple[dict[str, Any], str]) -> None:
+    """What one scan saw differ and the other did not differs in both when both are measured in turns."""
+    found = _by_id(confirmed[0])[NOISE]
+
+    assert (found["class"], found["confirmed"]) == ("same", None)
+    assert found["detail"].startswith("the scans suggest improved; measured again in turns")
+
+
+def test_only_what_seems_to_differ_is_measured(confirmed: tuple[dict[str, Any], str]) -> None:
+    """Proof needs no confirmation, and what is the same no second look; the report says how often it looked."""
+    pair, told = confirmed
+    rows = _by_id(pair)
+
+    assert rows[RAISES]["again"] is rows[STILL]["again"] is None
+    assert (rows[RAISES]["class"], rows[RAISES]["confirmed"]) == ("regressed", True)
+    assert {"rows": 2, "rounds": 6, "executions": 180, "left": {}, "distrust": []}.items() <= pair[
+        "again"
+    ].items()
+    assert pair["again"]["outcome"] == {"confirmed": 1, "same": 1, "undecided": 0, "left": 0}
+    assert told.startswith("compare: old.jsonl → new.jsonl: 2 rows to measure again, in 6 rounds\ncompare: ")
+
+
+def _refused(done: subprocess.CompletedProcess[str]) -> str:
+    assert (done.returncode, done.stdout) == (2, "")
+    return one_line(done.stderr).removeprefix("detmatrix: ")
+
+
+def _confirm(planted: Planted, *pythons: object, runs: Sequence[Path] = ()) -> str:
+    options = [part for python in pythons for part in ("--python", python)]
+    runs = runs or (planted.old, planted.new)
+    return _refused(command_in(planted.folder)("compare", *runs, "--confirm", *options))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_each_run_needs_its_interpreter(planted: Planted, count: int) -> None:
+    """The interpreters stand in the order of the runs, one each."""
+    told = _confirm(planted, *[sys.executable] * count)
+
+    assert told == f"--confirm needs one --python for each run, in their order: 2 runs, {count} --python"
+
+
+@pytest.mark.parametrize(("option", "value"), [("--python", sys.executable), ("--runs", "9")])
+def test_options_of_confirm_need_it(planted: Planted, option: str, value: str) -> None:
+    """An option that would do nothing is an error."""
+    told = _refused(command_in(planted.folder)("compare", planted.old, planted.new, option, value))
+
+    assert told == f"{option} is for --confirm; give both (see detmatrix compare --help)"
+
+
+def _edited(planted: Planted, name: str, environment: dict[str, Any], device: str = "cpu") -> Path:
+    """Return the earlier run as one of another machine or build."""
+    header, *rest = lines(planted.old)
+    header["environment"] |= environment
+    header["settings"]["device"] = device
+    for planned in (*header["planned"], *header["controls"]):
+        planned["device"] = device
+    path = planted.folder / f"{name}.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in (header, *rest)) + "\n")
+    return path
+
+
+def test_another_torch_is_refused(planted: Planted) -> None:
+    """An interpreter measures only its own run again: both versions are told."""
+    other = _edited(planted, "other", {"torch": "2.0.0", "torch_git": "f" * 40})
+    here = read_run(planted.old).header.environment
+    told = _confirm(planted, sys.executable, sys.executable, runs=(planted.old, other))
+
+    git = f" (git {here.torch_git[:12]})" if here.torch_git else ""
+    assert told == (
+        f"--python {sys.executable}: has torch {here.torch}{git}, and {other} is a run of torch 2.0.0 "
+        f"(git ffffffffffff); give one --python for each run, in the order of the runs"
+    )
+
+
+def test_a_missing_device_is_told_and_keeps_nobody_from_comparing(planted: Planted) -> None:
+    """Runs on CUDA are compared anywhere, and measured again only where there is such a device."""
+    other = _edited(planted, "gpu", {"gpu": "Example GPU"}, "cuda:7")
+    told = _confirm(planted, sys.executable, sys.executable, runs=(other, other))
+
+    assert told.startswith(f"--python {sys.executable}: {other} is a run on cuda:7, and torch ")
+    assert told.endswith("compare without --confirm")
+    assert command_in(planted.folder)("compare", other, other).returncode == 0
+
+
+def test_another_machine_is_refused(planted: Planted) -> None:
+    """What another processor does says nothing about the runs."""
+    other = _edited(planted, "machine", {"cpu": "Example CPU"})
+    told = _confirm(planted, sys.executable, sys.executable, runs=(other, other))
+
+    assert told.startswith("--confirm: machine.jsonl")
+    assert "cannot be measured again here, other_device: Example CPU → " in told
+
+
+@pytest.mark.parametrize("command", ["scan", "compare"])
+@pytest.mark.parametrize("broken", ["no torch", "missing", "folder", "not executable", "exits", "too old"])
+def test_interpreters_that_will_not_do(planted: Planted, tmp_path: Path, command: str, broken: str) -> None:
+    """Both commands say the same of an interpreter, in one line, and exit with 2."""
+    python, expected = tmp_path / "python", "no worker could be started ("
+    match broken:
+        case "no torch":
+            subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+            python = tmp_path / "bare" / "bin" / "python"
+            expected = "has no torch; install it there (pip install torch)"
+        case "folder":
+            python.mkdir()
+            expected = f"is a folder; give the interpreter itself, such as {python}/bin/python"
+        case "not executable":
+            python.write_text("")
+            expected += "Permission denied)"
+        case "exits":
+            python.write_text("#!/bin/sh\nexit 3\n")
+            python.chmod(0o755)
+            expected += "exited with code 3)"
+        case "too old":
+            python.write_text('#!/bin/sh\n[ "$1" = -c ] && echo 3.8.18 || exit 1\n')
+            python.chmod(0o755)
+            expected = "is Python 3.8.18, and a worker needs 3.10 or newer; give an interpreter that is, with a torch for it"
+        case _:
+            expected += "No such file or directory)"
+    if command == "compare":
+        told = _confirm(planted, python, python)
+    else:
+        run = tmp_path / "run.jsonl"
+        told = _refused(command_in(tmp_path)("scan", "torch.cumsum", "--python", python, "-o", run))
+        assert not run.exists()
+
+    assert told == f"--python {python}: {expected}"
+
+
+def _old_python() -> str | None:
+    """Return a Python that is here and too old, if there is one."""
+    return next((found for n in (9, 8, 7, 6) if (found := shutil.which(f"python3.{n}"))), None)
+
+
+@pytest.mark.skipif(_old_python() is None, reason="no Python before 3.10 here")
+def test_a_real_old_interpreter(planted: Planted) -> None:
+    """The version of an interpreter is told that cannot even load the worker."""
+    assert "and a worker needs 3.10 or newer" in _confirm(planted, _old_python(), _old_python())
+
+
+# What measuring again makes of the scans' rows
+
+
+def _sentinels(differing: int) -> list[Sentinel]:
+    return [
+        Sentinel(
+            mode=mode, process=process, before=before, op="s", executions=20, differing=differing, load=9.0
+        )
+        for mode in MODES
+        for process in range(2)
+        for before in (0, 1)
+    ]
+
+
+STILL_ROW, MOVED = shows("deterministic"), shows("silent")
+
+
+def _settled(old: Matrix, new: Matrix, left: dict[Any, str] | None = None) -> Change:
+    """Return a row that seems to have regressed after measuring it again."""
+    first = [run_of(STILL_ROW, name="a"), run_of(MOVED, name="b")]
+    again = Again(old=old, new=new, left=left or {})
+    (pair,) = compare(first, {("a", "b"): again}).pairs
+    (change,) = pair.changes
+    return change
+
+
+def test_stillness_of_low_power_drops_nothing() -> None:
+    """Neither run differed again, but nothing could race: the row stays unconfirmed and says why."""
+    still = [run_of(STILL_ROW, sentinels=_sentinels(seen)) for seen in (1, 19)]
+    weak, strong = (_settled(one, one).judged for one in still)
+
+    assert (weak.kind, weak.confirmed) == ("regressed", False)
+    assert "measured again in vain, low_power: the sentinel (s) differed in 1 of 20" in weak.detail
+    assert (strong.kind, strong.confirmed) == ("same", None)
+
+
+def test_what_differs_beside_it_is_power_enough() -> None:
+    """In turns, one differed where the other did not: a sentinel that did not either is no excuse."""
+    judged = _settled(
+        run_of(STILL_ROW, sentinels=_sentinels(1)), run_of(MOVED, sentinels=_sentinels(1))
+    ).judged
+
+    assert (judged.kind, judged.confirmed) == ("regressed", True)
+
+
+@pytest.mark.parametrize(
+    ("again", "expected"),
+    [
+        (
+            run_of(MOVED, distrust=("the control varies shows nothing",)),
+            "untrusted_run: run.jsonl: the control",
+        ),
+        (
+            run_of((PLANNED, [replace(one, inputs_digest="other") for one in MOVED[1]])),
+            "other_inputs: the input bits are not the same",
+        ),
+        (run_of((PLANNED, ended(PLANNED, "off", "crash", "killed by SIGKILL"))), "no_verdict: "),
+    ],
+    ids=["untrusted", "inputs", "crash"],
+)
+def test_what_was_measured_in_vain_stays_unconfirmed(again: Matrix, expected: str) -> None:
+    """A measurement that cannot be believed neither confirms nor drops anything."""
+    judged = _settled(run_of(STILL_ROW), again).judged
+
+    assert (judged.kind, judged.confirmed) == ("regressed", False)
+    assert f"; measured again in vain, {expected}" in judged.detail
+
+
+def test_what_cannot_be_measured_stays_unconfirmed() -> None:
+    """A row that the catalog here has no more is told, in both formats' words."""
+    first = [run_of(STILL_ROW, name="a"), run_of(MOVED, name="b")]
+    nothing = [run_of(name=name) for name in "ab"]
+    again = Again(old=nothing[0], new=nothing[1], left={PLANNED.key: "the catalog has no such row"})
+    comparison = compare(first, {("a", "b"): again})
+    (change,) = comparison.pairs[0].changes
+
+    assert (change.kind, change.judged.confirmed) == ("regressed", False)
+    assert change.judged.detail.endswith("; not measured again: the catalog has no such row")
+    assert "1 rows could not be measured again." in "".join(render(comparison))
+
+
+def test_markdown_says_what_was_measured_again() -> None:
+    """How many rows, how often, and what came out."""
+    first = [run_of(STILL_ROW, name="a"), run_of(MOVED, name="b")]
+    again = Again(old=run_of(STILL_ROW), new=run_of(MOVED), left={})
+    text = "".join(render(compare(first, {("a", "b"): again})))
+
+    assert (
+        "1 rows that seemed to differ were measured again, both runs in turns: 2 rounds of fresh processes, up to "
+        "100 executions of each run in each mode. Of these 1 are confirmed, 0 the same, 0 undecided."
+    ) in text
+    assert "| regressed | deterministic → silent" in " ".join(text.split())
+
+
+def test_rounds_suffice_for_the_test_of_processes() -> None:
+    """An output that every process of one run has to itself is told from none, and there are twice the processes."""
+    assert rounds_for(SETTINGS, SETTINGS) == 6
+    assert rounds_for(SETTINGS, replace(SETTINGS, processes=5)) == 10
+    six = [{f"{number}": RUNS} for number in range(6)]
+    apart: Planned = (PLANNED, [*ran(PLANNED, "off", *six), *ran(PLANNED, "on", *stable())])
+    still: Planned = (PLANNED, [*ran(PLANNED, "off", *[{"0": RUNS}] * 6), *ran(PLANNED, "on", *stable())])
+    (change,) = pair_of(run_of(still), run_of(apart)).changes
+
+    assert (change.kind, change.judged.confirmed) == ("regressed", False)
+
+
+def _kept(observations: list[Observation], *differing: int) -> list[int]:
+    header = Header(
+        format=2,
+        tool="",
+        started="",
+        settings=replace(SETTINGS, processes=len(differing)),
+        environment=ENVIRONMENT,
+        planned=(PLANNED,),
+    )
+    sentinels = [
+        Sentinel(mode="off", process=process, before=0, op="s", executions=20, differing=seen, load=1.0)
+        for process, seen in enumerate(differing)
+    ]
+    return [one.process for one in powerful(header, observations, sentinels)]
+
+
+def test_rounds_of_low_power_do_not_count_where_nothing_differed() -> None:
+    """They are left out while half of the rounds remain; what differed in one of them stays."""
+    same = ran(PLANNED, "off", *[{"a": RUNS}] * 4)
+
+    assert _kept(same, 19, 0, 19, 19) == [0, 2, 3]
+    assert _kept(same, 19, 0, 0, 0) == [0, 1, 2, 3]
+    assert _kept(ran(PLANNED, "off", *drifting(), *drifting()), 19, 19, 0, 19) == [0, 1, 2, 3]
+    assert _kept(ran(PLANNED, "off", {"a": RUNS}, {"b": RUNS}), 19, 0) == [0, 1]
