@@ -131,8 +131,10 @@ def test_the_block_of_the_recorded_runs(detmatrix: Command, tmp_path: Path) -> N
         (["--check"], "--check says whether the block in a file is stale; name the file with --into"),
         (
             ["--into", "README.md", "--format", "html"],
-            "--into writes Markdown into a file of its own, the same on every machine; give it without -o, --format, "
-            "--fail-on and --confirm",
+            (
+                "--into writes Markdown into a file of its own, the same on every machine; give it without -o, --format, "
+                "--fail-on and --confirm"
+            ),
         ),
         (["--into", "README.md"], "README.md: cannot be read (No such file or directory); name a file"),
     ],
