@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from reports import docs_reasons as reasons
 from reports.docs_split import Effect, Evidence, effect_of, showing_of
 from reports.matrix import Matrix
+from scanner.claim_rows import names_of, speaks
 from scanner.claims import contradictions, documented_claims
-from scanner.coverage import names_of, speaks
 from scanner.errors import UsageError
 from scanner.records import Claim
 from scanner.verdicts import Finding

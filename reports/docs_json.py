@@ -16,7 +16,7 @@ from reports.docs_join import (
 from reports.docs_lists import Lists, lists_of
 from reports.docs_split import Evidence
 from reports.matrix import cell_fields
-from scanner.coverage import device_kind
+from scanner.claim_rows import device_kind
 from scanner.records import MODES
 from scanner.verdicts import upper_bound
 

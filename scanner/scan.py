@@ -2,7 +2,8 @@
 
 The workers run one after the other; within a process the rows come in catalog order, and the modes alternate, so
 that a scan cut short has seen both. Each worker first answers the controls, and a sentinel runs before, between and
-after the rows. Timings come last, in a process that switches the flag itself.
+after the rows. Timings come behind them, then the overloads each row reaches, in a process that switches the flag
+itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -33,8 +34,10 @@ from scanner.records import (
     MODES,
     Closing,
     Cost,
+    Dispatch,
     Distrust,
     Header,
+    Kernels,
     Mode,
     Observation,
     Row,
@@ -55,6 +58,8 @@ _PATIENCE = 60.0
 _TRIES = 3
 # Timing stops then, however few samples there are.
 _COST_SECONDS = 0.15
+
+_Aside = TypeVar("_Aside", Cost, Dispatch)
 
 
 def scan(plan: Plan, progress: Progress) -> Run:
@@ -99,6 +104,7 @@ class _Scan:
         self._raised: set[tuple[tuple[str, ...], int]] = set()
         self._unwell: dict[tuple[str, ...], str] = {}
         self._timed: set[tuple[str, ...]] = set()
+        self._dispatched: set[tuple[str, ...]] = set()
         self._sentinels = 0
         # By mode and process: the place of the last row observed, and what the last sentinel stood before.
         self._reached: dict[tuple[Mode, int], int] = {}
@@ -116,16 +122,20 @@ class _Scan:
             settings = header.settings
             rows = len(header.planned)
             self._progress.begin(
-                rows * (settings.processes * len(MODES) + settings.cost),
+                rows * (settings.processes * len(MODES) + settings.cost + settings.overloads),
                 sum(key[0] not in self._control_keys and key[1] in MODES for key in self._done)
-                + len(self._timed),
+                + len(self._timed)
+                + len(self._dispatched),
             )
             try:
                 for process in range(settings.processes):
                     for mode in settings.modes:
                         self._pass(list(self._due(mode, process)), mode, process)
+                self._crew.renew("on")
                 if settings.cost:
                     self._cost_pass()
+                if settings.overloads:
+                    self._dispatch_pass()
             finally:
                 self._progress.end()
         finally:
@@ -137,6 +147,7 @@ class _Scan:
                 observations=len(self._done),
                 sentinels=self._sentinels,
                 costs=len(self._timed),
+                dispatches=len(self._dispatched),
                 distrust=tuple(
                     dict.fromkeys(
                         (
@@ -201,6 +212,7 @@ class _Scan:
         for observation in (*self._begun.controls, *self._begun.observations):
             self._note(observation)
         self._timed = {cost.key for cost in self._begun.costs}
+        self._dispatched = {dispatch.key for dispatch in self._begun.dispatches}
         self._distrust = list(self._begun.distrust)
         for sentinel in self._begun.sentinels:
             self._sentinels += 1
@@ -315,33 +327,45 @@ class _Scan:
 
     def _cost_pass(self) -> None:
         """Time what is not yet timed, in a process that may switch the flag to either mode."""
-        rows = [row for row in self._header.planned if row.key not in self._timed]
-        if rows:
-            self._crew.renew("on")
-        for row in rows:
-            self._progress.at(row, "cost")
-            self._writer.write(self._cost(row))
-            self._timed.add(row.key)
-            self._progress.timed()
+        for row in self._header.planned:
+            if row.key not in self._timed:
+                self._progress.at(row, "cost")
+                self._writer.write(self._aside(row, "cost", Cost, max_seconds=_COST_SECONDS))
+                self._timed.add(row.key)
+                self._progress.timed()
 
-    def _cost(self, row: Row) -> Cost:
+    def _dispatch_pass(self) -> None:
+        """Record what overloads there are, and which of them each row reaches."""
+        if self._begun is None or self._begun.kernels is None:
+            device = self._header.settings.device
+            kernels: dict[str, Any] = {"groups": ()}
+            try:
+                kernels = self._crew.ask("on", {"do": "kernels", "device": device}, _PATIENCE)
+            except WorkerEndedError as ended:
+                kernels["message"] = str(ended)
+            self._writer.write(msgspec.convert(kernels, Kernels))
+        for row in self._header.planned:
+            if row.key not in self._dispatched:
+                self._progress.at(row, "overloads")
+                self._writer.write(self._aside(row, "dispatch", Dispatch))
+                self._dispatched.add(row.key)
+                self._progress.timed()
+
+    def _aside(self, row: Row, do: str, kind: type[_Aside], **more: Any) -> _Aside:
+        """Have a row executed in the process that may switch the flag to either mode; its failure is its own."""
         place = _place(row)
         if row.key in self._unwell:
             # What ended a worker or hung would do so again.
-            return msgspec.convert(place | {"outcome": "not_run", "message": self._unwell[row.key]}, Cost)
+            return msgspec.convert(place | {"outcome": "not_run", "message": self._unwell[row.key]}, kind)
         try:
-            answer = self._crew.ask(
-                "on",
-                self._request("cost", row) | {"max_seconds": _COST_SECONDS},
-                self._header.settings.timeout,
-            )
-            return msgspec.convert(place | answer, Cost)
+            answer = self._crew.ask("on", self._request(do, row) | more, self._header.settings.timeout)
+            return msgspec.convert(place | answer, kind)
         except WorkerEndedError as ended:
             failure = {"outcome": "timeout" if ended.timed_out else "crash", "message": str(ended)}
         except msgspec.ValidationError as error:
             self._crew.retire()
             failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
-        return msgspec.convert(place | failure, Cost)
+        return msgspec.convert(place | failure, kind)
 
     def _request(self, do: str, row: Row) -> dict[str, Any]:
         seed = self._header.settings.seed
@@ -372,7 +396,7 @@ class _Scan:
         if mode == "on" and alert_caller(observation.exception, observation.message):
             self._raised.add((key, process))
         if observation.outcome in {"crash", "timeout"}:
-            self._unwell[key] = f"not timed: {observation.outcome} in mode {mode}"
+            self._unwell[key] = f"not tried again: {observation.outcome} in mode {mode}"
 
 
 def _place(one: Row | Observation) -> dict[str, Any]:
