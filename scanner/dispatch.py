@@ -82,9 +82,10 @@ def record(spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, 
         device: ``"cpu"``, ``"cuda:0"``.
         seed: Of the inputs.
     """
-    before = state.snapshot()
     with _restored():
         torch.use_deterministic_algorithms(False)
+        # Behind the first use of the flag, which imports parts of torch that set variables in the environment.
+        before = state.snapshot()
         try:
             execution = Execution(spec, case, direction=direction, dtype=dtype, device=device, seed=seed)
             recorded = {"outcome": "ran", "modes": dict(_modes(execution))}
@@ -92,8 +93,9 @@ def record(spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, 
             recorded = {"outcome": "not_run", "message": str(error)}
         except InvalidCaseError as error:
             recorded = {"outcome": "invalid", "message": str(error)}
-    if changed := state.changes(before, state.snapshot()):
-        recorded |= {"outcome": "invalid", "message": f"changed global state ({changed})"}
+        torch.use_deterministic_algorithms(False)
+        if changed := state.changes(before, state.snapshot()):
+            recorded |= {"outcome": "invalid", "message": f"changed global state ({changed})"}
     return recorded
 
 
@@ -126,8 +128,9 @@ def _reached(execution: Execution) -> dict[str, Any]:
         except InvalidCaseError:
             raise
         except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included; all of it is data
-            message = first_line(error)
-            callers.append(caller_in(str(error)))
+            caller = caller_in(str(error))
+            callers.append(caller)
+            message = first_line(error) if caller is None else None
     callers += [caller_in(str(warning.message)) for warning in caught]
     known = {caller for caller, _ in overloads.alerts}
     # An alert of a composite op is raised above all that the recorder sees.

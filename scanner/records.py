@@ -334,7 +334,7 @@ class Reached(Record, frozen=True):
     overloads: tuple[str, ...]  # in the order of their first call; the last one may have raised
     # The caller of each alert, and the overload that raised it; None: one that the recorder does not see.
     alerts: tuple[tuple[str, str | None], ...] = ()
-    message: str | None = None  # what ended it, an alert too
+    message: str | None = None  # what ended it, if not an alert
 
 
 class Dispatch(Record, frozen=True, tag="dispatch", tag_field="kind"):
