@@ -281,3 +281,41 @@ def figure_words(one: Coverage) -> str:
 
 def _share(part: int, whole: int) -> str:
     return f" ({part / whole:.0%})" if whole else ""
+
+
+def count_lines(one: Coverage) -> list[tuple[str, ...]]:
+    """Return namespace, sort, and executed of all by kernel, for a table."""
+    return [
+        (count.namespace, count.sort, *(_of(count.executed[it], count.total[it]) for it in RUNNABLE))
+        for count in one.counts
+    ]
+
+
+def _of(executed: int, total: int) -> str:
+    return f"{executed} of {total}" if total else "none"
+
+
+def alert_lines(one: Coverage) -> list[tuple[str, str, str]]:
+    """Return caller, overloads, and how many rows met it, for a table."""
+    return [
+        (alert.caller, ", ".join(alert.overloads) or "nothing that the recorder sees", str(len(alert.rows)))
+        for alert in one.alerts
+    ]
+
+
+def never_lines(one: Coverage) -> list[tuple[str, list[str]]]:
+    """Return the overloads that were never reached under what they have in common, ATen first."""
+
+    def place(it: Overload) -> tuple[bool, str, int, int]:
+        assert it.kernel is not None
+        return (
+            it.namespace != "aten",
+            it.namespace,
+            list(SORT_MEANING).index(it.sort),
+            RUNNABLE.index(it.kernel),
+        )
+
+    lists: dict[str, list[str]] = {}
+    for it in sorted(one.never, key=place):
+        lists.setdefault(f"{it.namespace}, {it.sort}, kernel: {it.kernel}", []).append(it.name)
+    return list(lists.items())

@@ -56,7 +56,12 @@ def _coverage(one: Coverage) -> Iterator[str]:
 
 
 def _overload(one: Overload) -> dict[str, object]:
-    named = {"name": one.name, "namespace": one.namespace, "sort": one.sort, "kernel": one.kernel}
+    named: dict[str, object] = {
+        "name": one.name,
+        "namespace": one.namespace,
+        "sort": one.sort,
+        "kernel": one.kernel,
+    }
     if not one.rows:
         return named
     return {**named, "rows": one.rows, "worst": one.worst, "evidence": one.evidence, "alerts": one.alerts}

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 
 from reports import words
-from reports.coverage import KERNEL_MEANING, RUNNABLE, SEES, SORT_MEANING, Coverage, Overload, figure_words
+from reports.coverage import (
+    KERNEL_MEANING,
+    RUNNABLE,
+    SEES,
+    SORT_MEANING,
+    Coverage,
+    count_lines,
+    figure_words,
+    never_lines,
+)
 from reports.markdown import code, plain, table
 
 _IDS = 3  # rows that a cell names
@@ -38,22 +46,8 @@ def _coverage(one: Coverage) -> Iterator[str]:
 
 
 def _counts(one: Coverage) -> Iterator[str]:
-    yield table(
-        ("namespace", "sort", *RUNNABLE),
-        [
-            (
-                plain(count.namespace),
-                count.sort,
-                *(_of(count.executed[kernel], count.total[kernel]) for kernel in RUNNABLE),
-            )
-            for count in one.counts
-        ],
-    )
+    yield table(("namespace", "sort", *RUNNABLE), [tuple(map(plain, line)) for line in count_lines(one)])
     yield "\n"
-
-
-def _of(executed: int, total: int) -> str:
-    return f"{executed} of {total}" if total else words.NONE
 
 
 def _alerts(one: Coverage) -> Iterator[str]:
@@ -96,27 +90,10 @@ def _executed(one: Coverage) -> Iterator[str]:
 
 def _never(one: Coverage) -> Iterator[str]:
     yield f"## Never reached\n\n{len(one.never)} overloads with a kernel for the device, all of them in the JSON.\n\n"
-    for place, some in groupby(sorted(one.never, key=place_of), key=place_of):
-        names = [code(it.name) for it in some]
+    for title, names in never_lines(one):
         more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-        yield f"<details><summary>{plain(words_of(place))}: {len(names)}</summary>\n\n"
-        yield f"{', '.join(names[:_NAMES])}{more}\n\n</details>\n\n"
-
-
-def place_of(one: Overload) -> tuple[bool, str, int, str]:
-    """Return what lists of overloads are ordered and headed by: ATen first."""
-    return (
-        one.namespace != "aten",
-        one.namespace,
-        list(SORT_MEANING).index(one.sort),
-        one.kernel or "not listed",
-    )
-
-
-def words_of(place: tuple[bool, str, int, str]) -> str:
-    """Name a list of overloads."""
-    _, namespace, sort, kernel = place
-    return f"{namespace}, {list(SORT_MEANING)[sort]}, kernel: {kernel}"
+        yield f"<details><summary>{plain(title)}: {len(names)}</summary>\n\n"
+        yield f"{', '.join(map(code, names[:_NAMES]))}{more}\n\n</details>\n\n"
 
 
 def _missing(one: Coverage) -> Iterator[str]:

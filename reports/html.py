@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator, Sequence
 import jinja2
 import msgspec
 
-from reports import cost, evidence, perturbations, words
+from reports import cost, coverage, evidence, perturbations, words
 from reports.chart import chart
 from reports.matrix import (
     COMPARED,
@@ -100,6 +100,8 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         evidence=evidence,
         perturbations=perturbations,
         cost=cost,
+        coverage=coverage,
+        coverages=coverage.coverages(matrices),
         charts=[chart(one.rows) for one in matrices],
         alerts=alerts_of,
         reasons=[{reason: place for place, reason in enumerate(one.weak)} for one in matrices],

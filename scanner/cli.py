@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
-        from scanner.scan import tool_version  # noqa: PLC0415 - reading the metadata takes time
+        from scanner.machine import tool_version  # noqa: PLC0415 - reading the metadata takes time
 
         click.echo(f"detmatrix {tool_version()}")
         ctx.exit()

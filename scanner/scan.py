@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,7 +24,7 @@ from scanner.claims import parse_claims
 from scanner.controls import misbehaving
 from scanner.crew import Crew
 from scanner.errors import UntrustedScanError, UsageError
-from scanner.machine import environment, load, resolve_device
+from scanner.machine import environment, load, resolve_device, tool_version
 from scanner.manager import Stage, Worker, WorkerEndedError
 from scanner.plan import Plan, settings_for
 from scanner.progress import Progress
@@ -59,7 +58,7 @@ _TRIES = 3
 # Timing stops then, however few samples there are.
 _COST_SECONDS = 0.15
 
-_Aside = TypeVar("_Aside", Cost, Dispatch)
+_Seen = TypeVar("_Seen", Observation, Cost, Dispatch)
 
 
 def scan(plan: Plan, progress: Progress) -> Run:
@@ -285,17 +284,22 @@ class _Scan:
             "max_time": settings.max_time,
         }
         place = _place(row) | {"mode": mode, "process": process}
+        return self._ask(Observation, place, mode, request, timeout)
+
+    def _ask(
+        self, kind: type[_Seen], place: dict[str, Any], mode: Mode, request: dict[str, Any], timeout: float
+    ) -> _Seen:
+        """Ask the worker in service; where it has no answer, the record says why."""
         try:
-            answer = self._crew.ask(mode, request, timeout)
-            return msgspec.convert(place | answer, Observation)
+            return msgspec.convert(place | self._crew.ask(mode, request, timeout), kind)
         except WorkerEndedError as ended:
-            outcome = "timeout" if ended.timed_out else "crash"
-            seconds = timeout if ended.timed_out else 0.0
-            failure = {"outcome": outcome, "message": str(ended), "seconds": seconds}
+            failure: dict[str, Any] = {"outcome": "crash", "message": str(ended)}
+            if ended.timed_out:
+                failure |= {"outcome": "timeout"} | ({"seconds": timeout} if kind is Observation else {})
         except msgspec.ValidationError as error:
             self._crew.retire()
             failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
-        return msgspec.convert(place | failure, Observation)
+        return msgspec.convert(place | failure, kind)
 
     def _watch(self, mode: Mode, process: int, before: int) -> None:
         """Run the sentinel in the worker in service, and write what it saw."""
@@ -351,21 +355,13 @@ class _Scan:
                 self._dispatched.add(row.key)
                 self._progress.timed()
 
-    def _aside(self, row: Row, do: str, kind: type[_Aside], **more: Any) -> _Aside:
+    def _aside(self, row: Row, do: str, kind: type[_Seen], **more: Any) -> _Seen:
         """Have a row executed in the process that may switch the flag to either mode; its failure is its own."""
         place = _place(row)
         if row.key in self._unwell:
             # What ended a worker or hung would do so again.
             return msgspec.convert(place | {"outcome": "not_run", "message": self._unwell[row.key]}, kind)
-        try:
-            answer = self._crew.ask("on", self._request(do, row) | more, self._header.settings.timeout)
-            return msgspec.convert(place | answer, kind)
-        except WorkerEndedError as ended:
-            failure = {"outcome": "timeout" if ended.timed_out else "crash", "message": str(ended)}
-        except msgspec.ValidationError as error:
-            self._crew.retire()
-            failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
-        return msgspec.convert(place | failure, kind)
+        return self._ask(kind, place, "on", self._request(do, row) | more, self._header.settings.timeout)
 
     def _request(self, do: str, row: Row) -> dict[str, Any]:
         seed = self._header.settings.seed
@@ -402,11 +398,3 @@ class _Scan:
 def _place(one: Row | Observation) -> dict[str, Any]:
     """Return what names a row in requests and records."""
     return {"spec": one.spec, "case": one.case, "direction": one.direction, "dtype": one.dtype}
-
-
-def tool_version() -> str:
-    """Return the installed version of detmatrix."""
-    try:
-        return version("detmatrix")
-    except PackageNotFoundError:
-        return "unknown"

@@ -34,6 +34,18 @@
     return row;
   });
 
+  // What the filters of the matrix and of the overloads share.
+  const wordsOf = (typed) => typed.toLowerCase().split(/\s+/).filter(Boolean);
+  const sift = (items, keep) => {
+    let shown = 0;
+    for (const item of items) {
+      const hide = !keep(item);
+      shown += !hide;
+      if (item.element.hidden !== hide) item.element.hidden = hide;
+    }
+    return shown;
+  };
+
   // The state of the filters, which the address holds too: #q=…&finding=a,b&verdict=on:raises&device=…&run=1&power=low&slower=2
   const controls = Object.fromEntries(
     ["q", "finding", "verdict", "device", "run", "power", "slower"].map((name) => [name, $("#" + name)]).filter(([, element]) => element),
@@ -62,14 +74,9 @@
   const apply = () => {
     const values = { verdict: "", device: "", run: "" }; // A page of one run has no list of runs.
     for (const [name, element] of Object.entries(controls)) values[name] = element.value;
-    const words = values.q.toLowerCase().split(/\s+/).filter(Boolean);
-    let shown = 0;
-    for (const row of rows) {
-      const hide = !matches(row, words, values);
-      shown += !hide;
-      if (row.element.hidden !== hide) row.element.hidden = hide;
-      if (row.panel) row.panel.hidden = hide || row.button.getAttribute("aria-expanded") !== "true";
-    }
+    const words = wordsOf(values.q);
+    const shown = sift(rows, (row) => matches(row, words, values));
+    for (const row of rows) if (row.panel) row.panel.hidden = row.element.hidden || row.button.getAttribute("aria-expanded") !== "true";
     for (const body of all(".family > table > tbody")) body.hidden = !$("tr.row:not([hidden])", body);
     for (const family of all(".family")) family.hidden = !$("tbody:not([hidden])", family);
     for (const tile of tiles) tile.setAttribute("aria-pressed", String(tile.dataset.finding ? findings.has(tile.dataset.finding) : !findings.size));
@@ -258,6 +265,26 @@
     }
     row.panel.hidden = !open;
   });
+
+  // The overloads: their filters are not part of the address.
+  const form = $("form.overloads");
+  if (form) {
+    const overloads = all(".overload").map((element) => ({ element, worst: element.dataset.worst, text: element.textContent.toLowerCase() }));
+    const lists = all("details.never");
+    const choose = () => {
+      const worst = form.elements.worst.value;
+      const words = wordsOf(form.elements.q.value);
+      const shown = sift(overloads, (one) => (!worst || one.worst === worst) && words.every((word) => one.text.includes(word)));
+      for (const list of lists) {
+        list.hidden = !$("code:not([hidden])", list);
+        list.open = words.length > 0 && !list.hidden;
+      }
+      $(".shown", form).textContent = `${shown} of ${overloads.length} overloads`;
+    };
+    form.addEventListener("input", choose);
+    form.addEventListener("submit", (event) => event.preventDefault());
+    choose();
+  }
 
   restore();
 })();
