@@ -29,14 +29,14 @@ SORT_MEANING: dict[Sort, str] = {
 }
 KERNEL_MEANING: dict[Kernel, str] = {
     "device": "A kernel is registered for the device's dense tensors.",
-    "layout": "A kernel is registered for the device's tensors of another layout alone: sparse, quantized, nested.",
     "composite": "One kernel serves all devices; it is made of other ops.",
+    "layout": "A kernel is registered for the device's tensors of another layout alone: sparse, quantized, nested.",
     "decomposed": "It is replaced by the ops it is made of before the recorder sees it, so it can never be executed "
     "here, and its parts are.",
     "none": "There is no kernel for the device.",
 }
 # Kernels that an execution can reach on the device.
-RUNNABLE: tuple[Kernel, ...] = ("device", "layout", "composite")
+RUNNABLE: tuple[Kernel, ...] = ("device", "composite", "layout")
 # Of these the out variant, or a loop over the list, mostly runs the same kernel again.
 _VARIANTS: tuple[Sort, ...] = ("foreach and fused", "out variant")
 NOT_RECORDED = "not recorded"
@@ -283,12 +283,31 @@ def _share(part: int, whole: int) -> str:
     return f" ({part / whole:.0%})" if whole else ""
 
 
+_OTHERS = "other namespaces"
+
+
 def count_lines(one: Coverage) -> list[tuple[str, ...]]:
-    """Return namespace, sort, and executed of all by kernel, for a table."""
-    return [
+    """Return namespace, sort, and executed of all by kernel, for a table; what nothing reached is one line."""
+    found = _reached_namespaces(one)
+    lines = [
         (count.namespace, count.sort, *(_of(count.executed[it], count.total[it]) for it in RUNNABLE))
         for count in one.counts
+        if count.namespace in found
     ]
+    others = [count for count in one.counts if count.namespace not in found]
+    if others:
+        totals = (sum(count.total[kernel] for count in others) for kernel in RUNNABLE)
+        lines.append((_OTHERS, "all", *(_of(0, total) for total in totals)))
+    return lines
+
+
+def _reached_namespaces(one: Coverage) -> set[str]:
+    return {"aten", *(it.namespace for it in one.executed)}
+
+
+def by_finding(one: Coverage) -> list[Overload]:
+    """Return the executed overloads, the worst finding first."""
+    return sorted(one.executed, key=lambda it: (FINDINGS.index(it.worst) if it.worst else 0, it.name))
 
 
 def _of(executed: int, total: int) -> str:
@@ -305,17 +324,17 @@ def alert_lines(one: Coverage) -> list[tuple[str, str, str]]:
 
 def never_lines(one: Coverage) -> list[tuple[str, list[str]]]:
     """Return the overloads that were never reached under what they have in common, ATen first."""
+    found = _reached_namespaces(one)
 
     def place(it: Overload) -> tuple[bool, str, int, int]:
         assert it.kernel is not None
-        return (
-            it.namespace != "aten",
-            it.namespace,
-            list(SORT_MEANING).index(it.sort),
-            RUNNABLE.index(it.kernel),
-        )
+        namespace = it.namespace if it.namespace in found else _OTHERS
+        sort = list(SORT_MEANING).index(it.sort) if namespace != _OTHERS else -1
+        return namespace != "aten", namespace, sort, RUNNABLE.index(it.kernel)
 
     lists: dict[str, list[str]] = {}
     for it in sorted(one.never, key=place):
-        lists.setdefault(f"{it.namespace}, {it.sort}, kernel: {it.kernel}", []).append(it.name)
+        _, namespace, sort, kernel = place(it)
+        told = f"{namespace}, {list(SORT_MEANING)[sort]}" if sort >= 0 else namespace
+        lists.setdefault(f"{told}, kernel: {RUNNABLE[kernel]}", []).append(it.name)
     return list(lists.items())

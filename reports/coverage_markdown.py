@@ -11,6 +11,7 @@ from reports.coverage import (
     SEES,
     SORT_MEANING,
     Coverage,
+    by_finding,
     count_lines,
     figure_words,
     never_lines,
@@ -82,7 +83,7 @@ def _executed(one: Coverage) -> Iterator[str]:
                 plain(it.worst or words.NONE),
                 _ids(it.evidence),
             )
-            for it in one.executed
+            for it in by_finding(one)
         ],
     )
     yield "\n"

@@ -182,10 +182,10 @@ def _kernel(name: str, device: str) -> str:
     dense, layouts = _KEYS[device]
     if has(dense):
         return "device"
-    if any(map(has, layouts)):
-        return "layout"
     if has("CompositeExplicitAutograd") or has("CompositeExplicitAutogradNonFunctional"):
         return "composite"
+    if any(map(has, layouts)):
+        return "layout"
     return "decomposed" if has("CompositeImplicitAutograd") else "none"
 
 

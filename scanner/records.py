@@ -65,11 +65,11 @@ Kind = Literal["keyword", "argument", "input", "dtype", "layout", "output", "fil
 # Where the kernel of an overload comes from, the first that holds.
 #
 # device      registered for the device's dense tensors
-# layout      registered for the device's tensors of another layout: sparse, quantized, nested, mkldnn
 # composite   one for all devices, made of other ops
+# layout      registered for the device's tensors of another layout: sparse, quantized, nested, mkldnn
 # decomposed  one that is replaced by the ops it is made of before the recorder sees it
 # none        there is none for the device: another device's, or a wrapper without one
-Kernel = Literal["device", "layout", "composite", "decomposed", "none"]
+Kernel = Literal["device", "composite", "layout", "decomposed", "none"]
 # What an overload writes into: a new tensor (or a view), an argument it changes, the argument `out`.
 Writes = Literal["new", "in_place", "out"]
 

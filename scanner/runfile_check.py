@@ -46,7 +46,7 @@ class Check:
         elif isinstance(record, Kernels):
             told = f"{self._path}, line {number}: the list of overloads"
             place = ("kernels",)
-            planned = self._settings.overloads or self._format < _OVERLOADS
+            planned = True
         elif isinstance(record, Dispatch):
             told = f"{self._path}, line {number}: the overloads of {':'.join(record.key)}"
             place = ("dispatch", *record.key)
