@@ -11,9 +11,11 @@ import base64
 import hashlib
 import re
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import count
 
 import jinja2
 import msgspec
+from msgspec.structs import replace
 
 from reports import cost, coverage, evidence, perturbations, words
 from reports.chart import chart
@@ -50,6 +52,9 @@ VERDICT_SIGN: dict[Verdict, str] = {
     "not_run": "–",  # noqa: RUF001
 }
 
+# More than this no browser filters at once; ten thousand rows are a page of some megabytes.
+MOST_ROWS = 20_000
+
 Rows = list[tuple[int, MatrixRow]]  # number of the run, row
 Families = dict[str, dict[str, Rows]]  # family -> spec -> rows
 
@@ -81,6 +86,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
     environment.filters["fields"] = msgspec.structs.astuple
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     style, script = (_source(environment, name) for name in ("report.css", "report.js"))
+    every, matrices = matrices, _most(matrices)
     families = _families(matrices)
     pool = _Pool()
     yield from environment.get_template("report.html.j2").generate(
@@ -101,7 +107,8 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         perturbations=perturbations,
         cost=cost,
         coverage=coverage,
-        coverages=coverage.coverages(matrices),
+        coverages=coverage.coverages(every),
+        limit=_limit_words(every, matrices),
         charts=[chart(one.rows) for one in matrices],
         alerts=alerts_of,
         reasons=[{reason: place for place, reason in enumerate(one.weak)} for one in matrices],
@@ -111,6 +118,28 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         verdict_sign=VERDICT_SIGN,
         compared=COMPARED,
         modes=MODES,
+    )
+
+
+def _most(matrices: Sequence[Matrix]) -> Sequence[Matrix]:
+    """Leave out what a browser cannot hold: of all rows those stay whose findings are the worst, in their order."""
+    findings = [row.finding for one in matrices for row in one.rows]
+    if len(findings) <= MOST_ROWS:
+        return matrices
+    order = {finding: place for place, finding in enumerate(FINDING_MEANING)}
+    kept = set(sorted(range(len(findings)), key=lambda place: order[findings[place]])[:MOST_ROWS])
+    place = count()
+    return [replace(one, rows=tuple(row for row in one.rows if next(place) in kept)) for one in matrices]
+
+
+def _limit_words(every: Sequence[Matrix], shown: Sequence[Matrix]) -> str | None:
+    """Say that rows were left out because there are too many."""
+    rows, most = (sum(len(one.rows) for one in some) for some in (every, shown))
+    if rows == most:
+        return None
+    return (
+        f"A page holds {most} rows at most: these are {most} of {rows}, those with the worst findings. Choose others "
+        f"with --only and --rows; the reports in Markdown, CSV and JSON have all of them."
     )
 
 

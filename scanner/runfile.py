@@ -11,7 +11,7 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,7 +20,18 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from scanner.errors import RunFileError, UsageError
-from scanner.records import FORMAT, Closing, Cost, Dispatch, Distrust, Header, Kernels, Observation, Sentinel
+from scanner.records import (
+    FORMAT,
+    Closing,
+    Cost,
+    Dispatch,
+    Distrust,
+    Header,
+    Kernels,
+    Observation,
+    Record,
+    Sentinel,
+)
 from scanner.runfile_check import Check, check_counts
 
 Line = Header | Observation | Sentinel | Cost | Kernels | Dispatch | Distrust | Closing
@@ -71,6 +82,7 @@ def read_run(path: str | Path) -> Run:
     if not isinstance(header, Header):
         raise RunFileError(f"{path}, line 1: a run file starts with its header; give a file that scan wrote")
     end = len(opening) + 1
+    del opening  # a plan may be a hundred megabytes
     check = Check(str(path), header)
     shared = _Shared(header)
     found: dict[type, list[Line]] = {kind: [] for kind in (Observation, Sentinel, Cost, Kernels, Dispatch)}
@@ -92,8 +104,7 @@ def read_run(path: str | Path) -> Run:
             distrust.append(record.reason)
             continue
         check.place(number, record)
-        if isinstance(record, Observation):
-            shared.share(record)
+        shared.share(record)
         found[type(record)].append(record)
     controls = {row.key for row in header.controls}
     return Run(
@@ -112,20 +123,37 @@ def read_run(path: str | Path) -> Run:
 
 
 class _Shared:
-    """Lets the observations of a row hold what they have in common once: a run may have a million of them."""
+    """Lets records hold what they have in common once: a run may have a million observations."""
 
     def __init__(self, header: Header) -> None:
-        self._keys = {row.key: row for row in (*header.planned, *header.controls)}
         self._values: dict[object, object] = {}
+        self._digests: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
+        for row in (*header.planned, *header.controls):
+            self._share(
+                row, ("family", "spec", "op", "case", "dtype", "device", "provokes", "why", "documented")
+            )
 
-    def share(self, observation: Observation) -> None:
+    def _once(self, value: object) -> object:
+        return self._values.setdefault(value, value)
+
+    def _share(self, record: Record, names: Sequence[str]) -> None:
+        for name in names:
+            force_setattr(record, name, self._once(getattr(record, name)))
+
+    def share(self, record: Observation | Sentinel | Cost | Kernels | Dispatch) -> None:
         """Put what is known already in place of what was decoded."""
-        row = self._keys[observation.key]
-        for name in ("spec", "case", "dtype"):
-            force_setattr(observation, name, getattr(row, name))
-        for name in ("inputs", "inputs_digest", "outputs", "message"):
-            value = getattr(observation, name)
-            force_setattr(observation, name, self._values.setdefault(value, value))
+        if not isinstance(record, (Observation, Cost, Dispatch)):
+            return
+        self._share(record, ("spec", "case", "dtype", "message"))
+        if isinstance(record, Observation):
+            self._share(record, ("inputs", "inputs_digest", "outputs", "groups"))
+            # Outputs that are the same in all processes and modes of a row.
+            digests = self._digests.setdefault(tuple(record.digests.items()), record.digests)
+            force_setattr(record, "digests", digests)
+        elif isinstance(record, Dispatch):
+            for reached in record.modes.values():
+                names = tuple(map(self._once, reached.overloads))
+                force_setattr(reached, "overloads", self._once(names))
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scanner.errors import RunFileError
-from scanner.records import MODES, Closing, Cost, Dispatch, Header, Kernels, Observation, Sentinel
+from scanner.records import (
+    MODES,
+    WORKER_MODES,
+    Closing,
+    Cost,
+    Dispatch,
+    Header,
+    Kernels,
+    Observation,
+    Sentinel,
+)
 
 Placed = Observation | Sentinel | Cost | Kernels | Dispatch
 
@@ -26,35 +36,38 @@ class Check:
                 f"{path}, line 1: a control belongs to format 2, the header says format 1 - at `$.controls`; "
                 f"restore the file"
             )
-        self._timed = {row.key for row in header.planned}
-        self._planned = self._timed | {row.key for row in header.controls}
+        rows = (*header.planned, *header.controls)
+        self._planned = {row.key: place for place, row in enumerate(rows)}
         if len(self._planned) < len(header.planned) + len(header.controls):
             raise RunFileError(f"{path}, line 1: a row is planned twice - at `$.planned`; restore the file")
         self._rows = len(header.planned)
-        self._seen: dict[tuple[object, ...], int] = {}
+        self._seen: dict[object, int] = {}  # place -> line
 
     def place(self, number: int, record: Placed) -> None:
         """Check one line."""
-        place: tuple[object, ...] | None = None  # sentinels may stand twice where a scan was interrupted
+        place: object = None  # sentinels may stand twice where a scan was interrupted
+        row = self._rows if isinstance(record, (Sentinel, Kernels)) else self._planned.get(record.key)
         if isinstance(record, Sentinel):
             told = f"{self._path}, line {number}: the sentinel before row {record.before}"
             planned = record.before <= self._rows and self._lives(record)
         elif isinstance(record, Cost):
             told = f"{self._path}, line {number}: the cost of {':'.join(record.key)}"
-            place = ("cost", *record.key)
-            planned = record.key in self._timed
+            place = ("cost", row)
+            planned = row is not None and row < self._rows
         elif isinstance(record, Kernels):
             told = f"{self._path}, line {number}: the list of overloads"
-            place = ("kernels",)
+            place = "kernels"
             planned = True
         elif isinstance(record, Dispatch):
             told = f"{self._path}, line {number}: the overloads of {':'.join(record.key)}"
-            place = ("dispatch", *record.key)
-            planned = record.key in self._timed
+            place = ("dispatch", row)
+            planned = row is not None and row < self._rows
         else:
             told = f"{self._path}, line {number}: the observation of {':'.join(record.key)}"
-            place = (*record.key, record.mode, record.process)
-            planned = record.key in self._planned and self._lives(record)
+            planned = row is not None and self._lives(record)
+            # A number, for there may be a million of them.
+            cell = (row or 0) * len(WORKER_MODES) + WORKER_MODES.index(record.mode)
+            place = cell * self._settings.processes + record.process
         needed, field = _newer(record) if self._format < _OVERLOADS else (0, "")
         if needed > self._format:
             raise RunFileError(

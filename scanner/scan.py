@@ -98,7 +98,8 @@ class _Scan:
         device = before.header.settings.device if before else plan.device
         self._crew = Crew(plan.python, stage.path, plan.spec_files, device)
         self._done: set[tuple[tuple[str, ...], Mode, int]] = set()
-        self._inputs: list[Observation] = []
+        self._inputs: dict[tuple[str, ...], Observation] = {}  # of each row the first one that had inputs
+        self._unequal: list[str] = []
         self._controls: list[Observation] = []
         self._raised: set[tuple[tuple[str, ...], int]] = set()
         self._unwell: dict[tuple[str, ...], str] = {}
@@ -150,7 +151,7 @@ class _Scan:
                 distrust=tuple(
                     dict.fromkeys(
                         (
-                            *unequal_inputs(self._inputs),
+                            *self._unequal,
                             *misbehaving(header, self._controls),
                             *self._distrust,
                         )
@@ -379,16 +380,15 @@ class _Scan:
             self._controls.append(observation)
             return
         self._reached[mode, process] = max(self._reached.get((mode, process), -1), self._places[key])
-        # Only the digest of its inputs is needed at the end.
-        self._inputs.append(
-            Observation(
+        if observation.inputs_digest is not None:
+            brief = Observation(
                 **_place(observation),
                 mode=mode,
                 process=process,
                 outcome=observation.outcome,
                 inputs_digest=observation.inputs_digest,
             )
-        )
+            self._unequal += unequal_inputs((self._inputs.setdefault(key, brief), brief))
         if mode == "on" and alert_caller(observation.exception, observation.message):
             self._raised.add((key, process))
         if observation.outcome in {"crash", "timeout"}:
