@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from reports.matrix import Matrix
-from scanner.coverage import device_kind
+from scanner.claim_rows import device_kind
 from scanner.records import MODES, Environment
 from scanner.verdicts import MatrixRow
 

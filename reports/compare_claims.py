@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from reports.compare_rows import MOVES, Change
 from reports.matrix import Matrix
+from scanner.claim_rows import names_of, speaks
 from scanner.claims import documented_claims
 from scanner.claims_grammar import Section
-from scanner.coverage import names_of, speaks
 from scanner.errors import UsageError
 from scanner.records import Claim, Row
 

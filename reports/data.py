@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from reports import cost, perturbations
 from reports.matrix import (
@@ -41,10 +42,14 @@ def render_json(matrices: Sequence[Matrix]) -> Iterator[str]:
 
 def render_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
     """Yield the flat table; a count that does not exist is ``NA``, which pandas and R read as missing."""
-    table = frame(matrices)
-    for start in range(0, max(len(table), 1), _CSV_ROWS):
-        piece = table.iloc[start : start + _CSV_ROWS]
-        yield piece.to_csv(index=False, header=start == 0, na_rep="NA", lineterminator="\n")
+    # A table of a whole run would hold each of its cells once more.
+    pieces = [
+        replace(one, rows=one.rows[start : start + _CSV_ROWS])
+        for one in matrices
+        for start in range(0, len(one.rows), _CSV_ROWS)
+    ]
+    for number, piece in enumerate(pieces or matrices[:1]):
+        yield frame([piece]).to_csv(index=False, header=number == 0, na_rep="NA", lineterminator="\n")
 
 
 def _run(one: Matrix) -> Iterator[str]:

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from reports import docs_reasons as reasons
 from reports.docs_split import Effect, Evidence, effect_of, showing_of
-from reports.matrix import Matrix
+from reports.matrix import Matrix, input_elements
+from scanner.claim_rows import names_of, speaks
 from scanner.claims import contradictions, documented_claims
-from scanner.coverage import names_of, speaks
 from scanner.errors import UsageError
 from scanner.records import Claim
 from scanner.verdicts import Finding
@@ -72,6 +72,13 @@ class Undocumented(Struct, frozen=True, kw_only=True):
     finding: Finding
     evidence: tuple[Evidence, ...]
     named: tuple[Claim, ...]  # claims that name the op: of other calls of it, or unparsed
+
+    @property
+    def smallest(self) -> tuple[Evidence, int | None]:
+        """The row with the fewest elements in its inputs, the first of them, and how many those are if known."""
+        sizes = [input_elements(one.row) for one in self.evidence]
+        place = min(range(len(sizes)), key=lambda i: (sizes[i] is None, sizes[i] or 0))
+        return self.evidence[place], sizes[place]
 
 
 class Docs(Struct, frozen=True, kw_only=True):

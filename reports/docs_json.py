@@ -16,7 +16,7 @@ from reports.docs_join import (
 from reports.docs_lists import Lists, lists_of
 from reports.docs_split import Evidence
 from reports.matrix import cell_fields
-from scanner.coverage import device_kind
+from scanner.claim_rows import device_kind
 from scanner.records import MODES
 from scanner.verdicts import upper_bound
 
@@ -92,12 +92,14 @@ def _claim_fields(judged: Judged, lists: Lists | None) -> dict[str, object]:
 
 
 def _undocumented_fields(one: Undocumented, lists: Lists | None) -> dict[str, object]:
+    smallest, elements = one.smallest
     return {
         "op": one.op,
         "device": one.device,
         "direction": one.direction,
         "finding": one.finding,
         "evidence": list(dict.fromkeys(row.row.row.id for row in one.evidence)),
+        "smallest": {"id": smallest.row.row.id, "elements": elements},
         "named": [claim.id for claim in one.named if claim.parsed],
         "unparsed": [claim.id for claim in one.named if not claim.parsed],
         "regenerated": lists.added.get((one.op, one.device)) if lists else None,

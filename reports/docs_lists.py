@@ -16,8 +16,8 @@ from reports.docs_bullets import DEVICES, ListName, Statement, lists, write
 from reports.docs_join import Docs
 from reports.docs_reasons import split_words
 from reports.docs_split import Evidence, Fate, Rows, Showing, fate_of, narrowed, splits
+from scanner.claim_rows import speaks
 from scanner.claims import contradictions, parse_claims
-from scanner.coverage import speaks
 from scanner.errors import UsageError
 from scanner.records import Claim, Row
 

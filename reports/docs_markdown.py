@@ -12,6 +12,7 @@ from reports.docs_join import (
     KIND_MEANING,
     Docs,
     Judged,
+    Undocumented,
     count,
 )
 from reports.docs_lists import Lists, lists_of
@@ -132,6 +133,12 @@ def _ids(evidence: Sequence[Evidence]) -> str:
     return ", ".join(code(one) for one in ids[:_IDS]) + more
 
 
+def _smallest(one: Undocumented) -> str:
+    """Name the row that shows it with the fewest elements to look at."""
+    evidence, elements = one.smallest
+    return code(evidence.row.row.id) + ("" if elements is None else f", {elements} input elements")
+
+
 def _bullet(text: str) -> str:
     """Return a bullet's words with its roles stripped and its code kept."""
     parts = []
@@ -169,7 +176,7 @@ def _undocumented(docs: Docs, lists: Lists | None) -> Iterator[str]:
         return
     yield "## Undocumented\n\n"
     yield table(
-        ("op", "device", "direction", "finding", "off", "on", "rows", "evidence"),
+        ("op", "device", "direction", "finding", "off", "on", "rows", "smallest case"),
         [
             (
                 code(one.op),
@@ -178,7 +185,7 @@ def _undocumented(docs: Docs, lists: Lists | None) -> Iterator[str]:
                 plain(one.finding),
                 *(plain(words.cell_words(strongest(one.evidence).row, mode)) for mode in MODES),
                 str(len(one.evidence)),
-                _ids(one.evidence),
+                _smallest(one),
             )
             for one in docs.undocumented
         ],

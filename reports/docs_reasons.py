@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from reports.docs_split import Evidence, Showing, Split, separations
 from reports.matrix import Matrix
 from reports.words import counted
-from scanner.coverage import is_vague
+from scanner.claim_rows import is_vague
 from scanner.records import Claim
 
 _REASONS = 3  # that are told of rows without evidence

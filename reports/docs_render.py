@@ -48,7 +48,8 @@ def drift_lines(docs: Docs) -> Iterator[str]:
         if agreement == "not_covered":
             for one in docs.undocumented:
                 shown = shown_words(strongest(one.evidence))
-                yield f"undocumented: {one.op}, {one.direction} on {one.device}: {one.finding}: {shown}"
+                case = one.smallest[0].row.row.id
+                yield f"undocumented: {one.op}, {one.direction} on {one.device}: {one.finding}: {shown}: {case}"
             for acting, raising in docs.self_contradictory:
                 yield f"self_contradictory: {acting.id} and {raising.id}"
             yield from (f"unparsed: {claim.text}" for claim in docs.unparsed)

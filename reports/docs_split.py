@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reports.docs_bullets import kind_of
-from scanner.coverage import device_kind, dtype_kind, is_vague, names_of
+from scanner.claim_rows import device_kind, dtype_kind, is_vague, names_of
 from scanner.records import Claim, Condition, Row
 from scanner.verdicts import MatrixRow
 

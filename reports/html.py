@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import count
 
 import msgspec
+from msgspec.structs import replace
 
-from reports import cost, evidence, perturbations, words
+from reports import cost, coverage, evidence, perturbations, words
 from reports.chart import chart
 from reports.matrix import (
     COMPARED,
@@ -28,12 +30,16 @@ from reports.page import Pool, generate
 from scanner.records import MODES, WORKER_MODES, Mode, Observation
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, MatrixRow
 
+# More than this no browser filters at once; ten thousand rows are a page of some megabytes.
+MOST_ROWS = 20_000
+
 Rows = list[tuple[int, MatrixRow]]  # number of the run, row
 Families = dict[str, dict[str, Rows]]  # family -> spec -> rows
 
 
 def render(matrices: Sequence[Matrix]) -> Iterator[str]:
     """Yield the page in pieces."""
+    every, matrices = matrices, _most(matrices)
     families = _families(matrices)
     pool = Pool()
     yield from generate(
@@ -50,6 +56,9 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         evidence=evidence,
         perturbations=perturbations,
         cost=cost,
+        coverage=coverage,
+        coverages=coverage.coverages(every),
+        limit=_limit_words(every, matrices),
         charts=[chart(one.rows) for one in matrices],
         alerts=alerts_of,
         reasons=[{reason: place for place, reason in enumerate(one.weak)} for one in matrices],
@@ -57,6 +66,28 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         verdict_meaning=VERDICT_MEANING,
         compared=COMPARED,
         modes=MODES,
+    )
+
+
+def _most(matrices: Sequence[Matrix]) -> Sequence[Matrix]:
+    """Leave out what a browser cannot hold: of all rows those stay whose findings are the worst, in their order."""
+    findings = [row.finding for one in matrices for row in one.rows]
+    if len(findings) <= MOST_ROWS:
+        return matrices
+    order = {finding: place for place, finding in enumerate(FINDING_MEANING)}
+    kept = set(sorted(range(len(findings)), key=lambda place: order[findings[place]])[:MOST_ROWS])
+    place = count()
+    return [replace(one, rows=tuple(row for row in one.rows if next(place) in kept)) for one in matrices]
+
+
+def _limit_words(every: Sequence[Matrix], shown: Sequence[Matrix]) -> str | None:
+    """Say that rows were left out because there are too many."""
+    rows, most = (sum(len(one.rows) for one in some) for some in (every, shown))
+    if rows == most:
+        return None
+    return (
+        f"A page holds {most} rows at most: these are {most} of {rows}, those with the worst findings. Choose others "
+        f"with --only and --rows; the reports in Markdown, CSV and JSON have all of them."
     )
 
 

@@ -6,6 +6,8 @@ filtered report cannot be mistaken for a clean one.
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -34,6 +36,8 @@ _CELL = ("verdict", "runs", "differing", "distinct", "upper_bound", "alert", "re
 _FAR = ("where", *MEASURES)
 _FORCED = ("verdict", "runs", "differing", "alerts")
 _ROW = ("low_power", "constant")
+# "args[0]: float32 (64, 3), strides (1, 64)", as a worker writes its inputs down
+_SHAPE = re.compile(r": \w+ \(([\d, ]*)\)(?:, strides|$)")
 _OURS = ("run", "finding")  # names that the planned row does not hold
 
 
@@ -249,6 +253,15 @@ def outputs_of(observations: Iterable[Observation]) -> tuple[Output, ...]:
             before = outputs.get(output.name)
             outputs[output.name] = output if before is None else _both(before, output)
     return tuple(outputs.values())
+
+
+def input_elements(row: MatrixRow) -> int | None:
+    """Return how many elements the tensors among a row's inputs have; ``None`` if none were recorded."""
+    inputs = next((observation.inputs for observation in row.observations if observation.inputs), None)
+    if inputs is None:
+        return None
+    shapes = [shape[1] for one in inputs if (shape := _SHAPE.search(one))]
+    return sum(math.prod(int(size) for size in shape.split(",") if size.strip()) for shape in shapes)
 
 
 def _both(one: Output, other: Output) -> Output:

@@ -26,6 +26,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Write a script that needs only torch and shows what a row showed.",
     ),
     "docs": ("reports.docs_cli:docs", "Hold the documented lists against run files, and write them again."),
+    "coverage": (
+        "reports.coverage_cli:coverage",
+        "Which of PyTorch's overloads the rows of run files reach.",
+    ),
     "compare": ("reports.compare_cli:compare", "Compare runs: what improved, regressed, changed."),
 }
 
@@ -53,7 +57,7 @@ class LazyGroup(click.Group):
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
-        from scanner.scan import tool_version  # noqa: PLC0415 - reading the metadata takes time
+        from scanner.machine import tool_version  # noqa: PLC0415 - reading the metadata takes time
 
         click.echo(f"detmatrix {tool_version()}")
         ctx.exit()

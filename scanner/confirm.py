@@ -18,7 +18,7 @@ from opspecs.registry import SPECS
 from scanner.catalog import load_catalog
 from scanner.crew import Crew
 from scanner.errors import UntrustedScanError, UsageError
-from scanner.machine import environment, load, missing_device
+from scanner.machine import environment, load, missing_device, tool_version
 from scanner.manager import Stage
 from scanner.passes import Passes
 from scanner.power import Weakness
@@ -38,7 +38,6 @@ from scanner.records import (
 )
 from scanner.rows import control_rows, planned_rows
 from scanner.runfile import Line, Run
-from scanner.scan import tool_version
 
 Key = tuple[str, str, str, str]
 

@@ -94,15 +94,21 @@ class Execution:
         """Return the state of the generators that ``reseed`` resets."""
         return [generator.get_state() for generator in self._generators]
 
-    def __call__(self) -> tuple[Any, tuple[torch.Tensor, ...]]:
+    def arguments(self) -> tuple[Any, ...]:
+        """Return the positional arguments of one execution: the first is a copy if the op writes into it."""
+        args = self.call.args
+        return (args[0].clone(), *args[1:]) if self._in_place else args
+
+    def __call__(self, args: tuple[Any, ...] | None = None) -> tuple[Any, tuple[torch.Tensor, ...]]:
         """Execute once.
+
+        Args:
+            args: What ``arguments`` returned; without them they are made here.
 
         Returns:
             What the op returned, and the gradients of the leaves (none in the forward direction).
         """
-        args = self.call.args
-        if self._in_place:
-            args = (args[0].clone(), *args[1:])
+        args = self.arguments() if args is None else args
         if not self.backward:
             with torch.no_grad():
                 return self.op(*args, **self.call.kwargs), ()

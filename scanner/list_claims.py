@@ -14,9 +14,9 @@ from itertools import groupby
 
 from opspecs.model import OpSpec, Planned
 from opspecs.registry import SPECS, select
+from scanner.claim_rows import covering
 from scanner.claims import documented_claims, documented_versions
 from scanner.claims_grammar import Section
-from scanner.coverage import covering
 from scanner.records import Claim
 
 _HEADINGS: dict[Section, str] = {

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +127,11 @@ def _driver() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return told.stdout.strip().split("\n", 1)[0] or None
+
+
+def tool_version() -> str:
+    """Return the installed version of detmatrix."""
+    try:
+        return version("detmatrix")
+    except PackageNotFoundError:
+        return "unknown"

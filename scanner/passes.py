@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,7 +19,18 @@ from scanner.crew import Crew
 from scanner.machine import load
 from scanner.manager import WorkerEndedError
 from scanner.progress import Progress
-from scanner.records import MODES, Distrust, Header, Mode, Observation, Row, Sentinel, Settings
+from scanner.records import (
+    MODES,
+    Cost,
+    Dispatch,
+    Distrust,
+    Header,
+    Mode,
+    Observation,
+    Row,
+    Sentinel,
+    Settings,
+)
 from scanner.rows import row_of
 from scanner.runfile import Line, Run
 from scanner.verdicts import observation_verdict, unequal_inputs
@@ -29,9 +40,11 @@ _SENTINEL_ROWS = 12
 _SENTINEL_SECONDS = 2.0
 _SENTINEL_RUNS = 20
 # Controls and sentinels get at least so long: the first of them may have to wait for a GPU to start.
-_PATIENCE = 60.0
+PATIENCE = 60.0
 # Workers that are asked for the controls, one after the other, before rows run in one that has not answered them all.
 _TRIES = 3
+
+Seen = TypeVar("Seen", Observation, Cost, Dispatch)
 
 
 class Passes:
@@ -62,7 +75,8 @@ class Passes:
         self._control_keys = {row.key for row in header.controls}
         self._places = {row.key: place for place, row in enumerate(header.planned)}
         self._done: set[tuple[tuple[str, ...], Mode, int]] = set()
-        self._inputs: list[Observation] = []
+        self._inputs: dict[tuple[str, ...], Observation] = {}  # of each row the first one that had inputs
+        self._unequal: list[str] = []
         self._controls: list[Observation] = []
         self._raised: set[tuple[tuple[str, ...], int]] = set()
         # By mode and process: the place of the last row observed, and what the last sentinel stood before.
@@ -87,7 +101,7 @@ class Passes:
     def distrust(self) -> tuple[str, ...]:
         """Why what was observed cannot be trusted; empty if it can."""
         found = (
-            *unequal_inputs(self._inputs),
+            *self._unequal,
             *misbehaving(self._header, self._controls),
             *self._distrust,
         )
@@ -147,7 +161,7 @@ class Passes:
                 return
             first = self._crew.serving or self._crew.started + 1
             for row in self._header.controls:
-                observation = self._observe(row, mode, process, perturb, max(settings.timeout, _PATIENCE))
+                observation = self._observe(row, mode, process, perturb, max(settings.timeout, PATIENCE))
                 if (row.key, mode, process) not in self._done:
                     self._keep(observation)
                     continue
@@ -170,17 +184,7 @@ class Passes:
             "max_time": settings.max_time,
         }
         place = place_of(row) | {"mode": mode, "process": process}
-        try:
-            answer = self._crew.ask(mode, request, timeout)
-            return msgspec.convert(place | answer, Observation)
-        except WorkerEndedError as ended:
-            outcome = "timeout" if ended.timed_out else "crash"
-            seconds = timeout if ended.timed_out else 0.0
-            failure = {"outcome": outcome, "message": str(ended), "seconds": seconds}
-        except msgspec.ValidationError as error:
-            self._crew.retire()
-            failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
-        return msgspec.convert(place | failure, Observation)
+        return ask(self._crew, Observation, place, mode, request, timeout)
 
     def _watch(self, mode: Mode, process: int, before: int) -> None:
         """Run the sentinel in the worker in service, and write what it saw."""
@@ -189,9 +193,7 @@ class Passes:
         (planned,) = spec.rows(settings.device.partition(":")[0])
         request = request_for("sentinel", row_of(spec, planned, settings.device), settings)
         try:
-            answer = self._crew.ask(
-                mode, request | {"runs": _SENTINEL_RUNS}, max(settings.timeout, _PATIENCE)
-            )
+            answer = self._crew.ask(mode, request | {"runs": _SENTINEL_RUNS}, max(settings.timeout, PATIENCE))
         except WorkerEndedError as ended:
             answer = {"message": str(ended)}
         told = [str(answer[name]) for name in ("exception", "message") if answer.get(name)]
@@ -225,19 +227,44 @@ class Passes:
             return
         self._reached[mode, process] = max(self._reached.get((mode, process), -1), self._places[key])
         # Only the digest of its inputs is needed at the end.
-        self._inputs.append(
-            Observation(
+        if observation.inputs_digest is not None:
+            brief = Observation(
                 **place_of(observation),
                 mode=mode,
                 process=process,
                 outcome=observation.outcome,
                 inputs_digest=observation.inputs_digest,
             )
-        )
+            self._unequal += unequal_inputs((self._inputs.setdefault(key, brief), brief))
         if mode == "on" and alert_caller(observation.exception, observation.message):
             self._raised.add((key, process))
         if observation.outcome in {"crash", "timeout"}:
             self.unwell[key] = f"{observation.outcome} in mode {mode}"
+
+
+def ask(
+    crew: Crew, kind: type[Seen], place: dict[str, Any], mode: Mode, request: dict[str, Any], timeout: float
+) -> Seen:
+    """Ask the worker in service for a record of a row; where it has no answer, the record says why.
+
+    Args:
+        crew: The workers.
+        kind: The record.
+        place: What names the row in it.
+        mode: Of the worker.
+        request: What to do.
+        timeout: Seconds it may take.
+    """
+    try:
+        return msgspec.convert(place | crew.ask(mode, request, timeout), kind)
+    except WorkerEndedError as ended:
+        failure: dict[str, Any] = {"outcome": "crash", "message": str(ended)}
+        if ended.timed_out:
+            failure |= {"outcome": "timeout"} | ({"seconds": timeout} if kind is Observation else {})
+    except msgspec.ValidationError as error:
+        crew.retire()
+        failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
+    return msgspec.convert(place | failure, kind)
 
 
 def request_for(do: str, row: Row, settings: Settings) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     max_time: float | None = None
     perturb: tuple[str, ...] | None = None
     cost: bool | None = None
+    overloads: bool | None = None
     timeout: float | None = None
     seed: int | None = None
     spec_files: tuple[str, ...] = ()
@@ -92,6 +93,7 @@ def settings_for(plan: Plan, device: str) -> Settings:
         max_rate=plan.max_rate,
         max_time=plan.max_time,
         cost=plan.cost is not False,
+        overloads=plan.overloads is not False,
         specs=plan.spec_files,
     )
 

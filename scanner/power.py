@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -43,9 +44,9 @@ class Weakness:
 
     def _near(self, place: int, observation: Observation) -> list[Sentinel]:
         seen = self._around.get((observation.mode, observation.process), [])
-        before = [sentinel for sentinel in seen if sentinel.before <= place]
-        behind = [sentinel for sentinel in seen if sentinel.before > place]
-        return [*before[-1:], *behind[:1]]
+        # There may be as many sentinels as rows, so that they are not gone through for each.
+        behind = bisect_right(seen, place, key=lambda sentinel: sentinel.before)
+        return seen[max(behind - 1, 0) : behind + 1]
 
     def _reason(self, sentinel: Sentinel) -> str:
         where = f"mode {sentinel.mode}, process {sentinel.process}, load {sentinel.load:g}"

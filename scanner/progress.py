@@ -25,13 +25,13 @@ class Progress(Protocol):
         """So many observations are to be made beyond those that were planned."""
 
     def at(self, row: Row, what: str) -> None:
-        """This row is being executed: "on, process 1", or "cost"."""
+        """This row is being executed: "on, process 1", "cost", or "overloads"."""
 
     def saw(self, verdict: Verdict) -> None:
         """It came out like this in one process."""
 
     def timed(self) -> None:
-        """Its cost was measured."""
+        """Its cost was measured, or its overloads were recorded."""
 
     def end(self) -> None:
         """Nothing more will come."""

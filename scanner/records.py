@@ -17,7 +17,8 @@ from scanner.claims_grammar import Section
 # 1: header (settings, environment, planned rows), observations, closing.
 # 2: controls, sentinels, costs; warn_only; execution groups, severity and alerts of an observation. Read with the
 #    defaults below a file of format 1 says what it always said: quiet executions, and nothing known of the rest.
-FORMAT = 2
+# 3: overloads that the build has and that each row reaches. A file of format 1 or 2 knows of none: "not recorded".
+FORMAT = 3
 
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
@@ -61,6 +62,17 @@ ClaimDirection = Literal["forward", "backward", "any"]
 # unspecified  the bullet says that there is a condition and not which: "in some cases"
 Kind = Literal["keyword", "argument", "input", "dtype", "layout", "output", "fill", "unspecified"]
 
+# Where the kernel of an overload comes from, the first that holds.
+#
+# device      registered for the device's dense tensors
+# composite   one for all devices, made of other ops
+# layout      registered for the device's tensors of another layout: sparse, quantized, nested, mkldnn
+# decomposed  one that is replaced by the ops it is made of before the recorder sees it
+# none        there is none for the device: another device's, or a wrapper without one
+Kernel = Literal["device", "composite", "layout", "decomposed", "none"]
+# What an overload writes into: a new tensor (or a view), an argument it changes, the argument `out`.
+Writes = Literal["new", "in_place", "out"]
+
 
 class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base: immutable, written by keyword, and strict about unknown fields when read."""
@@ -82,6 +94,7 @@ class Settings(Record, frozen=True):
     max_rate: Annotated[float, Meta(gt=0, lt=1)] | None = None
     max_time: Annotated[float, Meta(gt=0)] | None = None  # seconds of executions a case gets in one process
     cost: bool = False  # whether the rows were timed
+    overloads: bool = False  # whether the overloads that rows reach were recorded
     specs: tuple[str, ...] = ()  # files of the user's own specs, as they were given
 
 
@@ -300,6 +313,47 @@ class Cost(Record, frozen=True, tag="cost", tag_field="kind"):
         return (self.spec, self.case, self.direction, self.dtype)
 
 
+class KernelGroup(Record, frozen=True):
+    """Overloads of one sort."""
+
+    kernel: Kernel
+    writes: Writes
+    names: tuple[str, ...]  # as the schema has them: "aten::add.Tensor"
+
+
+class Kernels(Record, frozen=True, tag="kernels", tag_field="kind"):
+    """Every overload of the scanned build, each in one group; none if *message* says why they are not known."""
+
+    groups: tuple[KernelGroup, ...]
+    message: str | None = None
+
+
+class Reached(Record, frozen=True):
+    """What one execution under a recorder reached in one mode."""
+
+    overloads: tuple[str, ...]  # in the order of their first call; the last one may have raised
+    # The caller of each alert, and the overload that raised it; None: one that the recorder does not see.
+    alerts: tuple[tuple[str, str | None], ...] = ()
+    message: str | None = None  # what ended it, if not an alert
+
+
+class Dispatch(Record, frozen=True, tag="dispatch", tag_field="kind"):
+    """The overloads one row reaches, in an execution of its own that is not compared with any other."""
+
+    spec: str
+    case: str
+    direction: Direction
+    dtype: str
+    outcome: Outcome  # ran: it was executed, whatever came of it
+    message: str | None = None  # why it was not
+    modes: dict[Mode, Reached] = {}  # warn_only only of a row that raises
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The row it belongs to, as ``Row.key``."""
+        return (self.spec, self.case, self.direction, self.dtype)
+
+
 class Closing(Record, frozen=True, tag="closing", tag_field="kind"):
     """Last line of a complete run file."""
 
@@ -308,4 +362,5 @@ class Closing(Record, frozen=True, tag="closing", tag_field="kind"):
     observations: Count  # those of controls included
     sentinels: Count = 0
     costs: Count = 0
+    dispatches: Count = 0
     distrust: tuple[str, ...] = ()  # why the scan cannot be trusted; empty if it can

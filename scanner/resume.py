@@ -81,6 +81,7 @@ def _check_settings(plan: Plan, settings: Settings) -> None:
         ("--perturb", plan.perturb and ordered(plan.perturb), settings.perturb),
         ("--max-time", plan.max_time, settings.max_time),
         ("--cost", plan.cost, settings.cost),
+        ("--overloads", plan.overloads, settings.overloads),
         ("--timeout", plan.timeout, settings.timeout),
         ("--seed", plan.seed, settings.seed),
     ]

@@ -11,17 +11,30 @@ import gzip
 import json
 import os
 import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from scanner.errors import RunFileError, UsageError
-from scanner.records import FORMAT, Closing, Cost, Distrust, Header, Observation, Sentinel
+from scanner.records import (
+    FORMAT,
+    Closing,
+    Cost,
+    Dispatch,
+    Distrust,
+    Header,
+    Kernels,
+    Observation,
+    Record,
+    Sentinel,
+)
 from scanner.runfile_check import Check, check_counts
 
-Line = Header | Observation | Sentinel | Cost | Distrust | Closing
+Line = Header | Observation | Sentinel | Cost | Kernels | Dispatch | Distrust | Closing
 
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 _ENCODER = msgspec.json.Encoder()
@@ -39,6 +52,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     controls: tuple[Observation, ...] = ()  # of the controls
     sentinels: tuple[Sentinel, ...] = ()
     costs: tuple[Cost, ...] = ()
+    kernels: Kernels | None = None  # the overloads of the build; None: not recorded
+    dispatches: tuple[Dispatch, ...] = ()
     distrust: tuple[str, ...] = ()  # what was found out as the scan went on; the closing line has it too
 
 
@@ -56,23 +71,26 @@ def read_run(path: str | Path) -> Run:
         RunFileError: The file cannot be read, is not a run file, is damaged, or has a newer format. The
             message names the line and the path of the field.
     """
-    data = _read_bytes(Path(path))
-    end = data.rfind(b"\n") + 1
-    lines = data[:end].split(b"\n")[:-1]
-    if not lines:
+    lines = _lines(Path(path))
+    opening = next(lines, None)
+    if opening is None:
         raise RunFileError(
             f"{path}: not a detmatrix run file (no whole line in it); give a file that scan wrote"
         )
-    _check_format(str(path), lines[0])
-    header = _decode(str(path), 1, lines[0])
+    _check_format(str(path), opening)
+    header = _decode(str(path), 1, opening)
     if not isinstance(header, Header):
         raise RunFileError(f"{path}, line 1: a run file starts with its header; give a file that scan wrote")
+    end = len(opening) + 1
+    del opening  # a plan may be a hundred megabytes
     check = Check(str(path), header)
-    found: dict[type, list[Line]] = {kind: [] for kind in (Observation, Sentinel, Cost)}
+    shared = _Shared(header)
+    found: dict[type, list[Line]] = {kind: [] for kind in (Observation, Sentinel, Cost, Kernels, Dispatch)}
     distrust: list[str] = []
     closing: Closing | None = None
-    for number, line in enumerate(lines[1:], start=2):
+    for number, line in enumerate(lines, start=2):
         record = _decode(str(path), number, line)
+        end += len(line) + 1
         if closing is not None or isinstance(record, Header):
             raise RunFileError(
                 f"{path}, line {number}: {_kind(record)} after the "
@@ -86,6 +104,7 @@ def read_run(path: str | Path) -> Run:
             distrust.append(record.reason)
             continue
         check.place(number, record)
+        shared.share(record)
         found[type(record)].append(record)
     controls = {row.key for row in header.controls}
     return Run(
@@ -97,17 +116,53 @@ def read_run(path: str | Path) -> Run:
         controls=tuple(one for one in found[Observation] if one.key in controls),  # type: ignore[union-attr,misc]
         sentinels=tuple(found[Sentinel]),  # type: ignore[arg-type]
         costs=tuple(found[Cost]),  # type: ignore[arg-type]
+        kernels=next(iter(found[Kernels]), None),  # type: ignore[arg-type]
+        dispatches=tuple(found[Dispatch]),  # type: ignore[arg-type]
         distrust=tuple(distrust),
     )
 
 
-def _read_bytes(path: Path) -> bytes:
-    """Return the file's bytes, decompressed if its name ends in ``.gz``."""
+class _Shared:
+    """Lets records hold what they have in common once: a run may have a million observations."""
+
+    def __init__(self, header: Header) -> None:
+        self._values: dict[object, object] = {}
+        self._digests: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
+        for row in (*header.planned, *header.controls):
+            self._share(
+                row, ("family", "spec", "op", "case", "dtype", "device", "provokes", "why", "documented")
+            )
+
+    def _once(self, value: object) -> object:
+        return self._values.setdefault(value, value)
+
+    def _share(self, record: Record, names: Sequence[str]) -> None:
+        for name in names:
+            force_setattr(record, name, self._once(getattr(record, name)))
+
+    def share(self, record: Observation | Sentinel | Cost | Kernels | Dispatch) -> None:
+        """Put what is known already in place of what was decoded."""
+        if not isinstance(record, (Observation, Cost, Dispatch)):
+            return
+        self._share(record, ("spec", "case", "dtype", "message"))
+        if isinstance(record, Observation):
+            self._share(record, ("inputs", "inputs_digest", "outputs", "groups"))
+            # Outputs that are the same in all processes and modes of a row.
+            digests = self._digests.setdefault(tuple(record.digests.items()), record.digests)
+            force_setattr(record, "digests", digests)
+        elif isinstance(record, Dispatch):
+            for reached in record.modes.values():
+                names = tuple(map(self._once, reached.overloads))
+                force_setattr(reached, "overloads", self._once(names))
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the whole lines of a file, decompressed if its name ends in ``.gz``; a torn last one is left out."""
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path) as file:
-                return file.read()
-        return path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    yield line[:-1]
     except (OSError, EOFError, zlib.error) as error:
         told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise RunFileError(f"{path}: cannot be read ({told}); give a file that scan wrote") from error

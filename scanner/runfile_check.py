@@ -5,7 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scanner.errors import RunFileError
-from scanner.records import Closing, Cost, Header, Observation, Sentinel
+from scanner.records import (
+    MODES,
+    WORKER_MODES,
+    Closing,
+    Cost,
+    Dispatch,
+    Header,
+    Kernels,
+    Observation,
+    Sentinel,
+)
+
+Placed = Observation | Sentinel | Cost | Kernels | Dispatch
+
+
+# The format that brought overloads.
+_OVERLOADS = 3
 
 
 class Check:
@@ -14,39 +30,52 @@ class Check:
     def __init__(self, path: str, header: Header) -> None:
         self._path = path
         self._settings = header.settings
-        self._first_format = header.format == 1
-        if self._first_format and header.controls:
+        self._format = header.format
+        if header.format == 1 and header.controls:
             raise RunFileError(
                 f"{path}, line 1: a control belongs to format 2, the header says format 1 - at `$.controls`; "
                 f"restore the file"
             )
-        self._timed = {row.key for row in header.planned}
-        self._planned = self._timed | {row.key for row in header.controls}
+        rows = (*header.planned, *header.controls)
+        self._planned = {row.key: place for place, row in enumerate(rows)}
         if len(self._planned) < len(header.planned) + len(header.controls):
             raise RunFileError(f"{path}, line 1: a row is planned twice - at `$.planned`; restore the file")
         self._rows = len(header.planned)
-        self._seen: dict[tuple[object, ...], int] = {}
+        self._seen: dict[object, int] = {}  # place -> line
 
-    def place(self, number: int, record: Observation | Sentinel | Cost) -> None:
+    def place(self, number: int, record: Placed) -> None:
         """Check one line."""
-        place: tuple[object, ...] | None = None  # sentinels may stand twice where a scan was interrupted
+        place: object = None  # sentinels may stand twice where a scan was interrupted
+        row = self._rows if isinstance(record, (Sentinel, Kernels)) else self._planned.get(record.key)
         if isinstance(record, Sentinel):
             told = f"{self._path}, line {number}: the sentinel before row {record.before}"
             planned = record.before <= self._rows and self._lives(record)
         elif isinstance(record, Cost):
             told = f"{self._path}, line {number}: the cost of {':'.join(record.key)}"
-            place = ("cost", *record.key)
-            planned = record.key in self._timed
+            place = ("cost", row)
+            planned = row is not None and row < self._rows
+        elif isinstance(record, Kernels):
+            told = f"{self._path}, line {number}: the list of overloads"
+            place = "kernels"
+            planned = True
+        elif isinstance(record, Dispatch):
+            told = f"{self._path}, line {number}: the overloads of {':'.join(record.key)}"
+            place = ("dispatch", row)
+            planned = row is not None and row < self._rows
         else:
             told = f"{self._path}, line {number}: the observation of {':'.join(record.key)}"
-            place = (*record.key, record.mode, record.process)
-            planned = record.key in self._planned and self._lives(record)
-        if self._first_format and (field := _newer(record)):
+            planned = row is not None and self._lives(record)
+            # A number, for there may be a million of them.
+            cell = (row or 0) * len(WORKER_MODES) + WORKER_MODES.index(record.mode)
+            place = cell * self._settings.processes + record.process
+        needed, field = _newer(record) if self._format < _OVERLOADS else (0, "")
+        if needed > self._format:
             raise RunFileError(
-                f"{told} belongs to format 2, the header says format 1 - at `$.{field}`; restore the file"
+                f"{told} belongs to format {needed}, the header says format {self._format} - at `$.{field}`; "
+                f"restore the file"
             )
         if not planned:
-            process = "" if isinstance(record, Cost) else f" (process {record.process})"
+            process = f" (process {record.process})" if isinstance(record, (Observation, Sentinel)) else ""
             raise RunFileError(f"{told}{process} was never planned; restore the file")
         if wrong := next(_faults(record), None):
             raise RunFileError(f"{told} {wrong}; restore the file")
@@ -60,23 +89,41 @@ class Check:
         return record.process < self._settings.processes and record.mode in self._settings.modes
 
 
-def _newer(record: Observation | Sentinel | Cost) -> str | None:
-    """Return the field by which a record belongs to format 2; ``None`` if format 1 had all that it holds."""
+def _newer(record: Placed) -> tuple[int, str]:
+    """Return the format that brought what a record holds, and the field by which it belongs there."""
+    if isinstance(record, (Kernels, Dispatch)):
+        return _OVERLOADS, "kind"
     if not isinstance(record, Observation):
-        return "kind"
+        return 2, "kind"
     for place, output in enumerate(record.outputs):
         if output.severity is not None:
-            return f"outputs[{place}].severity"
-    return next(
-        (name for name in ("groups", "blank", "blank_output", "alerts") if getattr(record, name)), None
+            return 2, f"outputs[{place}].severity"
+    field = next(
+        (name for name in ("groups", "blank", "blank_output", "alerts") if getattr(record, name)), ""
     )
+    return (2 if field else 1), field
 
 
-def _faults(record: Observation | Sentinel | Cost) -> Iterator[str]:
+def _faults(record: Placed) -> Iterator[str]:
     """Yield what a record says that no scan can have seen: a verdict would rest on it. The first is told."""
     if isinstance(record, Observation):
         return _observation_faults(record)
-    return _sentinel_faults(record) if isinstance(record, Sentinel) else _cost_faults(record)
+    if isinstance(record, Cost):
+        return _cost_faults(record)
+    return _sentinel_faults(record) if isinstance(record, Sentinel) else _dispatch_faults(record)
+
+
+def _dispatch_faults(record: Kernels | Dispatch) -> Iterator[str]:
+    if isinstance(record, Kernels):
+        names = [name for group in record.groups for name in group.names]
+        if len(set(names)) < len(names):
+            yield "has an overload twice - at `$.groups`"
+        return
+    if record.outcome == "ran" and not set(MODES) <= record.modes.keys():
+        yield "ran, and not in both modes - at `$.modes`"
+    for mode, reached in record.modes.items():
+        if any(overload not in (None, *reached.overloads) for _, overload in reached.alerts):
+            yield f"has an alert of an overload it did not reach - at `$.modes.{mode}.alerts`"
 
 
 def _sentinel_faults(sentinel: Sentinel) -> Iterator[str]:
@@ -148,10 +195,14 @@ def _excess(differing: int, executions: int, field: str) -> str:
 
 def check_counts(path: str, number: int, closing: Closing, found: dict[type, int]) -> None:
     """Refuse a complete run from which whole lines are missing."""
-    closed = {Observation: closing.observations, Sentinel: closing.sentinels, Cost: closing.costs}
-    for kind, count in closed.items():
+    closed: dict[type, tuple[str, int]] = {
+        Observation: ("observations", closing.observations),
+        Sentinel: ("sentinels", closing.sentinels),
+        Cost: ("costs", closing.costs),
+        Dispatch: ("dispatches", closing.dispatches),
+    }
+    for kind, (name, count) in closed.items():
         if count != found[kind]:
-            name = f"{kind.__name__.lower()}s"
             raise RunFileError(
                 f"{path}, line {number}: the scan closed with {count} {name}, the file holds {found[kind]} "
                 f"- at `$.{name}`; restore the file"

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import msgspec
 
@@ -20,12 +20,12 @@ from scanner.catalog import choose, load_catalog
 from scanner.claims import parse_claims
 from scanner.crew import Crew
 from scanner.errors import UntrustedScanError, UsageError
-from scanner.machine import environment, load, resolve_device
+from scanner.machine import environment, load, resolve_device, tool_version
 from scanner.manager import Stage, Worker, WorkerEndedError
-from scanner.passes import Passes, place_of, request_for
+from scanner.passes import PATIENCE, Passes, Seen, ask, place_of, request_for
 from scanner.plan import Plan, settings_for
 from scanner.progress import Progress
-from scanner.records import FORMAT, MODES, Closing, Cost, Header, Row
+from scanner.records import FORMAT, MODES, Closing, Cost, Dispatch, Header, Kernels, Row
 from scanner.resume import begun, check_header
 from scanner.rows import control_rows, planned_rows
 from scanner.runfile import Run, RunWriter, read_run
@@ -71,6 +71,7 @@ class _Scan:
         device = before.header.settings.device if before else plan.device
         self._crew = Crew(plan.python, stage.path, plan.spec_files, device)
         self._timed: set[tuple[str, ...]] = set()
+        self._dispatched: set[tuple[str, ...]] = set()
 
     def run(self, writer: RunWriter) -> None:
         """Execute what is planned and not yet observed."""
@@ -82,15 +83,18 @@ class _Scan:
             settings = header.settings
             rows = len(header.planned)
             self._progress.begin(
-                rows * (settings.processes * len(MODES) + settings.cost),
-                self._passes.rows_observed + len(self._timed),
+                rows * (settings.processes * len(MODES) + settings.cost + settings.overloads),
+                self._passes.rows_observed + len(self._timed) + len(self._dispatched),
             )
             try:
                 for process in range(settings.processes):
                     for mode in settings.modes:
                         self._passes.make(mode, process)
+                self._crew.renew("on")
                 if settings.cost:
                     self._cost_pass()
+                if settings.overloads:
+                    self._dispatch_pass()
             finally:
                 self._progress.end()
         finally:
@@ -102,6 +106,7 @@ class _Scan:
                 observations=self._passes.observations,
                 sentinels=self._passes.sentinels,
                 costs=len(self._timed),
+                dispatches=len(self._dispatched),
                 distrust=self._passes.distrust,
             )
         )
@@ -156,42 +161,40 @@ class _Scan:
             return
         self._passes.recall(self._begun)
         self._timed = {cost.key for cost in self._begun.costs}
+        self._dispatched = {dispatch.key for dispatch in self._begun.dispatches}
 
     def _cost_pass(self) -> None:
         """Time what is not yet timed, in a process that may switch the flag to either mode."""
-        rows = [row for row in self._header.planned if row.key not in self._timed]
-        if rows:
-            self._crew.renew("on")
-        for row in rows:
-            self._progress.at(row, "cost")
-            self._writer.write(self._cost(row))
-            self._timed.add(row.key)
-            self._progress.timed()
+        for row in self._header.planned:
+            if row.key not in self._timed:
+                self._progress.at(row, "cost")
+                self._writer.write(self._aside(row, "cost", Cost, max_seconds=_COST_SECONDS))
+                self._timed.add(row.key)
+                self._progress.timed()
 
-    def _cost(self, row: Row) -> Cost:
+    def _dispatch_pass(self) -> None:
+        """Record what overloads there are, and which of them each row reaches."""
+        if self._begun is None or self._begun.kernels is None:
+            device = self._header.settings.device
+            kernels: dict[str, Any] = {"groups": ()}
+            try:
+                kernels = self._crew.ask("on", {"do": "kernels", "device": device}, PATIENCE)
+            except WorkerEndedError as ended:
+                kernels["message"] = str(ended)
+            self._writer.write(msgspec.convert(kernels, Kernels))
+        for row in self._header.planned:
+            if row.key not in self._dispatched:
+                self._progress.at(row, "overloads")
+                self._writer.write(self._aside(row, "dispatch", Dispatch))
+                self._dispatched.add(row.key)
+                self._progress.timed()
+
+    def _aside(self, row: Row, do: str, kind: type[Seen], **more: Any) -> Seen:
+        """Have a row executed in the process that may switch the flag to either mode; its failure is its own."""
         place = place_of(row)
         if row.key in self._passes.unwell:
             # What ended a worker or hung would do so again.
-            told = f"not timed: {self._passes.unwell[row.key]}"
-            return msgspec.convert(place | {"outcome": "not_run", "message": told}, Cost)
-        try:
-            answer = self._crew.ask(
-                "on",
-                request_for("cost", row, self._header.settings) | {"max_seconds": _COST_SECONDS},
-                self._header.settings.timeout,
-            )
-            return msgspec.convert(place | answer, Cost)
-        except WorkerEndedError as ended:
-            failure = {"outcome": "timeout" if ended.timed_out else "crash", "message": str(ended)}
-        except msgspec.ValidationError as error:
-            self._crew.retire()
-            failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
-        return msgspec.convert(place | failure, Cost)
-
-
-def tool_version() -> str:
-    """Return the installed version of detmatrix."""
-    try:
-        return version("detmatrix")
-    except PackageNotFoundError:
-        return "unknown"
+            told = f"not tried again: {self._passes.unwell[row.key]}"
+            return msgspec.convert(place | {"outcome": "not_run", "message": told}, kind)
+        settings = self._header.settings
+        return ask(self._crew, kind, place, "on", request_for(do, row, settings) | more, settings.timeout)

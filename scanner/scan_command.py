@@ -130,6 +130,11 @@ class Perturbations(_ParamType):
     "--cost/--no-cost", default=None, help="Time each row with the flag off and on. Default: --cost."
 )
 @click.option(
+    "--overloads/--no-overloads",
+    default=None,
+    help="Record which overloads of PyTorch each row reaches, for coverage. Default: --overloads.",
+)
+@click.option(
     "--timeout",
     type=Finite(0, 86400, min_open=True),
     metavar="S",

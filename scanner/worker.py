@@ -102,6 +102,11 @@ def _serve(requests: Any, replies: Any, specs: dict[str, OpSpec]) -> None:
     for line in requests:
         request = json.loads(line)
         do = request.pop("do")
+        if do == "kernels":
+            from scanner.dispatch import kernels  # noqa: PLC0415
+
+            _send(replies, {"answer": {"groups": kernels(**request)}})
+            continue
         spec = SENTINELS[request["device"].partition(":")[0]] if do == "sentinel" else specs[request["spec"]]
         request.pop("spec")
         if request["device"] != "cpu":
@@ -111,6 +116,10 @@ def _serve(requests: Any, replies: Any, specs: dict[str, OpSpec]) -> None:
             from scanner.cost import measure  # noqa: PLC0415
 
             answer = measure(spec, case, **request)
+        elif do == "dispatch":
+            from scanner.dispatch import record  # noqa: PLC0415
+
+            answer = record(spec, case, **request)
         elif do == "sentinel":
             answer = _sentinel(torch, spec, case, request)
         else:

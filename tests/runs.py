@@ -13,9 +13,11 @@ from scanner.records import (
     Closing,
     Cost,
     Direction,
+    Dispatch,
     Environment,
     Group,
     Header,
+    Kernels,
     Mode,
     Observation,
     Outcome,
@@ -25,7 +27,7 @@ from scanner.records import (
     Settings,
     Severity,
 )
-from scanner.runfile import RunWriter
+from scanner.runfile import Line, RunWriter
 
 RUNS, PROCESSES = 50, 2
 
@@ -222,6 +224,8 @@ def write_run(
     controls: Sequence[Planned] = (),
     sentinels: Sequence[Sentinel] = (),
     costs: Sequence[Cost] = (),
+    kernels: Kernels | None = None,
+    dispatches: Sequence[Dispatch] = (),
     format_: int = FORMAT,
 ) -> Path:
     """Write a run file, compressed if its name ends in ``.gz``, and return its path.
@@ -236,6 +240,8 @@ def write_run(
         controls: The controls with their observations.
         sentinels: What the sentinels saw.
         costs: What the rows were timed at.
+        kernels: The overloads of the build.
+        dispatches: Those that rows reach.
         format_: The format that the header names.
     """
     rows = list(every_finding() if planned is None else planned)
@@ -257,7 +263,7 @@ def write_run(
             )
         )
         observations = [one for _, seen in [*controls, *rows] for one in seen]
-        lines: list[Observation | Sentinel | Cost] = [*observations, *sentinels, *costs]
+        lines: list[Line] = [*observations, *sentinels, *costs, *([kernels] if kernels else []), *dispatches]
         for line in lines:
             writer.write(line)
         if closing is not None:
@@ -268,6 +274,7 @@ def write_run(
                     observations=len(observations),
                     sentinels=len(sentinels),
                     costs=len(costs),
+                    dispatches=len(dispatches),
                     distrust=closing.distrust,
                 )
             )

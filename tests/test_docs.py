@@ -557,3 +557,37 @@ def test_no_drift_is_silent() -> None:
     docs = docs_of(text, [found(row("torch.a"), "deterministic"), found(row("torch.b"), "over_alert")])
 
     assert list(drift_lines(docs)) == []
+
+
+def _sized(op: str, case: str, shape: str) -> Planned:
+    """Return a row that differs without an alert, on an input of this shape."""
+    planned, observations = shown(op, "silent", case=case)
+    inputs = (f"args[0]: float32 {shape}", "args[1]: 0", "args[2]: int64 (2,)")
+    return planned, [replace(one, inputs=inputs) for one in observations]
+
+
+def test_undocumented_is_told_with_its_smallest_case() -> None:
+    """Whoever looks into it starts with the fewest elements; strides are no part of a size."""
+    rows = [
+        _sized("torch.a", "large", "(1000, 2)"),
+        _sized("torch.a", "small", "(5, 3), strides (1, 5)"),
+        _sized("torch.a", "middle", "(40,)"),
+    ]
+    docs = docs_of(docstring(["torch.b"]), rows)
+    (told,) = json.loads("".join(docs_json.render(docs)))["undocumented"]
+    text = "".join(docs_markdown.render(docs))
+
+    assert told["smallest"] == {"id": "torch.a:small:forward:float32", "elements": 17}
+    assert "`torch.a:small:forward:float32`, 17 input elements" in text
+    assert next(iter(drift_lines(docs))).endswith(": torch.a:small:forward:float32")
+
+
+def test_the_smallest_case_may_have_no_size() -> None:
+    """A row whose inputs were not recorded is not the smallest, unless there is no other."""
+    unknown = shown("torch.a", "silent", case="unknown")
+    unsized = unknown[0], [replace(one, inputs=()) for one in unknown[1]]
+    of_two = docs_of(docstring(["torch.b"]), [unsized, _sized("torch.a", "sized", "(5,)")])
+    of_one = docs_of(docstring(["torch.b"]), [unsized])
+
+    assert of_two.undocumented[0].smallest[0].row.row.case == "sized"
+    assert of_one.undocumented[0].smallest[1] is None

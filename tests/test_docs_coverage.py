@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from scanner.claim_rows import covering, device_kind, dtype_kind, is_vague, speaks
 from scanner.claims import parse_claims
-from scanner.coverage import covering, device_kind, dtype_kind, is_vague, speaks
 from scanner.records import Claim, Condition
 from tests.documented import docstring
 from tests.runs import row

@@ -19,8 +19,8 @@ from reports.docs_join import Docs, join
 from reports.docs_lists import regenerate
 from reports.docs_render import render_diff, render_rst
 from reports.matrix import matrix_of
+from scanner.claim_rows import speaks
 from scanner.claims import documented_claims, documented_versions, parse_claims
-from scanner.coverage import speaks
 from scanner.errors import UsageError
 from scanner.records import MODES, ClaimDirection, Condition
 from scanner.verdicts import Finding

@@ -17,6 +17,7 @@ from reports.output import write_report
 from tests.browser import CHROMEDRIVER, CHROMIUM, CONTRAST, Page, put_back, start
 from tests.evidence_runs import controls, evidence_run
 from tests.runs import ENVIRONMENT, Planned, drifting, ended, every_finding, ran, row, stable, write_run
+from tests.test_coverage_command import DISPATCHES, KERNELS, ROWS, SETTINGS
 
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>{{ 7 * 7 }}'\"&"
 pytestmark = [
@@ -466,3 +467,36 @@ def test_page_without_scripts(driver: webdriver.Chrome, open_page: Opener, tmp_p
     ):
         assert expected in told
     assert page.one(".chart svg").is_displayed()
+
+
+def test_overloads_are_filtered(open_page: Opener, tmp_path: Path) -> None:
+    """The overloads have filters of their own; lists of what was never reached open where something is found."""
+    run = write_run(tmp_path / "run.jsonl", ROWS, settings=SETTINGS, kernels=KERNELS, dispatches=DISPATCHES)
+    page = open_page(run)
+
+    def shown() -> list[str]:
+        visible = (
+            "return [...document.querySelectorAll('.overload:not([hidden])')].map((one) => one.textContent)"
+        )
+        return [text.split()[0] for text in page.run(visible)]
+
+    def choose(name: str, value: str) -> None:
+        page.run(
+            "const one = document.querySelector(`form.overloads [name=${arguments[0]}]`); one.value = arguments[1];"
+            "one.dispatchEvent(new Event('input', { bubbles: true }))",
+            name,
+            value,
+        )
+
+    assert len(shown()) == 12
+    choose("worst", "silent")
+    assert len(shown()) == 3
+    choose("worst", "never")
+    choose("q", "FOREACH")
+    assert shown() == ["aten::_foreach_add_"]
+    assert page.one("form.overloads .shown").text == "1 of 12 overloads"
+    assert page.run("return document.querySelectorAll('details.never[open]').length") == 1
+    choose("q", "")
+    assert page.run("return document.querySelectorAll('details.never[open]').length") == 0
+    assert len(page.all("tr.row:not([hidden])")) == 4
+    assert page.errors() == []

@@ -33,13 +33,13 @@ SCAN = (
     "-o",
     "run.jsonl",
 )
-# Fields that came with format 2, by the kind of line that has them.
+# Fields that came with formats 2 and 3, by the kind of line that has them.
 NEW = {
     "header": {"controls"},
     "observation": {"groups", "blank", "alerts"},
-    "closing": {"sentinels", "costs"},
+    "closing": {"sentinels", "costs", "dispatches"},
 }
-NEW_SETTINGS = {"perturb", "confidence", "max_rate", "max_time", "cost"}
+NEW_SETTINGS = {"perturb", "confidence", "max_rate", "max_time", "cost", "overloads"}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,10 @@ def _first_format(path: Path) -> list[dict[str, Any]]:
     records = []
     for record in lines(path):
         kind = record["kind"]
-        if kind in {"sentinel", "cost"} or (record.get("spec"), record.get("case")) in controls:
+        if (
+            kind in {"sentinel", "cost", "kernels", "dispatch"}
+            or (record.get("spec"), record.get("case")) in controls
+        ):
             continue
         for name in NEW.get(kind, set()):
             del record[name]
@@ -94,7 +97,7 @@ def test_first_format_says_what_it_always_said(scanned: Path, tmp_path: Path) ->
 
     assert old.header.format == 1
     assert _findings(old) == _findings(read_run(scanned))
-    assert (old.controls, old.sentinels, old.costs) == ((), (), ())
+    assert (old.controls, old.sentinels, old.costs, old.kernels, old.dispatches) == ((), (), (), None, ())
     assert old.header.settings.perturb == ("quiet",)
     rows = list(matrix(old.header, old.observations, closed=True, sentinels=old.sentinels, costs=old.costs))
     assert [(row.weak, row.cost, row.off.groups) for row in rows] == [(None, None, ())] * len(rows)
@@ -109,14 +112,14 @@ def test_unfinished_scan_of_an_older_format_is_not_resumed(
     done = detmatrix(*SCAN, "--resume")
 
     assert done.returncode == 2
-    assert "cannot be resumed, its format is not the one it began with (2, it has 1)" in one_line(done.stderr)
+    assert "cannot be resumed, its format is not the one it began with (3, it has 1)" in one_line(done.stderr)
 
 
 def test_every_new_record_survives_the_round_trip(scanned: Path) -> None:
     """What a scan writes of controls, sentinels and costs is read back as records."""
     run = read_run(scanned)
 
-    assert run.header.format == FORMAT == 2
+    assert run.header.format == FORMAT == 3
     assert {control.spec for control in run.header.controls} == {one.spec for one in run.controls}
     assert run.closing is not None
     assert run.closing.sentinels == len(run.sentinels) > 0
@@ -221,6 +224,18 @@ def _control_planned(records: list[dict[str, Any]]) -> None:
           r"- at `\$.off.median`; restore the file$")),
         (_last("cost", on=_timing(1.0, 3.0, 2.0)), r"a median of 3.0 s .* at `\$.on.median`"),
         (_last("cost", unfilled=_timing(1.0, 3.0, 2.0)), r"a median of 3.0 s .* at `\$.unfilled.median`"),
+        (_last("dispatch", case="other"), r"the overloads of quick.cumsum:other:\w+:float64 was never planned"),
+        (_last("dispatch", outcome="ran", modes={"off": {"overloads": []}}),
+         r": the overloads of \S+ ran, and not in both modes - at `\$.modes`; restore the file$"),
+        (_last("dispatch", outcome="ran",
+               modes={mode: {"overloads": ["aten::put_"], "alerts": [["put_", "aten::put"]]} for mode in ("off", "on")}),
+         r"has an alert of an overload it did not reach - at `\$.modes.off.alerts`"),
+        (_last("kernels", groups=[{"kernel": "device", "writes": "new", "names": ["aten::add", "aten::add"]}]),
+         r"the list of overloads has an overload twice - at `\$.groups`"),
+        (lambda records: records.insert(-1, next(one for one in records if one["kind"] == "kernels")),
+         r"the list of overloads stands twice \(first in line \d+\)"),
+        (lambda records: records.pop(next(i for i, one in enumerate(records) if one["kind"] == "dispatch")),
+         r"the scan closed with 4 dispatches, the file holds 3 - at `\$.dispatches`"),
         (_control_planned, r"line 1: a row is planned twice"),
     ],
 )  # fmt: skip
@@ -233,6 +248,39 @@ def test_damage_to_new_records_is_told_with_its_place(
 
     with pytest.raises(RunFileError, match=told):
         read_run(_write(tmp_path / "damaged.jsonl", records))
+
+
+def _second_format(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records of a run as the second format would have held them."""
+    records = [record for record in records if record["kind"] not in {"kernels", "dispatch"}]
+    records[0]["format"] = 2
+    del records[0]["settings"]["overloads"], records[-1]["dispatches"]
+    return records
+
+
+_DISPATCH = {"kind": "dispatch", "spec": "quick.cumsum", "case": "small", "direction": "forward", "dtype": "float32",
+             "outcome": "not_run"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (_DISPATCH, r"the overloads of quick.cumsum:small:forward:float32 belongs to format 3, the header says format 2"),
+        ({"kind": "kernels", "groups": []}, r"line \d+: the list of overloads belongs to format 3, the header says"),
+    ],
+)  # fmt: skip
+def test_second_format_knows_no_overloads(
+    scanned: Path, tmp_path: Path, record: dict[str, Any], told: str
+) -> None:
+    """A file of format 2 is read as what it is, and one that holds overloads nevertheless is damaged."""
+    records = _second_format(lines(scanned))
+    old = read_run(_write(tmp_path / "old.jsonl", records))
+
+    assert (old.kernels, old.dispatches, old.header.settings.overloads) == (None, (), False)
+    assert _findings(old) == _findings(read_run(scanned))
+    records.insert(len(records) - 1, record)
+    with pytest.raises(RunFileError, match=told):
+        read_run(_write(tmp_path / "mixed.jsonl", records))
 
 
 def _with_severity(records: list[dict[str, Any]]) -> None:

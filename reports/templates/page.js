@@ -11,6 +11,18 @@ const shape = (names) => names.split(" ").map((name) => [name.replace("*", ""), 
 const read = (fields, values) =>
   Object.fromEntries(fields.map(([name, shared], place) => [name, shared ? pool[values[place]] : values[place]]));
 
+// What a reader typed, and the items that stay when a list is filtered.
+const wordsOf = (typed) => typed.toLowerCase().split(/\s+/).filter(Boolean);
+const sift = (items, keep) => {
+  let shown = 0;
+  for (const item of items) {
+    const hide = !keep(item);
+    shown += !hide;
+    if (item.element.hidden !== hide) item.element.hidden = hide;
+  }
+  return shown;
+};
+
 // Shows the rows that match. The state of the controls is in the address too: #q=…&finding=a,b&verdict=on:raises. One
 // of the controls, the choice, takes several values: the tiles switch them. An address that is the id of a row
 // shows that row.
@@ -31,14 +43,9 @@ const filters = ({ rows, names, choice, matches, everything = "", applied = () =
 
   const apply = () => {
     const values = current();
-    const words = values.q.toLowerCase().split(/\s+/).filter(Boolean);
-    let shown = 0;
-    for (const row of rows) {
-      const hide = !(matches(row, values, chosen) && words.every((word) => row.text.includes(word)));
-      shown += !hide;
-      if (row.element.hidden !== hide) row.element.hidden = hide;
-      if (row.panel) row.panel.hidden = hide || row.button.getAttribute("aria-expanded") !== "true";
-    }
+    const words = wordsOf(values.q);
+    const shown = sift(rows, (row) => matches(row, values, chosen) && words.every((word) => row.text.includes(word)));
+    for (const row of rows) if (row.panel) row.panel.hidden = row.element.hidden || row.button.getAttribute("aria-expanded") !== "true";
     for (const tile of tiles) tile.setAttribute("aria-pressed", String(tile.dataset[choice] ? chosen.has(tile.dataset[choice]) : !chosen.size));
     several.hidden = chosen.size < 2;
     controls[choice].value = chosen.size > 1 ? "*" : [...chosen][0] || "";

@@ -119,4 +119,24 @@
 
   panels(rows, panel);
   filters({ rows, names: ["q", "finding", "verdict", "device", "run", "power", "slower"], choice: "finding", matches, applied });
+
+  // The overloads: their filters are not part of the address.
+  const form = $("form.overloads");
+  if (form) {
+    const overloads = all(".overload").map((element) => ({ element, worst: element.dataset.worst, text: element.textContent.toLowerCase() }));
+    const lists = all("details.never");
+    const choose = () => {
+      const worst = form.elements.worst.value;
+      const words = wordsOf(form.elements.q.value);
+      const shown = sift(overloads, (one) => (!worst || one.worst === worst) && words.every((word) => one.text.includes(word)));
+      for (const list of lists) {
+        list.hidden = !$("code:not([hidden])", list);
+        list.open = words.length > 0 && !list.hidden;
+      }
+      $(".shown", form).textContent = `${shown} of ${overloads.length} overloads`;
+    };
+    form.addEventListener("input", choose);
+    form.addEventListener("submit", (event) => event.preventDefault());
+    choose();
+  }
 })();

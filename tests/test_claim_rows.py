@@ -11,8 +11,8 @@ import pytest
 
 from opspecs.model import OpSpec
 from opspecs.registry import SPECS
+from scanner.claim_rows import dtype_kind
 from scanner.claims import documented_claims, documented_versions
-from scanner.coverage import dtype_kind
 from scanner.list_claims import Planning, plain, planning, rows_by_spec
 from scanner.records import Claim, Condition
 from tests.conftest import Command, one_line

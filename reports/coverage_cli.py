@@ -1,0 +1,44 @@
+"""The ``coverage`` command: which of PyTorch's overloads the rows of run files reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from reports import coverage_json, coverage_markdown
+from reports.coverage import Coverage, coverages
+from reports.matrix import load
+from reports.output import write_report, write_to_stdout
+from scanner.errors import EXIT_DONE
+
+RENDERERS: dict[str, Callable[[Sequence[Coverage]], Iterator[str]]] = {
+    "md": coverage_markdown.render,
+    "json": coverage_json.render,
+}
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(RENDERERS)),
+    default="md",
+    show_default=True,
+    help="Markdown, in which long lists are cut, or JSON, which has all of them.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of standard output.")
+def coverage(runs: tuple[str, ...], form: str, output: str | None) -> int:
+    """Say which of PyTorch's overloads the rows of run files reach, and which they never do.
+
+    RUN is a file that scan wrote, or one compressed with gzip (.gz). Runs of one build on one kind of device are
+    joined.
+    """
+    pieces = RENDERERS[form](coverages(load(runs)))
+    if output is None:
+        write_to_stdout(pieces)
+    else:
+        write_report(Path(output), pieces, runs)
+    return EXIT_DONE

@@ -1,0 +1,237 @@
+"""What ``detmatrix coverage`` says: what was executed of what there is, and nothing of what was not recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from reports import html
+from reports.coverage import coverages, sort_of
+from reports.matrix import load
+from scanner.records import Dispatch, KernelGroup, Kernels, Mode, Reached, Row, Settings, Writes
+from tests.conftest import Command, one_line
+from tests.documented import found
+from tests.runs import ENVIRONMENT, Planned, row, write_run
+
+SETTINGS = Settings(
+    patterns=(), device="cpu", runs=50, processes=2, timeout=60.0, seed=0, overloads=True,
+    modes=("off", "on", "warn_only"),
+)  # fmt: skip
+KERNELS = Kernels(
+    groups=(
+        KernelGroup(
+            kernel="device",
+            writes="new",
+            names=("aten::put", "aten::sum", "aten::_sum", "aten::sum_backward", "aten::<b>|x"),
+        ),
+        KernelGroup(kernel="device", writes="in_place", names=("aten::put_", "aten::_foreach_add_")),
+        KernelGroup(kernel="device", writes="out", names=("aten::sum.out",)),
+        KernelGroup(kernel="composite", writes="new", names=("aten::zeros", "prims::add")),
+        KernelGroup(kernel="layout", writes="new", names=("aten::coalesce",)),
+        KernelGroup(kernel="decomposed", writes="new", names=("aten::conv2d", "aten::linear")),
+        KernelGroup(kernel="none", writes="new", names=("aten::cuda_only",)),
+    )
+)
+PUT = found(row("torch.Tensor.put_", "overwrite"), "raises")
+SUM = found(row("torch.sum", "rows", "backward"), "silent")
+STABLE = found(row("torch.sum", "one"), "deterministic")
+DEAD = found(row("torch.dead"), "deterministic")
+
+
+def reached(planned: Row, *overloads: str, alerts: Sequence[tuple[str, str | None]] = ()) -> Dispatch:
+    """Return what a row reached, in all modes the same."""
+    modes: tuple[Mode, ...] = ("off", "on", "warn_only") if alerts else ("off", "on")
+    return Dispatch(
+        spec=planned.spec, case=planned.case, direction=planned.direction, dtype=planned.dtype, outcome="ran",
+        modes={
+            mode: Reached(overloads=overloads, alerts=() if mode == "off" else tuple(alerts)) for mode in modes
+        },
+    )  # fmt: skip
+
+
+DISPATCHES = (
+    reached(PUT[0], "aten::put_", "aten::zeros", alerts=[("put_", "aten::put_")]),
+    reached(SUM[0], "aten::sum", "aten::sum_backward", "mine::op"),
+    reached(STABLE[0], "aten::sum", alerts=[("above", None)]),
+    replace(reached(DEAD[0]), outcome="crash", message="killed by SIGKILL", modes={}),
+)
+ROWS: list[Planned] = [PUT, SUM, STABLE, DEAD]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Write a run whose figures are known."""
+    return write_run(tmp_path / "run.jsonl", ROWS, settings=SETTINGS, kernels=KERNELS, dispatches=DISPATCHES)
+
+
+def told(detmatrix: Command, *runs: Path) -> dict[str, Any]:
+    """Return the coverage of runs as JSON."""
+    done = detmatrix("coverage", *runs, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_executed_over_all_with_a_kernel(detmatrix: Command, run: Path) -> None:
+    """Out variants and lists of tensors are counted apart; what the recorder cannot see counts nowhere."""
+    answer = told(detmatrix, run)
+
+    assert answer["aten"] == {
+        "device": {"executed": 3, "of": 8},
+        "device_without_variants": {"executed": 3, "of": 6},
+        "composite": {"executed": 1, "of": 1},
+        "composite_without_variants": {"executed": 1, "of": 1},
+    }
+    assert answer["decomposed"] == 2
+    assert {one["name"] for one in answer["never"]} == {
+        "aten::put", "aten::_sum", "aten::<b>|x", "aten::_foreach_add_", "aten::sum.out", "aten::coalesce", "prims::add",
+    }  # fmt: skip
+    groups = {(one["namespace"], one["sort"]): (one["executed"], one["total"]) for one in answer["groups"]}
+    assert groups["aten", "op"] == (
+        {"device": 1, "composite": 1, "layout": 0},
+        {"device": 3, "composite": 1, "layout": 1},
+    )
+    assert groups["prims", "op"][1]["composite"] == 1
+
+
+def test_the_worst_finding_of_the_rows_that_reach_an_overload(detmatrix: Command, run: Path) -> None:
+    """An overload that several rows reach has the worst of their findings, and names those rows."""
+    executed = {one["name"]: one for one in told(detmatrix, run)["executed"]}
+
+    assert executed["aten::sum"] == {
+        "name": "aten::sum", "namespace": "aten", "sort": "op", "kernel": "device", "rows": 2, "worst": "silent",
+        "evidence": ["torch.sum:rows:backward:float32"], "alerts": [],
+    }  # fmt: skip
+    assert executed["aten::put_"]["worst"] == "raises"
+    assert executed["mine::op"]["kernel"] is None
+
+
+def test_alerts_and_the_overloads_that_raised_them(detmatrix: Command, run: Path) -> None:
+    """A caller is told with its overload; one that no overload raised is not put on any."""
+    assert told(detmatrix, run)["alerts"] == [
+        {"caller": "above", "overloads": [], "rows": ["torch.sum:one:forward:float32"]},
+        {
+            "caller": "put_",
+            "overloads": ["aten::put_"],
+            "rows": ["torch.Tensor.put_:overwrite:forward:float32"],
+        },
+    ]
+
+
+def test_rows_that_are_not_known_are_told(detmatrix: Command, run: Path) -> None:
+    """A row without overloads is neither executed nor forgotten."""
+    answer = told(detmatrix, run)
+
+    assert (answer["planned"], answer["recorded"]) == (4, 3)
+    assert answer["missing"] == {"crash: killed by SIGKILL": ["torch.dead:collisions:forward:float32"]}
+
+
+def test_markdown_says_the_same(detmatrix: Command, run: Path) -> None:
+    """The figure, the tables and the lists, escaped; long lists are cut and counted."""
+    done = detmatrix("coverage", run)
+
+    assert done.returncode == 0
+    assert (
+        "3 of the 6 overloads of ATen that have a kernel for CPU were executed (50%), not counting out, foreach and "
+        "fused variants (3 of 8 with them), by 3 of 4 rows. Of those with one kernel for all devices, 1 of 1; 2 more "
+        "are replaced by their parts before they are seen, and count nowhere." in done.stdout
+    )
+    assert "| 1 of 3" in done.stdout
+    assert "nothing that the recorder sees" in done.stdout
+    assert "`aten::<b>\\|x`" in done.stdout
+    assert "* crash: killed by SIGKILL: `torch.dead:collisions:forward:float32`" in done.stdout
+
+
+def test_runs_of_one_build_are_joined(detmatrix: Command, run: Path, tmp_path: Path) -> None:
+    """What either reaches is reached; a run of another build is told apart."""
+    more = write_run(
+        tmp_path / "more.jsonl", [STABLE], settings=SETTINGS, kernels=KERNELS, dispatches=[reached(STABLE[0], "aten::_sum")]
+    )  # fmt: skip
+    other = write_run(
+        tmp_path / "other.jsonl", [STABLE], settings=SETTINGS, kernels=KERNELS,
+        environment=replace(ENVIRONMENT, torch="2.15.0"), dispatches=[reached(STABLE[0], "aten::sum")],
+    )  # fmt: skip
+
+    assert told(detmatrix, run, more)["aten"]["device"] == {"executed": 4, "of": 8}
+    both = told(detmatrix, run, other)["coverages"]
+    assert [(one["torch"], one["aten"]["device"]["executed"]) for one in both] == [
+        ("2.13.0+cpu", 3),
+        ("2.15.0", 1),
+    ]
+
+
+def test_a_run_of_an_older_format_is_not_zero(detmatrix: Command, tmp_path: Path) -> None:
+    """Format 2 knows no overloads: that is said, and no figure."""
+    old = write_run(tmp_path / "old.jsonl", [STABLE], format_=2)
+    done = detmatrix("coverage", old)
+    answer = told(detmatrix, old)
+
+    assert (
+        "Overloads are not recorded: old.jsonl is of run file format 2, which knows no overloads; scan again."
+        in done.stdout
+    )
+    assert "0 of" not in done.stdout
+    assert (answer["aten"], answer["executed"], answer["never"]) == (None, [], [])
+
+
+def test_an_interrupted_scan_says_so(detmatrix: Command, tmp_path: Path) -> None:
+    """What a scan did not get to is not called never reached."""
+    cut = write_run(tmp_path / "cut.jsonl", ROWS, settings=SETTINGS, kernels=KERNELS, closing=None)
+    answer = told(detmatrix, cut)
+
+    assert list(answer["missing"]) == ["the scan was interrupted before it"]
+    assert answer["never"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "writes", "expected"),
+    [
+        ("aten::add.Tensor", "new", "op"),
+        ("aten::__and__.Tensor", "new", "op"),
+        ("aten::add_.Tensor", "in_place", "in place"),
+        ("aten::geqrf.a", "out", "out variant"),
+        ("aten::_foreach_add_.List", "in_place", "foreach and fused"),
+        ("aten::_fused_adam", "new", "foreach and fused"),
+        ("aten::_cdist_backward", "new", "backward"),
+        ("aten::max_pool2d_with_indices_backward", "new", "backward"),
+        ("aten::_index_put_impl_", "in_place", "internal"),
+    ],
+)
+def test_sort_of_an_overload(name: str, writes: Writes, expected: str) -> None:
+    """Sorts are told by what an overload writes, then by its name."""
+    assert sort_of(name, writes) == expected
+
+
+def test_the_page_has_it_too(run: Path, tmp_path: Path) -> None:
+    """The page holds the figure, every overload and nothing that could be markup."""
+    page = "".join(html.render(load([str(run)])))
+    old = "".join(html.render(load([str(write_run(tmp_path / "old.jsonl", [STABLE], format_=2))])))
+
+    assert "3 of the 6 overloads of ATen that have a kernel for CPU were executed (50%)" in page
+    assert page.count('<tr class="overload"') == 5
+    assert page.count('<code class="overload"') == 7
+    assert "aten::&lt;b&gt;|x" in page
+    assert "Overloads are not recorded: old.jsonl is of run file format 2" in old
+    assert 'class="overload"' not in old
+
+
+def test_joined_runs_share_their_list(run: Path) -> None:
+    """The same run twice reaches what it reaches once."""
+    (once,) = coverages(load([str(run)]))
+    (twice,) = coverages(load([str(run), str(run)]))
+
+    assert once.figure() == twice.figure()
+    assert twice.planned == 2 * once.planned
+
+
+def test_no_run_file(detmatrix: Command, tmp_path: Path) -> None:
+    """What cannot be read ends in one line and exit code 3."""
+    done = detmatrix("coverage", tmp_path / "none.jsonl")
+
+    assert done.returncode == 3
+    assert "cannot be read" in one_line(done.stderr)

@@ -1,0 +1,172 @@
+"""Which overloads a scan records: those the case reaches and no others, beside the evidence and never at its cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from scanner.dispatch import Overloads, kernels
+from scanner.records import Dispatch, Mode
+from scanner.runfile import Run, read_run
+from tests.conftest import Command, command_in, lines
+
+SPECS_FILE = Path(__file__).with_name("recorded.py")
+SCAN = (
+    "scan", "recorded.*", "--specs", SPECS_FILE, "--device", "cpu", "--runs", 4, "--processes", 1,
+    "--perturb", "quiet", "--no-cost", "-o", "run.jsonl",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Scan ops that behave, alert, fail and crash under the recorder."""
+    folder = tmp_path_factory.mktemp("overloads")
+    done = command_in(folder)(*SCAN)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    """Read what was scanned."""
+    return read_run(folder / "run.jsonl")
+
+
+def _dispatch(run: Run, name: str) -> Dispatch:
+    return next(one for one in run.dispatches if one.spec == f"recorded.{name}")
+
+
+def _reached(run: Run, name: str, mode: Mode) -> tuple[str, ...]:
+    return _dispatch(run, name).modes[mode].overloads
+
+
+def test_overloads_of_forward_and_backward(run: Run) -> None:
+    """The backward pass counts, and drawing inputs and upstream gradients does not."""
+    for mode in ("off", "on"):
+        assert _reached(run, "cumsum", mode) == ("aten::cumsum", "aten::flip")
+
+
+def test_a_copy_made_for_the_op_is_not_reached(run: Run) -> None:
+    """An op in place gets a copy of its argument, which is no call of the op's."""
+    assert _reached(run, "put_", "off") == ("aten::put_",)
+
+
+def test_alerts_name_the_overload_that_raised(run: Run) -> None:
+    """With the flag on what ran before the alert is kept; made to run, all of it."""
+    modes = _dispatch(run, "unpool").modes
+    alert = ("max_unpooling2d_forward_out", "aten::max_unpool2d")
+
+    assert {mode: it.alerts for mode, it in modes.items()} == {
+        "off": (),
+        "on": (alert,),
+        "warn_only": (alert,),
+    }
+    assert modes["on"].overloads[-1] == "aten::max_unpool2d"
+    assert len(modes["on"].overloads) < len(modes["warn_only"].overloads) == len(modes["off"].overloads)
+    assert {it.message for it in modes.values()} == {None}
+
+
+def test_only_what_raises_is_made_to_run(run: Run) -> None:
+    """A third execution is for rows that raise the alert."""
+    assert {one.spec for one in run.dispatches if "warn_only" in one.modes} == {
+        "recorded.put_",
+        "recorded.unpool",
+    }
+
+
+def test_a_crash_costs_its_row_alone(run: Run) -> None:
+    """What dies under the recorder has its evidence, and the rows behind it have their overloads."""
+    dead = _dispatch(run, "dies")
+
+    assert (dead.outcome, dead.modes) == ("crash", {})
+    assert "killed by SIGKILL" in (dead.message or "")
+    assert {one.outcome for one in run.observations if one.spec == "recorded.dies"} == {"ran"}
+    assert [one.spec for one in run.dispatches] == [row.spec for row in run.header.planned]
+
+
+def test_why_nothing_was_reached(run: Run) -> None:
+    """An error is kept with the mode it came in, and an op that is not there is told."""
+    assert {it.message for it in _dispatch(run, "fails").modes.values()} == {
+        "ValueError: not while you watch"
+    }
+    missing = _dispatch(run, "missing")
+    assert missing.outcome == "not_run"
+    assert "has no torch.no_such_op" in (missing.message or "")
+
+
+def test_every_overload_of_the_build_is_listed_once(run: Run) -> None:
+    """The run file says which there are, where their kernels come from and what they write into."""
+    assert run.kernels is not None
+    listed = {name: (it.kernel, it.writes) for it in run.kernels.groups for name in it.names}
+
+    assert {name: listed[name] for name in ("aten::add.Tensor", "aten::add_.Tensor", "aten::add.out")} == {
+        "aten::add.Tensor": ("device", "new"),
+        "aten::add_.Tensor": ("device", "in_place"),
+        "aten::add.out": ("device", "out"),
+    }
+    assert listed["aten::conv2d"] == ("decomposed", "new")
+    assert listed["aten::new_zeros"] == ("composite", "new")
+    assert sum(len(it.names) for it in run.kernels.groups) == len(listed)
+    assert {
+        name for reached in run.dispatches for it in reached.modes.values() for name in it.overloads
+    } <= set(listed)
+
+
+def test_kernels_are_those_of_the_device() -> None:
+    """A build without CUDA has no kernel of it for an op that has one for the CPU."""
+    if torch.version.cuda is not None:
+        pytest.skip("this torch is built with CUDA")
+    of_device = {name for it in kernels("cuda:0") if it["kernel"] == "device" for name in it["names"]}
+
+    assert "aten::put_" not in of_device
+
+
+def test_what_the_flag_warns_of_is_known_by_its_overload() -> None:
+    """Under warn_only an overload that alerts is called again, and gives what it gives anyway."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with Overloads() as recorder, pytest.warns(UserWarning, match="put_ does not have"):
+            result = torch.zeros(3).put_(torch.tensor([0, 2]), torch.tensor([1.0, 2.0]))
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+    assert list(recorder.alerts) == [("put_", "aten::put_")]
+    assert result.tolist() == [1.0, 0.0, 2.0]
+
+
+def test_nothing_is_recorded_if_not_asked_for(detmatrix: Command, tmp_path: Path) -> None:
+    """--no-overloads leaves out the list and the lines, and the coverage says so."""
+    assert detmatrix(*SCAN, "--no-overloads").returncode == 0
+    run = read_run(tmp_path / "run.jsonl")
+    told = detmatrix("coverage", "run.jsonl")
+
+    assert (run.kernels, run.dispatches) == (None, ())
+    assert told.returncode == 0
+    assert "Overloads are not recorded: run.jsonl was scanned with --no-overloads." in told.stdout
+    assert "0 of" not in told.stdout
+
+
+@pytest.mark.parametrize("kept", ["cost", "kernels", "dispatch"])
+def test_a_scan_cut_short_goes_on_where_it_was(folder: Path, tmp_path: Path, kept: str) -> None:
+    """Whatever of the recording was written is kept, and only what is missing is recorded."""
+    records = (folder / "run.jsonl").read_bytes().splitlines(keepends=True)
+    kinds = [record["kind"] for record in lines(folder / "run.jsonl")]
+    end = {"cost": kinds.index("kernels"), "kernels": kinds.index("kernels") + 1, "dispatch": len(kinds) - 3}[
+        kept
+    ]
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b"".join(records[:end]) + b'{"kind":"disp')
+
+    done = command_in(tmp_path)(*SCAN, "--resume")
+
+    assert done.returncode == 0, done.stderr
+    assert path.read_bytes().startswith(b"".join(records[:end]))
+    whole = read_run(folder / "run.jsonl")
+    again = read_run(path)
+    assert again.kernels == whole.kernels
+    assert [(one.spec, one.modes) for one in again.dispatches] == [
+        (one.spec, one.modes) for one in whole.dispatches
+    ]

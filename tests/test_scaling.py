@@ -1,0 +1,137 @@
+"""Twice the observations are twice the work: counted in executed lines of ours, so that no clock decides."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from reports import coverage_json, coverage_markdown, html
+from reports.cli import RENDERERS
+from reports.coverage import coverages
+from reports.matrix import load
+from scanner.power import Weakness
+from scanner.rows import planned_rows
+from scanner.runfile import read_run
+from tests.large import SETTINGS, catalog, write_large
+
+FEW, MANY = 1200, 2400  # observations
+# Constant parts make it less than 2; a step that goes through all rows for each is near 4.
+LIMIT = 2.1
+STEPS: dict[str, Callable[[Path], object]] = {
+    "read": read_run,
+    "verdicts": lambda run: load([str(run)]),
+    **{
+        name: lambda run, render=render: "".join(render(load([str(run)])))  # type: ignore[misc]
+        for name, render in RENDERERS.items()
+    },
+    "coverage": lambda run: "".join(coverage_markdown.render(coverages(load([str(run)])))),
+    "coverage in JSON": lambda run: "".join(coverage_json.render(coverages(load([str(run)])))),
+}
+
+
+def lines_of(work: Callable[[], object]) -> int:
+    """Return how many lines of our packages and templates are executed; each turn of a loop counts."""
+    count = 0
+
+    def within(_: FrameType, event: str, __: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return within
+
+    def entered(frame: FrameType, _: str, __: Any) -> Any:
+        ours = any(part in frame.f_code.co_filename for part in ("/scanner/", "/reports/", "/opspecs/"))
+        return within if ours else None
+
+    before = sys.gettrace()
+    sys.settrace(entered)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Write a run, and one of twice its size."""
+    folder = tmp_path_factory.mktemp("scaling")
+    few, many = (write_large(folder / f"{count}.jsonl", count) for count in (FEW, MANY))
+    return few, many
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_twice_the_observations_are_twice_the_work(runs: tuple[Path, Path], name: str) -> None:
+    """Reading, verdicts and every report are linear in the number of observations."""
+    few, many = (lines_of(lambda run=run: STEPS[name](run)) for run in runs)  # type: ignore[misc]
+
+    assert few > FEW
+    assert many / few < LIMIT
+
+
+def test_planning_is_linear() -> None:
+    """A plan of twice the rows is twice the work."""
+    catalogs = [catalog(10 * count) for count in (FEW, MANY)]
+    few, many = (lines_of(lambda specs=specs: planned_rows(SETTINGS, specs)) for specs in catalogs)  # type: ignore[misc]
+
+    assert few > FEW
+    assert many / few < LIMIT
+
+
+def test_the_count_sees_what_is_not_linear(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at every sentinel for each observation would be found out, although there are few sentinels."""
+    # Lines of this file are not counted, so the loop is put where reports are.
+    loop = compile(
+        "def near(self, place, observation):\n"
+        "    found = []\n"
+        "    for sentinel in self._around[observation.mode, observation.process]:\n"
+        "        found.append(sentinel)\n"
+        "    return found[:1]\n",
+        "/scanner/near.py",
+        "exec",
+    )
+    names: dict[str, Any] = {}
+    exec(loop, names)
+    monkeypatch.setattr(Weakness, "_near", names["near"])
+    few, many = (lines_of(lambda run=run: load([str(run)])) for run in runs)  # type: ignore[misc]
+
+    assert many / few > LIMIT
+
+
+def test_shared_values_are_held_once(runs: tuple[Path, Path]) -> None:
+    """What the observations of a row have in common is one object, whichever line it was read from."""
+    run = read_run(runs[0])
+    first, second, *_ = run.observations
+    row = run.header.planned[0]
+
+    assert first.spec is second.spec is row.spec
+    assert first.inputs is second.inputs
+    assert first.digests is second.digests
+    assert run.costs[0].spec is row.spec
+    names = {id(name) for one in run.dispatches for mode in one.modes.values() for name in mode.overloads}
+    assert len(names) == len({name for one in run.dispatches for name in one.modes["on"].overloads})
+
+
+def test_a_page_holds_what_a_browser_can(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of too many rows the worst findings are shown, in their order, and the page says so; counts are of all."""
+    monkeypatch.setattr(html, "MOST_ROWS", 100)
+    (matrix,) = load([str(runs[0])])
+    page = "".join(html.render([matrix]))
+    silent = [row.row.id for row in matrix.rows if row.finding == "silent"]
+
+    assert page.count('<tr class="row">') == 100
+    assert page.partition('id="coverage"')[0].count('<td><b class="f silent">') == len(silent)
+    assert "A page holds 100 rows at most: these are 100 of 300, those with the worst findings." in page
+    assert f">{matrix.counts['deterministic']}<" in page
+
+
+def test_a_page_of_few_rows_leaves_nothing_out(runs: tuple[Path, Path]) -> None:
+    """Nothing is said of a limit that was not met."""
+    page = "".join(html.render(load([str(runs[0])])))
+
+    assert page.count('<tr class="row">') == 300
+    assert "A page holds" not in page
