@@ -14,8 +14,8 @@ from opspecs.model import Call, call
 torch = pytest.importorskip("torch")
 
 from scanner import bits  # noqa: E402 - it needs torch
+from scanner.drawing import Drawing, mapped  # noqa: E402
 from scanner.source import Source, UntraceableError  # noqa: E402
-from scanner.trace import Trace, mapped  # noqa: E402
 
 OPTIONS = {"dtype": "float32", "direction": "backward"}
 Case = Callable[[Any], Call]
@@ -23,11 +23,11 @@ Case = Callable[[Any], Call]
 
 def written(make: Case, device: str = "cpu") -> str:
     """Return the source of the function that makes a case's arguments, keyword arguments and leaves."""
-    t, trace = Inputs("key", device=device, **OPTIONS), Trace(device)
-    with trace:
+    t, drawing = Inputs("key", device=device, **OPTIONS), Drawing(device)
+    with drawing:
         made = make(t)
-    wanted = trace.known((made.args, dict(made.kwargs), t.leaves))
-    source = Source(trace, wanted)
+    wanted = drawing.known((made.args, dict(made.kwargs), t.leaves))
+    source = Source(drawing, wanted)
     return "\n    ".join(["def inputs():", *source.lines, f"return {source.text(wanted)}"])
 
 
