@@ -136,7 +136,7 @@ class Execution:
         Raises:
             InvalidCaseError: There is none.
         """
-        differentiable = [tensor for tensor in _tensors(output) if tensor.requires_grad]
+        differentiable = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
         if self._grad_outputs is None:
             if not differentiable:
                 raise InvalidCaseError(
@@ -162,13 +162,15 @@ class Execution:
         return torch.empty_like(output, requires_grad=False).copy_(drawn)
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def tensors_in(value: Any) -> list[torch.Tensor]:
     """Return the tensors of a nested output, still attached to their graph."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, Mapping):
         value = list(value.values())
-    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (tuple, list)) else []
+    return (
+        [tensor for item in value for tensor in tensors_in(item)] if isinstance(value, (tuple, list)) else []
+    )
 
 
 def resolve(op: str | Callable[..., Any]) -> Callable[..., Any]:
