@@ -28,13 +28,16 @@ def render(trace: TraceFile) -> Iterator[str]:
 
 def _counts(trace: TraceFile) -> str:
     """Say how many rows came how far, by the worse of their modes."""
-    worst = Counter(
-        next((reach.outcome for reach in row.reached if reach.outcome not in ("traced", "alert")), None)
-        or ("alert" if any(reach.outcome == "alert" for reach in row.reached) else "traced")
-        for row in trace.rows
-    )
+    worst = Counter(_worst(row) for row in trace.rows)
     told = ", ".join(f"{count} {outcome}" for outcome, count in worst.most_common())
     return f"{len(trace.rows)} rows: {told}" if told else "no rows"
+
+
+def _worst(row: TracedRow) -> str:
+    """Return the outcome of the mode that came least far, as a word."""
+    outcomes = {reach.outcome for reach in row.reached}
+    early = sorted(outcomes - {"traced", "alert"})
+    return early[0] if early else "alert" if "alert" in outcomes else "traced"
 
 
 def _reroutes(trace: TraceFile) -> Iterator[str]:

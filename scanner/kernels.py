@@ -54,16 +54,21 @@ def _functions(name: str, backend: str, declared: Mapping[str, dict[str, Any]]) 
     if entry is None:
         return []
     delegate = declared.get(entry.get("structured_delegate", ""))
-    structured = "structured_" if delegate or entry.get("structured") == "True" else ""
+    structured = delegate is not None or entry.get("structured") == "True"
     dispatch: dict[str, str] = (delegate or entry)["dispatch"]
-    # The backend of a name as "SparseCsrCUDA" is at its end.
-    found = [function for key, function in dispatch.items() if key.endswith(backend)]
+    # The kernels of other layouts are those of "SparseCUDA", "SparseCsrCUDA" and the like.
+    found = {key: function for key, function in dispatch.items() if key.endswith(backend)}
     if not found:
-        found = [function for key, function in dispatch.items() if key in _COMPOSITE]
-    if not found and not dispatch and not structured:
+        found = {key: function for key, function in dispatch.items() if key in _COMPOSITE}
+    if not found and not dispatch:
         # Without a dispatch table the op is composite, and its function is called as the op is.
-        found = [re.sub(r"\.(\w*_)?out$", "_out", name.removeprefix("aten::")).partition(".")[0]]
-    named = (f"at::native::{structured}{one}" if "::" not in one else one for one in found)
+        found = {"": re.sub(r"\.(\w*_)?out$", "_out", name.removeprefix("aten::")).partition(".")[0]}
+    named = [
+        function
+        if "::" in function
+        else f"at::native::{'structured_' * (structured and key == backend)}{function}"
+        for key, function in found.items()
+    ]
     return list(dict.fromkeys(named))
 
 

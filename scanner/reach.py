@@ -22,6 +22,8 @@ from scanner.walk import differentiate
 
 # An op with none of these for its tensors, and with a composite kernel, is what that kernel calls.
 _COMPOSITE = "CompositeExplicitAutograd"
+# Composite kernels that are not made of other ops: they read and write memory, of which a fake tensor has none.
+_COMPUTES = {"aten::copy_", "aten::convolution_backward", "aten::_convolution"}
 # What the exceptions of fake tensors mean.
 _LIMITS = {
     "DataDependentOutputException": "needs the values of a tensor, which a fake one has not",
@@ -71,6 +73,8 @@ class Reached(Overloads):
         return func(*args, **(kwargs or {}))
 
     def _is_composite(self, func: Any, args: tuple[Any, ...]) -> bool:
+        if func.name() in _COMPUTES:
+            return False
         # Views compute nothing, and some of them make their result of the tensor's own parts.
         if any(one.alias_info and not one.alias_info.is_write for one in func._schema.arguments):  # noqa: SLF001
             return False
@@ -104,13 +108,12 @@ def trace(spec: OpSpec, case: str, **options: Any) -> list[dict[str, Any]]:
             return [{"mode": mode, "stopped": "inputs", **_failure(error)} for mode in modes]
         # What is remembered of a call in one mode would be given again in the other.
         fake.cache_enabled = False
-        return [_trace(execution, mode) for mode in modes]
+        before = state.snapshot()
+        return [_trace(execution, mode, before) for mode in modes]
 
 
-def _trace(execution: Execution, mode: str) -> dict[str, Any]:
-    """Execute once in one mode."""
-    # Some parts of torch note in the environment where they keep files.
-    before = state.snapshot() | {"environment": None}
+def _trace(execution: Execution, mode: str, before: dict[str, Any]) -> dict[str, Any]:
+    """Execute once in one mode; *before* is the state of the process that it is to leave as it was."""
     forward, backward = Reached(execution.device), Reached(execution.device)
     told: dict[str, Any] = {"mode": mode, "outcome": "traced", "stopped": "forward"}
     in_forward, in_backward = _MODES[mode]
@@ -131,7 +134,9 @@ def _trace(execution: Execution, mode: str) -> dict[str, Any]:
         told.update(_failure(error))
     finally:
         torch.use_deterministic_algorithms(False)
-    if changed := state.changes(before, state.snapshot() | {"environment": None}):
+    # Parts of torch note in the environment where they keep files.
+    after = state.snapshot() | {"environment": before["environment"]}
+    if changed := state.changes(before, after):
         told.update(outcome="not_traced", message=f"changed global state ({changed})")
     return told | {"forward": dict(forward.counts), "backward": dict(backward.counts)}
 
