@@ -15,6 +15,8 @@ from scanner.trace_records import TracedRow, TraceFile
 from scanner.tracefile import read_trace
 from tests.conftest import Command, command_in, one_line
 
+ROOT = Path(__file__).parent.parent
+
 SPECS = """
 import os, time
 import torch
@@ -221,6 +223,18 @@ def test_markdown_escapes_what_ops_say(own: tuple[Path, TraceFile]) -> None:
         command_in(own[0])("trace", "--read", "trace.json", "--format", "json").stdout
         == (own[0] / "trace.json").read_text()
     )
+
+
+def test_recorded_trace_shows_known_reroutes() -> None:
+    """The recorded trace of a CUDA build, made without a GPU: four families are rerouted, in the forward part."""
+    trace = read_trace(ROOT / "reports" / "traces" / "torch-2.15.0-cuda.json.gz")
+    rerouted = [row for row in trace.rows if reroutes(row)]
+
+    assert trace.build.gpus == ()
+    assert {row.row.spec.removeprefix("torch.nn.") for row in rerouted} == {
+        *("functional.interpolate", "MaxPool3d", "ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d")
+    }
+    assert {chosen(row) for row in rerouted} == {None, "forward"}
 
 
 @pytest.mark.parametrize(
