@@ -17,7 +17,7 @@ class NoShapesError(Exception):
     """This torch does not tell what the nodes of a graph expect."""
 
     def __str__(self) -> str:
-        return f"torch {torch.__version__} does not tell the shapes of gradients; 2.1 and newer do"
+        return f"torch {torch.__version__} does not tell the shapes of gradients; trace a newer one"
 
 
 def differentiate(
