@@ -25,6 +25,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "scanner.repro_command:command",
         "Write a script that needs only torch and shows what a row showed.",
     ),
+    "trace": (
+        "reports.trace_cli:trace",
+        "Say what the flag reroutes on CUDA, without a GPU: expected, not measured.",
+    ),
     "docs": ("reports.docs_cli:docs", "Hold the documented lists against run files, and write them again."),
     "coverage": (
         "reports.coverage_cli:coverage",
@@ -73,7 +77,7 @@ def cli() -> None:
     raw bits, and renders the matrix.
 
     Exit codes: 0 done (differences are data, not failure), 1 a check you asked for failed, 2 usage, 3 unreadable
-    run file, 4 the scan cannot be trusted, 130 interrupted.
+    file, 4 the scan cannot be trusted, 130 interrupted.
     """
 
 

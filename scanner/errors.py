@@ -2,7 +2,7 @@
 
     DetmatrixError
     ├── UsageError (2)        what was asked cannot be done: a pattern, a number, a folder, a device
-    ├── RunFileError (3)      a run file cannot be read
+    ├── RunFileError (3)      a run file, or a trace, cannot be read
     └── UntrustedScanError (4)  the scan cannot be trusted
 
 A message says what happened, where, and what to do.
@@ -29,7 +29,7 @@ class UsageError(DetmatrixError):
 
 
 class RunFileError(DetmatrixError):
-    """A run file cannot be read."""
+    """A run file, or a trace, cannot be read."""
 
     exit_code = EXIT_RUN_FILE
 

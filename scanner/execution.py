@@ -7,7 +7,8 @@ itself, its backward, and nothing of ours.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -62,11 +63,18 @@ class Execution:
         # For the upstream gradients, drawn when the first forward call shows their shapes.
         self._upstream = Inputs(f"{key}|upstream", dtype=dtype, device=device, direction=direction)
         self._grad_outputs: list[torch.Tensor] | None = None
-        self._generators = [torch.default_generator]
-        if device != "cpu":
-            torch.cuda.init()
-            self._generators.append(torch.cuda.default_generators[torch.device(device).index or 0])
         self._seed = seed
+
+    @cached_property
+    def _generators(self) -> list[torch.Generator]:
+        """The random generators an op may draw from; made when they are asked for, since a trace has no GPU."""
+        if self.device == "cpu":
+            return [torch.default_generator]
+        torch.cuda.init()
+        return [
+            torch.default_generator,
+            torch.cuda.default_generators[torch.device(self.device).index or 0],
+        ]
 
     def inputs(self) -> list[bits.Part]:
         """Return the tensors among the arguments, named ``args[0]``, ``kwargs['weight']``."""
@@ -108,25 +116,47 @@ class Execution:
         Returns:
             What the op returned, and the gradients of the leaves (none in the forward direction).
         """
-        args = self.arguments() if args is None else args
+        output = self.forward(self.arguments() if args is None else args)
         if not self.backward:
-            with torch.no_grad():
-                return self.op(*args, **self.call.kwargs), ()
-        output = self.op(*args, **self.call.kwargs)
-        differentiable = [tensor for tensor in _tensors(output) if tensor.requires_grad]
+            return output, ()
+        differentiable, grad_outputs = self.upstream(output)
+        gradients = torch.autograd.grad(
+            differentiable, self.leaves, grad_outputs=grad_outputs, allow_unused=True
+        )
+        self.check_gradients(gradients)
+        return output, gradients
+
+    def forward(self, args: tuple[Any, ...]) -> Any:
+        """Call the op with *args* and the keyword arguments of the case, and return what it returned."""
+        if self.backward:
+            return self.op(*args, **self.call.kwargs)
+        with torch.no_grad():
+            return self.op(*args, **self.call.kwargs)
+
+    def upstream(self, output: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Return the outputs to differentiate, and the gradient of each, drawn once.
+
+        Raises:
+            InvalidCaseError: There is none.
+        """
+        differentiable = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
         if self._grad_outputs is None:
             if not differentiable:
                 raise InvalidCaseError(
                     "the output does not depend on any leaf, so there is nothing to differentiate"
                 )
             self._grad_outputs = [self._upstream_gradient(tensor) for tensor in differentiable]
-        gradients = torch.autograd.grad(
-            differentiable, self.leaves, grad_outputs=self._grad_outputs, allow_unused=True
-        )
+        return differentiable, self._grad_outputs
+
+    def check_gradients(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        """Refuse gradients of which one is missing.
+
+        Raises:
+            InvalidCaseError: The gradient of a leaf is ``None``.
+        """
         for name, gradient in zip(self.leaf_names, gradients, strict=True):
             if gradient is None:
                 raise InvalidCaseError(f"the gradient of {name} is None")
-        return output, gradients
 
     def _upstream_gradient(self, output: torch.Tensor) -> torch.Tensor:
         """Draw a random gradient for an output: equal ones would hide a reordered sum."""
@@ -135,13 +165,15 @@ class Execution:
         return torch.empty_like(output, requires_grad=False).copy_(drawn)
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def tensors_in(value: Any) -> list[torch.Tensor]:
     """Return the tensors of a nested output, still attached to their graph."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, Mapping):
         value = list(value.values())
-    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (tuple, list)) else []
+    return (
+        [tensor for item in value for tensor in tensors_in(item)] if isinstance(value, (tuple, list)) else []
+    )
 
 
 def resolve(op: str | Callable[..., Any]) -> Callable[..., Any]:

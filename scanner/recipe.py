@@ -25,9 +25,9 @@ from opspecs.model import Call, MissingError, OpSpec
 from opspecs.registry import SPECS
 from opspecs.user import SpecFileError, load_specs
 from scanner import bits
+from scanner.drawing import Drawing, mapped
 from scanner.execution import first_line
 from scanner.source import Source, UntraceableError
-from scanner.trace import Trace, mapped
 
 # Stands for the shape of an output, which is not known before it is there.
 _ANY_SHAPE = 7919
@@ -84,9 +84,9 @@ def recipe(
         raise RecipeError(f"torch {torch.__version__} has no dtype {dtype}")
     key = f"{seed}|{spec}|{case}|{dtype}"
     options = {"dtype": dtype, "device": device, "direction": direction}
-    inputs, trace = Inputs(key, **options), Trace(device)
+    inputs, drawing = Inputs(key, **options), Drawing(device)
     try:
-        with trace:
+        with drawing:
             call = known[spec].cases[case].inputs(inputs)
     except MissingError as error:
         raise RecipeError(f"torch {torch.__version__} has no {error}") from error
@@ -96,8 +96,8 @@ def recipe(
         raise RecipeError("its inputs are no call(...)")
     values = [call.args, dict(call.kwargs), inputs.leaves]
     try:
-        wanted = trace.known(values)
-        source = Source(trace, wanted)
+        wanted = drawing.known(values)
+        source = Source(drawing, wanted)
         told = [source.text(value) for value in wanted]
         op = _Op(known[spec].op)
         upstream = _upstream(f"{key}|upstream", options) if direction == "backward" else None
@@ -118,10 +118,10 @@ def recipe(
 def _upstream(key: str, options: dict[str, str]) -> tuple[int, str]:
     """Return the seed of the upstream gradients, and how one is drawn."""
     inputs = Inputs(key, **options)
-    with Trace(options["device"]) as trace:
+    with Drawing(options["device"]) as drawing:
         drawn = inputs.normal(_ANY_SHAPE)
-    (_, line) = Source(trace, trace.known(drawn)).lines
-    return trace.generators[0].initial_seed(), line.partition(" = ")[2].replace(str(_ANY_SHAPE), "o.shape")
+    (_, line) = Source(drawing, drawing.known(drawn)).lines
+    return drawing.generators[0].initial_seed(), line.partition(" = ")[2].replace(str(_ANY_SHAPE), "o.shape")
 
 
 def _digest(lines: list[str], told: list[str], values: list[Any], device: str) -> str | None:
@@ -214,7 +214,7 @@ class _Op:
         elif callable(value) or isinstance(value, ModuleType):
             raise UntraceableError(f"{name} is neither torch's nor defined beside the op")
         else:
-            self.definitions.append(f"{name} = {Source(Trace('cpu'), ()).text(value)}")
+            self.definitions.append(f"{name} = {Source(Drawing('cpu'), ()).text(value)}")
 
     @staticmethod
     def _source(name: str, value: Any) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from scanner.trace import Node, Trace, nodes_in
+from scanner.drawing import Drawing, Node, nodes_in
 
 NOT_OURS = "a tensor is made by something that is no function of torch"
 _BINARY = {
@@ -34,22 +34,22 @@ class UntraceableError(Exception):
 
 
 class Source:
-    """Writes what of a trace is needed for some values as statements, each expression into the one that uses it."""
+    """Writes what of a drawing is needed for some values as statements, each expression into the one that uses it."""
 
-    def __init__(self, trace: Trace, wanted: Any) -> None:
+    def __init__(self, drawing: Drawing, wanted: Any) -> None:
         """Write the statements.
 
         Args:
-            trace: What was recorded.
-            wanted: The values, as ``Trace.known`` returned them. Each tensor among them gets a name.
+            drawing: What was recorded.
+            wanted: The values, as ``Drawing.known`` returned them. Each tensor among them gets a name.
 
         Raises:
             UntraceableError: A tensor comes from somewhere else, or an argument has no source.
         """
-        self._device = trace.device
-        self._generators = trace.generators
+        self._device = drawing.device
+        self._generators = drawing.generators
         self._wanted = set(nodes_in(wanted))
-        self._nodes = _needed(trace.nodes, self._wanted)
+        self._nodes = _needed(drawing.nodes, self._wanted)
         self._place = {node: number for number, node in enumerate(self._nodes)}
         self._users: dict[Node, list[Node]] = {node: [] for node in self._nodes}
         for node in self._nodes:

@@ -107,6 +107,9 @@ def _serve(requests: Any, replies: Any, specs: dict[str, OpSpec]) -> None:
 
             _send(replies, {"answer": {"groups": kernels(**request)}})
             continue
+        if do in {"trace", "functions"}:
+            _send(replies, _expect(do, specs, request))
+            continue
         spec = SENTINELS[request["device"].partition(":")[0]] if do == "sentinel" else specs[request["spec"]]
         request.pop("spec")
         if request["device"] != "cpu":
@@ -132,6 +135,19 @@ def _serve(requests: Any, replies: Any, specs: dict[str, OpSpec]) -> None:
             out_of_memory = "OutOfMemoryError" in told
             tainted = tainted or out_of_memory or not _cuda_works(torch)
         _send(replies, {"answer": answer, "tainted": tainted})
+
+
+def _expect(do: str, specs: dict[str, OpSpec], request: dict[str, Any]) -> dict[str, Any]:
+    """Answer what needs no device, and so says what is expected, not what happens."""
+    if do == "functions":
+        from scanner.kernels import kernels  # noqa: PLC0415 - needs torch
+
+        return {"answer": {"overloads": kernels(**request)}}
+    from scanner.reach import trace  # noqa: PLC0415
+
+    modes = trace(specs[request.pop("spec")], request.pop("case"), **request)
+    tainted = any(str(mode.get("message", "")).startswith("changed global state") for mode in modes)
+    return {"answer": {"modes": modes}, "tainted": tainted}
 
 
 def _sentinel(torch: Any, spec: OpSpec, case: str, request: dict[str, Any]) -> dict[str, Any]:

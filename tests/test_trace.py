@@ -1,199 +1,320 @@
-"""Recorded inputs, written down as source, make the same inputs again."""
+"""Traces: what each mode is expected to reach, without a GPU, and what could not be traced and why."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opspecs.inputs import Inputs
-from opspecs.model import Call, call
+from scanner.reroutes import chosen, reroutes
+from scanner.trace_records import TracedRow, TraceFile
+from scanner.tracefile import read_trace
+from tests.conftest import Command, command_in, one_line
 
-torch = pytest.importorskip("torch")
+ROOT = Path(__file__).parent.parent
 
-from scanner import bits  # noqa: E402 - it needs torch
-from scanner.source import Source, UntraceableError  # noqa: E402
-from scanner.trace import Trace, mapped  # noqa: E402
+SPECS = """
+import os, time
+import torch
+from opspecs.model import Case, OpSpec, call
 
-OPTIONS = {"dtype": "float32", "direction": "backward"}
-Case = Callable[[Any], Call]
+def chosen_in_forward(x):
+    return x.cumprod(0) if torch.are_deterministic_algorithms_enabled() else x.cumsum(0)
 
+class Backward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
 
-def written(make: Case, device: str = "cpu") -> str:
-    """Return the source of the function that makes a case's arguments, keyword arguments and leaves."""
-    t, trace = Inputs("key", device=device, **OPTIONS), Trace(device)
-    with trace:
-        made = make(t)
-    wanted = trace.known((made.args, dict(made.kwargs), t.leaves))
-    source = Source(trace, wanted)
-    return "\n    ".join(["def inputs():", *source.lines, f"return {source.text(wanted)}"])
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.sin() if torch.are_deterministic_algorithms_enabled() else gradient.cos()
 
+class Alerts(Backward):
+    @staticmethod
+    def backward(ctx, gradient):
+        if torch.are_deterministic_algorithms_enabled():
+            raise RuntimeError(
+                "mine<|>does not exist does not have a deterministic implementation, but you set "
+                "'torch.use_deterministic_algorithms(True)'."
+            )
+        return gradient
 
-def described(values: Any) -> Any:
-    """Return all in which inputs can differ."""
-    parts = bits.parts(values, "inputs", skip_others=True)
-    plain = mapped(values, lambda one: one.requires_grad if isinstance(one, torch.Tensor) else repr(one))
-    return [bits.digest(parts), [tensor.stride() for _, tensor in parts], plain]
+def broadcast(x):
+    return x + torch.ones(3, 4, dtype=torch.float64)
 
+def leaves_a_flag(x):
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_default_dtype(torch.float64)
+    return x * 2
 
-def _in_place(t: Any) -> Call:
-    x = t.normal(8)
-    before, once = x * 2, x + 1
-    x[2:4] = 0
-    x.mul_(3).clamp_(-1, 1)
-    return call(before, x, x[:2] + before[:2], once * 3)
-
-
-def _views(t: Any) -> Call:
-    x = t.normal(4, 4)
-    row = x[1]
-    row.fill_(1.5)
-    x[:, 0] = row
-    return call(x)
-
-
-def _leaf_beside_itself(t: Any) -> Call:
-    x = t.normal(4)
-    return call(x, t.leaf(x), t.leaf(x * 2))
-
-
-def _depends_on_values(t: Any) -> Call:
-    index = t.index(9, high=5)
-    return call(t.normal(int(index.max()) + 1, index.shape[0]), index.tolist())
-
-
-def _into(t: Any) -> Call:
-    out = torch.empty(4)
-    torch.add(t.normal(4), t.normal(4), out=out)
-    return call(out, torch.zeros(3, dtype=torch.int32))
-
-
-def _own_generator(t: Any) -> Call:
-    own = torch.Generator().manual_seed(7)
-    x = t.normal(4)
-    return call(torch.rand(4, generator=own), x, torch.rand(2, generator=own), t.normal(2))
-
-
-def _properties(t: Any) -> Call:
-    x = t.normal(3, 2)
-    y = x.T
-    x.requires_grad = True
-    return call(x, y, x.detach().mT)
-
-
-def _indexed(t: Any) -> Call:
-    x = t.normal(2, 2)
-    where = t.index(3, high=2)
-    return call(
-        x[..., 0], x[1:, None], x[-1], x[where], x[x > 0], x[::2, (0, 1)], x[0, 1], x[(1,)], x[where, 1:]
+OPS = {
+    "forward": chosen_in_forward, "backward": Backward.apply, "alerts": Alerts.apply, "broadcast": broadcast,
+    "item": lambda x: x * x.sum().item(), "crash": lambda x: os._exit(3), "hang": lambda x: time.sleep(60),
+    "flag": leaves_a_flag, "after": lambda x: x.exp(),
+}
+SPECS = tuple(
+    OpSpec(
+        name=f"mine.{name}", op=op, why="", directions=("backward",),
+        cases={"case": Case(inputs=lambda t: call(t.leaf(t.normal(1, 4))))},
     )
-
-
-def _results(t: Any) -> Call:
-    x = t.normal(6)
-    values, places = x.topk(3)
-    low, _, high = x.split(2)
-    least = x.min(0).indices
-    return call(values, places, [low, {"high": high}], least, x.sort().indices, *x.view(2, 3))
-
-
-CASES: dict[str, Case] = {
-    "draws that meet in one expression": lambda t: call(t.uniform(4) * (t.normal(4) - t.mixed(4))),
-    "a draw that nobody uses": lambda t: (t.normal(3), t.normal(3), call(t.normal(3)))[2],
-    "one used twice": lambda t: call(*[t.normal(3)] * 2, t.normal(3)),
-    "operators": lambda t: call(
-        (1 - t.index(9, high=5)) // 2 % 3 - (t.index(9, high=5) - t.index(9, high=5)),
-        2 ** -t.normal(2) ** 2 / (3 / (t.normal(2) / 2)),
-        ((t.normal(2) < 0.5) == (t.normal(2) > 0)) & (t.normal(2) >= 0) ^ ~t.mask(2),
-        -(t.normal(2) + 1) * -1.5,
-    ),
-    "functions": lambda t: call(
-        torch.linalg.norm(t.normal(3, 3), dim=0),
-        torch.where(t.mask(3), torch.arange(3), torch.tensor([1.5, math.inf, -0.0])),
-        torch.nn.functional.one_hot(t.permutation(4), num_classes=5),
-        torch.cat([t.normal(2), torch.ones(2)]),
-        torch.fft.fft(t.normal(4)),
-        torch.nn.functional.max_pool2d(t.normal(1, 1, 4, 4), 2),
-    ),
-    "what is no tensor": lambda t: call(
-        math.inf, -math.inf, 1e-300, -0.0, 1j, -3, True, None, "it's \"so\"\n", "naïve", b"\0", ..., slice(1, -1), (), (2,),
-        slice(None, None, 2), [(3,) * 9], {"a": [t.normal(1)]}, t.dtype, torch.strided, torch.channels_last,
-        device=t.device, size=torch.Size([3]), of=torch.device("cpu"), kind=range(3),
-    ),
-    "indices": _indexed,
-    "in place": _in_place,
-    "views": _views,
-    "a leaf beside itself": _leaf_beside_itself,
-    "shapes from values": _depends_on_values,
-    "into a given tensor": _into,
-    "a generator of its own": _own_generator,
-    "properties": _properties,
-    "items of results": _results,
-    "quantized": lambda t: call(torch.quantize_per_tensor(t.normal(5), 0.1, 3, torch.qint8)),
-    "rows": lambda t: call(t.coo(4, 4, stored=5).to_sparse_csr(), t.leaf(t.coo(4, 4, stored=5))),
-}  # fmt: skip
-
-
-@pytest.mark.filterwarnings(
-    "ignore:Sparse CSR tensor support is in beta", "ignore:torch.quantize", "ignore::UserWarning"
+    for name, op in OPS.items()
 )
-@pytest.mark.parametrize("make", CASES.values(), ids=CASES)
-def test_source_makes_the_same(make: Case) -> None:
-    """Whatever a case computes from its draws, its source computes too, bit by bit."""
-    t = Inputs("key", device="cpu", **OPTIONS)
-    made = make(t)
-    expected = described((made.args, dict(made.kwargs), t.leaves))
-    names: dict[str, Any] = {"torch": torch}
-
-    exec(written(make), names)
-
-    assert expected == described(names["inputs"]())
+"""
+CUDA = (
+    "torch.nn.functional.interpolate:bilinear:*:float32",
+    "torch.cumsum:*:forward:float32",
+    "torch.bincount:weights",
+    "torch.nn.MaxUnpool2d:duplicate_indices",
+)
 
 
-def test_source_reads_like_written_by_hand() -> None:
-    """A statement for each draw and argument; what is used once stands where it is used; nothing idle is said."""
-    source = written(lambda t: call(t.normal(8).reshape(2, 4), 0, t.leaf(t.mixed(4)), t.index(3, high=9)))
-
-    assert source.splitlines()[2:] == [
-        "    x0 = torch.randn(8, generator=g).reshape(2, 4)",
-        "    x1 = torch.randint(-3, 4, (4,), generator=g)",
-        "    x2 = (torch.randn(4, generator=g) * (10.0 ** x1)).requires_grad_()",
-        "    x3 = torch.randint(0, 9, (3,), generator=g)",
-        "    return ((x0, 0, x2, x3), {}, [x2])",
-    ]
+def _trace(folder: Path, *arguments: str) -> TraceFile:
+    done = command_in(folder)("trace", *arguments, "--format", "json", "-o", "trace.json")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    return read_trace(folder / "trace.json")
 
 
-def test_another_device_is_written_and_not_needed() -> None:
-    """The script of a CUDA row is written on a machine without one: its tensors are moved there, and may come back."""
-    source = written(
-        lambda t: call(
-            t.leaf(t.normal(2)), t.index(2, high=t.size(cpu=3, cuda=4)).cpu().int(), device=t.device
-        ),
-        "cuda",
-    )
+@pytest.fixture(scope="module")
+def cuda(tmp_path_factory: pytest.TempPathFactory) -> TraceFile:
+    """Return a trace of some of the catalog on fake CUDA tensors, in whatever build is installed."""
+    return _trace(tmp_path_factory.mktemp("cuda"), *CUDA)
 
-    assert source.splitlines()[2:] == [
-        '    x0 = torch.randn(2, generator=g).to("cuda").requires_grad_()',
-        '    x1 = torch.randint(0, 4, (2,), generator=g).to("cuda").cpu().int()',
-        '    return ((x0, x1), {"device": "cuda"}, [x0])',
-    ]
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TraceFile]:
+    """Return a trace of ops of our own on fake CPU tensors, and the folder that holds it."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "mine.py").write_text(SPECS)
+    return folder, _trace(folder, "mine.*", "--specs", "mine.py", "--device", "cpu", "--timeout", "20")
+
+
+def _row(trace: TraceFile, start: str) -> TracedRow:
+    return next(one for one in trace.rows if one.row.id.startswith(start))
+
+
+def test_flag_reroutes_interpolate(cuda: TraceFile) -> None:
+    """With the flag on, bilinear interpolation on CUDA is decomposed; with it off it is one op."""
+    row = _row(cuda, "torch.nn.functional.interpolate:bilinear:forward")
+    (found,) = reroutes(row)
+
+    assert found.part == "forward"
+    assert found.only_off == ("aten::upsample_bilinear2d",)
+    assert "aten::_unsafe_index.Tensor" in found.only_on
+    assert chosen(row) is None
+
+
+def test_flag_reroutes_nothing_above_cumsum(cuda: TraceFile) -> None:
+    """What a kernel decides by itself is not in a trace: cumsum reaches the same overload in both modes."""
+    row = _row(cuda, "torch.cumsum:")
+
+    assert [reach.forward for reach in row.reached] == [{"aten::cumsum": 1}] * 2
+    assert reroutes(row) == ()
+
+
+def test_alert_of_composite_code_is_seen(cuda: TraceFile) -> None:
+    """Where shapes are computed alerts are raised too, with the caller the kernel would name."""
+    off, on = _row(cuda, "torch.nn.MaxUnpool2d:duplicate_indices:forward").reached
+
+    assert off.outcome == "traced"
+    assert (on.outcome, on.caller, on.stopped) == ("alert", "max_unpooling2d_forward_out", "forward")
+
+
+def test_what_needs_values_says_so(cuda: TraceFile) -> None:
+    """The size of bincount's output is a value; what was reached until then is kept."""
+    for reach in _row(cuda, "torch.bincount:weights:").reached:
+        assert (reach.outcome, reach.stopped) == ("not_traced", "forward")
+        assert reach.message is not None
+        assert reach.message.startswith("needs the values of a tensor")
+        assert "aten::bincount" in reach.forward
+
+
+def test_backward_on_cuda_needs_a_cuda_build(cuda: TraceFile) -> None:
+    """A CPU build says so for each such row; a CUDA build traces it without a GPU, and finds the path taken in forward."""
+    torch = pytest.importorskip("torch")
+    row = _row(cuda, "torch.nn.functional.interpolate:bilinear:backward")
+    if torch.version.cuda is None:
+        assert {reach.outcome for reach in row.reached} == {"not_traced"}
+        assert all(
+            "a CPU build of torch has no autograd on CUDA" in str(reach.message) for reach in row.reached
+        )
+        assert chosen(row) == "unknown"
+    else:
+        assert chosen(row) == "forward"
+
+
+def test_overloads_say_whose_kernel_they_have(cuda: TraceFile) -> None:
+    """The C++ functions behind an overload come from torch's own declarations; a CPU build has no CUDA kernels."""
+    torch = pytest.importorskip("torch")
+    described = {one.name: one for one in cuda.overloads}
+    reached = {
+        name for row in cuda.rows for reach in row.reached for name in (*reach.forward, *reach.backward)
+    }
+
+    assert set(described) == reached
+    assert described["aten::bincount"].functions == ("at::native::_bincount_cuda",)
+    assert described["aten::cumsum"].functions == ("at::native::structured_cumsum_out",)
+    assert described["aten::bincount"].kernel == ("unknown" if torch.version.cuda is None else "own")
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("name", "when"),
     [
-        (
-            lambda t: call(torch.from_numpy(t.normal(3).numpy() * 2)),
-            "a tensor is made by something that is no function",
-        ),
-        (lambda _: call(iter([])), "a list_iterator has no source"),
+        ("forward", "forward"),
+        ("backward", "backward"),
+        ("alerts", "alert"),
+        ("after", "same"),
+        ("broadcast", "same"),
     ],
 )
-def test_untraceable(make: Case, told: str) -> None:
-    """What was not seen to be made cannot be written, and that is said."""
-    pytest.importorskip("numpy")
+def test_when_the_path_is_chosen(own: tuple[Path, TraceFile], name: str, when: str) -> None:
+    """Turned on only for backward, the flag comes too late, acts, raises, or has nothing to change."""
+    assert chosen(_row(own[1], f"mine.{name}:")) == when
 
-    with pytest.raises(UntraceableError, match=told):
-        written(make)
+
+def test_only_the_parts_that_differ_are_rerouted(own: tuple[Path, TraceFile]) -> None:
+    """An op that asks the flag in backward alone is rerouted there alone."""
+    (found,) = reroutes(_row(own[1], "mine.backward:"))
+
+    assert (found.part, found.only_off, found.only_on) == ("backward", ("aten::cos",), ("aten::sin",))
+
+
+def test_gradients_are_brought_to_shape(own: tuple[Path, TraceFile]) -> None:
+    """A gradient of a broadcast input is summed, and cast to the input's dtype, as the engine does."""
+    off = _row(own[1], "mine.broadcast:").reached[0]
+
+    assert off.backward == {"aten::sum.dim_IntList": 1, "aten::_to_copy": 1} | off.backward
+    assert off.backward["aten::sum.dim_IntList"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "told"),
+    [
+        ("item", "not_traced", "needs the values of a tensor"),
+        ("crash", "crash", "exited with code 3 in the middle of the case"),
+        ("hang", "timeout", "took longer than 20 s and was stopped"),
+        ("flag", "not_traced", "changed global state"),
+    ],
+)
+def test_what_goes_wrong_costs_one_case(
+    own: tuple[Path, TraceFile], name: str, outcome: str, told: str
+) -> None:
+    """Each such case says what happened, and the next one is traced by a worker that nothing has changed."""
+    reached = _row(own[1], f"mine.{name}:").reached
+
+    assert {reach.outcome for reach in reached} == {outcome}
+    assert all(told in str(reach.message) for reach in reached)
+    assert [reach.outcome for reach in _row(own[1], "mine.after:").reached] == ["traced"] * 3
+
+
+def test_markdown_escapes_what_ops_say(own: tuple[Path, TraceFile]) -> None:
+    """A recorded trace is rendered without torch's help; texts of ops cannot break the table or reach the page."""
+    told = command_in(own[0])("trace", "--read", "trace.json").stdout
+    (alert,) = (line for line in told.splitlines() if "mine<" in line and "| on " in line)
+
+    assert "`mine<\\|>does not exist`" in alert
+    assert "*forward*: in forward: turned on only for backward, the flag changes nothing." in told
+    assert "## Not traced to the end" in told
+    assert (
+        command_in(own[0])("trace", "--read", "trace.json", "--format", "json").stdout
+        == (own[0] / "trace.json").read_text()
+    )
+
+
+def test_recorded_trace_shows_known_reroutes() -> None:
+    """The recorded trace of a CUDA build, made without a GPU: four families are rerouted, in the forward part."""
+    trace = read_trace(ROOT / "reports" / "traces" / "torch-2.15.0-cuda.json.gz")
+    rerouted = [row for row in trace.rows if reroutes(row)]
+
+    assert trace.build.gpus == ()
+    assert {row.row.spec.removeprefix("torch.nn.") for row in rerouted} == {
+        *("functional.interpolate", "MaxPool3d", "ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d")
+    }
+    assert {chosen(row) for row in rerouted} == {None, "forward"}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda trace: trace.update(format=2), "trace file format 2, this detmatrix reads up to 1; upgrade"),
+        (lambda trace: trace.update(format=0), "no such trace file format: 0 - at `$.format`"),
+        (
+            lambda trace: trace.update(kind="header"),
+            "not a detmatrix trace file; give a file that trace wrote",
+        ),
+        (lambda trace: trace.update(rows=5), "Expected `array`, got `int` - at `$.rows`"),
+        (lambda trace: trace["rows"].append(trace["rows"][0]), "is there twice - at `$.rows[9]`"),
+        (
+            lambda trace: trace["rows"][0]["reached"].pop(),
+            "the modes are to be off, on, late - at `$.rows[0].reached`",
+        ),
+        (lambda trace: trace["rows"][0]["reached"][0]["forward"].update(x=0), "`int` >= 1"),
+        (lambda trace: trace.update(surprise=1), "unknown field `surprise`"),
+    ],
+)
+def test_damaged_file_is_one_line(
+    own: tuple[Path, TraceFile], detmatrix: Command, tmp_path: Path, change: Any, told: str
+) -> None:
+    """What is wrong and where is said in one line, with exit 3."""
+    trace = json.loads((own[0] / "trace.json").read_text())
+    change(trace)
+    (tmp_path / "bad.json").write_text(json.dumps(trace))
+
+    done = detmatrix("trace", "--read", "bad.json")
+
+    assert (done.returncode, done.stdout) == (3, "")
+    assert told in one_line(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("torn.json", b'{"kind":"trace","format":1,'),
+        ("no.json.gz", b"not gzip"),
+        ("deep.json", b"[" * 100000),
+        ("x.json", b"\xff"),
+    ],
+)
+def test_unreadable_file_is_one_line(detmatrix: Command, tmp_path: Path, name: str, data: bytes) -> None:
+    """So is a file that is no JSON at all."""
+    (tmp_path / name).write_bytes(data)
+
+    done = detmatrix("trace", "--read", name)
+
+    assert done.returncode == 3
+    assert one_line(done.stderr).startswith(f"detmatrix: {name}: ")
+
+
+def test_interpreter_without_torch_is_told(detmatrix: Command, tmp_path: Path) -> None:
+    """Nothing can be traced there, and the remedy is one command."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    python = tmp_path / "bare" / "bin" / "python"
+
+    done = detmatrix("trace", "torch.cumsum", "--python", python)
+
+    assert done.returncode == 2
+    assert (
+        one_line(done.stderr)
+        == f"detmatrix: --python {python}: has no torch; install it there (pip install torch)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["torch.cumsumm"], "no op on CUDA matches 'torch.cumsumm'; did you mean torch.cumsum"),
+        (["torch.cumsum", "-o", "trace.json.gz"], "choose a name without .gz, compress it later"),
+        (["torch.cumsum", "--read", "x"], "--read renders a whole trace; leave the patterns and --specs out"),
+        (["--read", "x"], "x: cannot be read (No such file or directory)"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(detmatrix: Command, arguments: list[str], told: str) -> None:
+    """Nothing is traced, and nothing is written."""
+    done = detmatrix("trace", *arguments)
+
+    assert done.returncode == (3 if "cannot be read" in told else 2)
+    assert told in one_line(done.stderr)

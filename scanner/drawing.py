@@ -1,4 +1,4 @@
-"""Record what a piece of code does with torch.
+"""Record how inputs are drawn: what a piece of code does with torch.
 
 A case is a function of ours or of the user's. It is run once while every call of torch is recorded; what was
 recorded, in order, makes the same tensors. Nothing is known here of how inputs are drawn or of what a case computes
@@ -63,7 +63,7 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     return [mapped(item, change) for item in value] if isinstance(value, list) else change(value)
 
 
-class Trace(TorchFunctionMode):  # type: ignore[misc]
+class Drawing(TorchFunctionMode):  # type: ignore[misc]
     """Records the calls of torch made inside it. Tensors of another device are real ones on the CPU."""
 
     def __init__(self, device: str) -> None:

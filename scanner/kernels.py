@@ -1,0 +1,99 @@
+"""What a build of torch tells of an overload: whether the device has a kernel for it, and what its functions are called.
+
+The names of the functions come from ``native_functions.yaml``, from which PyTorch is generated and which its wheels
+hold. They are where a call begins in C++; what these functions call in turn is not told there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_FUNC = re.compile(r"- func: (?P<name>[\w.]+)\(")
+_FIELD = re.compile(r"  (?P<name>\w+):\s*(?P<value>[^#]*)")
+_DISPATCH = re.compile(r"    (?P<keys>\w+(?:, *\w+)*): *(?P<function>[\w:]+)")
+_COMPOSITE = (
+    "CompositeExplicitAutograd",
+    "CompositeExplicitAutogradNonFunctional",
+    "CompositeImplicitAutograd",
+)
+
+
+def kernels(names: Iterable[str], device: str) -> list[dict[str, Any]]:
+    """Return the fields of ``trace_records.Overload`` for overloads, ``"aten::index_put"``, ``"aten::add.Tensor"``.
+
+    Args:
+        names: As the dispatcher spells them.
+        device: ``"cpu"`` or ``"cuda:N"``.
+    """
+    declared = _declared()
+    backend = device.partition(":")[0].upper()
+    return [
+        {"name": name, "kernel": _kernel(name, backend), "functions": _functions(name, backend, declared)}
+        for name in names
+    ]
+
+
+def _kernel(name: str, backend: str) -> str:
+    has = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001 - the dispatcher has no public names
+    if has(name, backend):
+        return "own"
+    if backend == "CUDA" and torch.version.cuda is None and torch.version.hip is None:
+        return "unknown"
+    return "composite" if any(has(name, key) for key in _COMPOSITE) else "none"
+
+
+def _functions(name: str, backend: str, declared: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Return the C++ functions behind an overload, of which one is enough except where layouts have their own."""
+    entry = declared.get(name.removeprefix("aten::"))
+    if entry is None:
+        return []
+    delegate = declared.get(entry.get("structured_delegate", ""))
+    structured = delegate is not None or entry.get("structured") == "True"
+    dispatch: dict[str, str] = (delegate or entry)["dispatch"]
+    # The kernels of other layouts are those of "SparseCUDA", "SparseCsrCUDA" and the like.
+    found = {key: function for key, function in dispatch.items() if key.endswith(backend)}
+    if not found:
+        found = {key: function for key, function in dispatch.items() if key in _COMPOSITE}
+    if not found and not dispatch:
+        # Without a dispatch table the op is composite, and its function is called as the op is.
+        found = {"": re.sub(r"\.(\w*_)?out$", "_out", name.removeprefix("aten::")).partition(".")[0]}
+    named = [
+        function
+        if "::" in function
+        else f"at::native::{'structured_' * (structured and key == backend)}{function}"
+        for key, function in found.items()
+    ]
+    return list(dict.fromkeys(named))
+
+
+def _declared() -> dict[str, dict[str, Any]]:
+    """Return the declarations of all ops by name; none where this torch does not bring them."""
+    torchgen = importlib.util.find_spec("torchgen")
+    if torchgen is None or torchgen.origin is None:
+        return {}
+    path = Path(torchgen.origin).parent / "packaged" / "ATen" / "native" / "native_functions.yaml"
+    return parsed(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def parsed(text: str) -> dict[str, dict[str, Any]]:
+    """Read the parts of the declarations that are needed here; torch has no library for the rest of YAML."""
+    entries: dict[str, dict[str, Any]] = {}
+    entry: dict[str, Any] = {"dispatch": {}}
+    in_dispatch = False
+    for line in text.splitlines():
+        if func := _FUNC.match(line):
+            entry = entries[func["name"]] = {"dispatch": {}}
+            in_dispatch = False
+        elif in_dispatch and (told := _DISPATCH.match(line)):
+            entry["dispatch"].update(dict.fromkeys(re.split(r", *", told["keys"]), told["function"]))
+        elif field := _FIELD.match(line):
+            in_dispatch = field["name"] == "dispatch"
+            if not in_dispatch:
+                entry[field["name"]] = field["value"].strip()
+    return entries
