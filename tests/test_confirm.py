@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -250,17 +249,6 @@ def test_interpreters_that_will_not_do(planted: Planted, tmp_path: Path, command
         assert not run.exists()
 
     assert told == f"--python {python}: {expected}"
-
-
-def _old_python() -> str | None:
-    """Return a Python that is here and too old, if there is one."""
-    return next((found for n in (9, 8, 7, 6) if (found := shutil.which(f"python3.{n}"))), None)
-
-
-@pytest.mark.skipif(_old_python() is None, reason="no Python before 3.10 here")
-def test_a_real_old_interpreter(planted: Planted) -> None:
-    """The version of an interpreter is told that cannot even load the worker."""
-    assert "and a worker needs 3.10 or newer" in _confirm(planted, _old_python(), _old_python())
 
 
 # What measuring again makes of the scans' rows
