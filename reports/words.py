@@ -69,6 +69,7 @@ _SETTINGS = {
     "max_rate": "rate of differing that n was chosen for",
     "max_time": "executions per case and process, at most",
     "cost": "rows timed",
+    "overloads": "overloads recorded",
     "specs": "files of own specs",
 }
 
