@@ -94,17 +94,17 @@ def _take(
     python: str | None, wheel: str | None, *, sass: bool, arch: str | None, cuobjdump: str | None
 ) -> Census:
     """Take a census; pyelftools and capstone are loaded here."""
-    from scanner.census.build import InstalledBuild, WheelBuild  # noqa: PLC0415
+    from scanner.census.build import open_build  # noqa: PLC0415
     from scanner.census.sass import kernels, tools  # noqa: PLC0415
     from scanner.census.take import take  # noqa: PLC0415
 
     programs = tools(python or sys.executable, cuobjdump) if sass else None
-    build = WheelBuild(Path(wheel)) if wheel is not None else InstalledBuild(python or sys.executable)
-    return take(
-        build,
-        _told,
-        None if programs is None else lambda build: kernels(build, programs, arch, _told),
-    )
+    with open_build(python or sys.executable, wheel) as build:
+        return take(
+            build,
+            _told,
+            None if programs is None else lambda build: kernels(build, programs, arch, _told),
+        )
 
 
 def _told(what: str) -> None:

@@ -26,7 +26,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Write a script that needs only torch and shows what a row showed.",
     ),
     "docs": ("reports.docs_cli:docs", "Hold the documented lists against run files, and write them again."),
-    "census": ("reports.census_cli:census", "Read a build, without running it: who alerts, who asks for the flag."),
+    "census": (
+        "reports.census_cli:census",
+        "Read a build, without running it: who alerts, who asks for the flag.",
+    ),
     "compare": ("reports.compare_cli:compare", "Compare runs: what improved, regressed, changed."),
 }
 

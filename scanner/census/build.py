@@ -6,7 +6,7 @@ import ast
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -147,14 +147,14 @@ class InstalledBuild(Build):
 class WheelBuild(Build):
     """A torch in a wheel."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the wheel.
+    def __init__(self, wheel: Wheel) -> None:
+        """Look into a wheel.
 
         Raises:
-            BuildError: It is no wheel of torch for Linux, or damaged, or made to do harm.
+            BuildError: It is no wheel of torch for Linux, or damaged.
         """
-        self._wheel = Wheel(path)
-        super().__init__(path.name)
+        self._wheel = wheel
+        super().__init__(wheel.path.name)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -170,6 +170,21 @@ class WheelBuild(Build):
         """Unpack the library."""
         with self._wheel.unpacked(f"torch/lib/{name}") as path:
             yield path
+
+
+@contextmanager
+def open_build(python: str, wheel: str | None) -> Iterator[Build]:
+    """Give the build in a wheel while the context lasts, or the one beside an interpreter.
+
+    Raises:
+        UsageError: There is no such interpreter.
+        BuildError: There is no build, or it cannot be read.
+    """
+    if wheel is None:
+        yield InstalledBuild(python)
+    else:
+        with closing(Wheel(Path(wheel))) as opened:
+            yield WheelBuild(opened)
 
 
 def find_installed(python: str, name: str) -> Path | None:

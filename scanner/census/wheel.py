@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
 import shutil
 import stat
 import struct
@@ -33,7 +34,9 @@ class _Bounded(io.FileIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Read; what asks for too much has been told so by a damaged file."""
-        if size is None or size < 0 or size > MAX_DIRECTORY:
+        if size is None or size < 0:
+            size = os.fstat(self.fileno()).st_size - self.tell()
+        if size > MAX_DIRECTORY:
             raise zipfile.BadZipFile("its list of members is longer than that of any wheel")
         return super().read(size) or b""
 
@@ -114,10 +117,15 @@ class Wheel:
         return b"".join(self._pieces(name))
 
     def _pieces(self, name: str) -> Iterator[bytes]:
-        """Yield a member's bytes: never more than the list says that it has, and its checksum holds."""
+        """Yield a member's bytes: as many as the list says that it has, and with its checksum."""
+        left = self._members[name].file_size
         try:
             with self._zip.open(self._members[name]) as file:
-                yield from _pieces_of(file)
+                for piece in _pieces_of(file):
+                    left -= len(piece)
+                    yield piece
+            if left:
+                raise zipfile.BadZipFile(f"{left} bytes are missing")
         except _DAMAGED as error:
             raise BuildError(
                 f"{self._shown}: member {name!r} is damaged ({_told(error)}); download it again"
