@@ -61,4 +61,4 @@ def detmatrix(*arguments: str | Path) -> tuple[int, str, str]:
         line for line in err.getvalue().splitlines(keepends=True) if not line.startswith("reading ")
     )
     assert isinstance(code, int)
-    return code, out.buffer.getvalue().decode(), told  # type: ignore[attr-defined]
+    return code, out.buffer.getvalue().decode(), told

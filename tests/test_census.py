@@ -96,7 +96,7 @@ def test_record_names_the_build_and_no_machine(small: Census, tmp_path: Path) ->
 
     assert code == 0
     assert out == encode(small)
-    ids = [one.id for one in (*small.alerts, *small.asks, *small.python)]
+    ids = [one.id for one in small.alerts] + [one.id for one in small.asks] + [one.id for one in small.python]
     assert len(ids) == len(set(ids))
 
 

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from scanner.census.code import Graph, listing
 from scanner.census.elf import Function, Image
 from scanner.census.record import Path_, Via
+from scanner.census.registers import WORD, Stack, State, Value, shift
 from scanner.census.search import Reference, all_references, call_targets
-from scanner.census.values import WORD, Interpreter, Stack, State, Value, shift
+from scanner.census.values import Interpreter
 from scanner.errors import BuildError
 
 ALERT = "alertNotDeterministic"

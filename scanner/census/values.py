@@ -8,69 +8,29 @@ call or a write through an unknown pointer, unless its own address was handed to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from capstone import x86
 
 from scanner.census.code import Graph
 from scanner.census.elf import Image
+from scanner.census.registers import (
+    MASK,
+    WORD,
+    Pair,
+    Stack,
+    State,
+    Value,
+    assign,
+    shift,
+    vector,
+    whole,
+    write,
+)
 
 MAX_STEPS = 200_000
-MAX_SLOTS = 1024
-WORD = 8
-_MASK = (1 << 64) - 1
 _CLOBBERED = ("rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11")
 _ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
-
-
-class Stack(NamedTuple):
-    """An address *offset* bytes from a place that the function does not know as a number."""
-
-    base: int
-    offset: int
-
-
-Value = int | Stack
-# A vector register holds two words.
-Pair = tuple[Value | None, Value | None]
-
-
-class State:
-    """What is certain at one point."""
-
-    def __init__(
-        self, registers: dict[str, Value], pairs: dict[str, Pair], slots: dict[Value, Value]
-    ) -> None:
-        """Take what is known.
-
-        Args:
-            registers: By the name of the 64-bit register.
-            pairs: By the name of the 128-bit vector register.
-            slots: Words of memory, by address.
-        """
-        self.registers = registers
-        self.pairs = pairs
-        self.slots = slots
-
-    @classmethod
-    def fresh(cls, base: int) -> State:
-        """Return what is known where nothing is: the stack and the frame are somewhere."""
-        return cls({"rsp": Stack(base, 0), "rbp": Stack(base + 1, 0)}, {}, {})
-
-    def copy(self) -> State:
-        """Return a state that changes by itself."""
-        return State(dict(self.registers), dict(self.pairs), dict(self.slots))
-
-    def meet(self, other: State) -> bool:
-        """Keep what both say; tell whether anything went."""
-        mine: tuple[dict[Any, Any], ...] = (self.registers, self.pairs, self.slots)
-        theirs: tuple[dict[Any, Any], ...] = (other.registers, other.pairs, other.slots)
-        changed = False
-        for kept, others in zip(mine, theirs, strict=True):
-            for key in [key for key, value in kept.items() if others.get(key) != value]:
-                del kept[key]
-                changed = True
-        return changed
 
 
 class Interpreter:
@@ -155,8 +115,8 @@ class Interpreter:
         for name in _ARGUMENTS:
             handed = state.registers.get(name)
             if isinstance(handed, Stack):
-                _write(state, handed, None)
-                _write(state, Stack(handed.base, handed.offset + WORD), None)
+                write(state, handed, None)
+                write(state, Stack(handed.base, handed.offset + WORD), None)
         for name in _CLOBBERED:
             state.registers.pop(name, None)
         state.pairs.clear()
@@ -166,13 +126,13 @@ class Interpreter:
         _, written = instruction.regs_access()
         for register in written:
             name = instruction.reg_name(register)
-            state.registers.pop(_whole(name), None)
-            state.pairs.pop(_vector(name), None)
+            state.registers.pop(whole(name), None)
+            state.pairs.pop(vector(name), None)
         if operands and operands[0].type == x86.X86_OP_MEM:
             target = self._address(instruction, operands[0].mem, state)
             if target is not None:
                 for at in range(0, max(operands[0].size, 1), WORD):
-                    _write(state, shift(target, at), None)
+                    write(state, shift(target, at), None)
         if instruction.id in _STRING_WRITES:
             # They write as far as a register says.
             state.slots.clear()
@@ -184,7 +144,7 @@ class Interpreter:
         if memory.base == x86.X86_REG_RIP:
             return int(instruction.address + instruction.size + memory.disp)
         if not memory.base:
-            return int(memory.disp) & _MASK
+            return int(memory.disp) & MASK
         base = state.registers.get(instruction.reg_name(memory.base))
         return None if base is None else shift(base, memory.disp)
 
@@ -206,10 +166,10 @@ class Interpreter:
     def _read(self, instruction: Any, operand: Any, state: State) -> Value | None:
         """Return a word that an operand gives; ``None`` if it is not certain."""
         if operand.type == x86.X86_OP_IMM:
-            return int(operand.imm) & _MASK
+            return int(operand.imm) & MASK
         if operand.type == x86.X86_OP_REG:
             return (
-                state.registers.get(_whole(instruction.reg_name(operand.reg)))
+                state.registers.get(whole(instruction.reg_name(operand.reg)))
                 if operand.size == WORD
                 else None
             )
@@ -234,22 +194,22 @@ class Interpreter:
                 return False
             place = self._address(instruction, target.mem, state)
             if place is not None:
-                _write(state, place, self._read(instruction, source, state))
+                write(state, place, self._read(instruction, source, state))
             return True
         if source.type == x86.X86_OP_IMM and target.size in {4, WORD}:
-            bits = _MASK if target.size == WORD else 0xFFFFFFFF
-            _set(state, instruction.reg_name(target.reg), int(source.imm) & bits)
+            bits = MASK if target.size == WORD else 0xFFFFFFFF
+            assign(state, instruction.reg_name(target.reg), int(source.imm) & bits)
             return True
         if target.size != WORD:
             return False
-        _set(state, instruction.reg_name(target.reg), self._read(instruction, source, state))
+        assign(state, instruction.reg_name(target.reg), self._read(instruction, source, state))
         return True
 
     def lea(self, instruction: Any, operands: Any, state: State) -> bool:
         """``lea``: an address."""
         if operands[0].size != WORD:
             return False
-        _set(
+        assign(
             state,
             instruction.reg_name(operands[0].reg),
             self._address(instruction, operands[1].mem, state),
@@ -262,7 +222,7 @@ class Interpreter:
             return False
         if operands[0].reg != operands[1].reg or operands[0].size not in {4, WORD}:
             return False
-        _set(state, instruction.reg_name(operands[0].reg), 0)
+        assign(state, instruction.reg_name(operands[0].reg), 0)
         return True
 
     def add(self, instruction: Any, operands: Any, state: State) -> bool:
@@ -272,7 +232,7 @@ class Interpreter:
         name = instruction.reg_name(operands[0].reg)
         known = state.registers.get(name)
         sign = -1 if instruction.id == x86.X86_INS_SUB else 1
-        _set(state, name, None if known is None else shift(known, sign * operands[1].imm))
+        assign(state, name, None if known is None else shift(known, sign * operands[1].imm))
         return True
 
     def align(self, instruction: Any, operands: Any, state: State) -> bool:
@@ -291,14 +251,14 @@ class Interpreter:
         top = state.registers.get("rsp")
         if top is not None:
             state.registers["rsp"] = shift(top, -WORD)
-            _write(state, state.registers["rsp"], value)
+            write(state, state.registers["rsp"], value)
         return True
 
     def pop(self, instruction: Any, operands: Any, state: State) -> bool:
         """``pop``."""
         top = state.registers.get("rsp")
         if operands[0].type == x86.X86_OP_REG:
-            _set(state, instruction.reg_name(operands[0].reg), self._load(top, state))
+            assign(state, instruction.reg_name(operands[0].reg), self._load(top, state))
         if top is not None:
             state.registers["rsp"] = shift(top, WORD)
         return True
@@ -311,8 +271,8 @@ class Interpreter:
             return True
         place = self._address(instruction, operands[0].mem, state)
         if place is not None:
-            _write(state, place, pair[0])
-            _write(state, shift(place, WORD), pair[1])
+            write(state, place, pair[0])
+            write(state, shift(place, WORD), pair[1])
         return True
 
     def move_low(self, instruction: Any, operands: Any, state: State) -> bool:
@@ -325,11 +285,11 @@ class Interpreter:
         if target.type == x86.X86_OP_MEM:
             place = self._address(instruction, target.mem, state)
             if place is not None:
-                _write(state, place, value)
+                write(state, place, value)
         elif target.reg in _VECTORS:
             state.pairs[instruction.reg_name(target.reg)] = (value, 0)
         else:
-            _set(state, instruction.reg_name(target.reg), value)
+            assign(state, instruction.reg_name(target.reg), value)
         return True
 
     def join(self, instruction: Any, operands: Any, state: State) -> bool:
@@ -386,46 +346,3 @@ _STEPS: dict[int, _Step] = {
         Interpreter.move_pair,
     ),
 }
-
-
-def shift(value: Value, by: int) -> Value:
-    """Return the address so many bytes on."""
-    return Stack(value.base, value.offset + by) if isinstance(value, Stack) else (value + by) & _MASK
-
-
-def _write(state: State, place: Value, value: Value | None) -> None:
-    """Write a word; what it overlaps is forgotten."""
-    for by in range(1 - WORD, WORD):
-        state.slots.pop(shift(place, by), None)
-    if value is not None and len(state.slots) < MAX_SLOTS:
-        state.slots[place] = value
-
-
-def _set(state: State, name: str, value: Value | None) -> None:
-    name = _whole(name)
-    if value is None:
-        state.registers.pop(name, None)
-    else:
-        state.registers[name] = value
-
-
-_LEGACY = {
-    **{part: f"r{one}x" for one in "abcd" for part in (f"{one}l", f"{one}h", f"{one}x", f"e{one}x")},
-    **{
-        part: f"r{one}"
-        for one in ("si", "di", "bp", "sp")
-        for part in (f"{one}l", one, f"e{one}")
-    },
-}  # fmt: skip
-
-
-def _whole(name: str) -> str:
-    """Return the 64-bit register that a register is part of."""
-    if name in _LEGACY:
-        return _LEGACY[name]
-    return name.rstrip("bwd") if name[0] == "r" and name[1:2].isdigit() else name
-
-
-def _vector(name: str) -> str:
-    """Return the 128-bit register that is part of a vector register."""
-    return "x" + name[1:] if name[1:3] == "mm" else name
