@@ -33,13 +33,15 @@ def references(image: Image, section: Section, targets: Mapping[int, str]) -> It
     """Yield what may be a reference from a section of code to one of the targets."""
     for start in range(0, section.size, BLOCK):
         low = section.address + start
-        halves = {
-            struct.pack("<H", upper & 0xFFFF)
+        uppers = {
+            upper & 0xFFFF
             for target in targets
             for upper in range((target - low - BLOCK - 8) >> 16, ((target - low) >> 16) + 1)
         }
-        ends = b"|".join(re.escape(half) for half in sorted(halves))
-        pattern = re.compile(_BEFORE + rb"(?=..(?:" + ends + rb"))", re.DOTALL)
+        # Two sets of bytes let a few more through than a list of pairs, and are found many times faster.
+        third = re.escape(bytes(sorted({upper & 0xFF for upper in uppers})))
+        fourth = re.escape(bytes(sorted({upper >> 8 for upper in uppers})))
+        pattern = re.compile(_BEFORE + rb"(?=..[" + third + rb"][" + fourth + rb"])", re.DOTALL)
         first = section.offset + start
         last = section.offset + section.size
         for found in pattern.finditer(image.data, first, min(first + BLOCK + 4, last)):

@@ -22,7 +22,7 @@ CUBLAS_CALLER = "cuBLAS"
 
 _MEMBERS = re.compile(
     rb"_ZNK?2at7Context\d{1,2}(?:alertNotDeterministic|alertCuBLASConfigNotDeterministic"
-    rb"|checkCuBLASConfigDeterministic|deterministic[A-Z][A-Za-z]*)E[^\0]{1,200}"
+    rb"|checkCuBLASConfigDeterministic|deterministic[A-Z][A-Za-z]*)E[^\0.]{1,200}"
 )
 _MEMBER = re.compile(r"_ZNK?2at7Context\d{1,2}([A-Za-z]+?)E(.+)")
 # Functions that do not come back: what throws, and what ends the process.
