@@ -73,7 +73,7 @@ def cli() -> None:
     raw bits, and renders the matrix.
 
     Exit codes: 0 done (differences are data, not failure), 1 a check you asked for failed, 2 usage, 3 unreadable
-    run file, 4 the scan cannot be trusted, 130 interrupted.
+    run file, build or census, 4 the scan cannot be trusted, 130 interrupted.
     """
 
 

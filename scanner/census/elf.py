@@ -99,12 +99,14 @@ class Image:
         except BuildError:
             raise
         except (ELFError, Exception) as error:
-            raise self._refusal("its headers are damaged") from error
+            raise self._refusal("its headers are damaged, or it is cut short") from error
 
     def _checked(self, elf: ELFFile) -> tuple[Section, ...]:
         machine = elf.header["e_machine"]
         if machine != "EM_X86_64" or elf.elfclass != 64 or not elf.little_endian:  # noqa: PLR2004
-            raise self._refusal(f"built for {machine}; a census reads builds for Linux on x86-64")
+            raise self._refusal(
+                f"built for {str(machine).removeprefix('EM_')}; a census reads builds for Linux on x86-64"
+            )
         count = elf.num_sections()
         if count > MAX_SECTIONS:
             raise self._refusal(f"damaged: {count} sections")

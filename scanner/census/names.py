@@ -22,7 +22,7 @@ def demangle(symbols: Iterable[str]) -> dict[str, str]:
     """Return each symbol's demangled name, without suffixes of clones; itself where it cannot be demangled."""
     plain = {symbol: _CLONE.sub("", symbol) for symbol in symbols}
     asked = sorted(set(plain.values()))
-    child = [sys.executable, "-I", str(Path(__file__).with_name("demangler.py"))]
+    child = [sys.executable, "-P", str(Path(__file__).with_name("demangler.py"))]
     try:
         done = subprocess.run(
             child, input=json.dumps(asked), capture_output=True, text=True, timeout=SECONDS, check=False

@@ -150,7 +150,7 @@ def _part(programs: Tools, part: Path) -> _Found | None:
                 if named := _KERNEL.match(line):
                     kernel = named[1] or named[2]
                     seen.add(kernel)
-            elif atomic := _ATOMIC.search(line):
+            elif ("RED" in line or "ATOM" in line) and (atomic := _ATOMIC.search(line)):
                 if _FLOATING.search(atomic[1]):
                     floating.setdefault(kernel, Counter())[atomic[1]] += 1
                 elif ".CAS" in atomic[1]:

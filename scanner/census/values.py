@@ -91,6 +91,8 @@ class Interpreter:
                     state = known.copy()
                 else:
                     continue
+            if address not in self._graph.instructions:
+                continue  # the function starts with what is no instruction
             instruction = self._graph.instructions[address]
             self._step(instruction, state)
             following = self._graph.successors[address]
