@@ -21,13 +21,13 @@ _SECONDS = 60
 # Asks an interpreter where packages lie: it runs nothing that lies there (no site, so no .pth files).
 _WHERE = """
 import json, os, site, sys
-prefixes = [sys.prefix]
+prefixes, user = [sys.prefix], [site.getusersitepackages()]
 base = os.path.dirname(os.path.dirname(os.path.abspath(sys.executable)))
 if os.path.exists(os.path.join(base, "pyvenv.cfg")):
     with open(os.path.join(base, "pyvenv.cfg")) as file:
         shared = "include-system-site-packages = true" in file.read().lower()
-    prefixes = [base] + ([sys.base_prefix] if shared else [])
-print(json.dumps(site.getsitepackages(prefixes)))
+    prefixes, user = [base] + ([sys.base_prefix] if shared else []), user if shared else []
+print(json.dumps(user + site.getsitepackages(prefixes)))
 """
 
 
