@@ -12,8 +12,7 @@ import pytest
 
 from scanner.census import names
 from scanner.census.record import Census, encode, read_census
-from scanner.census.sass import tools
-from scanner.errors import BuildError, UsageError
+from scanner.errors import BuildError
 from tests.census_builds import MEMBERS, detmatrix, wheel
 
 ROOT = Path(__file__).parent.parent
@@ -224,12 +223,6 @@ def test_recorded_censuses(path: Path) -> None:
     assert any(one.alert == "put_" for one in census.alerts)
     for holder in ("/root", "/tmp", "/home", "/work"):
         assert holder not in encode(census).replace("/tmp/build/", "")
-
-
-def test_sass_needs_its_tools(tmp_path: Path) -> None:
-    """Without the disassembler --sass says what is missing and where it comes from."""
-    with pytest.raises(UsageError, match="with nvdisasm beside it"):
-        tools(sys.executable, str(tmp_path / "cuobjdump"))
 
 
 @pytest.mark.parametrize(

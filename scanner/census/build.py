@@ -154,16 +154,17 @@ class WheelBuild(Build):
             BuildError: It is no wheel of torch for Linux, or damaged.
         """
         self._wheel = wheel
+        self._names = tuple(name for name in wheel.names if name.startswith("torch/"))
         super().__init__(wheel.path.name)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The members that may matter."""
-        return tuple(name for name in self._wheel.names if name.startswith("torch/"))
+        return self._names
 
     def read(self, name: str) -> bytes | None:
         """Return a small member."""
-        return self._wheel.read(name, MAX_SOURCE) if name in self._wheel.names else None
+        return self._wheel.read(name, MAX_SOURCE) if name in self._wheel else None
 
     @contextmanager
     def library(self, name: str) -> Iterator[Path]:

@@ -102,9 +102,12 @@ class Wheel:
         return known
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> list[str]:
         """The names of all members, sorted."""
-        return tuple(sorted(self._members))
+        return sorted(self._members)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
 
     def read(self, name: str, limit: int) -> bytes | None:
         """Return a member of at most *limit* bytes; ``None`` if it has more.
