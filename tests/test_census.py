@@ -222,7 +222,7 @@ def test_recorded_censuses(path: Path) -> None:
     assert census.counts.unresolved == sum(one.alert is None for one in census.alerts)
     assert any(one.alert == "put_" for one in census.alerts)
     for holder in ("/root", "/tmp", "/home", "/work"):
-        assert holder not in encode(census).replace("/tmp/build/", "")
+        assert holder not in encode(census)
 
 
 @pytest.mark.parametrize(
