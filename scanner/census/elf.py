@@ -17,7 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
 from scanner.errors import BuildError
@@ -92,13 +91,12 @@ class Image:
         """Read the section headers and hold them against the file's size."""
         if self.data[:4] != b"\x7fELF":
             raise self._refusal("not an ELF file; a census reads builds for Linux on x86-64")
-        # What pyelftools raises on damaged headers is not bounded to its own errors, and the headers of a
-        # hostile file may say anything: whatever it is, the headers cannot be read.
+        # On damaged headers pyelftools raises more than its own errors; whatever it is, they cannot be read.
         try:
             return self._checked(ELFFile(self.data))
         except BuildError:
             raise
-        except (ELFError, Exception) as error:
+        except Exception as error:
             raise self._refusal("its headers are damaged, or it is cut short") from error
 
     def _checked(self, elf: ELFFile) -> tuple[Section, ...]:
