@@ -34,6 +34,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "reports.coverage_cli:coverage",
         "Which of PyTorch's overloads the rows of run files reach.",
     ),
+    "census": (
+        "reports.census_cli:census",
+        "Read a build, without running it: who alerts, who asks for the flag.",
+    ),
     "compare": ("reports.compare_cli:compare", "Compare runs: what improved, regressed, changed."),
 }
 
@@ -77,7 +81,7 @@ def cli() -> None:
     raw bits, and renders the matrix.
 
     Exit codes: 0 done (differences are data, not failure), 1 a check you asked for failed, 2 usage, 3 unreadable
-    file, 4 the scan cannot be trusted, 130 interrupted.
+    file or build, 4 the scan cannot be trusted, 130 interrupted.
     """
 
 

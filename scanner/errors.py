@@ -3,6 +3,7 @@
     DetmatrixError
     ├── UsageError (2)        what was asked cannot be done: a pattern, a number, a folder, a device
     ├── RunFileError (3)      a run file, or a trace, cannot be read
+    ├── BuildError (3)        a build of torch, or a census of one, cannot be read
     └── UntrustedScanError (4)  the scan cannot be trusted
 
 A message says what happened, where, and what to do.
@@ -30,6 +31,12 @@ class UsageError(DetmatrixError):
 
 class RunFileError(DetmatrixError):
     """A run file, or a trace, cannot be read."""
+
+    exit_code = EXIT_RUN_FILE
+
+
+class BuildError(DetmatrixError):
+    """A build of torch, or a census of one, cannot be read."""
 
     exit_code = EXIT_RUN_FILE
 

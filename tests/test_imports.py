@@ -98,7 +98,7 @@ def test_light_commands_import_little(arguments: list[str]) -> None:
         "import sys; from scanner.cli import main\n"
         f"try: main({arguments!r})\n"
         "except SystemExit: pass\n"
-        "heavy = {'torch', 'pandas', 'jinja2', 'tabulate', 'rich', 'msgspec'} & set(sys.modules)\n"
+        "heavy = {'torch', 'pandas', 'jinja2', 'tabulate', 'rich', 'msgspec', 'capstone', 'elftools'} & set(sys.modules)\n"
         "print(sorted(heavy), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -1,0 +1,1 @@
+"""Read what a build of torch says of determinism, without running it: its libraries and its Python files."""

@@ -1,0 +1,199 @@
+"""The record of a census, and what each field means: JSON, one build per file.
+
+Nothing in it depends on the machine that took it. Ids are made of the library, what is called and the function's
+short name, so that those of two builds can be held against each other.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from scanner.errors import BuildError
+from scanner.records import Count, Record
+
+# Census format history:
+#
+# 1: the build, its libraries, alerts, what asks for the flag, Python places, kernels.
+FORMAT = 1
+MAX_BYTES = 256 << 20
+
+# call     an ordinary call
+# jump     the call was made a jump, because nothing follows it in the function
+# address  the address was taken: who calls through it cannot be seen
+Via = Literal["call", "jump", "address"]
+
+# always       every way from the function's start to a return passes the call
+# conditional  at least one way from the function's start to a return does not
+# unknown      the machine code does not say: a computed jump may lead past it, or no way to the call was found
+Path_ = Literal["always", "conditional", "unknown"]
+
+
+class Library(Record, frozen=True):
+    """One shared library that was read."""
+
+    name: str
+    bytes: Count
+    build_id: str | None  # hexadecimal, from the note that the linker wrote
+    code_bytes: Count
+    functions: Count  # that have a symbol
+
+
+class Alert(Record, frozen=True):
+    """One place in machine code that raises an alert."""
+
+    id: str
+    library: str
+    api: str  # "alertNotDeterministic" or "alertCuBLASConfigNotDeterministic"
+    alert: str | None  # the caller that the alert's text names; None: it could not be recovered
+    unresolved: str | None  # why it could not
+    path: Path_
+    via: Via
+    function: str | None  # short; None: no symbol covers the place
+    signature: str | None  # demangled in full; the symbol itself where it cannot be
+    symbol: str | None
+    address: Count  # of the instruction, as the library numbers its code
+
+
+class Place(Record, frozen=True):
+    """One function, as compiled, that asks."""
+
+    signature: str
+    symbol: str
+    calls: Annotated[int, Meta(ge=1)]
+
+
+class Ask(Record, frozen=True):
+    """Functions of one short name (overloads, instances of a template) that ask for one flag."""
+
+    id: str
+    library: str
+    flag: str  # the member of at::Context: "deterministicAlgorithms", "deterministicCuDNN", ...
+    function: str
+    calls: Annotated[int, Meta(ge=1)]
+    places: tuple[Place, ...]
+
+
+class PythonPlace(Record, frozen=True):
+    """One place in a Python file that asks for a flag or raises an alert."""
+
+    id: str
+    kind: Literal["asks", "alerts"]
+    name: str  # what stands there: "are_deterministic_algorithms_enabled"
+    alert: str | None  # of an alert: the caller, where it is written as a literal
+    file: str  # within the package: "torch/_meta_registrations.py"
+    line: Annotated[int, Meta(ge=1)]
+    function: str  # the function around it; "<module>" where there is none
+
+
+class UnreadFile(Record, frozen=True):
+    """A Python file that speaks of determinism and could not be parsed."""
+
+    file: str
+    reason: str
+
+
+class Kernel(Record, frozen=True):
+    """A CUDA kernel whose machine code has floating-point atomics."""
+
+    kernel: str  # demangled in full; the symbol itself where it cannot be
+    symbol: str
+    operations: dict[str, int]  # "RED.E.ADD.F32" -> how many
+
+
+class Kernels(Record, frozen=True):
+    """What the disassembler said of the kernels for one architecture."""
+
+    arch: str
+    library: str
+    tool: str  # the disassembler's own line about its version
+    total: Count  # kernels looked at
+    failed: tuple[str, ...]  # parts of the library that the disassembler could not read
+    floating: tuple[Kernel, ...]
+    compare_and_swap: Count  # further kernels with compare-and-swap alone, which may be floating-point loops
+
+
+class Counts(Record, frozen=True):
+    """The census in figures."""
+
+    alert_sites: Count
+    alert_strings: Count  # distinct ones
+    unresolved: Count  # sites whose string could not be recovered
+    asking_functions: Count  # functions as compiled that ask for any flag
+    ask_calls: Count
+    python_places: Count
+
+
+class Census(Record, frozen=True, kw_only=True):
+    """A census of one build."""
+
+    kind: Literal["census"] = "census"
+    format: Annotated[int, Meta(ge=1)]
+    tool: str  # "detmatrix 0.1.0"
+    torch: str
+    torch_git: str | None
+    cuda: str | None
+    source: str  # the wheel's file name, or "installed"
+    libraries: tuple[Library, ...]
+    counts: Counts
+    alerts: tuple[Alert, ...]
+    asks: tuple[Ask, ...]
+    python: tuple[PythonPlace, ...]
+    python_unread: tuple[UnreadFile, ...]
+    kernels: Kernels | None = None  # None: not looked at
+
+
+class _Opening(msgspec.Struct):
+    """Just enough of a file to tell what it is."""
+
+    kind: object = None
+    format: object = None
+
+
+def encode(census: Census) -> str:
+    """Return the record as JSON, with the same bytes for the same census."""
+    return json.dumps(msgspec.to_builtins(census), indent=1, ensure_ascii=True) + "\n"
+
+
+def read_census(path: str | Path) -> Census:
+    """Read a recorded census; a name that ends in ``.gz`` is read compressed.
+
+    Raises:
+        BuildError: The file cannot be read, is none, is damaged, or has a newer format.
+    """
+    data = _read_bytes(Path(path))
+    try:
+        opening = msgspec.json.decode(data, type=_Opening)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        opening = _Opening()
+    if opening.kind != "census":
+        raise BuildError(f"{path}: not a census; give a file that detmatrix census wrote")
+    if isinstance(opening.format, int) and opening.format > FORMAT:
+        raise BuildError(
+            f"{path}: written in census format {opening.format}, this detmatrix reads up to {FORMAT}; "
+            f"upgrade detmatrix to read it"
+        )
+    try:
+        return msgspec.json.decode(data, type=Census)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BuildError(f"{path}: {error}; take the census again") from error
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BuildError(
+            f"{path}: cannot be read ({told}); give a file that detmatrix census wrote"
+        ) from error
+    if len(data) > MAX_BYTES:
+        raise BuildError(f"{path}: larger than any census; give a file that detmatrix census wrote")
+    return data

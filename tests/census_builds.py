@@ -1,0 +1,64 @@
+"""Small builds of torch for the tests of the census: a wheel around a library that is kept beside the tests."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import zipfile
+from pathlib import Path
+
+from scanner.cli import main
+
+LIBRARY = (Path(__file__).parent / "data" / "census" / "alerts.so").read_bytes()
+VERSION = b"__version__ = '2.99.0+cpu'\ncuda: str | None = None\ngit_version = 'abc123'\n"
+PYTHON = b"""import torch
+
+if torch.are_deterministic_algorithms_enabled():
+    pass
+
+
+class Meta:
+    def median(self, deterministic):
+        utils.alert_not_deterministic("median CUDA with indices output")
+        return torch.backends.cudnn.deterministic and deterministic
+
+
+def set_flag(mode):
+    torch.use_deterministic_algorithms(mode)
+    torch.backends.cudnn.deterministic = mode
+    utils.alert_not_deterministic(f"{mode}d")
+"""
+MEMBERS = {
+    "torch/version.py": VERSION,
+    "torch/_meta.py": PYTHON,
+    "torch/lib/libtorch_cpu.so": LIBRARY,
+}
+
+
+def wheel(path: Path, members: dict[str, bytes] | None = None) -> Path:
+    """Write a wheel of the given members, by default those of a whole build."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in (MEMBERS if members is None else members).items():
+            file.writestr(name, content)
+    return path
+
+
+def with_library(path: Path, library: bytes) -> Path:
+    """Write a wheel with another library."""
+    return wheel(path, MEMBERS | {"torch/lib/libtorch_cpu.so": library})
+
+
+def detmatrix(*arguments: str | Path) -> tuple[int, str, str]:
+    """Run the command line in this process; return exit code, output, and messages but progress."""
+    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            code = ended.code
+    out.flush()
+    told = "".join(
+        line for line in err.getvalue().splitlines(keepends=True) if not line.startswith("reading ")
+    )
+    assert isinstance(code, int)
+    return code, out.buffer.getvalue().decode(), told

@@ -1,0 +1,202 @@
+"""Whatever a census is given, it answers in one line: builds are files of untrusted origin."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+import zipfile
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.census_builds import LIBRARY, MEMBERS, detmatrix, wheel, with_library
+
+SECTIONS = struct.unpack_from("<Q", LIBRARY, 40)[0]  # where the section headers start
+MOST = 256 << 20  # bytes of memory that the census of a file of 7 kB may take
+
+
+def _refused(path: Path) -> str:
+    """Return the one line said of a wheel that cannot be read."""
+    code, out, told = detmatrix("census", "--wheel", path)
+
+    assert (code, out) == (3, "")
+    assert told.startswith("detmatrix: ")
+    assert told.count("\n") == 1
+    return told
+
+
+def _holds(path: Path) -> None:
+    """Take a census of what may be damaged: it ends in a record or in one line, within bounds."""
+    tracemalloc.start()
+    try:
+        code, out, told = detmatrix("census", "--wheel", path, "--format", "json")
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert most < MOST
+    if code == 0:
+        assert (out[:1], told) == ("{", "")
+    else:
+        assert (code, out, told.count("\n")) == (3, "", 1), told
+
+
+@pytest.mark.parametrize(
+    ("members", "told"),
+    [
+        ({"torch/version.py": b"", "torch/lib/libtorch_cpu.dylib": b""}, "a build for macOS"),
+        ({"torch/version.py": b"", "torch/lib/torch_cpu.dll": b""}, "a build for Windows"),
+        ({"torch/version.py": b""}, "holds no torch/lib/libtorch_cpu.so"),
+        (MEMBERS | {"torch/version.py": b"__version__ = f()"}, "names no version"),
+        (MEMBERS | {"torch/../../x": b""}, "would lie outside"),
+        (MEMBERS | {"/etc/x": b""}, "would lie outside"),
+        (MEMBERS | {"torch\\x": b""}, "would lie outside"),
+        (MEMBERS | {"torch/lib/libtorch_cpu.so": b"MZ"}, "not an ELF file"),
+        (MEMBERS | {"torch/lib/libtorch_cpu.so": b""}, "cannot be read"),
+        (MEMBERS | {"torch/lib/libtorch_cpu.so": LIBRARY[:-100]}, "damaged"),
+        (MEMBERS | {"torch/lib/libtorch_cpu.so": LIBRARY[:18] + b"\xb7" + LIBRARY[19:]}, "built for AARCH64"),
+        (
+            MEMBERS
+            | {
+                "torch/lib/libtorch_cpu.so": LIBRARY.replace(
+                    b"alertNotDeterministic", b"alertNotNeterministic"
+                )
+            },
+            "knows no alert",
+        ),
+    ],
+)
+def test_builds_that_cannot_be_read(members: dict[str, bytes], told: str, tmp_path: Path) -> None:
+    """Another platform, a build without libraries, names that lead out of the wheel: one clear line each."""
+    assert told in _refused(wheel(tmp_path / "torch.whl", members))
+
+
+def test_stripped_library(tmp_path: Path) -> None:
+    """Without a symbol table functions have no names."""
+    count = struct.unpack_from("<H", LIBRARY, 60)[0]
+    stripped = bytearray(LIBRARY)
+    for at in range(SECTIONS, SECTIONS + 64 * count, 64):
+        if struct.unpack_from("<I", LIBRARY, at + 4)[0] == 2:  # SHT_SYMTAB
+            struct.pack_into("<I", stripped, at + 4, 0)
+
+    assert "stripped" in _refused(with_library(tmp_path / "torch.whl", bytes(stripped)))
+
+
+def test_two_members_of_one_name(tmp_path: Path) -> None:
+    """Which of the two counts is for whoever unpacks to say, so neither does."""
+    path = wheel(tmp_path / "torch.whl")
+    with zipfile.ZipFile(path, "a") as file, pytest.warns(UserWarning, match="Duplicate"):
+        file.writestr("torch/version.py", b"__version__ = '1'")
+
+    assert "two members" in _refused(path)
+
+
+def test_members_that_overlap(tmp_path: Path) -> None:
+    """Two entries of the list that point at the same bytes are how small files unpack to terabytes."""
+    path = wheel(tmp_path / "torch.whl")
+    raw = bytearray(path.read_bytes())
+    first = raw.find(b"PK\x01\x02")
+    second = raw.find(b"PK\x01\x02", first + 4)
+    raw[second + 42 : second + 46] = raw[first + 42 : first + 46]
+    path.write_bytes(raw)
+
+    assert "overlap" in _refused(path)
+
+
+def test_member_that_unpacks_to_more_than_it_says(tmp_path: Path) -> None:
+    """A member gives the bytes that the list says it has, and then its checksum is wrong."""
+    path = wheel(tmp_path / "torch.whl", MEMBERS | {"torch/lib/libtorch_cpu.so": LIBRARY + bytes(50 << 20)})
+    raw = bytearray(path.read_bytes())
+    for signature, at in ((b"PK\x01\x02", 24), (b"PK\x03\x04", 22)):
+        place = raw.rfind(signature)
+        raw[place + at : place + at + 4] = struct.pack("<I", len(LIBRARY))
+    path.write_bytes(raw)
+
+    assert "is damaged" in _refused(path)
+
+
+def test_member_that_says_it_is_huge(tmp_path: Path) -> None:
+    """What would not fit on a disk is not unpacked."""
+    path = wheel(tmp_path / "torch.whl")
+    raw = bytearray(path.read_bytes())
+    place = raw.rfind(b"PK\x01\x02")
+    raw[place + 24 : place + 28] = b"\xf0\xff\xff\xff"
+    path.write_bytes(raw)
+
+    assert "libtorch_cpu.so" in _refused(path)
+
+
+def test_wrong_checksum(tmp_path: Path) -> None:
+    """A member whose bytes are not those that were packed."""
+    path = wheel(tmp_path / "torch.whl")
+    raw = path.read_bytes()
+    wrong = raw.replace(struct.pack("<I", zlib.crc32(LIBRARY)), b"\x01\x02\x03\x04")
+    path.write_bytes(wrong)
+
+    assert "is damaged" in _refused(path)
+
+
+def test_wheels_that_are_none(tmp_path: Path) -> None:
+    """No file, a folder, a text, half a wheel."""
+    half = wheel(tmp_path / "half.whl").read_bytes()[:-200]
+    (tmp_path / "half.whl").write_bytes(half)
+    (tmp_path / "text.whl").write_text("no wheel", encoding="utf-8")
+    for name in ("missing.whl", ".", "text.whl", "half.whl"):
+        _refused(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"deterministic = " + b"(" * 100_000, b"deterministic\n" + b"-" * 200_000 + b"1", b"deterministic\0",
+     b"deterministic = a" + b".b" * 100_000, b"\xff deterministic", b"if deterministic\n"],
+    ids=["nested", "signs", "zero", "attributes", "encoding", "syntax"],
+)  # fmt: skip
+def test_python_files_that_cannot_be_parsed(text: bytes, tmp_path: Path) -> None:
+    """They are listed as not read; nothing else suffers."""
+    path = wheel(tmp_path / "torch.whl", MEMBERS | {"torch/bad.py": text})
+    code, out, told = detmatrix("census", "--wheel", path)
+
+    assert (code, told) == (0, "")
+    assert "torch/bad.py" in out or b".b" in text
+
+
+PLACES = st.one_of(
+    st.integers(0, 63),  # the file's header
+    st.integers(SECTIONS, len(LIBRARY) - 1),  # the headers of the sections
+    st.integers(0, len(LIBRARY) - 1),
+)
+EDITS = st.lists(st.tuples(PLACES, st.binary(min_size=1, max_size=8)), min_size=1, max_size=6)
+CALM = settings(
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@CALM
+@given(edits=EDITS, length=st.one_of(st.none(), st.integers(0, len(LIBRARY))))
+def test_damaged_libraries(edits: list[tuple[int, bytes]], length: int | None, tmp_path: Path) -> None:
+    """A library with bytes changed, or cut short, gives a record or one line."""
+    library = bytearray(LIBRARY)
+    for at, piece in edits:
+        library[at : at + len(piece)] = piece
+
+    _holds(with_library(tmp_path / "torch.whl", bytes(library[:length])))
+
+
+@CALM
+@given(data=st.data())
+def test_damaged_wheels(data: st.DataObject, tmp_path: Path) -> None:
+    """A wheel with bytes changed, or cut short, gives a record or one line."""
+    raw = bytearray(wheel(tmp_path / "torch.whl").read_bytes())
+    ends = raw.find(b"PK\x01\x02")
+    places = st.one_of(st.integers(ends, len(raw) - 1), st.integers(0, len(raw) - 1))
+    for at, piece in data.draw(st.lists(st.tuples(places, st.binary(min_size=1, max_size=4)), max_size=6)):
+        raw[at : at + len(piece)] = piece
+    cut = data.draw(st.one_of(st.none(), st.integers(0, len(raw))))
+    (tmp_path / "torch.whl").write_bytes(raw[:cut])
+
+    _holds(tmp_path / "torch.whl")
