@@ -23,6 +23,7 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 WITHOUT_TORCH = [name for name in PYPROJECT["project"]["dependencies"] if not name.startswith("torch")]
 TORCH = "2.13.0"
 RUN = "detmatrix.jsonl"
+TIMELINE = Path("reports/runs/timeline.html")
 # A version of torch among arguments; "+cpu" and the like name a build.
 VERSION = re.compile(r"\d+\.\d+(\.\d+)?(\+\w+)?|newest|previous")
 
@@ -70,7 +71,13 @@ def scan(session: nox.Session) -> None:
     if not any(argument.startswith("--python") for argument in arguments):
         arguments += ["--python", environment_of(session, version)]
     run = Path(_output(arguments))
-    _scan(session, run, arguments)
+    asked = any(
+        argument in {"--resume", "--force"} or argument.startswith(("-o", "--output"))
+        for argument in session.posargs
+    )
+    # Running the session again means scanning again, but an interrupted scan goes on.
+    again = [] if asked or not run.exists() else ["--force" if _is_complete(run) else "--resume"]
+    session.run("detmatrix", "scan", *again, *arguments)
     session.run("detmatrix", "report", str(run))
     page = run.with_suffix(".html")
     session.run("detmatrix", "report", str(run), "--format", "html", "-o", str(page))
@@ -99,8 +106,11 @@ def compare(session: nox.Session) -> None:
     install_without_torch(session)
     pythons = [environment_of(session, version) for version in versions]
     runs = [Path(f"detmatrix-torch-{version}.jsonl") for version in versions]
+    # Where one of the scans was interrupted, those that are done stay.
+    done = all(run.exists() and _is_complete(run) for run in runs)
     for run, python in zip(runs, pythons, strict=True):
-        _scan(session, run, [*asked, "--python", python, "-o", str(run)])
+        again = ["--force" if done else "--resume"] if run.exists() else []
+        session.run("detmatrix", "scan", *again, *asked, "--python", python, "-o", str(run))
     confirm = ["--confirm", *(word for python in pythons for word in ("--python", python))]
     written = [word for suffix in ("md", "html") for word in ("-o", f"detmatrix-compare.{suffix}")]
     try:
@@ -158,16 +168,6 @@ def environment_of(session: nox.Session, version: str) -> str:
     return python
 
 
-def _scan(session: nox.Session, run: Path, arguments: list[str]) -> None:
-    """Scan; running a session again means scanning again, but an interrupted scan goes on."""
-    asked = any(
-        argument in {"--resume", "--force"} or argument.startswith(("-o", "--output"))
-        for argument in session.posargs
-    )
-    again = [] if asked or not run.exists() else ["--force" if _is_complete(run) else "--resume"]
-    session.run("detmatrix", "scan", *again, *arguments)
-
-
 def _taken(session: nox.Session, arguments: list[str], option: str) -> str | None:
     """Take an option and its value out of arguments; ``None`` if it is not there."""
     if option not in arguments:
@@ -210,16 +210,31 @@ def _is_complete(run: Path) -> bool:
 
 @nox.session(tags=["lint"])
 def docs(session: nox.Session) -> None:
-    """Check that what the README shows is what the recorded runs say; ``-- --write`` regenerates it."""
+    """Check that the README's blocks and the timeline page are what the recorded runs say; ``-- --write`` makes them so."""
     # Reports need no torch.
     session.install(*WITHOUT_TORCH)
-    check = [] if "--write" in session.posargs else ["--check"]
+    write = "--write" in session.posargs
     readme = Path("README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^<!-- detmatrix \w+:begin(?: detmatrix (.+?))? -->$", readme, flags=re.MULTILINE)
     if not blocks or not all(blocks):
         session.error("README.md has no generated block, or one whose marker names no command")
     for command in blocks:
-        session.run("python", "-m", "scanner", *shlex.split(command), *check)
+        session.run("python", "-m", "scanner", *shlex.split(command), *([] if write else ["--check"]))
+    fresh = Path(session.create_tmp()) / TIMELINE.name
+    session.run("python", "-m", "scanner", "compare", *recorded("cpu"), "-o", str(fresh))
+    if write:
+        shutil.copyfile(fresh, TIMELINE)
+    elif not TIMELINE.exists() or fresh.read_bytes() != TIMELINE.read_bytes():
+        session.error(f"{TIMELINE} is stale; regenerate it with nox -s docs -- --write")
+
+
+def recorded(device: str) -> list[str]:
+    """Return the recorded runs of one kind of device, the oldest release first."""
+    runs = Path("reports/runs").glob(f"torch-*-{device}.jsonl.gz")
+    return [
+        str(run)
+        for run in sorted(runs, key=lambda run: [int(part) for part in run.name.split("-")[1].split(".")])
+    ]
 
 
 @nox.session(default=False)
