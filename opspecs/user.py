@@ -43,7 +43,7 @@ def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
     for spec in specs:
         if wrong := next(_faults(spec), None):
             raise SpecFileError(f"{path}: {spec.name!r}: {wrong}")
-    return tuple(replace(spec, family=spec.family or path.stem) for spec in specs)
+    return tuple(replace(spec, family=spec.family or path.stem, source="own") for spec in specs)
 
 
 def _faults(spec: OpSpec) -> Iterator[str]:

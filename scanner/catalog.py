@@ -9,8 +9,8 @@ from opspecs.registry import SPECS, NoMatchError, select
 from scanner.errors import UsageError
 
 
-def load_catalog(spec_files: Sequence[str]) -> tuple[OpSpec, ...]:
-    """Return the catalog with the specs of the user's files added.
+def load_catalog(spec_files: Sequence[str], sources: Sequence[str] = ("documented",)) -> tuple[OpSpec, ...]:
+    """Return the catalog, if it is among the sources, with the specs of the user's files added.
 
     Raises:
         UsageError: A file cannot be used, or declares a name that is taken.
@@ -18,7 +18,7 @@ def load_catalog(spec_files: Sequence[str]) -> tuple[OpSpec, ...]:
     # Only those who bring specs of their own pay for it: listing must start fast.
     from opspecs.user import SpecFileError, load_specs  # noqa: PLC0415
 
-    specs = {spec.name: spec for spec in SPECS}
+    specs = {spec.name: spec for spec in SPECS} if "documented" in sources else {}
     for path in spec_files:
         try:
             own = load_specs(path)

@@ -83,6 +83,9 @@ def _check_settings(plan: Plan, settings: Settings) -> None:
         ("--cost", plan.cost, settings.cost),
         ("--timeout", plan.timeout, settings.timeout),
         ("--seed", plan.seed, settings.seed),
+        ("--source", plan.sources, settings.sources),
+        ("--dtypes", plan.dtypes, settings.dtypes),
+        ("--samples", plan.samples, settings.samples),
     ]
     for name, now, then in asked:
         if now is not None and now != then:

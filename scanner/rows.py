@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import OpSpec, Planned
 from scanner.catalog import choose
+from scanner.enumeration import EntrySpec
 from scanner.records import Row, Settings
 
 
@@ -42,4 +43,5 @@ def row_of(spec: OpSpec, planned: Planned, device: str) -> Row:
         documented=spec.documented or (spec.name,),
         traits=dict(case.traits),
         constant=case.constant,
+        **(spec.told(planned) if isinstance(spec, EntrySpec) else {"source": spec.source}),
     )

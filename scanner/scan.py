@@ -23,10 +23,11 @@ from scanner.catalog import choose, load_catalog
 from scanner.claims import parse_claims
 from scanner.controls import misbehaving
 from scanner.crew import Crew
+from scanner.enumeration import check_patterns, databases, enumerate_sources, recorded
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.machine import environment, load, resolve_device
 from scanner.manager import Stage, Worker, WorkerEndedError
-from scanner.plan import Plan, settings_for
+from scanner.plan import DEFAULT_SOURCES, Plan, settings_for
 from scanner.progress import Progress
 from scanner.records import (
     FORMAT,
@@ -34,11 +35,13 @@ from scanner.records import (
     Closing,
     Cost,
     Distrust,
+    Enumerated,
     Header,
     Mode,
     Observation,
     Row,
     Sentinel,
+    Settings,
 )
 from scanner.resume import begun, check_header
 from scanner.rows import control_rows, planned_rows, row_of
@@ -71,13 +74,25 @@ def scan(plan: Plan, progress: Progress) -> Run:
         if before is not None:
             if before.closing is not None:
                 return before
-            plan = msgspec.structs.replace(plan, spec_files=plan.spec_files or before.header.settings.specs)
-        specs = load_catalog(plan.spec_files)
-        # A pattern that matches nothing anywhere is told before a worker starts.
-        choose(plan.patterns, "any", specs)
+            plan = _continued(plan, before.header.settings)
+        specs = load_catalog(plan.spec_files, plan.sources or DEFAULT_SOURCES)
+        check_patterns(plan.patterns, plan.sources or DEFAULT_SOURCES)
+        if not databases(plan.sources):
+            # A pattern that matches nothing anywhere is told before a worker starts.
+            choose(plan.patterns, "any", specs)
         with Stage() as stage:
             _Scan(plan, before, specs, stage, progress).run(writer)
     return read_run(plan.output)
+
+
+def _continued(plan: Plan, settings: Settings) -> Plan:
+    """Return the plan of a scan that goes on, with what was planned from in the beginning."""
+    return msgspec.structs.replace(
+        plan,
+        spec_files=plan.spec_files or settings.specs,
+        sources=settings.sources,
+        patterns=settings.patterns,
+    )
 
 
 class _Scan:
@@ -176,19 +191,40 @@ class _Scan:
         here = environment(device, worker.build)
         if self._begun is not None:
             header = self._begun.header
-            check_header(self._plan, header, here, planned_rows(header.settings, self._specs))
+            check_header(self._plan, header, here, self._planned(header.settings, header)[0])
             return header
         settings = settings_for(self._plan, device)
+        planned, enumerated = self._planned(settings)
         return Header(
             format=FORMAT,
             tool=tool_version(),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             settings=settings,
             environment=here,
-            planned=planned_rows(settings, self._specs),
+            planned=planned,
             claims=parse_claims(worker.build["docstring"]),
             controls=control_rows(device),
+            enumerated=enumerated,
         )
+
+    def _planned(
+        self, settings: Settings, begun: Header | None = None
+    ) -> tuple[tuple[Row, ...], tuple[Enumerated, ...]]:
+        """Return the rows of a scan with these settings, and what was enumerated for it."""
+        if not databases(settings.sources):
+            return planned_rows(settings, self._specs), ()
+        if begun is not None:
+            specs = recorded(self._crew, [row for row in begun.planned if row.provoked])
+            return planned_rows(settings, (*self._specs, *specs)), begun.enumerated
+        specs, enumerated = enumerate_sources(
+            self._crew,
+            settings.sources,
+            settings.patterns,
+            seed=settings.seed,
+            dtypes=settings.dtypes,
+            samples=settings.samples,
+        )
+        return planned_rows(settings, (*self._specs, *specs)), enumerated
 
     def _begin(self) -> None:
         """Make the file ready to append to, and note what it has already."""
@@ -233,7 +269,7 @@ class _Scan:
             self._progress.at(row, f"{mode}, process {process}")
             observation = self._observe(row, mode, process, list(self._header.settings.perturb))
             self._keep(observation)
-            self._progress.saw(observation_verdict(observation, row.constant))
+            self._progress.saw(observation_verdict(observation, row))
         self._watch(mode, process, len(self._header.planned))
 
     def _control(self, mode: Mode, process: int) -> None:
@@ -345,7 +381,8 @@ class _Scan:
 
     def _request(self, do: str, row: Row) -> dict[str, Any]:
         seed = self._header.settings.seed
-        return {"do": do, **_place(row), "device": self._header.settings.device, "seed": seed}
+        request = {"do": do, **_place(row), "device": self._header.settings.device, "seed": seed}
+        return request | ({"recipe": row.recipe} if row.recipe else {})
 
     def _keep(self, observation: Observation) -> None:
         self._writer.write(observation)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from scanner.enumeration import SOURCES, databases
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED
 from scanner.perturb import DEFAULT as DEFAULT_PERTURB
 from scanner.perturb import PERTURBATIONS
@@ -19,7 +20,9 @@ from scanner.plan import (
     DEFAULT_CONFIDENCE,
     DEFAULT_PROCESSES,
     DEFAULT_RUNS,
+    DEFAULT_SAMPLES,
     DEFAULT_SEED,
+    DEFAULT_SOURCES,
     DEFAULT_TIMEOUT,
     MOST_RUNS,
     Plan,
@@ -78,6 +81,31 @@ class Perturbations(_ParamType):
             if name not in PERTURBATIONS:
                 self.fail(f"{name!r} is none; the perturbations: {', '.join(PERTURBATIONS)}", param, ctx)
         return names or self.fail(f"none given; the perturbations: {', '.join(PERTURBATIONS)}", param, ctx)
+
+
+class Names(_ParamType):
+    """Names, separated by commas, each once."""
+
+    name = "list"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse an empty list."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(dict.fromkeys(name.strip() for name in str(value).split(",") if name.strip()))
+        return names or self.fail("none given", param, ctx)
+
+
+class Sources(Names):
+    """Names of sources of specs; ``all`` is all of them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse names that do not exist."""
+        names = super().convert(value, param, ctx)
+        for name in names:
+            if name not in (*SOURCES, "all"):
+                self.fail(f"{name!r} is none; the sources: {', '.join(SOURCES)}, all", param, ctx)
+        return SOURCES if "all" in names else tuple(name for name in SOURCES if name in names)
 
 
 @click.command(name="scan")
@@ -149,6 +177,26 @@ class Perturbations(_ParamType):
     help="Scan the SPECS of this file too. May be given more than once.",
 )
 @click.option(
+    "--source",
+    "sources",
+    type=Sources(),
+    metavar="LIST",
+    help=f"What is scanned, of {', '.join(SOURCES)} and all: the hand-written specs, and the databases of operators and "
+    f"modules that come with the scanned torch. Default: {','.join(DEFAULT_SOURCES)}.",
+)
+@click.option(
+    "--dtypes",
+    type=Names(),
+    metavar="LIST",
+    help="Dtypes of the databases' entries, or all that each declares. Default: float32, or the first that it has.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help=f"Samples of each of the databases' entries and dtypes. Default: {DEFAULT_SAMPLES}.",
+)
+@click.option(
     "--python",
     default=sys.executable,
     metavar="PATH",
@@ -179,6 +227,12 @@ def command(**options: Any) -> int:  # fmt: skip
         raise click.UsageError("--max-rate chooses how many executions, --runs says it; give one of them")
     if options["confidence"] is not None and options["max_rate"] is None:
         raise click.UsageError("--confidence says how probably --max-rate would be seen; give both")
+    if not databases(options["sources"]) and not options["resume"]:
+        for name in ("dtypes", "samples"):
+            if options[name] is not None:
+                raise click.UsageError(
+                    f"--{name} is said of the databases; add --source opinfo, modules or all"
+                )
     if not options["output"].name:
         raise click.UsageError("-o needs the name of a file")
     plan = Plan(**options)

@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from opspecs import database
 from opspecs.controls import SENTINELS
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import OpSpec
@@ -102,11 +103,19 @@ def _serve(requests: Any, replies: Any, specs: dict[str, OpSpec]) -> None:
     for line in requests:
         request = json.loads(line)
         do = request.pop("do")
-        spec = SENTINELS[request["device"].partition(":")[0]] if do == "sentinel" else specs[request["spec"]]
-        request.pop("spec")
-        if request["device"] != "cpu":
+        if request.get("device", "cpu") != "cpu":
             torch.cuda.set_device(request["device"])
-        case = request.pop("case")
+        if do in ("entries", "enumerate"):
+            _send(replies, {"answer": _enumerated(do, request)})
+            continue
+        name, case, recipe = request.pop("spec"), request.pop("case"), request.pop("recipe", "")
+        if do == "sentinel":
+            spec = SENTINELS[request["device"].partition(":")[0]]
+        elif name in specs:
+            spec = specs[name]
+        else:
+            # Found anew for each row, it holds no inputs; an import that fails here failed when it was enumerated.
+            spec = database.find(name, seed=request["seed"], recipe=recipe)
         if do == "cost":
             from scanner.cost import measure  # noqa: PLC0415
 
@@ -123,6 +132,18 @@ def _serve(requests: Any, replies: Any, specs: dict[str, OpSpec]) -> None:
             out_of_memory = "OutOfMemoryError" in told
             tainted = tainted or out_of_memory or not _cuda_works(torch)
         _send(replies, {"answer": answer, "tainted": tainted})
+
+
+def _enumerated(do: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Return the names of a database's entries, or the rows of one of them."""
+    try:
+        if do == "entries":
+            return {"entries": list(database.entries(request["source"]))}
+        from scanner.samples import entry_rows  # noqa: PLC0415
+
+        return entry_rows(**request)
+    except database.DatabaseError as error:
+        return {"failed": str(error)}
 
 
 def _sentinel(torch: Any, spec: OpSpec, case: str, request: dict[str, Any]) -> dict[str, Any]:
