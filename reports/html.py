@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator, Sequence
 import jinja2
 import msgspec
 
-from reports import cost, evidence, perturbations, words
+from reports import cost, evidence, perturbations, sampled, words
 from reports.chart import chart
 from reports.matrix import (
     COMPARED,
@@ -27,7 +27,7 @@ from reports.matrix import (
     is_seeded,
     outputs_of,
 )
-from scanner.records import MODES, WORKER_MODES, Mode, Observation
+from scanner.records import MODES, WORKER_MODES, Mode, Observation, Provoked
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, Finding, MatrixRow, Verdict
 
 # Shapes, so that colour never carries meaning alone.
@@ -48,6 +48,13 @@ VERDICT_SIGN: dict[Verdict, str] = {
     "timeout": "…",
     "crash": "†",
     "not_run": "–",  # noqa: RUF001
+}
+
+# What could expose a difference where no spec has said it.
+_UNPROVOKED: dict[Provoked, str] = {
+    "": "Nothing: these inputs leave the op no choice of order.",
+    "samples": "Hardly anything: a sample of PyTorch's database, too small for kernels to run in parallel.",
+    "enlarged": "Its size.",
 }
 
 Rows = list[tuple[int, MatrixRow]]  # number of the run, row
@@ -99,6 +106,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         words=words,
         evidence=evidence,
         perturbations=perturbations,
+        sampled=sampled,
         cost=cost,
         charts=[chart(one.rows) for one in matrices],
         alerts=alerts_of,
@@ -176,7 +184,7 @@ def _fact(number: int, row: MatrixRow, pool: _Pool) -> list[object]:
                 planned.direction,
                 planned.dtype,
                 planned.device,
-                planned.provokes,
+                planned.provokes or _UNPROVOKED[planned.provoked],
                 planned.why,
                 row.finding,
                 row.reason,

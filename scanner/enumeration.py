@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from opspecs.database import ADAPTERS, PREFIXES
+from msgspec import convert
+
+from opspecs.database import PREFIXES, databases
 from opspecs.model import Case, OpSpec, Planned
 from opspecs.registry import could_match
 from scanner.crew import Crew
-from scanner.errors import UsageError
-from scanner.manager import WorkerEndedError
-from scanner.records import MODES, Enumerated, Row, Source
+from scanner.errors import UntrustedScanError, UsageError
+from scanner.machine import resolve_device
+from scanner.manager import Stage, WorkerEndedError
+from scanner.plan import Plan, settings_for
+from scanner.records import MODES, Enumerated, Row, Settings, Source
 
-SOURCES: tuple[Source, ...] = ("documented", "opinfo", "modules")
 # Importing a database takes seconds; an entry that takes longer is planned without trying its samples.
 _SECONDS = 120.0
 
@@ -25,21 +30,17 @@ class EntrySpec(OpSpec):
     """An entry of a database as a worker enumerated it; the inputs of its cases are drawn by workers alone."""
 
     planned: tuple[Planned, ...] = field(default=())
+    device: str = ""  # the one it was enumerated for: "cpu" or "cuda"
     # What the records of its rows say beside that, in the same order.
     details: tuple[dict[str, Any], ...] = field(default=(), compare=False)
 
-    def rows(self, device: str) -> Iterator[Planned]:  # noqa: ARG002 - it was enumerated for one device
-        """Yield the rows of this entry, in the worker's order."""
-        yield from self.planned
+    def rows(self, device: str) -> Iterator[Planned]:
+        """Yield the rows of this entry, in the worker's order; none on another device."""
+        yield from self.planned if device in (self.device, "any") else ()
 
     def told(self, planned: Planned) -> dict[str, Any]:
         """Return the fields of ``records.Row`` that say where a row is from."""
         return self.details[self.planned.index(planned)]
-
-
-def databases(sources: Sequence[str] | None) -> tuple[Source, ...]:
-    """Return those of the sources that a worker enumerates."""
-    return tuple(name for name in SOURCES if name in (sources or ()) and name in ADAPTERS)
 
 
 def recorded(crew: Crew, rows: Sequence[Row]) -> tuple[OpSpec, ...]:
@@ -57,7 +58,12 @@ def recorded(crew: Crew, rows: Sequence[Row]) -> tuple[OpSpec, ...]:
         by_spec.setdefault(row.spec, []).append(row)
     known = {name for source in databases([row.source for row in rows]) for name in _names(crew, source)}
     return tuple(
-        _spec(name, of[0].source, {"op": of[0].op, "why": of[0].why, "rows": [_described(row) for row in of]})
+        _spec(
+            name,
+            of[0].source,
+            {"op": of[0].op, "why": of[0].why, "rows": [_described(row) for row in of]},
+            of[0].device,
+        )
         for name, of in by_spec.items()
         if name in known
     )
@@ -69,45 +75,34 @@ def _described(row: Row) -> dict[str, Any]:
     return {name: getattr(row, name) for name in fields}
 
 
-def enumerate_sources(
-    crew: Crew,
-    sources: Sequence[str],
-    patterns: Sequence[str],
-    *,
-    seed: int,
-    dtypes: Sequence[str],
-    samples: int,
-) -> tuple[tuple[OpSpec, ...], tuple[Enumerated, ...]]:
+def enumerate_sources(crew: Crew, settings: Settings) -> tuple[tuple[OpSpec, ...], tuple[Enumerated, ...]]:
     """Ask a worker for the entries that patterns could select; return them as specs, and what was counted.
-
-    Args:
-        crew: Its device is resolved.
-        sources: Names out of ``SOURCES``; those that need no worker are passed over.
-        patterns: As ``opspecs.registry.select`` takes them.
-        seed: Of the samples.
-        dtypes: Names, or ``all``; none for the default.
-        samples: Of an entry and dtype, at most.
 
     Raises:
         UsageError: A database cannot be imported.
         UntrustedScanError: No worker could start.
     """
-    options = {"device": crew.device, "seed": seed, "dtypes": list(dtypes) or None, "samples": samples}
+    options = {
+        "device": settings.device,
+        "seed": settings.seed,
+        "dtypes": list(settings.dtypes) or None,
+        "samples": settings.samples,
+    }
     specs: list[OpSpec] = []
     counted = []
-    for source in databases(sources):
+    for source in databases(settings.sources):
         counts: Counter[str] = Counter()
         for name in _names(crew, source):
-            if patterns and not any(could_match(pattern, name, source) for pattern in patterns):
+            if not _selected(settings.patterns, name, source):
                 continue
             answer = _entry(crew, name, options)
-            specs.append(_spec(name, source, answer))
+            specs.append(_spec(name, source, answer, settings.device))
             counts.update(entries=1, samples=answer["samples"], refused=answer["refused"])
             taken = {(row["dtype"], row["case"], row["provoked"]) for row in answer["rows"]}
             counts.update("enlarged" if provoked == "enlarged" else "taken" for _, _, provoked in taken)
         counted.append(
             Enumerated(
-                source=source,
+                source=convert(source, Source),
                 entries=counts["entries"],
                 samples=counts["samples"],
                 taken=counts["taken"],
@@ -116,6 +111,29 @@ def enumerate_sources(
             )
         )
     return tuple(specs), tuple(counted)
+
+
+def listed(sources: Sequence[str], patterns: Sequence[str], python: str | None) -> tuple[OpSpec, ...]:
+    """Return the entries of databases that patterns could select, as a scan with default settings would plan them.
+
+    Raises:
+        UsageError: There is no torch, or a database cannot be imported.
+    """
+    plan = Plan(output=Path(), patterns=tuple(patterns), sources=convert(tuple(sources), tuple[Source, ...]))
+    python = sys.executable if python is None else python
+    with Stage() as stage:
+        crew = Crew(python, stage.path, (), "auto")
+        try:
+            crew.device = resolve_device("auto", crew.start(MODES[0]).build)
+            return enumerate_sources(crew, settings_for(plan, crew.device))[0]
+        except UntrustedScanError as error:
+            raise UsageError(f"--source: {error}") from error
+        finally:
+            crew.retire()
+
+
+def _selected(patterns: Sequence[str], name: str, source: str) -> bool:
+    return not patterns or any(could_match(pattern, name, source) for pattern in patterns)
 
 
 def _names(crew: Crew, source: str) -> list[str]:
@@ -151,13 +169,15 @@ def _entry(crew: Crew, name: str, options: dict[str, Any]) -> dict[str, Any]:
     return {"op": name.partition(":")[2], "why": "", "rows": [row], "samples": 0, "refused": 0}
 
 
-def _spec(name: str, source: str, answer: dict[str, Any]) -> EntrySpec:
+def _spec(name: str, source: str, answer: dict[str, Any], device: str) -> EntrySpec:
     rows = answer["rows"]
     return EntrySpec(
         name=name,
         op=answer["op"],
         why=answer["why"],
         family=source,
+        source=source,
+        device=device.partition(":")[0],
         cases={row["case"]: Case(inputs=_never, provokes=_provokes(row)) for row in rows},
         planned=tuple(
             Planned(spec=name, case=row["case"], direction=row["direction"], dtype=row["dtype"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from scanner.errors import RunFileError, UsageError
 from scanner.plan import Plan, ordered
 from scanner.records import FORMAT, MODES, Environment, Header, Row, Settings
@@ -46,6 +48,16 @@ def begun(plan: Plan) -> Run | None:
     raise UsageError(
         f"{path}: holds an unfinished scan ({made} of {total} observations); go on with --resume, or start over "
         f"with --force"
+    )
+
+
+def continued(plan: Plan, settings: Settings) -> Plan:
+    """Return the plan of a scan that goes on, with what its rows were planned from in the beginning."""
+    return msgspec.structs.replace(
+        plan,
+        spec_files=plan.spec_files or settings.specs,
+        sources=settings.sources,
+        patterns=settings.patterns,
     )
 
 

@@ -17,13 +17,14 @@ from typing import Any
 import msgspec
 
 from opspecs.controls import SENTINELS
+from opspecs.database import databases
 from opspecs.model import OpSpec
 from scanner.alerts import alert_caller
-from scanner.catalog import choose, load_catalog
+from scanner.catalog import choose, installed_specs, load_catalog
 from scanner.claims import parse_claims
 from scanner.controls import misbehaving
 from scanner.crew import Crew
-from scanner.enumeration import check_patterns, databases, enumerate_sources, recorded
+from scanner.enumeration import check_patterns
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.machine import environment, load, resolve_device
 from scanner.manager import Stage, Worker, WorkerEndedError
@@ -35,16 +36,14 @@ from scanner.records import (
     Closing,
     Cost,
     Distrust,
-    Enumerated,
     Header,
     Mode,
     Observation,
     Row,
     Sentinel,
-    Settings,
 )
-from scanner.resume import begun, check_header
-from scanner.rows import control_rows, planned_rows, row_of
+from scanner.resume import begun, check_header, continued
+from scanner.rows import control_rows, plan_rows, row_of
 from scanner.runfile import Run, RunWriter, read_run
 from scanner.verdicts import observation_verdict, unequal_inputs
 
@@ -74,7 +73,10 @@ def scan(plan: Plan, progress: Progress) -> Run:
         if before is not None:
             if before.closing is not None:
                 return before
-            plan = _continued(plan, before.header.settings)
+            plan = continued(plan, before.header.settings)
+        else:
+            brought = (path for path in installed_specs() if path not in plan.spec_files)
+            plan = msgspec.structs.replace(plan, spec_files=(*plan.spec_files, *brought))
         specs = load_catalog(plan.spec_files, plan.sources or DEFAULT_SOURCES)
         check_patterns(plan.patterns, plan.sources or DEFAULT_SOURCES)
         if not databases(plan.sources):
@@ -83,16 +85,6 @@ def scan(plan: Plan, progress: Progress) -> Run:
         with Stage() as stage:
             _Scan(plan, before, specs, stage, progress).run(writer)
     return read_run(plan.output)
-
-
-def _continued(plan: Plan, settings: Settings) -> Plan:
-    """Return the plan of a scan that goes on, with what was planned from in the beginning."""
-    return msgspec.structs.replace(
-        plan,
-        spec_files=plan.spec_files or settings.specs,
-        sources=settings.sources,
-        patterns=settings.patterns,
-    )
 
 
 class _Scan:
@@ -191,10 +183,12 @@ class _Scan:
         here = environment(device, worker.build)
         if self._begun is not None:
             header = self._begun.header
-            check_header(self._plan, header, here, self._planned(header.settings, header)[0])
+            check_header(
+                self._plan, header, here, plan_rows(self._crew, header.settings, self._specs, header)[0]
+            )
             return header
         settings = settings_for(self._plan, device)
-        planned, enumerated = self._planned(settings)
+        planned, enumerated = plan_rows(self._crew, settings, self._specs)
         return Header(
             format=FORMAT,
             tool=tool_version(),
@@ -206,25 +200,6 @@ class _Scan:
             controls=control_rows(device),
             enumerated=enumerated,
         )
-
-    def _planned(
-        self, settings: Settings, begun: Header | None = None
-    ) -> tuple[tuple[Row, ...], tuple[Enumerated, ...]]:
-        """Return the rows of a scan with these settings, and what was enumerated for it."""
-        if not databases(settings.sources):
-            return planned_rows(settings, self._specs), ()
-        if begun is not None:
-            specs = recorded(self._crew, [row for row in begun.planned if row.provoked])
-            return planned_rows(settings, (*self._specs, *specs)), begun.enumerated
-        specs, enumerated = enumerate_sources(
-            self._crew,
-            settings.sources,
-            settings.patterns,
-            seed=settings.seed,
-            dtypes=settings.dtypes,
-            samples=settings.samples,
-        )
-        return planned_rows(settings, (*self._specs, *specs)), enumerated
 
     def _begin(self) -> None:
         """Make the file ready to append to, and note what it has already."""

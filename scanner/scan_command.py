@@ -8,12 +8,13 @@ import signal
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from scanner.enumeration import SOURCES, databases
+from opspecs.database import SOURCES, databases
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED
+from scanner.options import Names, ParamType, Sources
 from scanner.perturb import DEFAULT as DEFAULT_PERTURB
 from scanner.perturb import PERTURBATIONS
 from scanner.plan import (
@@ -34,14 +35,8 @@ from scanner.verdicts import FINDING_MEANING, matrix
 
 DEFAULT_OUTPUT = "detmatrix.jsonl"
 
-if TYPE_CHECKING:
-    _ParamType = click.ParamType[str]
-else:
-    # Generic for type checkers only: older releases of click cannot be subscripted.
-    _ParamType = click.ParamType
 
-
-class Device(_ParamType):
+class Device(ParamType):
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
 
     name = "device"
@@ -67,7 +62,7 @@ class Finite(click.FloatRange):
         return number
 
 
-class Perturbations(_ParamType):
+class Perturbations(ParamType):
     """Names of perturbations, separated by commas, each once."""
 
     name = "list"
@@ -81,31 +76,6 @@ class Perturbations(_ParamType):
             if name not in PERTURBATIONS:
                 self.fail(f"{name!r} is none; the perturbations: {', '.join(PERTURBATIONS)}", param, ctx)
         return names or self.fail(f"none given; the perturbations: {', '.join(PERTURBATIONS)}", param, ctx)
-
-
-class Names(_ParamType):
-    """Names, separated by commas, each once."""
-
-    name = "list"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse an empty list."""
-        if isinstance(value, tuple):
-            return value
-        names = tuple(dict.fromkeys(name.strip() for name in str(value).split(",") if name.strip()))
-        return names or self.fail("none given", param, ctx)
-
-
-class Sources(Names):
-    """Names of sources of specs; ``all`` is all of them."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse names that do not exist."""
-        names = super().convert(value, param, ctx)
-        for name in names:
-            if name not in (*SOURCES, "all"):
-                self.fail(f"{name!r} is none; the sources: {', '.join(SOURCES)}, all", param, ctx)
-        return SOURCES if "all" in names else tuple(name for name in SOURCES if name in names)
 
 
 @click.command(name="scan")
