@@ -89,13 +89,15 @@ def source_of(name: str) -> str | None:
     return next((source for prefix, source in PREFIXES.items() if name.startswith(prefix)), None)
 
 
-def find(name: str, *, seed: int, recipe: str = "") -> OpSpec:
+def find(name: str, *, seed: int, recipe: str = "", literal: bool = False) -> OpSpec:
     """Return the spec of an entry; any of its cases can be drawn.
 
     Args:
         name: Of the spec.
         seed: Of the scan.
         recipe: How the enlarged case is grown.
+        literal: Make the tensors of a sample out of numbers, for whoever writes down how inputs are made; the sample
+            must have been drawn before.
 
     Raises:
         DatabaseError: The databases cannot be imported.
@@ -106,7 +108,7 @@ def find(name: str, *, seed: int, recipe: str = "") -> OpSpec:
         name=name,
         op=entry.op,
         why=entry.why,
-        cases=_Cases(entry, seed, recipe),
+        cases=_Cases(entry, seed, recipe, literal=literal),
         in_place=entry.in_place,
         some_leaves=True,
     )
@@ -115,7 +117,8 @@ def find(name: str, *, seed: int, recipe: str = "") -> OpSpec:
 class _Cases(Mapping[str, Case]):
     """The cases of an entry, which are as many as it has samples."""
 
-    def __init__(self, entry: Entry, seed: int, recipe: str) -> None:
+    def __init__(self, entry: Entry, seed: int, recipe: str, *, literal: bool) -> None:
+        self._literal = literal
         self._entry = entry
         self._seed = seed
         self._recipe = recipe
@@ -125,7 +128,9 @@ class _Cases(Mapping[str, Case]):
         if kind not in ("sample", "enlarged") or not number.isdecimal():
             raise KeyError(name)
         recipe = self._recipe if kind == "enlarged" else ""
-        return Case(inputs=lambda t: _draw(t, self._entry, int(number), self._seed, recipe))
+        return Case(
+            inputs=lambda t: _draw(t, self._entry, int(number), self._seed, recipe, literal=self._literal)
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(())
@@ -184,7 +189,7 @@ class _equal_draws:  # noqa: N801 - reads like the context manager it is
 _cache: dict[tuple[Any, ...], list[Sample]] = {}
 
 
-def _draw(t: Inputs, entry: Entry, number: int, seed: int, recipe: str) -> Call:
+def _draw(t: Inputs, entry: Entry, number: int, seed: int, recipe: str, *, literal: bool) -> Call:
     """Draw the inputs of a case.
 
     Raises:
@@ -202,10 +207,13 @@ def _draw(t: Inputs, entry: Entry, number: int, seed: int, recipe: str) -> Call:
             f"the database has no sample {number} of it for this device, only {len(_cache[key])}"
         )
     sample = _cache[key][number]
+    if literal:
+        args, kwargs = _in_numbers((sample.args, dict(sample.kwargs)))
+        sample = Sample(args, kwargs, sample.fixed)
     if recipe:
         with _equal_draws(torch):
             sample = _grown(sample, recipe, f"{seed}|{entry.name}|{number}|{dtype}")
-    args, kwargs = _own((sample.args, dict(sample.kwargs)), t)
+    args, kwargs = _own((sample.args, dict(sample.kwargs)), t, fresh=literal)
     return Call(args, kwargs)
 
 
@@ -215,7 +223,22 @@ def _grown(sample: Sample, recipe: str, key: str) -> Sample:
     return Sample((*sample.args[: sample.fixed], *args), kwargs, sample.fixed)
 
 
-def _own(tree: Any, t: Inputs) -> Any:
+def _in_numbers(tree: Any) -> Any:
+    """Return a tree with equal tensors that are made of numbers."""
+    import torch  # noqa: PLC0415
+
+    made: dict[int, torch.Tensor] = {}
+
+    def in_numbers(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in made:
+            numbers = torch.tensor(tensor.tolist(), dtype=tensor.dtype).reshape(tensor.shape)
+            made[id(tensor)] = numbers.requires_grad_() if tensor.requires_grad else numbers
+        return made[id(tensor)]
+
+    return enlarge.mapped(tree, in_numbers)
+
+
+def _own(tree: Any, t: Inputs, *, fresh: bool) -> Any:
     """Return a tree with copies of its tensors, those that require gradients as leaves; the sample stays as it was."""
     import torch  # noqa: PLC0415
 
@@ -225,7 +248,7 @@ def _own(tree: Any, t: Inputs) -> Any:
     def own(tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) not in made:
             # With one memo, tensors that share memory share it in the copies too.
-            copied = copy.deepcopy(tensor.detach(), memo)
+            copied = tensor.detach() if fresh else copy.deepcopy(tensor.detach(), memo)
             made[id(tensor)] = t.leaf(copied) if tensor.requires_grad else copied
         return made[id(tensor)]
 

@@ -4,7 +4,8 @@ A recipe says how, in a form that travels with the row: ``"size=5 by=9 values=mi
 size 5 by 9. Nothing here knows what an op means; whoever asks for recipes calls the op and keeps what it accepts.
 
 * ``size=N`` dimensions of size N, ``dim=N`` the N-th dimension of every tensor that has the first one's size there,
-  ``size=all`` all dimensions of size 2 or more.
+  ``size=all`` all dimensions of size 2 or more, ``index=all`` those of integers and of what has their shape, ``rest=N``
+  the N-th of every tensor but the first, or the only one it has.
 * ``values=mixed`` floating values between two random ones of the sample, so that what holds between a least and a
   greatest value still holds, with full mantissas; ``picked`` random ones of the sample, which makes ties; ``tiled``
   the sample side by side, which keeps its structure. Integers and booleans, indices among them, are always picked, so
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
+_KINDS = ("size", "dim", "index", "rest")
 # All tensors of a grown sample together have at most so many times the elements asked for.
 _EXCESS = 8
 # Index outputs and the order of equals only show where values are equal.
@@ -71,7 +73,7 @@ def recipes(tree: Any, name: str, target: int) -> Iterator[str]:
     seen = set()
     for which in _dimensions(growing):
         factor = _factor(growing, which, target)
-        shapes = tuple(_shape(tensor, which, factor, growing[0]) for tensor in growing) if factor else ()
+        shapes = tuple(_shape(tensor, which, factor, growing) for tensor in growing) if factor else ()
         if not shapes or shapes in seen:
             continue
         seen.add(shapes)
@@ -81,7 +83,11 @@ def recipes(tree: Any, name: str, target: int) -> Iterator[str]:
 
 
 def _dimensions(growing: list[torch.Tensor]) -> Iterator[str]:
-    """Yield what could be grown together: everything, dimensions of one size, one dimension."""
+    """Yield what could be grown together: indices, everything, dimensions of one size, one dimension."""
+    if any(map(_is_index, growing)) and not all(map(_is_index, growing)):
+        # Many indices into few places collide, where as many places as indices hardly do.
+        yield "index=all"
+        yield from (f"rest={number}" for number in range(max(tensor.dim() for tensor in growing)))
     yield "size=all"
     sizes = sorted({size for tensor in growing for size in tensor.shape if size > 1}, reverse=True)
     yield from (f"size={size}" for size in sizes)
@@ -90,7 +96,7 @@ def _dimensions(growing: list[torch.Tensor]) -> Iterator[str]:
 
 def _factor(growing: list[torch.Tensor], which: str, target: int) -> int | None:
     """Return the smallest factor that brings one tensor to the target; ``None`` if none does within reason."""
-    exponents = [_grown_dimensions(tensor, which, growing[0]) for tensor in growing]
+    exponents = [_grown_dimensions(tensor, which, growing) for tensor in growing]
     factors = [
         math.ceil((target / tensor.numel()) ** (1 / count) - 1e-9)
         for tensor, count in zip(growing, exponents, strict=True)
@@ -103,21 +109,29 @@ def _factor(growing: list[torch.Tensor], which: str, target: int) -> int | None:
     return factor if total <= _EXCESS * target * 2 ** max(exponents) else None
 
 
-def _grown_dimensions(tensor: torch.Tensor, which: str, first: torch.Tensor) -> int:
-    return sum(_is_grown(tensor, axis, which, first) for axis in range(tensor.dim()))
+def _grown_dimensions(tensor: torch.Tensor, which: str, growing: list[torch.Tensor]) -> int:
+    return sum(_is_grown(tensor, axis, which, growing) for axis in range(tensor.dim()))
 
 
-def _is_grown(tensor: torch.Tensor, axis: int, which: str, first: torch.Tensor) -> bool:
+def _is_grown(tensor: torch.Tensor, axis: int, which: str, growing: list[torch.Tensor]) -> bool:
     kind, _, number = which.partition("=")
-    size = int(tensor.shape[axis])
+    size, first = int(tensor.shape[axis]), growing[0]
+    if kind == "index":
+        return any(tensor.shape == one.shape for one in growing if _is_index(one))
+    if kind == "rest":
+        return tensor is not first and axis == (0 if tensor.dim() == 1 else int(number))
     if kind == "dim":
         return axis == int(number) and axis < first.dim() and size == int(first.shape[axis])
     return size > 1 if number == "all" else size == int(number)
 
 
-def _shape(tensor: torch.Tensor, which: str, factor: int, first: torch.Tensor) -> tuple[int, ...]:
+def _is_index(tensor: torch.Tensor) -> bool:
+    return str(tensor.dtype) in ("torch.int64", "torch.int32")
+
+
+def _shape(tensor: torch.Tensor, which: str, factor: int, growing: list[torch.Tensor]) -> tuple[int, ...]:
     return tuple(
-        size * factor if _is_grown(tensor, axis, which, first) else size
+        size * factor if _is_grown(tensor, axis, which, growing) else size
         for axis, size in enumerate(tensor.shape)
     )
 
@@ -161,7 +175,7 @@ def grow(tree: Any, recipe: str, key: str) -> Any:
     import torch  # noqa: PLC0415
 
     said = dict(part.split("=") for part in recipe.split())
-    which = next(f"{kind}={said[kind]}" for kind in ("size", "dim") if kind in said)
+    which = next(f"{kind}={said[kind]}" for kind in _KINDS if kind in said)
     factor = int(said["by"])
     seed = int.from_bytes(hashlib.sha256(f"{key}|{recipe}".encode()).digest()[:7], "big")
     generator = torch.Generator().manual_seed(seed)
@@ -170,14 +184,14 @@ def grow(tree: Any, recipe: str, key: str) -> Any:
         size
         for tensor in growing
         for axis, size in enumerate(tensor.shape)
-        if _is_grown(tensor, axis, which, growing[0])
+        if _is_grown(tensor, axis, which, growing)
     }
     made: dict[int, torch.Tensor] = {}
     for tensor in growing:
-        shape = _shape(tensor, which, factor, growing[0])
+        shape = _shape(tensor, which, factor, growing)
         if shape != tuple(tensor.shape):
             drawn = _redrawn(tensor.detach(), shape, said["values"], generator)
-            made[id(tensor)] = drawn.requires_grad_(tensor.requires_grad)
+            made[id(tensor)] = drawn.requires_grad_() if tensor.requires_grad else drawn
     grown = mapped(tree, lambda tensor: made.get(id(tensor), tensor))
     return _with_integers(grown, sizes, factor) if "ints" in said else grown
 
