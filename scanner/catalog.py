@@ -41,8 +41,8 @@ def load_catalog(spec_files: Sequence[str], sources: Sequence[str] = ("documente
     return tuple(specs.values())
 
 
-def installed_specs() -> tuple[str, ...]:
-    """Return the files of specs that installed packages bring: the modules of the entry points ``detmatrix.specs``.
+def with_installed(files: Sequence[str]) -> tuple[str, ...]:
+    """Return files of specs with those that installed packages bring: the modules of entry points ``detmatrix.specs``.
 
     They are loaded like files of the user's, by the main process and by each worker; another interpreter needs what
     they import.
@@ -50,7 +50,7 @@ def installed_specs() -> tuple[str, ...]:
     Raises:
         UsageError: An entry point names no file of Python.
     """
-    found = []
+    found = list(files)
     for point in entry_points(group=_GROUP):
         try:
             spec = importlib.util.find_spec(point.module)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,14 @@ from scanner.records import MODES, Enumerated, Row, Settings, Source
 
 # Importing a database takes seconds; an entry that takes longer is planned without trying its samples.
 _SECONDS = 120.0
+
+
+# What is told before an entry is tried: its name, how many were, and of how many.
+Tell = Callable[[str, int, int], None]
+
+
+def _say_nothing(_: str, __: int, ___: int) -> None:
+    """Tell nobody."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +83,9 @@ def _described(row: Row) -> dict[str, Any]:
     return {name: getattr(row, name) for name in fields}
 
 
-def enumerate_sources(crew: Crew, settings: Settings) -> tuple[tuple[OpSpec, ...], tuple[Enumerated, ...]]:
+def enumerate_sources(
+    crew: Crew, settings: Settings, tell: Tell = _say_nothing
+) -> tuple[tuple[OpSpec, ...], tuple[Enumerated, ...]]:
     """Ask a worker for the entries that patterns could select; return them as specs, and what was counted.
 
     Raises:
@@ -92,9 +102,9 @@ def enumerate_sources(crew: Crew, settings: Settings) -> tuple[tuple[OpSpec, ...
     counted = []
     for source in databases(settings.sources):
         counts: Counter[str] = Counter()
-        for name in _names(crew, source):
-            if not _selected(settings.patterns, name, source):
-                continue
+        names = [name for name in _names(crew, source) if _selected(settings.patterns, name, source)]
+        for number, name in enumerate(names):
+            tell(name, number, len(names))
             answer = _entry(crew, name, options)
             specs.append(_spec(name, source, answer, settings.device))
             counts.update(entries=1, samples=answer["samples"], refused=answer["refused"])

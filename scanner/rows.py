@@ -9,7 +9,7 @@ from opspecs.database import databases
 from opspecs.model import OpSpec, Planned
 from scanner.catalog import choose
 from scanner.crew import Crew
-from scanner.enumeration import EntrySpec, enumerate_sources, recorded
+from scanner.enumeration import EntrySpec, Tell, enumerate_sources, recorded
 from scanner.records import Enumerated, Header, Row, Settings
 
 
@@ -24,7 +24,7 @@ def planned_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]
 
 
 def plan_rows(
-    crew: Crew, settings: Settings, specs: Sequence[OpSpec], begun: Header | None = None
+    crew: Crew, settings: Settings, specs: Sequence[OpSpec], tell: Tell, begun: Header | None = None
 ) -> tuple[tuple[Row, ...], tuple[Enumerated, ...]]:
     """Return the rows of a scan, those of PyTorch's databases included, and what a worker enumerated for them.
 
@@ -32,6 +32,7 @@ def plan_rows(
         crew: Its device is resolved.
         settings: Of the scan.
         specs: What needs no worker to be known.
+        tell: Told how far the enumeration is.
         begun: The header of the scan that goes on, if one does.
 
     Raises:
@@ -41,7 +42,7 @@ def plan_rows(
     if not databases(settings.sources):
         return planned_rows(settings, specs), ()
     if begun is None:
-        entries, enumerated = enumerate_sources(crew, settings)
+        entries, enumerated = enumerate_sources(crew, settings, tell)
     else:
         entries = recorded(crew, [row for row in begun.planned if row.provoked])
         enumerated = begun.enumerated

@@ -20,7 +20,7 @@ from opspecs.controls import SENTINELS
 from opspecs.database import databases
 from opspecs.model import OpSpec
 from scanner.alerts import alert_caller
-from scanner.catalog import choose, installed_specs, load_catalog
+from scanner.catalog import choose, load_catalog, with_installed
 from scanner.claims import parse_claims
 from scanner.controls import misbehaving
 from scanner.crew import Crew
@@ -75,8 +75,8 @@ def scan(plan: Plan, progress: Progress) -> Run:
                 return before
             plan = continued(plan, before.header.settings)
         else:
-            brought = (path for path in installed_specs() if path not in plan.spec_files)
-            plan = msgspec.structs.replace(plan, spec_files=(*plan.spec_files, *brought))
+            files = with_installed(plan.spec_files)
+            plan = msgspec.structs.replace(plan, spec_files=files)
         specs = load_catalog(plan.spec_files, plan.sources or DEFAULT_SOURCES)
         check_patterns(plan.patterns, plan.sources or DEFAULT_SOURCES)
         if not databases(plan.sources):
@@ -180,15 +180,15 @@ class _Scan:
     def _first_header(self, worker: Worker) -> Header:
         """Return the header of this scan: the begun one if it can go on here, else a new one."""
         device = self._crew.device
-        here = environment(device, worker.build)
+        here, tell = environment(device, worker.build), self._progress.enumerating
         if self._begun is not None:
             header = self._begun.header
             check_header(
-                self._plan, header, here, plan_rows(self._crew, header.settings, self._specs, header)[0]
+                self._plan, header, here, plan_rows(self._crew, header.settings, self._specs, tell, header)[0]
             )
             return header
         settings = settings_for(self._plan, device)
-        planned, enumerated = plan_rows(self._crew, settings, self._specs)
+        planned, enumerated = plan_rows(self._crew, settings, self._specs, tell)
         return Header(
             format=FORMAT,
             tool=tool_version(),
