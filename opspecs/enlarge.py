@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
+# Depth of an argument in ``(args, kwargs)``.
+_ARGUMENT = 2
 _KINDS = ("size", "dim", "index", "rest")
 # All tensors of a grown sample together have at most so many times the elements asked for.
 _EXCESS = 8
@@ -164,8 +166,8 @@ def _sequences(tree: Any) -> Iterator[tuple[int, ...]]:
             yield from _sequences(item)
 
 
-def grow(tree: Any, recipe: str, key: str) -> Any:
-    """Return nested arguments grown by a recipe; equal keys give equal bits.
+def grow(tree: tuple[tuple[Any, ...], dict[str, Any]], recipe: str, key: str) -> Any:
+    """Return ``(args, kwargs)`` grown by a recipe; equal keys give equal bits.
 
     Args:
         tree: The arguments of the sample.
@@ -220,15 +222,15 @@ def _redrawn(
     return one.reshape(shape)
 
 
-def _with_integers(tree: Any, sizes: set[int], factor: int) -> Any:
-    """Return nested arguments in which sizes that grew, told in lists and tuples, have grown as well."""
+def _with_integers(tree: Any, sizes: set[int], factor: int, *, depth: int = 0) -> Any:
+    """Return ``(args, kwargs)`` in which sizes that grew, told in lists and tuples, have grown as well.
+
+    An argument that is a single integer is more often a dimension than a size: it grows only where there is no tensor.
+    """
     if isinstance(tree, dict):
-        return {key: _with_integers(value, sizes, factor) for key, value in tree.items()}
-    if type(tree) not in (tuple, list):
-        return tree
-    return type(tree)(
-        item * factor
-        if type(item) is int and (item in sizes or (not sizes and item > 1))
-        else _with_integers(item, sizes, factor)
-        for item in tree
-    )
+        return {key: _with_integers(value, sizes, factor, depth=depth + 1) for key, value in tree.items()}
+    if type(tree) in (tuple, list):
+        return type(tree)(_with_integers(item, sizes, factor, depth=depth + 1) for item in tree)
+    nested = depth > _ARGUMENT
+    grows = type(tree) is int and tree > 1 and (tree in sizes and nested if sizes else True)
+    return tree * factor if grows else tree

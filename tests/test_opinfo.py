@@ -257,20 +257,21 @@ def test_grown_values_lie_within_the_sample() -> None:
     """Mixed values keep the least and the greatest, and are hardly ever equal; picked ones tie."""
     values = torch.tensor([0.25, 0.5, 0.75])
     (mixed,), (picked,) = (
-        enlarge.grow([values], f"size=all by=1000 values={kind}", "key") for kind in ("mixed", "picked")
+        enlarge.grow(((values,), {}), f"size=all by=1000 values={kind}", "key")[0]
+        for kind in ("mixed", "picked")
     )
 
     assert mixed.shape == picked.shape == (3000,)
     assert mixed.min() >= 0.25
     assert mixed.max() <= 0.75
-    assert len(mixed.unique()) > 2000
+    assert len(mixed.unique()) > 1500
     assert set(picked.tolist()) == set(values.tolist())
 
 
 def test_grown_dimensions_fit_together() -> None:
     """Dimensions of one size grow alike, indices repeat within their range, and sizes in tuples follow."""
-    tree = [torch.rand(5, 3), torch.arange(5), (5, 2), 5]
-    values, index, sizes, number = enlarge.grow(tree, "size=5 by=40 values=mixed ints=1", "key")
+    args = (torch.rand(5, 3), torch.arange(5), (5, 2), 5)
+    (values, index, sizes, number), _ = enlarge.grow((args, {}), "size=5 by=40 values=mixed ints=1", "key")
 
     assert (values.shape, index.shape, sizes, number) == ((200, 3), (200,), (200, 2), 5)
     assert index.max() < 5
@@ -279,8 +280,8 @@ def test_grown_dimensions_fit_together() -> None:
 
 def test_equal_keys_grow_equal_bits() -> None:
     """Every process grows the same inputs."""
-    tree = [torch.rand(4, 4)]
-    grown = [enlarge.grow(tree, "size=4 by=9 values=mixed", key)[0] for key in ("a", "a", "b")]
+    tree: tuple[Any, Any] = ((torch.rand(4, 4),), {})
+    grown = [enlarge.grow(tree, "size=4 by=9 values=mixed", key)[0][0] for key in ("a", "a", "b")]
 
     assert torch.equal(grown[0], grown[1])
     assert not torch.equal(grown[0], grown[2])
