@@ -187,6 +187,7 @@ class _equal_draws:  # noqa: N801 - reads like the context manager it is
 
 # The samples drawn last, by what they were drawn for: the rows of an entry stand one behind the other.
 _cache: dict[tuple[Any, ...], list[Sample]] = {}
+_grown_last: dict[tuple[Any, ...], tuple[Sample, Sample]] = {}
 
 
 def _draw(t: Inputs, entry: Entry, number: int, seed: int, recipe: str, *, literal: bool) -> Call:
@@ -212,15 +213,22 @@ def _draw(t: Inputs, entry: Entry, number: int, seed: int, recipe: str, *, liter
         sample = Sample(args, kwargs, sample.fixed)
     if recipe:
         with _equal_draws(torch):
-            sample = _grown(sample, recipe, f"{seed}|{entry.name}|{number}|{dtype}")
+            sample = _grown(sample, recipe, (*key, number))
     args, kwargs = _own((sample.args, dict(sample.kwargs)), t, fresh=literal)
     return Call(args, kwargs)
 
 
-def _grown(sample: Sample, recipe: str, key: str) -> Sample:
-    tree = (sample.args[sample.fixed :], dict(sample.kwargs))
-    args, kwargs = enlarge.grow(tree, recipe, key)
-    return Sample((*sample.args[: sample.fixed], *args), kwargs, sample.fixed)
+def _grown(sample: Sample, recipe: str, key: tuple[Any, ...]) -> Sample:
+    """Return a sample grown by a recipe; the one grown last is kept for the other direction."""
+    place = (recipe, *key)
+    if place not in _grown_last or _grown_last[place][0] is not sample:
+        tree = (sample.args[sample.fixed :], dict(sample.kwargs))
+        name, _, dtype, seed, number = key
+        args, kwargs = enlarge.grow(tree, recipe, f"{seed}|{name}|{number}|{dtype}")
+        _grown_last.clear()
+        grown = Sample((*sample.args[: sample.fixed], *args), kwargs, sample.fixed)
+        _grown_last[place] = (sample, grown)
+    return _grown_last[place][1]
 
 
 def _in_numbers(tree: Any) -> Any:

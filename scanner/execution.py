@@ -79,7 +79,11 @@ class Execution:
 
     def _name_leaves(self) -> list[str]:
         """Name each leaf by the argument it is, ``leaf 0`` if it stands behind another tensor."""
-        named = [*_named(self.call.args, "args"), *_named(dict(self.call.kwargs), "kwargs")]
+        named = [(f"args[{i}]", value) for i, value in enumerate(self.call.args)]
+        named += [(f"kwargs[{key!r}]", value) for key, value in self.call.kwargs.items()]
+        if self._some_leaves:
+            # Digests hold these names; those of the hand-written specs stay what they were.
+            named = [*_named(self.call.args, "args"), *_named(dict(self.call.kwargs), "kwargs")]
         return [
             next((name for name, value in named if value is leaf), f"leaf {number}")
             for number, leaf in enumerate(self.leaves)

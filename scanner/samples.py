@@ -28,7 +28,7 @@ _TARGET = {"cpu": 1 << 16, "cuda": 1 << 20}
 # Sizes a recipe is tried in first, so that what grows too fast shows before it takes minutes.
 _TRIED_FIRST = 16
 # An enlarged case is left out if one execution of it, backward included, takes longer, or more memory. On the CPU
-# these are seconds of all threads together, which depend little on what else the machine does.
+# these are seconds of one thread, without those that it waits for a core.
 _MOST_SECONDS = 0.15
 _MOST_BYTES = 1 << 30
 # Recipes that are tried for one sample.
@@ -49,6 +49,9 @@ def entry_rows(
         trial: Call the op, to know what can be differentiated and enlarged. Without, every sample is taken to be
             differentiable if the entry is, and nothing is enlarged.
     """
+    # Whether an op takes its inputs does not depend on threads, which on a busy machine wait for one another. The worker
+    # that enumerates observes nothing.
+    torch.set_num_threads(1)
     entry = database.entries(database.source_of(name) or "")[name]
     answer: dict[str, Any] = {"op": entry.path, "why": entry.why, "rows": [], "samples": 0, "refused": 0}
     for dtype in _dtypes(entry.dtypes(device), dtypes):
