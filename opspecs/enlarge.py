@@ -34,6 +34,13 @@ _CHOOSES_AMONG_EQUALS = (
     "quantile", "bucketize", "searchsorted",
 )  # fmt: skip
 
+# Kernels that do not check their integers: drawn anew these would be addresses outside of a tensor, and what such a
+# kernel then does to memory would speak in every later row. (A malloc that checks itself has seen lu_unpack do it.)
+_TRUSTS_INTEGERS = (
+    "lu_unpack", "lu_solve", "ldl_solve", "segment_reduce", "embedding_bag", "ctc_loss", "_unsafe_masked_index",
+    "sparse", "nested", "jagged", "packed",
+)  # fmt: skip
+
 
 def mapped(tree: Any, change: Callable[[torch.Tensor], Any]) -> Any:
     """Return nested arguments with *change* of each tensor in its place; what is no collection stays itself."""
@@ -66,6 +73,8 @@ def recipes(tree: Any, name: str, target: int) -> Iterator[str]:
         target: Elements.
     """
     growing = [tensor for tensor in tensors(tree) if _grows(tensor)]
+    if any(map(_is_index, growing)) and any(word in name for word in _TRUSTS_INTEGERS):
+        return
     chooses = any(word in name for word in _CHOOSES_AMONG_EQUALS)
     values = ("picked",) if chooses else ("mixed", "tiled")
     if not growing:
