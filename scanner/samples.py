@@ -56,8 +56,7 @@ def entry_rows(
     answer: dict[str, Any] = {"op": entry.path, "why": entry.why, "rows": [], "samples": 0, "refused": 0}
     for dtype in _dtypes(entry.dtypes(device), dtypes):
         planner = _Planner(entry, dtype, device, seed, answer)
-        # In place it is the alert that may be another, and one sample shows it.
-        planner.plan(1 if entry.in_place else samples, trial=trial)
+        planner.plan(samples, trial=trial)
     return answer
 
 
@@ -201,7 +200,7 @@ def _unlike(samples: list[Sample], most: int) -> list[int]:
         best = max(
             left,
             key=lambda number: (
-                elements[number] > 0,
+                min(elements[number], 2),
                 min(len(described[number] ^ described[other]) for other in chosen),
                 -number,
             ),
