@@ -31,8 +31,9 @@ _TRIED_FIRST = 16
 # these are seconds of one thread, without those that it waits for a core.
 _MOST_SECONDS = 0.15
 _MOST_BYTES = 1 << 30
-# Recipes that are tried for one sample.
+# Recipes that are tried for one sample, and seconds after which no further one is.
 _MOST_RECIPES = 24
+_PATIENCE = 1.0
 
 
 def entry_rows(
@@ -147,7 +148,10 @@ class _Planner:
         tree = (sample.args[sample.fixed :], dict(sample.kwargs))
         name = self._entry.name
         small = list(enlarge.recipes(tree, name, target // _TRIED_FIRST))
+        started = time.process_time()
         for place, recipe in enumerate(islice(enlarge.recipes(tree, name, target), _MOST_RECIPES)):
+            if time.process_time() - started > _PATIENCE:
+                break
             first = small[place] if place < len(small) else recipe
             if self._accepted(case, first) and (directions := self._accepted(case, recipe)):
                 for direction in directions:
