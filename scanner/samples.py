@@ -147,13 +147,15 @@ class _Planner:
         target = _TARGET[self._options["device"].partition(":")[0]]
         tree = (sample.args[sample.fixed :], dict(sample.kwargs))
         name = self._entry.name
-        small = list(enlarge.recipes(tree, name, target // _TRIED_FIRST))
+        small = {_kind(one): one for one in enlarge.recipes(tree, name, target // _TRIED_FIRST)}
         started = time.process_time()
-        for place, recipe in enumerate(islice(enlarge.recipes(tree, name, target), _MOST_RECIPES)):
+        for recipe in islice(enlarge.recipes(tree, name, target), _MOST_RECIPES):
             if time.process_time() - started > _PATIENCE:
                 break
-            first = small[place] if place < len(small) else recipe
-            if self._accepted(case, first) and (directions := self._accepted(case, recipe)):
+            first = small.get(_kind(recipe))
+            if (first is None or self._accepted(case, first)) and (
+                directions := self._accepted(case, recipe)
+            ):
                 for direction in directions:
                     self._add(case, direction, "enlarged", recipe)
                 return
@@ -175,6 +177,11 @@ class _Planner:
         except Exception:  # noqa: BLE001 - an op may refuse in any way it likes
             return []
         return ["forward"]
+
+
+def _kind(recipe: str) -> tuple[str, ...]:
+    """Return what a recipe says beside its factor."""
+    return tuple(part for part in recipe.split() if not part.startswith("by="))
 
 
 @contextlib.contextmanager
