@@ -253,10 +253,17 @@ def _own(tree: Any, t: Inputs, *, fresh: bool) -> Any:
     memo: dict[int, Any] = {}
     made: dict[int, torch.Tensor] = {}
 
+    def copied_of(tensor: torch.Tensor) -> torch.Tensor:
+        if fresh:
+            return tensor
+        if tensor.layout != torch.strided:
+            return tensor.clone()
+        # With one memo, tensors that share memory share it in the copies too.
+        return copy.deepcopy(tensor, memo)
+
     def own(tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) not in made:
-            # With one memo, tensors that share memory share it in the copies too.
-            copied = tensor.detach() if fresh else copy.deepcopy(tensor.detach(), memo)
+            copied = copied_of(tensor.detach())
             made[id(tensor)] = t.leaf(copied) if tensor.requires_grad else copied
         return made[id(tensor)]
 

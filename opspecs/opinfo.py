@@ -14,6 +14,8 @@ _NEVER_WRITE = {
     *("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"),
     *("resize_", "resize_as_"),
 }
+# Entries whose op writes into its first argument, though its name does not say so.
+_WRITE = {"cauchy", "exponential", "geometric", "log_normal", "normal.in_place", "uniform"}
 
 
 def _entries() -> dict[str, Entry]:
@@ -33,6 +35,7 @@ def _entries() -> dict[str, Entry]:
 
 def _entry(info: Any, name: str, op: Callable[..., Any], *, in_place: bool) -> Entry:
     variant = f".{info.variant_test_name}" if info.variant_test_name else ""
+    in_place = in_place or f"{name}{variant}" in _WRITE
     return Entry(
         name=f"opinfo:{name}{variant}",
         path=_path(name, in_place=in_place),
