@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opspecs.controls import SPECS as CONTROLS
+from opspecs.database import databases
 from opspecs.model import OpSpec, Planned
 from scanner.catalog import choose
-from scanner.records import Row, Settings
+from scanner.crew import Crew
+from scanner.enumeration import EntrySpec, Tell, enumerate_sources, recorded
+from scanner.records import Enumerated, Header, Row, Settings
 
 
 def planned_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
@@ -18,6 +21,32 @@ def planned_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]
     """
     chosen = choose(settings.patterns, settings.device.partition(":")[0], specs)
     return tuple(row_of(spec, planned, settings.device) for spec, planned in chosen)
+
+
+def plan_rows(
+    crew: Crew, settings: Settings, specs: Sequence[OpSpec], tell: Tell, begun: Header | None = None
+) -> tuple[tuple[Row, ...], tuple[Enumerated, ...]]:
+    """Return the rows of a scan, those of PyTorch's databases included, and what a worker enumerated for them.
+
+    Args:
+        crew: Its device is resolved.
+        settings: Of the scan.
+        specs: What needs no worker to be known.
+        tell: Told how far the enumeration is.
+        begun: The header of the scan that goes on, if one does.
+
+    Raises:
+        UsageError: A pattern matches nothing on the device, or a database cannot be imported.
+        UntrustedScanError: No worker could start.
+    """
+    if not databases(settings.sources):
+        return planned_rows(settings, specs), ()
+    if begun is None:
+        entries, enumerated = enumerate_sources(crew, settings, tell)
+    else:
+        entries = recorded(crew, [row for row in begun.planned if row.provoked])
+        enumerated = begun.enumerated
+    return planned_rows(settings, (*specs, *entries)), enumerated
 
 
 def control_rows(device: str) -> tuple[Row, ...]:
@@ -42,4 +71,5 @@ def row_of(spec: OpSpec, planned: Planned, device: str) -> Row:
         documented=spec.documented or (spec.name,),
         traits=dict(case.traits),
         constant=case.constant,
+        **(spec.told(planned) if isinstance(spec, EntrySpec) else {"source": spec.source}),
     )
