@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.database import databases
+from opspecs.documented_names import names_for
 from opspecs.model import OpSpec, Planned
 from scanner.catalog import choose
 from scanner.crew import Crew
@@ -55,6 +56,11 @@ def control_rows(device: str) -> tuple[Row, ...]:
     return tuple(row_of(spec, planned, device) for spec in CONTROLS for planned in spec.rows(kind))
 
 
+def _names(spec: OpSpec) -> tuple[str, ...]:
+    """Return the names by which PyTorch's lists would speak of a spec that does not say so itself."""
+    return names_for(spec.name) if isinstance(spec, EntrySpec) else (spec.name,)
+
+
 def row_of(spec: OpSpec, planned: Planned, device: str) -> Row:
     """Return a row of the plan, with what its spec says of it."""
     case = spec.cases[planned.case]
@@ -68,7 +74,7 @@ def row_of(spec: OpSpec, planned: Planned, device: str) -> Row:
         device=device,
         provokes=case.provokes,
         why=spec.why,
-        documented=spec.documented or (spec.name,),
+        documented=spec.documented or _names(spec),
         traits=dict(case.traits),
         constant=case.constant,
         **(spec.told(planned) if isinstance(spec, EntrySpec) else {"source": spec.source}),
