@@ -141,6 +141,18 @@ def record(session: nox.Session) -> None:
         session.log(f"{kept}: {kept.stat().st_size} bytes")
 
 
+@nox.session(default=False)
+def cuda(session: nox.Session) -> None:
+    """Fetch into .cuda/wheels what .ci/cuda needs on a machine with a GPU and no network; ``-- 3.12`` names its Python."""
+    python = session.posargs[0] if session.posargs else "3.12"
+    session.run(
+        *("python", "-m", "pip", "download", "--only-binary=:all:", "--dest", ".cuda/wheels"),
+        *("--python-version", python, "--implementation", "cp", "--platform", "manylinux_2_28_x86_64"),
+        *("--platform", "manylinux2014_x86_64", *WITHOUT_TORCH, "numpy", "expecttest"),
+    )
+    session.log("There, twice if need be: .ci/cuda OUT")
+
+
 def install_without_torch(session: nox.Session) -> None:
     """Install detmatrix from this checkout into an environment that needs no torch: workers run elsewhere."""
     session.install(*WITHOUT_TORCH)
