@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from opspecs import enlarge
 from opspecs.database import Entry, Sample
+from opspecs.model import MissingError
 
 _WHY = "An entry of PyTorch's operator database; nobody has said what in its kernel could reorder."
 _UNWRITTEN = "Returns memory that was never written: what differs is what lay there before."
@@ -17,6 +19,11 @@ _NEVER_WRITE = {
 }
 # Entries whose op writes into its first argument, though its name does not say so.
 _WRITE = {"cauchy", "exponential", "geometric", "log_normal", "normal.in_place", "uniform"}
+# Entries that write into tensors among their arguments which take no gradient: running means and the like.
+_WRITE_BUFFERS = {
+    *("_batch_norm_with_update", "_native_batch_norm_legit", "native_batch_norm"),
+    *("nn.functional.batch_norm", "nn.functional.instance_norm"),
+}
 
 
 def _entries() -> dict[str, Entry]:
@@ -44,8 +51,32 @@ def _unwrapped(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return op(*args, **kwargs)
 
 
+def _with_fresh_buffers(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call an op with copies of what it may write into."""
+
+    def fresh(tensor: Any) -> Any:
+        return tensor if tensor.requires_grad else tensor.clone()
+
+    return op(*enlarge.mapped(args, fresh), **enlarge.mapped(kwargs, fresh))
+
+
+def _on_cuda(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call an op whose kernel is compiled for the GPU when it is called.
+
+    Raises:
+        MissingError: The inputs are on the CPU.
+    """
+    if not any(tensor.is_cuda for tensor in enlarge.tensors(args)):
+        raise MissingError("CUDA: the entry has no other kernel")
+    return op(*args, **kwargs)
+
+
 def _entry(info: Any, name: str, op: Callable[..., Any], *, in_place: bool) -> Entry:
     variant = f".{info.variant_test_name}" if info.variant_test_name else ""
+    if info.name in _WRITE_BUFFERS:
+        op = partial(_with_fresh_buffers, op)
+    elif info.name.startswith("jiterator_"):
+        op = partial(_on_cuda, op)
     in_place = in_place or f"{name}{variant}" in _WRITE
     return Entry(
         name=f"opinfo:{name}{variant}",
