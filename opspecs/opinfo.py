@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from opspecs import enlarge
 from opspecs.database import Entry, Sample
+from opspecs.model import MissingError
 
 _WHY = "An entry of PyTorch's operator database; nobody has said what in its kernel could reorder."
 _UNWRITTEN = "Returns memory that was never written: what differs is what lay there before."
@@ -16,11 +19,21 @@ _NEVER_WRITE = {
 }
 # Entries whose op writes into its first argument, though its name does not say so.
 _WRITE = {"cauchy", "exponential", "geometric", "log_normal", "normal.in_place", "uniform"}
+# Entries that write into tensors among their arguments which take no gradient: running means and the like.
+_WRITE_BUFFERS = {
+    *("_batch_norm_with_update", "_native_batch_norm_legit", "native_batch_norm"),
+    *("nn.functional.batch_norm", "nn.functional.instance_norm"),
+}
 
 
 def _entries() -> dict[str, Entry]:
     from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415 - takes seconds
 
+    # Ops that draw random numbers are called through a wrapper that seeds the generator and puts it back. Executions
+    # here are seeded already, and that an op draws at all is to be seen.
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch.testing._internal.") and hasattr(module, "wrapper_set_seed"):
+            module.wrapper_set_seed = _unwrapped  # type: ignore[attr-defined]
     found = {}
     for info in op_db:
         entry = _entry(info, info.name, info.op, in_place=False)
@@ -33,8 +46,37 @@ def _entries() -> dict[str, Entry]:
     return found
 
 
+def _unwrapped(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call an op as it is."""
+    return op(*args, **kwargs)
+
+
+def _with_fresh_buffers(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call an op with copies of what it may write into."""
+
+    def fresh(tensor: Any) -> Any:
+        return tensor if tensor.requires_grad else tensor.clone()
+
+    return op(*enlarge.mapped(args, fresh), **enlarge.mapped(kwargs, fresh))
+
+
+def _on_cuda(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call an op whose kernel is compiled for the GPU when it is called.
+
+    Raises:
+        MissingError: The inputs are on the CPU.
+    """
+    if not any(tensor.is_cuda for tensor in enlarge.tensors(args)):
+        raise MissingError("CUDA: the entry has no other kernel")
+    return op(*args, **kwargs)
+
+
 def _entry(info: Any, name: str, op: Callable[..., Any], *, in_place: bool) -> Entry:
     variant = f".{info.variant_test_name}" if info.variant_test_name else ""
+    if info.name in _WRITE_BUFFERS:
+        op = partial(_with_fresh_buffers, op)
+    elif info.name.startswith("jiterator_"):
+        op = partial(_on_cuda, op)
     in_place = in_place or f"{name}{variant}" in _WRITE
     return Entry(
         name=f"opinfo:{name}{variant}",

@@ -34,6 +34,8 @@ _MOST_BYTES = 1 << 30
 # Recipes that are tried for one sample, and seconds after which no further one is.
 _MOST_RECIPES = 24
 _PATIENCE = 1.0
+# Samples that are looked at for each that is taken: some give an output without elements.
+_SPARE = 4
 
 
 def entry_rows(
@@ -69,6 +71,10 @@ def _dtypes(declared: list[str], wanted: list[str] | None) -> list[str]:
     return [next((dtype for dtype in order if dtype in declared), (declared or ["float32"])[0])]
 
 
+class _NothingToCompareError(Exception):
+    """The output has no elements."""
+
+
 class _Planner:
     """Plans the rows of one entry in one dtype."""
 
@@ -91,13 +97,30 @@ class _Planner:
         if not samples:
             self._add("sample_0", "forward", "samples")
             return
-        for number in _unlike(samples, most):
+        for number in self._telling(_unlike(samples, _SPARE * most), most, trial=trial):
             case = f"sample_{number}"
             self._add(case, "forward", "samples")
             if self._differentiable(case, "", trial=trial):
                 self._add(case, "backward", "samples")
             if trial:
                 self._enlarge(number, samples[number])
+
+    def _telling(self, numbers: list[int], most: int, *, trial: bool) -> list[int]:
+        """Return the first *most* samples that give an output with elements, or raise: there is something to compare."""
+        kept: list[int] = []
+        for number in numbers:
+            if len(kept) < most and (not trial or self._tells(f"sample_{number}")):
+                kept.append(number)
+        return sorted(kept or numbers[:1])
+
+    def _tells(self, case: str) -> bool:
+        try:
+            self._execute(case, "forward", "")
+        except _NothingToCompareError:
+            return False
+        except Exception:  # noqa: BLE001 - what goes wrong is for the row to say
+            return True
+        return True
 
     def _add(self, case: str, direction: str, provoked: str, recipe: str = "") -> None:
         self._answer["rows"].append(
@@ -138,7 +161,8 @@ class _Planner:
             if execution.device != "cpu":
                 torch.cuda.synchronize(execution.device)
             seconds = clock() - started
-            bits.parts(output, "output")
+            if not sum(tensor.numel() for _, tensor in bits.parts(output, "output")):
+                raise _NothingToCompareError
         return seconds
 
     def _enlarge(self, number: int, sample: Sample) -> None:
@@ -221,7 +245,7 @@ def _unlike(samples: list[Sample], most: int) -> list[int]:
         if digest not in seen:
             seen.add(digest)
             chosen.append(best)
-    return sorted(chosen)
+    return chosen
 
 
 def _digest(sample: Sample) -> tuple[str, frozenset[tuple[str, str]]]:
