@@ -25,8 +25,8 @@ from scanner.execution import Execution, InvalidCaseError
 
 # What makes CPU kernels run in two threads at least, and fills a GPU.
 _TARGET = {"cpu": 1 << 16, "cuda": 1 << 20}
-# Sizes a recipe is tried in first, so that what grows too fast shows before it takes minutes.
-_TRIED_FIRST = 16
+# Parts of the size that a recipe is tried in first, so that what grows too fast shows before it takes minutes.
+_TRIED_FIRST = (256, 16)
 # An enlarged case is left out if one execution of it, backward included, takes longer, or more memory. On the CPU
 # these are seconds of one thread, without those that it waits for a core.
 _MOST_SECONDS = 0.15
@@ -171,13 +171,15 @@ class _Planner:
         target = _TARGET[self._options["device"].partition(":")[0]]
         tree = (sample.args[sample.fixed :], dict(sample.kwargs))
         name = self._entry.name
-        small = {_kind(one): one for one in enlarge.recipes(tree, name, target // _TRIED_FIRST)}
+        small = [
+            {_kind(one): one for one in enlarge.recipes(tree, name, target // part)} for part in _TRIED_FIRST
+        ]
         started = time.process_time()
         for recipe in islice(enlarge.recipes(tree, name, target), _MOST_RECIPES):
             if time.process_time() - started > _PATIENCE:
                 break
-            first = small.get(_kind(recipe))
-            if (first is None or self._accepted(case, first)) and (
+            first = [known[_kind(recipe)] for known in small if _kind(recipe) in known]
+            if all(self._accepted(case, one) for one in first) and (
                 directions := self._accepted(case, recipe)
             ):
                 for direction in directions:
