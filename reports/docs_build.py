@@ -20,7 +20,15 @@ from scanner.reroutes import reroutes
 from scanner.trace_records import Overload, TracedRow, TraceFile
 
 Expectation = Literal[
-    "alert_gone", "alert_reached", "alert_partly", "expected_raise", "unsettled", "expected_flag", "no_flag", "unlinked"
+    "alert_gone",
+    "alert_reached",
+    "alert_partly",
+    "expected_raise",
+    "unsettled",
+    "expected_flag",
+    "no_flag",
+    "other_device",
+    "unlinked",
 ]
 EXPECTATION_MEANING: dict[Expectation, str] = {
     "alert_gone": "Documented to raise, but no alert in the build is one that its ops are known to lead to.",
@@ -34,6 +42,7 @@ EXPECTATION_MEANING: dict[Expectation, str] = {
     "expected_flag": "Documented to act deterministically, and the flag is asked for or reroutes the case; no alert.",
     "no_flag": "Documented to act deterministically, and what its cases reach is not known to ask for the flag, nor to "
     "alert.",
+    "other_device": "Documented for any device, and what it leads to is in the code of another one.",
     "unlinked": "No honest link from the bullet to anything in the build.",
 }  # fmt: skip
 PlaceKind = Literal["undocumented_alert", "undocumented_flag", "unlinked_alert", "unlinked_flag"]
@@ -126,7 +135,8 @@ def expect(
     places = Places(census[1] if census else None, device)
     parsed = [claim for claim in claims if claim.parsed and claim.device in {"any", device}]
     rows = trace[1].rows if trace else ()
-    reader = _Reader(places, rows, trace[1].overloads if trace else ())
+    elsewhere = Places(census[1] if census else None, "cpu" if device == "cuda" else "cuda")
+    reader = _Reader(places, elsewhere, rows, trace[1].overloads if trace else ())
     expected = tuple(reader.judge(claim) for claim in parsed)
     return Build(
         device=device,
@@ -142,8 +152,11 @@ def expect(
 class _Reader:
     """The places and the rows of one build."""
 
-    def __init__(self, places: Places, rows: Sequence[TracedRow], overloads: Iterable[Overload]) -> None:
+    def __init__(
+        self, places: Places, elsewhere: Places, rows: Sequence[TracedRow], overloads: Iterable[Overload]
+    ) -> None:
         self._places = places
+        self._elsewhere = elsewhere
         self._rows = rows
         self._overloads = {one.name: one for one in overloads}
         self._values: dict[str, dict[str, set[str]]] = {}
@@ -162,9 +175,15 @@ class _Reader:
             alerts = tuple(link for link in by_words if link.place.kind == "alert")
             flags = flags or tuple(link for link in by_words if link.place.kind == "flag")
         decide = self._raising if claim.section == "raises" else self._acting
+        expectation = decide(claim, traced, alerts, flags)
+        if expectation == "unlinked" and claim.device == "any":
+            other = list(self._elsewhere.worded(claim))
+            alerts = tuple(link for link in other if link.place.kind == "alert")
+            flags = tuple(link for link in other if link.place.kind == "flag")
+            expectation = "other_device" if other else "unlinked"
         return Expected(
             claim=claim,
-            expectation=decide(claim, traced, alerts, flags),
+            expectation=expectation,
             alerts=alerts,
             flags=flags,
             traced=traced,
@@ -208,7 +227,9 @@ class _Reader:
         assert on is not None
         parts = ["backward"] if direction == "backward" else ["forward", "backward"]
         reached = [name for part in parts for name in getattr(on, part)]
-        links = {name: self._places.reached(self._overloads[name]) for name in reached if name in self._overloads}
+        links = {
+            name: self._places.reached(self._overloads[name]) for name in reached if name in self._overloads
+        }
         met = list(self._places.met(on.caller)) if on.caller is not None else []
         found = [*met, *(link for some in links.values() for link in some)]
         alerts = [one for one in found if one.place.kind == "alert" and self._applies_row(one, row)]

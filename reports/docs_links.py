@@ -30,7 +30,23 @@ WAY_MEANING: dict[Way, str] = {
 }
 
 # They say where a function runs, or how it was made.
-_WHERE = frozenset("structured launch cuda gpu cpu cudnn out impl kernel template func symint aot".split())
+_WHERE = frozenset(
+    [
+        "structured",
+        "launch",
+        "cuda",
+        "gpu",
+        "cpu",
+        "cudnn",
+        "out",
+        "impl",
+        "kernel",
+        "template",
+        "func",
+        "symint",
+        "aot",
+    ]
+)
 _FILLERS = frozenset({"with", "two"})  # no words of a bullet, and nothing is told by their absence
 _DIRECTIONS = frozenset({"forward", "backward"})
 # A word may be longer by an ending: "sample" and "sampler", "conv" and "convolution".
@@ -79,7 +95,9 @@ class Places:
         declared = {_component(name) for name in overload.functions}
         base, _, variant = overload.name.partition("::")[2].partition(".")
         stems = {_stem(name) for name in (*declared, f"{base}_{variant}")}
-        exact = [Link(one, "function", overload.name) for one in self.all if _component(one.function) in declared]
+        exact = [
+            Link(one, "function", overload.name) for one in self.all if _component(one.function) in declared
+        ]
         named = [
             Link(one, "name", overload.name)
             for one in self.all
@@ -87,7 +105,9 @@ class Places:
         ]
         # The name without the overload's own is shared by all overloads of an op, so it is the last resort.
         yield from (exact + named) or [
-            Link(one, "name", overload.name) for one in self.all if _stem(_component(one.function)) == _stem(base)
+            Link(one, "name", overload.name)
+            for one in self.all
+            if _stem(_component(one.function)) == _stem(base)
         ]
 
     def worded(self, claim: Claim) -> Iterator[Link]:
@@ -148,7 +168,9 @@ def _same(one: str, other: str) -> bool:
 
 def _component(function: str) -> str:
     """Return the function's own name: that of ``at::native::structured_f::impl`` is ``structured_f``."""
-    parts = [part for part in function.split("::") if not part.startswith(("{", "operator")) and part != "impl"]
+    parts = [
+        part for part in function.split("::") if not part.startswith(("{", "operator")) and part != "impl"
+    ]
     return parts[-1] if parts else function
 
 
