@@ -240,16 +240,17 @@ class _Reader:
         if on.caller is not None:
             way, told = "met", f"the trace met the alert of {on.caller}"
         elif alerts:
-            always = "always" if alerts[0].place.path == "always" else "on some ways"
-            way, told = "alerts", f"reaches {alerts[0].overload}, whose function alerts {always}"
+            way, told = "alerts", _alerting(alerts, asking)
         elif changed:
             way = "reroutes"
-            told = f"rerouted: {_some(changed[0].only_off)} becomes {_some(changed[0].only_on)}"
+            # What leads to a place of the build says more than what makes its inputs.
+            instead = sorted(changed[0].only_on, key=lambda name: not links.get(name))
+            told = f"rerouted: {_some(changed[0].only_off)} becomes {_some(instead)}"
         elif on.outcome != "traced":
             way, told = "stopped", f"not traced: {on.message or on.outcome}"
         elif any(one.overload for one in flags):
             asked = next(one for one in flags if one.overload)
-            way, told = "asks", f"reaches {asked.overload}, whose function asks for the flag"
+            way, told = "asks", f"reaches {asked.overload}, {_whose(asked)} asks for the flag"
         else:
             way, told = "same", "the same overloads in both modes, none known to alert or to ask"
         return Traced(
@@ -314,6 +315,18 @@ class _Reader:
             if name in self._overloads:
                 yield from self._places.reached(self._overloads[name])
         yield from self._python(row)
+
+
+def _alerting(alerts: Sequence[Link], asking: set[str | None]) -> str:
+    """Say which overload leads to an alert, the surest link first."""
+    first = min(alerts, key=lambda one: (one.way != "function", one.overload in asking))
+    path = "always" if first.place.path == "always" else "on some ways"
+    also = ", and one that asks for the flag" if first.overload in asking else ""
+    return f"reaches {first.overload}, {_whose(first)} alerts {path}{also}"
+
+
+def _whose(link: Link) -> str:
+    return "whose function" if link.way == "function" else "and a function of that name"
 
 
 def _some(names: Sequence[str]) -> str:
