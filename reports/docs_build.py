@@ -159,6 +159,7 @@ class _Reader:
         self._elsewhere = elsewhere
         self._rows = rows
         self._overloads = {one.name: one for one in overloads}
+        self._owned = {link.place for one in self._overloads.values() for link in places.reached(one)}
         self._values: dict[str, dict[str, set[str]]] = {}
         for row in rows:
             for name in names_of(row.row):
@@ -202,10 +203,15 @@ class _Reader:
         return "alert_gone" if known and self._places.all and not self._near(claim) else "unlinked"
 
     def _near(self, claim: Claim) -> bool:
-        """Tell whether an alert has all the words of the op, so that it may be the one, though no link was found."""
+        """Tell whether an alert has all the words of the op, so that it may be the one, though no link was found.
+
+        An alert that an overload leads to is known to be that overload's.
+        """
         ops = [set(words(target.rpartition(".")[2])) for target in claim.targets]
         return any(
-            one.kind == "alert" and any(op <= {*words(one.function), *words(one.alert or "")} for op in ops)
+            one.kind == "alert"
+            and one not in self._owned
+            and any(op <= {*words(one.function), *words(one.alert or "")} for op in ops)
             for one in self._places.all
         )
 

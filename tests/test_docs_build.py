@@ -166,7 +166,6 @@ def test_overloads_lead_to_functions(census: Census, function: str, overload: st
 
 def test_words_of_names() -> None:
     """Modules and functions are taken apart alike."""
-    assert words("AdaptiveAvgPool2d") != ["adaptive", "avg", "pool", "2", "d"]
     assert ["adaptive", "avg", "pool", "2d"] == words("AdaptiveAvgPool2d") == words("adaptive_avg_pool2d")
     assert words("NLLLoss") == ["nll", "loss"]
 
@@ -179,7 +178,7 @@ def test_a_machine_without_a_gpu_sees_both_columns() -> None:
     assert (code, err) == (0, "")
     assert all(one["binary"] and one["trace"] for one in told["claims"])
     assert {"not measured"} == {one["measured"] for one in told["claims"]}
-    assert 45 == len(told["claims"]) == sum(told["counts"][name] for name in json.loads(out)["expectations"])
+    assert len(told["claims"]) == sum(told["counts"][name] for name in json.loads(out)["expectations"])
 
 
 def test_measured_stays_with_what_ran() -> None:
