@@ -66,17 +66,17 @@ def scan(session: nox.Session) -> None:
     ``detmatrix scan``.
     """
     arguments = list(session.posargs)
-    version = _taken(session, arguments, "--torch") or TORCH
+    (version,) = _resolved(session, [_taken(session, arguments, "--torch") or TORCH])
     install_without_torch(session)
     if not any(argument.startswith("--python") for argument in arguments):
         arguments += ["--python", environment_of(session, version)]
     run = Path(_output(arguments))
     asked = any(
         argument in {"--resume", "--force"} or argument.startswith(("-o", "--output"))
-        for argument in session.posargs
+        for argument in arguments
     )
     # Running the session again means scanning again, but an interrupted scan goes on.
-    again = [] if asked or not run.exists() else ["--force" if _is_complete(run) else "--resume"]
+    again = [] if asked or not run.exists() else ["--force" if _closing(run) else "--resume"]
     session.run("detmatrix", "scan", *again, *arguments)
     session.run("detmatrix", "report", str(run))
     page = run.with_suffix(".html")
@@ -89,34 +89,68 @@ def compare(session: nox.Session) -> None:
     """Scan two or more versions of PyTorch, each in its own environment, and say what changed: ``-- 2.13.0 2.15.0``.
 
     ``newest`` and ``previous`` stand for the last two releases. What seems to have changed is measured again.
-    ``--ops PATTERN`` (again and again, if need be) scans only a part; ``--device cpu`` or ``cuda`` says on what; all
-    other arguments go to ``detmatrix compare``. Writes the comparison as Markdown and HTML beside the run files.
+    ``--ops PATTERN`` (again and again, if need be) scans only a part; ``--device cpu`` or ``cuda`` says on what;
+    ``--fail-on`` and ``--runs`` go to ``detmatrix compare``. Writes the comparison as Markdown and HTML beside the run
+    files. A session that was interrupted goes on when it is run again with the same arguments.
     """
-    arguments = list(session.posargs)
-    asked = []
-    while patterns := _taken(session, arguments, "--ops"):
-        asked.append(patterns)
-    if device := _taken(session, arguments, "--device"):
-        asked += ["--device", device]
-    versions = [argument for argument in arguments if VERSION.fullmatch(argument)]
-    arguments = [argument for argument in arguments if not VERSION.fullmatch(argument)]
-    versions = _releases(session, versions)
-    if len(set(versions)) < 2:  # noqa: PLR2004 - a comparison has two sides
-        session.error("name two or more versions of torch, such as 2.13.0 2.15.0")
+    versions, asked, options = _compared(session)
     install_without_torch(session)
     pythons = [environment_of(session, version) for version in versions]
     runs = [Path(f"detmatrix-torch-{version}.jsonl") for version in versions]
-    # Where one of the scans was interrupted, those that are done stay.
-    done = all(run.exists() and _is_complete(run) for run in runs)
+    written = [Path("detmatrix-compare.md"), Path("detmatrix-compare.html")]
+    for path in written:
+        path.unlink(missing_ok=True)
+    # Stays when the session is interrupted: what was asked for then, and is there in part.
+    unfinished = Path(session.create_tmp()) / "unfinished"
+    _leave(runs, unfinished, repr((asked, versions)))
     for run, python in zip(runs, pythons, strict=True):
-        again = ["--force" if done else "--resume"] if run.exists() else []
-        session.run("detmatrix", "scan", *again, *asked, "--python", python, "-o", str(run))
-    confirm = ["--confirm", *(word for python in pythons for word in ("--python", python))]
-    written = [word for suffix in ("md", "html") for word in ("-o", f"detmatrix-compare.{suffix}")]
+        # Exit 4: it cannot be trusted.
+        session.run(
+            *("detmatrix", "scan", "--resume", *asked, "--python", python, "-o", str(run)),
+            success_codes=[0, 4],
+        )
     try:
-        session.run("detmatrix", "compare", *map(str, runs), *confirm, *written, *arguments)
+        session.run(
+            *("detmatrix", "compare", *map(str, runs), "--confirm"),
+            *(word for python in pythons for word in ("--python", python)),
+            *(word for path in written for word in ("-o", str(path))),
+            *options,
+        )
     finally:
-        session.log("The comparison: detmatrix-compare.md, and detmatrix-compare.html for a browser")
+        # Written before the check that was asked for makes the command fail.
+        if all(path.exists() for path in written):
+            unfinished.unlink()
+            session.log(f"The comparison: {written[0]}, and {written[1]} for a browser")
+
+
+def _compared(session: nox.Session) -> tuple[list[str], list[str], list[str]]:
+    """Read the arguments of a comparison: versions, what to scan, and options of ``detmatrix compare``."""
+    arguments = list(session.posargs)
+    asked = []
+    while pattern := _taken(session, arguments, "--ops"):
+        asked.append(pattern)
+    if device := _taken(session, arguments, "--device"):
+        asked += ["--device", device]
+    options = []
+    for option in ("--fail-on", "--runs"):
+        if value := _taken(session, arguments, option):
+            options += [option, value]
+    versions = _versions(session, arguments)
+    if arguments:
+        session.error(f"{arguments[0]}: neither a version of torch nor an option of this session")
+    if len(versions) < 2:  # noqa: PLR2004 - a comparison has two sides
+        session.error("name two or more versions of torch, such as 2.13.0 2.15.0")
+    return versions, asked, options
+
+
+def _leave(runs: list[Path], unfinished: Path, asked: str) -> None:
+    """Leave of earlier run files those of a session that was interrupted, if the same was asked for then."""
+    going_on = unfinished.exists() and unfinished.read_text(encoding="utf-8") == asked
+    unfinished.write_text(asked, encoding="utf-8")
+    for run in runs:
+        # A scan that cannot be trusted is made anew; where it comes out so again, the comparison says it.
+        if run.exists() and not (going_on and '"distrust":["' not in _closing(run)):
+            run.unlink()
 
 
 @nox.session(default=False)
@@ -124,8 +158,7 @@ def record(session: nox.Session) -> None:
     """Record the scans of versions of PyTorch in reports/runs: ``-- 2.5.1 2.7.1``; other arguments go to the scan."""
     arguments = list(session.posargs)
     device = _taken(session, arguments, "--device") or "cpu"
-    versions = [argument for argument in arguments if VERSION.fullmatch(argument)]
-    arguments = [argument for argument in arguments if not VERSION.fullmatch(argument)]
+    versions = _versions(session, arguments)
     if not versions:
         session.error("name the versions of torch to record, such as 2.5.1")
     install_without_torch(session)
@@ -139,6 +172,18 @@ def record(session: nox.Session) -> None:
         with kept.open("wb") as stream, gzip.GzipFile("", "wb", 9, stream, mtime=0) as packed:
             packed.write(run.read_bytes())
         session.log(f"{kept}: {kept.stat().st_size} bytes")
+
+
+@nox.session(default=False)
+def cuda(session: nox.Session) -> None:
+    """Fetch into .cuda/wheels what .ci/cuda needs on a machine with a GPU and no network; ``-- 3.12`` names its Python."""
+    python = session.posargs[0] if session.posargs else "3.12"
+    session.run(
+        *("python", "-m", "pip", "download", "--only-binary=:all:", "--dest", ".cuda/wheels"),
+        *("--python-version", python, "--implementation", "cp", "--platform", "manylinux_2_28_x86_64"),
+        *("--platform", "manylinux2014_x86_64", *WITHOUT_TORCH, "numpy", "expecttest"),
+    )
+    session.log("There, twice if need be: .ci/cuda OUT")
 
 
 def install_without_torch(session: nox.Session) -> None:
@@ -158,7 +203,7 @@ def environment_of(session: nox.Session, version: str) -> str:
     session.log(f"Installing torch {version} in {folder}; a CUDA build is several gigabytes")
     session.run("python", "-m", "venv", "--clear", str(folder))
     # PyTorch's own op database, a source of specs, needs NumPy; torch 2.2 and older know no NumPy 2.
-    numpy = "numpy<2" if tuple(map(int, version.split(".")[:2])) < (2, 3) else "numpy"
+    numpy = "numpy<2" if _numbers(version)[:2] < [2, 3] else "numpy"
     try:
         session.run(python, "-m", "pip", "install", f"torch=={version}", numpy, external=True)
         session.run(python, "-c", "import torch", external=True)
@@ -169,24 +214,34 @@ def environment_of(session: nox.Session, version: str) -> str:
 
 
 def _taken(session: nox.Session, arguments: list[str], option: str) -> str | None:
-    """Take an option and its value out of arguments; ``None`` if it is not there."""
-    if option not in arguments:
-        return None
-    position = arguments.index(option)
-    if position + 1 == len(arguments):
-        session.error(f"{option} needs a value")
-    value = arguments.pop(position + 1)
-    del arguments[position]
-    return value
+    """Take an option and its value out of arguments, ``--option VALUE`` or ``--option=VALUE``; ``None`` if not there."""
+    for position, argument in enumerate(arguments):
+        if argument.startswith(f"{option}="):
+            return arguments.pop(position).partition("=")[2]
+        if argument == option:
+            if position + 1 == len(arguments):
+                session.error(f"{option} needs a value")
+            del arguments[position]
+            return arguments.pop(position)
+    return None
 
 
-def _releases(session: nox.Session, versions: list[str]) -> list[str]:
+def _versions(session: nox.Session, arguments: list[str]) -> list[str]:
+    """Take the versions of torch out of arguments, each once, in their order."""
+    found = [argument for argument in arguments if VERSION.fullmatch(argument)]
+    arguments[:] = [argument for argument in arguments if argument not in found]
+    return list(dict.fromkeys(_resolved(session, found)))
+
+
+def _resolved(session: nox.Session, versions: list[str]) -> list[str]:
     """Put the numbers of the last two releases in the place of the words for them."""
     if not {"newest", "previous"} & set(versions):
         return versions
     listed = session.run("python", "-m", "pip", "index", "versions", "torch", silent=True, log=False) or ""
     found = re.search(r"Available versions: (.+)", listed)
-    releases = [one for one in found[1].split(", ") if one.replace(".", "").isdigit()] if found else []
+    # Builds of one release, "2.15.0+cpu", are that release; pre-releases are none.
+    named = [one.partition("+")[0] for one in found[1].split(", ")] if found else []
+    releases = list(dict.fromkeys(one for one in named if one.replace(".", "").isdigit()))
     if len(releases) < 2:  # noqa: PLR2004 - the last and the one before it
         session.error("the package index does not say which releases of torch there are; name versions")
     return [{"newest": releases[0], "previous": releases[1]}.get(version, version) for version in versions]
@@ -203,9 +258,10 @@ def _output(arguments: list[str]) -> str:
     return RUN
 
 
-def _is_complete(run: Path) -> bool:
-    """Tell whether a run file ends with its closing line."""
-    return run.read_bytes().rstrip(b"\n").rpartition(b"\n")[2].startswith(b'{"kind":"closing"')
+def _closing(run: Path) -> str:
+    """Return the closing line of a run file; nothing of one that has none."""
+    last = run.read_text(encoding="utf-8").rstrip("\n").rpartition("\n")[2]
+    return last if last.startswith('{"kind":"closing"') else ""
 
 
 @nox.session(tags=["lint"])
@@ -228,13 +284,15 @@ def docs(session: nox.Session) -> None:
         session.error(f"{TIMELINE} is stale; regenerate it with nox -s docs -- --write")
 
 
+def _numbers(version: str) -> list[int]:
+    """Return the numbers of a version, without those of its build: ``[2, 13, 0]`` of ``2.13.0+cpu``."""
+    return [int(part) for part in version.partition("+")[0].split(".")]
+
+
 def recorded(device: str) -> list[str]:
     """Return the recorded runs of one kind of device, the oldest release first."""
     runs = Path("reports/runs").glob(f"torch-*-{device}.jsonl.gz")
-    return [
-        str(run)
-        for run in sorted(runs, key=lambda run: [int(part) for part in run.name.split("-")[1].split(".")])
-    ]
+    return [str(run) for run in sorted(runs, key=lambda run: _numbers(run.name.split("-")[1]))]
 
 
 @nox.session(default=False)

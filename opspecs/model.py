@@ -95,7 +95,12 @@ class OpSpec:
     documented: tuple[str, ...] = ()
     # The op writes into its first argument, which is therefore cloned before each execution.
     in_place: bool = False
+    # Leaves that get no gradient are left out of the backward direction, unless that is all of them; else each must
+    # get one.
+    some_leaves: bool = False
     family: str = field(default="", compare=False)
+    # Where the spec is from, as run files call it; what loads specs of another origin says so.
+    source: str = field(default="documented", compare=False)
 
     @property
     def op_name(self) -> str:

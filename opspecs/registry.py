@@ -106,14 +106,33 @@ def select(
 def _matches(pattern: str, spec: OpSpec, planned: Planned) -> bool:
     """Say whether a pattern selects a row."""
     if ":" in pattern:
-        # As many parts of the id as the pattern has.
-        return fnmatchcase(":".join(planned.id.split(":")[: pattern.count(":") + 1]), pattern)
-    return any(fnmatchcase(name, pattern) for name in _names(spec))
+        # As many parts of the id as the pattern has; the name of a database's entry may count as one or as two.
+        parts = planned.id.split(":")
+        return any(
+            fnmatchcase(":".join(parts[: pattern.count(":") + 1 + extra]), pattern)
+            for extra in range(spec.name.count(":") + 1)
+        )
+    return any(fnmatchcase(name, pattern) for name in _names(spec.name, spec.family))
 
 
-def _names(spec: OpSpec) -> tuple[str, str, str]:
-    """Return what a spec answers to."""
-    return spec.name, spec.name.rpartition(".")[2], spec.family
+def could_match(pattern: str, name: str, family: str) -> bool:
+    """Tell whether a pattern may select a row of a database's entry, whose cases are not known yet.
+
+    Args:
+        pattern: As ``select`` takes it.
+        name: Of the spec, ``opinfo:nn.functional.conv2d``.
+        family: Of the spec.
+    """
+    if ":" not in pattern:
+        return any(fnmatchcase(one, pattern) for one in _names(name, family))
+    parts = pattern.split(":")
+    return any(fnmatchcase(name, ":".join(parts[:count])) for count in (1, 2))
+
+
+def _names(name: str, family: str) -> tuple[str, ...]:
+    """Return what a spec answers to: of ``opinfo:nn.functional.conv2d`` also without what stands before the colon."""
+    plain = name.rpartition(":")[2]
+    return tuple(dict.fromkeys((name, plain, plain.rpartition(".")[2], family)))
 
 
 def _near(pattern: str, rows: Sequence[tuple[OpSpec, Planned]]) -> tuple[str, ...]:
@@ -125,5 +144,5 @@ def _near(pattern: str, rows: Sequence[tuple[OpSpec, Planned]]) -> tuple[str, ..
         length = pattern.count(":") + 1
         names = [":".join(planned.id.split(":")[:length]) for _, planned in rows]
     else:
-        names = [name for spec, _ in rows for name in _names(spec)]
+        names = [name for spec, _ in rows for name in _names(spec.name, spec.family)]
     return tuple(get_close_matches(pattern, list(dict.fromkeys(names)), cutoff=0.5))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -39,11 +40,14 @@ def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
         raise SpecFileError(f"{path}{_line(error, path)}: {type(error).__name__}: {error}") from error
     specs = getattr(module, "SPECS", None)
     if not isinstance(specs, (tuple, list)) or not all(isinstance(spec, OpSpec) for spec in specs):
-        raise SpecFileError(f"{path}: declares no SPECS; assign a tuple of OpSpec to it")
+        where = _declared(path, lambda node: isinstance(node, ast.Name) and node.id == "SPECS")
+        raise SpecFileError(f"{path}{where}: declares no SPECS; assign a tuple of OpSpec to it")
     for spec in specs:
         if wrong := next(_faults(spec), None):
-            raise SpecFileError(f"{path}: {spec.name!r}: {wrong}")
-    return tuple(replace(spec, family=spec.family or path.stem) for spec in specs)
+            name = spec.name
+            where = _declared(path, lambda node: isinstance(node, ast.Constant) and node.value == name)  # noqa: B023
+            raise SpecFileError(f"{path}{where}: {spec.name!r}: {wrong}")
+    return tuple(replace(spec, family=spec.family or path.stem, source="own") for spec in specs)
 
 
 def _faults(spec: OpSpec) -> Iterator[str]:
@@ -63,11 +67,19 @@ def _faults(spec: OpSpec) -> Iterator[str]:
     declared: list[OpSpec | Case] = [spec, *spec.cases.values()]
     if not all(set(one.directions or ()) <= set(get_args(Direction)) for one in declared):
         yield f"directions must be among {', '.join(get_args(Direction))}"
+    if isinstance(spec.documented, str):
+        yield "documented must be a tuple of names, such as ('torch.Tensor.put_',)"
     if any(
         isinstance(one.dtypes, str) or not all(isinstance(n, str) for n in one.dtypes or ())
         for one in declared
     ):
         yield "dtypes must be a tuple of names such as 'float32'"
+
+
+def _declared(path: Path, fits: Callable[[ast.AST], bool]) -> str:
+    """Return ``", line 12"``: where the first node that fits stands in a file that was executed a moment ago."""
+    lines = [node.lineno for node in ast.walk(ast.parse(path.read_bytes())) if fits(node)]  # type: ignore[attr-defined]
+    return f", line {min(lines)}" if lines else ""
 
 
 def _line(error: BaseException, path: Path) -> str:

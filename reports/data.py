@@ -107,6 +107,10 @@ def _row(row: MatrixRow) -> dict[str, object]:
         "alerts": alerts_of(row),
         "low_power": row.weak,
         "constant": constant_of(row),
+        "source": planned.source,
+        "provoked": planned.provoked or None,
+        "recipe": planned.recipe or None,
+        "samples": planned.samples or None,
         "cost": _cost(row),
     }
 

@@ -32,8 +32,8 @@ Expectation = Literal[
 ]
 EXPECTATION_MEANING: dict[Expectation, str] = {
     "alert_gone": "Documented to raise, but no alert in the build is one that its ops are known to lead to.",
-    "alert_reached": "Documented to act deterministically, but with the flag on a traced case reaches, by the same "
-    "overload, a function that always alerts and does not ask for the flag.",
+    "alert_reached": "Documented to act deterministically, but with the flag on a traced case reaches an overload "
+    "whose function always alerts, and which leads to no question for the flag.",
     "alert_partly": "Documented to raise: some of its traced cases lead to an alert, and others go to their end without "
     "one that is known.",
     "expected_raise": "Documented to raise, and an alert in the build is one that its ops lead to.",

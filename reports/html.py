@@ -14,7 +14,7 @@ from itertools import count
 import msgspec
 from msgspec.structs import replace
 
-from reports import cost, coverage, evidence, perturbations, words
+from reports import cost, coverage, evidence, perturbations, sampled, words
 from reports.chart import chart
 from reports.matrix import (
     COMPARED,
@@ -27,11 +27,18 @@ from reports.matrix import (
     outputs_of,
 )
 from reports.page import Pool, generate
-from scanner.records import MODES, WORKER_MODES, Mode, Observation
+from scanner.records import MODES, WORKER_MODES, Mode, Observation, Provoked
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, MatrixRow
 
 # More than this no browser filters at once; ten thousand rows are a page of some megabytes.
 MOST_ROWS = 20_000
+
+# What could expose a difference where no spec has said it.
+_UNPROVOKED: dict[Provoked, str] = {
+    "": "Nothing: these inputs leave the op no choice of order.",
+    "samples": "Hardly anything: a sample of PyTorch's database, too small for kernels to run in parallel.",
+    "enlarged": "Its size.",
+}
 
 Rows = list[tuple[int, MatrixRow]]  # number of the run, row
 Families = dict[str, dict[str, Rows]]  # family -> spec -> rows
@@ -55,6 +62,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         pool=pool,
         evidence=evidence,
         perturbations=perturbations,
+        sampled=sampled,
         cost=cost,
         coverage=coverage,
         coverages=coverage.coverages(every),
@@ -149,7 +157,7 @@ def _fact(number: int, row: MatrixRow, pool: Pool) -> list[object]:
                 planned.direction,
                 planned.dtype,
                 planned.device,
-                planned.provokes,
+                planned.provokes or _UNPROVOKED[planned.provoked],
                 planned.why,
                 row.finding,
                 row.reason,

@@ -15,6 +15,7 @@ from tabulate import tabulate
 
 from reports import cost, evidence, perturbations, words
 from reports.matrix import COMPARED, Matrix, alerts_of
+from reports.sampled import sampled_words
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, MatrixRow
 
 _COLUMNS = ("op", "case", "direction", "dtype", "off", "on", "finding", "alert caller", "cost")
@@ -93,6 +94,8 @@ def _run(one: Matrix) -> Iterator[str]:
         [(finding, str(count), FINDING_MEANING[finding]) for finding, count in one.counts.items()],
     )
     yield "\n"
+    if (told := sampled_words(one.sampled)) is not None:
+        yield f"{plain(told)}\n\n"
     if (shown := words.shown_words(one)) is not None:
         yield f"{plain(shown)}\n\n"
     if not one.planned:

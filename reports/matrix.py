@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reports import cost
+from reports.sampled import Sampled, sampled_of
 from reports.severity import MEASURES, joined, worst
 from scanner.controls import misbehaving
 from scanner.errors import UsageError
@@ -35,7 +36,7 @@ _CELL = ("verdict", "runs", "differing", "distinct", "upper_bound", "alert", "re
 # Columns behind those that were there first.
 _FAR = ("where", *MEASURES)
 _FORCED = ("verdict", "runs", "differing", "alerts")
-_ROW = ("low_power", "constant")
+_ROW = ("low_power", "constant", "source", "provoked", "recipe")
 # "args[0]: float32 (64, 3), strides (1, 64)", as a worker writes its inputs down
 _SHAPE = re.compile(r": \w+ \(([\d, ]*)\)(?:, strides|$)")
 _OURS = ("run", "finding")  # names that the planned row does not hold
@@ -52,6 +53,9 @@ class Matrix(Struct, frozen=True, kw_only=True):
     only: tuple[Finding, ...]  # the findings asked for; empty: all
     patterns: tuple[str, ...]  # the row ids asked for; empty: all
     weak: dict[str, int]  # why rows are of low power -> how many of the whole scan, the most frequent first
+    sampled: (
+        Sampled | None
+    )  # the rows of the whole scan that are made of PyTorch's databases; None: there are none
     distrust: tuple[
         str, ...
     ]  # why the scan cannot be trusted: what it says itself, then what it shows besides
@@ -105,6 +109,7 @@ def matrix_of(name: str, run: Run, only: tuple[Finding, ...] = (), patterns: tup
         only=only,
         patterns=patterns,
         weak=dict(Counter(row.weak for row in rows if row.weak is not None).most_common()),
+        sampled=sampled_of(rows),
         distrust=_distrust(run),
     )
 
@@ -183,6 +188,9 @@ def _flat(row: MatrixRow) -> dict[str, object]:
         "provokes": row.row.provokes or "nothing",
         "low_power": row.weak,
         "constant": constant_of(row),
+        "source": row.row.source,
+        "provoked": row.row.provoked or None,
+        "recipe": row.row.recipe or None,
     }
     for mode in MODES:
         far = worst(o for one in row.observations if one.mode == mode for o in one.outputs)
@@ -226,8 +234,8 @@ def bound_of(cell: Cell) -> float | None:
 
 
 def constant_of(row: MatrixRow) -> str | None:
-    """Return why a mode's result was constant by definition; ``None`` if it held information in both."""
-    return row.row.constant if row.off.constant or row.on.constant else None
+    """Return why a mode's result may hold no information and did not; ``None`` if it held some in both."""
+    return row.row.may_be_blank if row.off.constant or row.on.constant else None
 
 
 def alerts_of(row: MatrixRow) -> tuple[str, ...]:

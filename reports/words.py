@@ -10,6 +10,7 @@ from typing import Literal
 
 from reports import evidence, perturbations
 from reports.matrix import COMPARED, Matrix, bound_of, cell_of_mode, constant_of, is_seeded
+from reports.sampled import enumerated_words
 from scanner.perturb import DEFAULT
 from scanner.records import MODES, Environment, Mode, Settings
 from scanner.verdicts import Cell, MatrixRow, upper_bound
@@ -29,6 +30,8 @@ GLOSSARY = {
     "seeded": "The op draws random numbers; its generator was seeded before every execution.",
     "constant": "The result holds no information by definition, so that its sameness shows nothing; the reason is "
     "given, and no bound.",
+    "samples, enlarged": "Rows made of PyTorch's databases: a sample as it is, tiny; or grown until kernels run in "
+    "parallel, with indices that repeat.",
     "low power": "The sentinel beside the row, an op that differs wherever anything can race, hardly differed: that "
     "the row did not differ in that mode shows little.",
     "made to run": "What an op that raises does with the flag on and warn_only=True, which turns the alert into a "
@@ -71,6 +74,9 @@ _SETTINGS = {
     "cost": "rows timed",
     "overloads": "overloads recorded",
     "specs": "files of own specs",
+    "sources": "sources of specs",
+    "dtypes": "dtypes of the databases' entries",
+    "samples": "samples of the databases' entries, at most",
 }
 
 
@@ -249,6 +255,7 @@ def settings_words(one: Matrix) -> list[tuple[str, str]]:
     return [
         ("run file", one.name),
         *told,
+        *enumerated_words(header.enumerated),
         ("sentinels", evidence.sentinels_words(one)),
         ("started (UTC)", header.started),
         ("wall time", f"{closing.seconds:.1f} s" if closing else "not recorded, the scan did not finish"),
@@ -261,9 +268,12 @@ def rerun_options(settings: Settings) -> str:
     specs = "".join(f"--specs {shlex.quote(path)} " for path in settings.specs)
     perturb = f" --perturb {','.join(settings.perturb)}" if settings.perturb != DEFAULT else ""
     limit = f" --max-time {settings.max_time:g}" if settings.max_time is not None else ""
+    sources = f" --source {','.join(settings.sources)}" if settings.samples else ""
+    sources += f" --samples {settings.samples}" if settings.samples else ""
+    sources += f" --dtypes {','.join(settings.dtypes)}" if settings.dtypes else ""
     return (
         f"{specs}--device {settings.device} --runs {settings.runs} --processes {settings.processes} "
-        f"--seed {settings.seed} --timeout {settings.timeout:g}{perturb}{limit} -o rerun.jsonl"
+        f"--seed {settings.seed} --timeout {settings.timeout:g}{perturb}{limit}{sources} -o rerun.jsonl"
     )
 
 
@@ -288,6 +298,8 @@ def _text(field: str, value: object) -> str:
     match field, value:
         case "patterns", tuple():
             told = " ".join(map(str, value)) or "none given, so all rows"
+        case "dtypes", tuple():
+            told = ", ".join(map(str, value)) or "float32, or the first that an entry declares"
         case "affinity", tuple():
             told = evidence.ranges(value) or "not restricted"
         case (("timeout" | "max_time"), float()):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
 
 from opspecs.model import OpSpec, Planned
 from opspecs.registry import SPECS, NoMatchError, select
 from scanner.errors import UsageError
 
+# Entry points by which packages bring specs of their own.
+_GROUP = "detmatrix.specs"
 
-def load_catalog(spec_files: Sequence[str]) -> tuple[OpSpec, ...]:
-    """Return the catalog with the specs of the user's files added.
+
+def load_catalog(spec_files: Sequence[str], sources: Sequence[str] = ("documented",)) -> tuple[OpSpec, ...]:
+    """Return the catalog, if it is among the sources, with the specs of the user's files added.
 
     Raises:
         UsageError: A file cannot be used, or declares a name that is taken.
@@ -18,7 +24,7 @@ def load_catalog(spec_files: Sequence[str]) -> tuple[OpSpec, ...]:
     # Only those who bring specs of their own pay for it: listing must start fast.
     from opspecs.user import SpecFileError, load_specs  # noqa: PLC0415
 
-    specs = {spec.name: spec for spec in SPECS}
+    specs = {spec.name: spec for spec in SPECS} if "documented" in sources else {}
     for path in spec_files:
         try:
             own = load_specs(path)
@@ -33,6 +39,31 @@ def load_catalog(spec_files: Sequence[str]) -> tuple[OpSpec, ...]:
                 raise UsageError(f"{path}: the name {spec.name} is taken; give the spec a name of its own")
             specs[spec.name] = spec
     return tuple(specs.values())
+
+
+def with_installed(files: Sequence[str]) -> tuple[str, ...]:
+    """Return files of specs with those that installed packages bring: the modules of entry points ``detmatrix.specs``.
+
+    They are loaded like files of the user's, by the main process and by each worker; another interpreter needs what
+    they import.
+
+    Raises:
+        UsageError: An entry point names no file of Python.
+    """
+    found = list(files)
+    for point in entry_points(group=_GROUP):
+        try:
+            spec = importlib.util.find_spec(point.module)
+        except ImportError:
+            spec = None
+        if spec is None or not spec.origin or not Path(spec.origin).is_file():
+            owner = point.dist.name if point.dist else "a package"
+            raise UsageError(
+                f"{owner}: its entry point {point.name} = {point.value} of the group {_GROUP} names no module with a "
+                f"file; mend it there, or uninstall {owner}"
+            )
+        found.append(spec.origin)
+    return tuple(dict.fromkeys(found))
 
 
 def choose(patterns: Sequence[str], device: str, specs: Sequence[OpSpec]) -> list[tuple[OpSpec, Planned]]:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 import click
 
+from opspecs.database import databases
 from opspecs.model import OpSpec, Planned
 from opspecs.registry import SPECS, select
 from scanner.catalog import choose
 from scanner.errors import UsageError
+from scanner.options import Sources
 
 
 @click.command(name="list")
@@ -27,8 +29,25 @@ from scanner.errors import UsageError
 @click.option(
     "--torch", "version", metavar="VERSION", help="With --claims: the release (default: the latest)."
 )
-def command(patterns: tuple[str, ...], form: str, claims: bool, version: str | None) -> None:  # fmt: skip
-    """List the ops and cases that match the PATTERNs (default: all). Needs no torch.
+@click.option(
+    "--source",
+    "sources",
+    type=Sources(),
+    metavar="LIST",
+    help="List these sources, of documented, opinfo, modules and all; databases are read from a torch that is here.",
+)
+@click.option(
+    "--python", metavar="PATH", help="The interpreter whose torch's databases are listed. Default: this one."
+)
+def command(
+    patterns: tuple[str, ...],
+    form: str,
+    claims: bool,
+    version: str | None,
+    sources: tuple[str, ...] | None,
+    python: str | None,
+) -> None:
+    """List the ops and cases that match the PATTERNs (default: all). Needs a torch for the databases alone.
 
     A case that says what it provokes can expose a difference; an innocent case leaves the op no choice of order.
     With --claims, list the documented bullets, and below each the ops and how many of their rows speak to it.
@@ -43,8 +62,18 @@ def command(patterns: tuple[str, ...], form: str, claims: bool, version: str | N
         return
     if version is not None:
         raise UsageError("--torch names the release whose claims are listed; add --claims")
-    rows = choose(patterns, "any", SPECS)
-    on = {device: {planned.id for _, planned in select((), device)} for device in ("cpu", "cuda")}
+    specs = SPECS if sources is None or "documented" in sources else ()
+    if databases(sources):
+        # They start a worker.
+        from scanner.enumeration import listed  # noqa: PLC0415
+
+        specs += listed(sources or (), patterns, python)
+    elif python is not None:
+        raise UsageError(
+            "--python names the torch whose databases are listed; add --source opinfo, modules or all"
+        )
+    rows = choose(patterns, "any", specs)
+    on = {device: {planned.id for _, planned in select((), device, specs)} for device in ("cpu", "cuda")}
     click.echo(_json(rows, on) if form == "json" else _table(rows, on))
 
 
@@ -85,7 +114,7 @@ def _table(rows: Sequence[tuple[OpSpec, Planned]], on: dict[str, set[str]]) -> s
             name = of
         directions = ", ".join(dict.fromkeys(row.direction for row in planned_rows))
         dtypes = ", ".join(dict.fromkeys(row.dtype + _only(row, on) for row in planned_rows))
-        provokes = spec.cases[case].provokes or "innocent"
+        provokes = spec.cases[case].provokes or ("a sample" if databases([spec.source]) else "innocent")
         lines.append(f"    {case:{width}}  {directions}; {dtypes}; {provokes}")
     specs = len({name for _, name, _ in cases})
     cpu, cuda = (sum(planned.id in on[device] for _, planned in rows) for device in ("cpu", "cuda"))

@@ -137,7 +137,7 @@ class Passes:
             self._progress.at(row, f"{self._told}{mode}, process {process}")
             observation = self._observe(row, mode, process, list(self._header.settings.perturb))
             self._keep(observation)
-            self._progress.saw(observation_verdict(observation, row.constant))
+            self._progress.saw(observation_verdict(observation, row))
         self._watch(mode, process, len(self._header.planned))
 
     def _due(self, mode: Mode, process: int) -> Iterator[tuple[int, Row]]:
@@ -269,7 +269,8 @@ def ask(
 
 def request_for(do: str, row: Row, settings: Settings) -> dict[str, Any]:
     """Return what a worker is asked to do with a row."""
-    return {"do": do, **place_of(row), "device": settings.device, "seed": settings.seed}
+    request = {"do": do, **place_of(row), "device": settings.device, "seed": settings.seed}
+    return request | ({"recipe": row.recipe} if row.recipe else {})
 
 
 def place_of(one: Row | Observation) -> dict[str, Any]:

@@ -11,13 +11,15 @@ import msgspec
 from scanner.errors import UsageError
 from scanner.perturb import DEFAULT as DEFAULT_PERTURB
 from scanner.perturb import PERTURBATIONS
-from scanner.records import WORKER_MODES, Settings
+from scanner.records import WORKER_MODES, Settings, Source
 
 DEFAULT_RUNS = 50
 DEFAULT_PROCESSES = 2
 DEFAULT_TIMEOUT = 60.0
 DEFAULT_SEED = 0
 DEFAULT_CONFIDENCE = 0.95
+DEFAULT_SOURCES: tuple[Source, ...] = ("documented",)
+DEFAULT_SAMPLES = 2
 MOST_RUNS = 1_000_000
 
 
@@ -38,6 +40,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     seed: int | None = None
     spec_files: tuple[str, ...] = ()
+    sources: tuple[Source, ...] | None = None
+    dtypes: tuple[str, ...] | None = None
+    samples: int | None = None
     resume: bool = False
     force: bool = False
     python: str = sys.executable
@@ -80,6 +85,8 @@ def settings_for(plan: Plan, device: str) -> Settings:
                 f"--max-rate {plan.max_rate:g} needs more than {MOST_RUNS} executions per process; give a rate "
                 f"farther from 0 and 1, a smaller --confidence, or more --processes"
             )
+    sources = plan.sources or DEFAULT_SOURCES
+    samples = DEFAULT_SAMPLES if plan.samples is None else plan.samples
     return Settings(
         patterns=plan.patterns,
         device=device,
@@ -95,6 +102,9 @@ def settings_for(plan: Plan, device: str) -> Settings:
         cost=plan.cost is not False,
         overloads=plan.overloads is not False,
         specs=plan.spec_files,
+        sources=sources,
+        dtypes=plan.dtypes or (),
+        samples=samples if sources != DEFAULT_SOURCES else 0,
     )
 
 

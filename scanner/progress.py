@@ -18,6 +18,9 @@ PLAIN_SECONDS = 10.0
 class Progress(Protocol):
     """What a scan tells while it goes on."""
 
+    def enumerating(self, name: str, done: int, total: int) -> None:
+        """The samples of a database's entry are being tried, behind *done* of *total* entries."""
+
     def begin(self, total: int, done: int) -> None:
         """*done* of *total* observations were there already."""
 
@@ -57,6 +60,13 @@ class PlainProgress:
         self._total = self._done = self._before = 0
         self._row = ""
         self._started = self._told = time.monotonic()
+
+    def enumerating(self, name: str, done: int, total: int) -> None:
+        """See Progress."""
+        if time.monotonic() - self._told >= PLAIN_SECONDS:
+            self._told = time.monotonic()
+            with contextlib.suppress(OSError):
+                print(f"scan: {done}/{total} entries tried; at {name}", file=self._stream, flush=True)
 
     def begin(self, total: int, done: int) -> None:
         """See Progress."""
@@ -130,6 +140,12 @@ class LiveProgress:
             return Group(self._bar, *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
 
         self._live = Live(get_renderable=drawn, console=console, refresh_per_second=8)
+
+    def enumerating(self, name: str, done: int, total: int) -> None:
+        """See Progress."""
+        self._row = f"{name} (trying its samples)"
+        self._bar.update(self._task, total=total, completed=done)
+        self._live.start()
 
     def begin(self, total: int, done: int) -> None:
         """See Progress."""

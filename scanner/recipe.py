@@ -7,6 +7,7 @@ where standard output went; standard output and standard error belong to the spe
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import inspect
 import json
@@ -15,18 +16,20 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 
+from opspecs import database
 from opspecs.inputs import Inputs
 from opspecs.model import Call, MissingError, OpSpec
 from opspecs.registry import SPECS
 from opspecs.user import SpecFileError, load_specs
 from scanner import bits
 from scanner.drawing import Drawing, mapped
-from scanner.execution import first_line
+from scanner.execution import NotRunnableError, first_line, resolve
 from scanner.source import Source, UntraceableError
 
 # Stands for the shape of an output, which is not known before it is there.
@@ -52,7 +55,15 @@ def main() -> None:
 
 
 def recipe(
-    *, spec: str, case: str, direction: str, dtype: str, device: str, seed: int, specs: list[str]
+    *,
+    spec: str,
+    case: str,
+    direction: str,
+    dtype: str,
+    device: str,
+    seed: int,
+    specs: list[str],
+    grown: str = "",
 ) -> dict[str, Any]:
     """Return the source of a row's inputs, and what the call of its op needs.
 
@@ -64,6 +75,7 @@ def recipe(
         device: ``"cpu"`` or ``"cuda"``, which this machine may lack.
         seed: Of the scan.
         specs: Files of further specs.
+        grown: How an enlarged case of PyTorch's databases was grown.
 
     Returns:
         ``lines`` that draw the inputs, and ``args``, ``kwargs`` and ``leaves`` made of them; ``digest`` of the inputs
@@ -78,7 +90,9 @@ def recipe(
     known: dict[str, OpSpec] = {one.name: one for one in SPECS}
     for path in specs:
         known.update({one.name: one for one in load_specs(path)})
-    if spec not in known or case not in known[spec].cases:
+    if database.source_of(spec):
+        known[spec] = _of_database(spec, case, dtype, device, seed, grown)
+    elif spec not in known or case not in known[spec].cases:
         raise RecipeError("the specs here have no such case; take the detmatrix that scanned it")
     if not hasattr(torch, dtype):
         raise RecipeError(f"torch {torch.__version__} has no dtype {dtype}")
@@ -113,6 +127,30 @@ def recipe(
         "definitions": op.definitions,
         "upstream": upstream,
     }
+
+
+def _of_database(name: str, case: str, dtype: str, device: str, seed: int, grown: str) -> OpSpec:
+    """Return the spec of a database's entry whose samples are written as the numbers they consist of.
+
+    Raises:
+        RecipeError: It is not there, or its samples were drawn on a device that this machine lacks.
+    """
+    if device != "cpu":
+        raise RecipeError(
+            "PyTorch's databases draw their samples on the device itself; only those of the CPU are written"
+        )
+    try:
+        spec = database.find(name, seed=seed, recipe=grown)
+        # Drawn now and kept: how the database draws is not to be recorded.
+        spec.cases[case].inputs(Inputs("", dtype=dtype, device=device, direction="forward"))
+        spec = database.find(name, seed=seed, recipe=grown, literal=True)
+    except (database.DatabaseError, KeyError, MissingError) as error:
+        raise RecipeError(first_line(error)) from error
+    path = database.entries(database.source_of(name) or "")[name].path
+    with contextlib.suppress(NotRunnableError):
+        if resolve(path) is spec.op:
+            return replace(spec, op=path)
+    return spec
 
 
 def _upstream(key: str, options: dict[str, str]) -> tuple[int, str]:

@@ -17,7 +17,8 @@ from scanner.claims_grammar import Section
 # 1: header (settings, environment, planned rows), observations, closing.
 # 2: controls, sentinels, costs; warn_only; execution groups, severity and alerts of an observation. Read with the
 #    defaults below a file of format 1 says what it always said: quiet executions, and nothing known of the rest.
-# 3: overloads that the build has and that each row reaches. A file of format 1 or 2 knows of none: "not recorded".
+# 3: overloads that the build has and that each row reaches; where a row is from (source, provoked, recipe, samples), what
+#    was enumerated, and the settings of both. A file of format 1 or 2 knows of no overloads: "not recorded".
 FORMAT = 3
 
 Count = Annotated[int, Meta(ge=0)]
@@ -45,6 +46,14 @@ Outcome = Literal["ran", "raised", "invalid", "timeout", "crash", "not_run"]
 # input    it has the bits of an input
 Blank = Literal["zeros", "nan", "value", "input"]
 
+# documented  written by hand, after PyTorch's lists
+# own         the user's
+# opinfo      PyTorch's database of operators, op_db of the scanned torch
+# modules     PyTorch's database of modules, module_db of the scanned torch
+Source = Literal["documented", "own", "opinfo", "modules"]
+# samples   a sample of the database as it is: tiny, and hardly anything in it collides
+# enlarged  grown until kernels run in parallel, indices and values repeating
+Provoked = Literal["", "samples", "enlarged"]
 
 ClaimDevice = Literal["cpu", "cuda", "mps", "any"]
 # backward  "when attempting to differentiate", or of a tensor "that requires grad"
@@ -96,6 +105,11 @@ class Settings(Record, frozen=True):
     cost: bool = False  # whether the rows were timed
     overloads: bool = False  # whether the overloads that rows reach were recorded
     specs: tuple[str, ...] = ()  # files of the user's own specs, as they were given
+    sources: tuple[Source, ...] = ("documented",)  # beside those files
+    dtypes: tuple[
+        str, ...
+    ] = ()  # of the databases' entries, or "all"; none: float32, or the first of those declared
+    samples: Count = 0  # of a database's entry and dtype, at most; 0: no database was scanned
 
 
 class Environment(Record, frozen=True):
@@ -120,6 +134,10 @@ class Environment(Record, frozen=True):
     ]  # mode -> the variables of its workers' environment that steer what they compute
 
 
+# Nobody has chosen these inputs so that the op computes something.
+_MAY_BE_BLANK = "inputs of PyTorch's database for which the op gives only zeros, NaN or what it was given"
+
+
 class Row(Record, frozen=True):
     """A row of the matrix as planned, with what its spec said of it."""
 
@@ -135,6 +153,10 @@ class Row(Record, frozen=True):
     documented: tuple[str, ...] = ()  # the names by which PyTorch's lists would speak of this op
     traits: dict[str, str] = {}  # what this case is an instance of, as the lists' conditions name it
     constant: str = ""  # why the result holds no information by definition; empty: it must hold some
+    source: Source = "documented"
+    provoked: Provoked = ""  # empty of what is written by hand: `provokes` says it
+    recipe: str = ""  # how an enlarged case was grown, as opspecs.enlarge reads it
+    samples: Count = 0  # that the database has of the entry in this dtype
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -145,6 +167,11 @@ class Row(Record, frozen=True):
     def id(self) -> str:
         """``spec:case:direction:dtype``, as patterns match it."""
         return ":".join(self.key)
+
+    @property
+    def may_be_blank(self) -> str:
+        """Why a result that holds no information is no error; empty if it is one."""
+        return self.constant or (_MAY_BE_BLANK if self.provoked else "")
 
 
 class Condition(Record, frozen=True):
@@ -215,6 +242,17 @@ class Group(Record, frozen=True):
     digests: dict[str, Annotated[int, Meta(ge=1)]] | None = None
 
 
+class Enumerated(Record, frozen=True):
+    """What a worker found in one of PyTorch's databases, of the entries that were asked for."""
+
+    source: Source
+    entries: Count
+    samples: Count  # that the entries have, in all dtypes scanned
+    taken: Count  # of those
+    enlarged: Count
+    refused: Count  # samples that were taken and of which no enlargement is accepted within the limits
+
+
 class Header(Record, frozen=True, tag="header", tag_field="kind"):
     """First line of a run file."""
 
@@ -226,6 +264,7 @@ class Header(Record, frozen=True, tag="header", tag_field="kind"):
     planned: tuple[Row, ...]
     claims: tuple[Claim, ...] = ()  # what the docstring of the scanned torch says of its ops
     controls: tuple[Row, ...] = ()  # rows whose answer is known; observed in every process of every mode
+    enumerated: tuple[Enumerated, ...] = ()  # by database
 
 
 class Observation(Record, frozen=True, tag="observation", tag_field="kind"):

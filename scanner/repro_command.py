@@ -110,6 +110,7 @@ def _recipe(row: Row, header: Header, spec_files: Sequence[str], python: str) ->
         "device": row.device.partition(":")[0],
         "seed": header.settings.seed,
         "specs": list(map(str, files)),
+        "grown": row.recipe,
     }
     with Stage() as stage:
         answer = _ask(request, python, stage.path)

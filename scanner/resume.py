@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from scanner.errors import RunFileError, UsageError
 from scanner.plan import Plan, ordered
 from scanner.records import FORMAT, MODES, Environment, Header, Row, Settings
@@ -49,6 +51,16 @@ def begun(plan: Plan) -> Run | None:
     )
 
 
+def continued(plan: Plan, settings: Settings) -> Plan:
+    """Return the plan of a scan that goes on, with what its rows were planned from in the beginning."""
+    return msgspec.structs.replace(
+        plan,
+        spec_files=plan.spec_files or settings.specs,
+        sources=settings.sources,
+        patterns=settings.patterns,
+    )
+
+
 def check_header(plan: Plan, header: Header, here: Environment, rows: tuple[Row, ...]) -> None:
     """Refuse to add to a scan what another build, machine or catalog would add.
 
@@ -84,6 +96,9 @@ def _check_settings(plan: Plan, settings: Settings) -> None:
         ("--overloads", plan.overloads, settings.overloads),
         ("--timeout", plan.timeout, settings.timeout),
         ("--seed", plan.seed, settings.seed),
+        ("--source", plan.sources, settings.sources),
+        ("--dtypes", plan.dtypes, settings.dtypes),
+        ("--samples", plan.samples, settings.samples),
     ]
     for name, now, then in asked:
         if now is not None and now != then:

@@ -146,7 +146,9 @@ class _Shared:
             return
         self._share(record, ("spec", "case", "dtype", "message"))
         if isinstance(record, Observation):
-            self._share(record, ("inputs", "inputs_digest", "outputs", "groups"))
+            self._share(record, ("inputs", "inputs_digest", "outputs"))
+            if all(group.digests is None for group in record.groups):
+                self._share(record, ("groups",))
             # Outputs that are the same in all processes and modes of a row.
             digests = self._digests.setdefault(tuple(record.digests.items()), record.digests)
             force_setattr(record, "digests", digests)

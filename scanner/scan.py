@@ -15,19 +15,21 @@ from typing import Any
 
 import msgspec
 
+from opspecs.database import databases
 from opspecs.model import OpSpec
-from scanner.catalog import choose, load_catalog
+from scanner.catalog import choose, load_catalog, with_installed
 from scanner.claims import parse_claims
 from scanner.crew import Crew
+from scanner.enumeration import check_patterns
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.machine import environment, load, resolve_device, tool_version
 from scanner.manager import Stage, Worker, WorkerEndedError
 from scanner.passes import PATIENCE, Passes, Seen, ask, place_of, request_for
-from scanner.plan import Plan, settings_for
+from scanner.plan import DEFAULT_SOURCES, Plan, settings_for
 from scanner.progress import Progress
 from scanner.records import FORMAT, MODES, Closing, Cost, Dispatch, Header, Kernels, Row
-from scanner.resume import begun, check_header
-from scanner.rows import control_rows, planned_rows
+from scanner.resume import begun, check_header, continued
+from scanner.rows import control_rows, plan_rows
 from scanner.runfile import Run, RunWriter, read_run
 
 # Timing stops then, however few samples there are.
@@ -48,10 +50,15 @@ def scan(plan: Plan, progress: Progress) -> Run:
         if before is not None:
             if before.closing is not None:
                 return before
-            plan = msgspec.structs.replace(plan, spec_files=plan.spec_files or before.header.settings.specs)
-        specs = load_catalog(plan.spec_files)
-        # A pattern that matches nothing anywhere is told before a worker starts.
-        choose(plan.patterns, "any", specs)
+            plan = continued(plan, before.header.settings)
+        else:
+            files = with_installed(plan.spec_files)
+            plan = msgspec.structs.replace(plan, spec_files=files)
+        specs = load_catalog(plan.spec_files, plan.sources or DEFAULT_SOURCES)
+        check_patterns(plan.patterns, plan.sources or DEFAULT_SOURCES)
+        if not databases(plan.sources):
+            # A pattern that matches nothing anywhere is told before a worker starts.
+            choose(plan.patterns, "any", specs)
         with Stage() as stage:
             _Scan(plan, before, specs, stage, progress).run(writer)
     return read_run(plan.output)
@@ -135,21 +142,25 @@ class _Scan:
     def _first_header(self, worker: Worker) -> Header:
         """Return the header of this scan: the begun one if it can go on here, else a new one."""
         device = self._crew.device
-        here = environment(device, worker.build)
+        here, tell = environment(device, worker.build), self._progress.enumerating
         if self._begun is not None:
             header = self._begun.header
-            check_header(self._plan, header, here, planned_rows(header.settings, self._specs))
+            check_header(
+                self._plan, header, here, plan_rows(self._crew, header.settings, self._specs, tell, header)[0]
+            )
             return header
         settings = settings_for(self._plan, device)
+        planned, enumerated = plan_rows(self._crew, settings, self._specs, tell)
         return Header(
             format=FORMAT,
             tool=tool_version(),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             settings=settings,
             environment=here,
-            planned=planned_rows(settings, self._specs),
+            planned=planned,
             claims=parse_claims(worker.build["docstring"]),
             controls=control_rows(device),
+            enumerated=enumerated,
         )
 
     def _begin(self) -> None:

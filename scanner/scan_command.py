@@ -8,18 +8,22 @@ import signal
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from opspecs.database import SOURCES, databases
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED
+from scanner.options import Names, ParamType, Sources
 from scanner.perturb import DEFAULT as DEFAULT_PERTURB
 from scanner.perturb import PERTURBATIONS
 from scanner.plan import (
     DEFAULT_CONFIDENCE,
     DEFAULT_PROCESSES,
     DEFAULT_RUNS,
+    DEFAULT_SAMPLES,
     DEFAULT_SEED,
+    DEFAULT_SOURCES,
     DEFAULT_TIMEOUT,
     MOST_RUNS,
     Plan,
@@ -31,14 +35,8 @@ from scanner.verdicts import FINDING_MEANING, matrix
 
 DEFAULT_OUTPUT = "detmatrix.jsonl"
 
-if TYPE_CHECKING:
-    _ParamType = click.ParamType[str]
-else:
-    # Generic for type checkers only: older releases of click cannot be subscripted.
-    _ParamType = click.ParamType
 
-
-class Device(_ParamType):
+class Device(ParamType):
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
 
     name = "device"
@@ -64,7 +62,7 @@ class Finite(click.FloatRange):
         return number
 
 
-class Perturbations(_ParamType):
+class Perturbations(ParamType):
     """Names of perturbations, separated by commas, each once."""
 
     name = "list"
@@ -154,6 +152,26 @@ class Perturbations(_ParamType):
     help="Scan the SPECS of this file too. May be given more than once.",
 )
 @click.option(
+    "--source",
+    "sources",
+    type=Sources(),
+    metavar="LIST",
+    help=f"What is scanned, of {', '.join(SOURCES)} and all: the hand-written specs, and the databases of operators and "
+    f"modules that come with the scanned torch. Default: {','.join(DEFAULT_SOURCES)}.",
+)
+@click.option(
+    "--dtypes",
+    type=Names(),
+    metavar="LIST",
+    help="Dtypes of the databases' entries, or all that each declares. Default: float32, or the first that it has.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help=f"Samples of each of the databases' entries and dtypes. Default: {DEFAULT_SAMPLES}.",
+)
+@click.option(
     "--python",
     default=sys.executable,
     metavar="PATH",
@@ -184,6 +202,12 @@ def command(**options: Any) -> int:  # fmt: skip
         raise click.UsageError("--max-rate chooses how many executions, --runs says it; give one of them")
     if options["confidence"] is not None and options["max_rate"] is None:
         raise click.UsageError("--confidence says how probably --max-rate would be seen; give both")
+    if not databases(options["sources"]) and not options["resume"]:
+        for name in ("dtypes", "samples"):
+            if options[name] is not None:
+                raise click.UsageError(
+                    f"--{name} is said of the databases; add --source opinfo, modules or all"
+                )
     if not options["output"].name:
         raise click.UsageError("-o needs the name of a file")
     plan = Plan(**options)

@@ -115,20 +115,29 @@ def upper_bound(n: int) -> float:
     return float(1 - 0.05 ** (1 / n))
 
 
-def observation_verdict(observation: Observation, constant: str = "") -> Verdict:
+def observation_verdict(observation: Observation, row: Row | None = None) -> Verdict:
     """Return the verdict of a single process, as progress shows it."""
-    return cell_of([observation], constant=constant).verdict
+    return _cell([observation], "", row).verdict if row else cell_of([observation]).verdict
+
+
+def _cell(observations: Sequence[Observation], missing: str, row: Row) -> Cell:
+    return cell_of(observations, missing, constant=row.may_be_blank, strict=not row.provoked)
 
 
 def cell_of(
-    observations: Sequence[Observation], missing: str = "not reached by the scan", *, constant: str = ""
+    observations: Sequence[Observation],
+    missing: str = "not reached by the scan",
+    *,
+    constant: str = "",
+    strict: bool = True,
 ) -> Cell:
     """Join what the processes of one mode observed of one row.
 
     Args:
         observations: Those of one row and one mode, in any order.
         missing: The reason given when there are none.
-        constant: Why the row's result holds no information by definition; empty if it must hold some.
+        constant: Why the row's result may hold no information; empty if it must hold some.
+        strict: Whether each of its outputs must, if they do not all hold none.
     """
     if not observations:
         return Cell(verdict="not_run", reason=missing)
@@ -138,7 +147,7 @@ def cell_of(
         return Cell(verdict="error", reason="the inputs differed between processes", seconds=seconds)
     failed = [observation for observation in ordered if observation.outcome != "ran"]
     if not failed:
-        return _compared(ordered, seconds, constant)
+        return _compared(ordered, seconds, constant, strict=strict)
     verdict, alert, reason = _failure(failed[0])
     if len({_failure(observation)[:2] for observation in failed}) > 1 or len(failed) < len(ordered):
         told = "; ".join(f"process {observation.process}: {_told(observation)}" for observation in ordered)
@@ -148,7 +157,7 @@ def cell_of(
     return Cell(verdict=verdict, alert=alert, reason=reason, seconds=seconds)
 
 
-def _compared(ordered: Sequence[Observation], seconds: float, constant: str) -> Cell:
+def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, strict: bool) -> Cell:
     """Return the verdict of processes that all ran: one set of outputs for the mode.
 
     Executions with another thread count are a set of their own, since other bits are no nondeterminism there.
@@ -173,7 +182,7 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str) -> 
     runs += sum(outputs.total() for outputs in apart.values())
     differing += sum(outputs.total() - outputs[firsts[name]] for name, outputs in apart.items())
     blank, part = ordered[0].blank, ordered[0].blank_output
-    if not differing and blank in _VACUOUS and (part or not constant):
+    if not differing and blank in _VACUOUS and ((part and strict) or not constant):
         reason = f"{part}: {BLANK_MEANING[blank]}" if part else BLANK_MEANING[blank]
         return Cell(verdict="error", runs=runs, reason=reason, seconds=seconds)
     return Cell(
@@ -185,7 +194,7 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str) -> 
         seconds=seconds,
         within=sum(_within(observation) for observation in ordered),
         between=_between(ordered),
-        constant=bool(constant and blank and not differing),
+        constant=bool(constant and blank and not part and not differing),
         alerts=tuple(dict.fromkeys(alert for observation in ordered for alert in observation.alerts)),
         groups=_joined(ordered),
         other_threads=tuple(name for name, reference in firsts.items() if reference != first),
@@ -327,9 +336,9 @@ def matrix(
     missing = "not recorded" if closed else "the scan was interrupted before this case"
     for place, row in enumerate(header.planned):
         by_mode = seen.get(row.key) or {mode: [] for mode in WORKER_MODES}
-        off, on = (cell_of(by_mode[mode], missing, constant=row.constant) for mode in MODES)
+        off, on = (_cell(by_mode[mode], missing, row) for mode in MODES)
         not_forced = "only ops that raise are forced to run" if on.verdict != "raises" else missing
-        forced = cell_of(by_mode["warn_only"], not_forced, constant=row.constant)
+        forced = _cell(by_mode["warn_only"], not_forced, row)
         finding, reason = finding_of(off, on, forced if "warn_only" in header.settings.modes else None)
         told = tuple(
             sorted(

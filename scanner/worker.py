@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from opspecs import database
 from opspecs.controls import SENTINELS
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import OpSpec
@@ -102,19 +103,22 @@ def _serve(requests: Any, replies: Any, specs: dict[str, OpSpec]) -> None:
     for line in requests:
         request = json.loads(line)
         do = request.pop("do")
-        if do == "kernels":
-            from scanner.dispatch import kernels  # noqa: PLC0415
-
-            _send(replies, {"answer": {"groups": kernels(**request)}})
-            continue
         if do in {"trace", "functions"}:
             _send(replies, _expect(do, specs, request))
             continue
-        spec = SENTINELS[request["device"].partition(":")[0]] if do == "sentinel" else specs[request["spec"]]
-        request.pop("spec")
-        if request["device"] != "cpu":
+        if request.get("device", "cpu") != "cpu":
             torch.cuda.set_device(request["device"])
-        case = request.pop("case")
+        if do in {"entries", "enumerate", "kernels"}:
+            _send(replies, {"answer": _enumerated(do, request)})
+            continue
+        name, case, recipe = request.pop("spec"), request.pop("case"), request.pop("recipe", "")
+        if do == "sentinel":
+            spec = SENTINELS[request["device"].partition(":")[0]]
+        elif name in specs:
+            spec = specs[name]
+        else:
+            # Found anew for each row, it holds no inputs; an import that fails here failed when it was enumerated.
+            spec = database.find(name, seed=request["seed"], recipe=recipe)
         if do == "cost":
             from scanner.cost import measure  # noqa: PLC0415
 
@@ -127,14 +131,18 @@ def _serve(requests: Any, replies: Any, specs: dict[str, OpSpec]) -> None:
             answer = _sentinel(torch, spec, case, request)
         else:
             answer = observe(spec, case, **request)
-        # A changed flag or a broken CUDA context would speak in every later case.
-        tainted = str(answer.get("message", "")).startswith("changed global state")
-        if request["device"] != "cpu" and answer["outcome"] != "ran":
-            # What ran out of memory leaves the next case a cache in pieces.
-            told = (answer.get("exception"), str(answer.get("message")).partition(":")[0])
-            out_of_memory = "OutOfMemoryError" in told
-            tainted = tainted or out_of_memory or not _cuda_works(torch)
-        _send(replies, {"answer": answer, "tainted": tainted})
+        _send(replies, {"answer": answer, "tainted": _tainted(torch, request["device"], answer)})
+
+
+def _tainted(torch: Any, device: str, answer: dict[str, Any]) -> bool:
+    """Tell whether what a case left behind would speak in every later one: a changed flag, a broken CUDA context."""
+    if str(answer.get("message", "")).startswith("changed global state"):
+        return True
+    if device == "cpu" or answer["outcome"] == "ran":
+        return False
+    # What ran out of memory leaves the next case a cache in pieces.
+    told = (answer.get("exception"), str(answer.get("message")).partition(":")[0])
+    return "OutOfMemoryError" in told or not _cuda_works(torch)
 
 
 def _expect(do: str, specs: dict[str, OpSpec], request: dict[str, Any]) -> dict[str, Any]:
@@ -148,6 +156,22 @@ def _expect(do: str, specs: dict[str, OpSpec], request: dict[str, Any]) -> dict[
     modes = trace(specs[request.pop("spec")], request.pop("case"), **request)
     tainted = any(str(mode.get("message", "")).startswith("changed global state") for mode in modes)
     return {"answer": {"modes": modes}, "tainted": tainted}
+
+
+def _enumerated(do: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Return the overloads that the build has kernels for, the names of a database's entries, or the rows of one of them."""
+    if do == "kernels":
+        from scanner.dispatch import kernels  # noqa: PLC0415 - needs torch
+
+        return {"groups": kernels(**request)}
+    try:
+        if do == "entries":
+            return {"entries": list(database.entries(request["source"]))}
+        from scanner.samples import entry_rows  # noqa: PLC0415
+
+        return entry_rows(**request)
+    except database.DatabaseError as error:
+        return {"failed": str(error)}
 
 
 def _sentinel(torch: Any, spec: OpSpec, case: str, request: dict[str, Any]) -> dict[str, Any]:

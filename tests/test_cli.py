@@ -312,14 +312,14 @@ def test_interpreter_that_does_not_start_is_told(
         ("x = 1\n", "own.py: declares no SPECS; assign a tuple of OpSpec to it"),
         (
             "from opspecs.model import OpSpec as O\nSPECS = [O(name='a', op='a', why='', cases={'x': lambda t: t})]\n",
-            "own.py: 'a': cases must map names to Case(inputs=lambda t: call(...))",
+            "own.py, line 2: 'a': cases must map names to Case(inputs=lambda t: call(...))",
         ),
         (
             "from opspecs.model import Case, OpSpec as O\ncases = {'x': Case(inputs=id, directions=['sideways'])}\n\
 SPECS = [O(name='a', op='torch.neg', why='', cases=cases)]\n",
-            "own.py: 'a': directions must be among forward, backward",
+            "own.py, line 3: 'a': directions must be among forward, backward",
         ),
-        ("SPECS = [1]\n", "own.py: declares no SPECS; assign a tuple of OpSpec to it"),
+        ("SPECS = [1]\n", "own.py, line 1: declares no SPECS; assign a tuple of OpSpec to it"),
         (
             "import sys\nsys.exit(0)\n",
             "own.py: exits when it is loaded; let it declare SPECS and do nothing else",

@@ -99,7 +99,7 @@
     return make("div", { class: "panel", role: "group", "aria-label": `Details of ${row.id}` },
       make("div", {},
         part("Calls", make("code", {}, row.op), ` on ${row.device}`),
-        part("What could expose a difference", text(row.provokes || "Nothing: these inputs leave the op no choice of order.")),
+        part("What could expose a difference", text(row.provokes)),
         row.why ? part("Why", linked(row.why)) : null,
         part("Inputs", row.inputs.length ? make("ul", {}, ...row.inputs.map((one) => make("li", {}, make("code", {}, one)))) : text("None were recorded.")),
         row.reason ? part("Why inconclusive", make("p", { class: "told" }, row.reason)) : null,

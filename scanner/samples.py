@@ -1,0 +1,280 @@
+"""Which rows an entry of PyTorch's databases gives: a worker's answer to ``enumerate``.
+
+Of the samples those are taken that differ most from one another, and each is grown until kernels run in parallel, if
+the op accepts that: whether it does is tried here, with the flag off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from opspecs import database, enlarge
+from opspecs.database import Entry, Sample
+from scanner import bits
+from scanner.execution import Execution, InvalidCaseError
+
+# What makes CPU kernels run in two threads at least, and fills a GPU.
+_TARGET = {"cpu": 1 << 16, "cuda": 1 << 20}
+# Sizes a recipe is tried in first, so that what grows too fast shows before it takes minutes.
+_TRIED_FIRST = 16
+# An enlarged case is left out if one execution of it, backward included, takes longer, or more memory. On the CPU
+# these are seconds of one thread, without those that it waits for a core.
+_MOST_SECONDS = 0.15
+_MOST_BYTES = 1 << 30
+# Recipes that are tried for one sample, and seconds after which no further one is.
+_MOST_RECIPES = 24
+_PATIENCE = 1.0
+# Samples that are looked at for each that is taken: some give an output without elements.
+_SPARE = 4
+
+
+def entry_rows(
+    name: str, *, device: str, seed: int, dtypes: list[str] | None, samples: int, trial: bool
+) -> dict[str, Any]:
+    """Return the rows of an entry, and what they were chosen from.
+
+    Args:
+        name: Of the spec.
+        device: ``"cpu"`` or ``"cuda:N"``.
+        seed: Of the samples.
+        dtypes: Those wanted of the ones that the entry declares; ``None``: float32, or the first there is.
+        samples: How many to take at most, per dtype.
+        trial: Call the op, to know what can be differentiated and enlarged. Without, every sample is taken to be
+            differentiable if the entry is, and nothing is enlarged.
+    """
+    # Whether an op takes its inputs does not depend on threads, which on a busy machine wait for one another. The worker
+    # that enumerates observes nothing.
+    torch.set_num_threads(1)
+    entry = database.entries(database.source_of(name) or "")[name]
+    answer: dict[str, Any] = {"op": entry.path, "why": entry.why, "rows": [], "samples": 0, "refused": 0}
+    for dtype in _dtypes(entry.dtypes(device), dtypes):
+        planner = _Planner(entry, dtype, device, seed, answer)
+        planner.plan(samples, trial=trial)
+    return answer
+
+
+def _dtypes(declared: list[str], wanted: list[str] | None) -> list[str]:
+    """Return the dtypes to scan. Of an entry without any, float32 stands for the row that says so."""
+    if wanted is not None:
+        return [dtype for dtype in declared if dtype in wanted or wanted == ["all"]]
+    order = ("float32", "float64", "bfloat16", "float16", "complex64", "int64")
+    return [next((dtype for dtype in order if dtype in declared), (declared or ["float32"])[0])]
+
+
+class _NothingToCompareError(Exception):
+    """The output has no elements."""
+
+
+class _Planner:
+    """Plans the rows of one entry in one dtype."""
+
+    def __init__(self, entry: Entry, dtype: str, device: str, seed: int, answer: dict[str, Any]) -> None:
+        self._entry = entry
+        self._options: dict[str, Any] = {"dtype": dtype, "device": device, "seed": seed}
+        self._dtype = dtype
+        self._answer = answer
+        self._total = 0
+
+    def plan(self, most: int, *, trial: bool) -> None:
+        """Add rows to the answer."""
+        options = self._options
+        try:
+            samples = database.drawn(self._entry, **options)
+        except Exception:  # noqa: BLE001 - the row that stands for it says what went wrong
+            samples = []
+        self._total = len(samples)
+        self._answer["samples"] += self._total
+        if not samples:
+            self._add("sample_0", "forward", "samples")
+            return
+        for number in self._telling(_unlike(samples, _SPARE * most), most, trial=trial):
+            case = f"sample_{number}"
+            self._add(case, "forward", "samples")
+            if self._differentiable(case, "", trial=trial):
+                self._add(case, "backward", "samples")
+            if trial:
+                self._enlarge(number, samples[number])
+
+    def _telling(self, numbers: list[int], most: int, *, trial: bool) -> list[int]:
+        """Return the first *most* samples that give an output with elements, or raise: there is something to compare."""
+        kept: list[int] = []
+        for number in numbers:
+            if len(kept) < most and (not trial or self._tells(f"sample_{number}")):
+                kept.append(number)
+        return sorted(kept or numbers[:1])
+
+    def _tells(self, case: str) -> bool:
+        try:
+            self._execute(case, "forward", "")
+        except _NothingToCompareError:
+            return False
+        except Exception:  # noqa: BLE001 - what goes wrong is for the row to say
+            return True
+        return True
+
+    def _add(self, case: str, direction: str, provoked: str, recipe: str = "") -> None:
+        self._answer["rows"].append(
+            {
+                "case": case,
+                "direction": direction,
+                "dtype": self._dtype,
+                "provoked": provoked,
+                "recipe": recipe,
+                "samples": self._total,
+            }
+        )
+
+    def _differentiable(self, case: str, recipe: str, *, trial: bool) -> bool:
+        entry, options = self._entry, self._options
+        if entry.in_place or not entry.differentiable(options["device"], self._dtype):
+            return False
+        if not trial:
+            return True
+        try:
+            self._execute(case, "backward", recipe)
+        except InvalidCaseError:
+            return False
+        except Exception:  # noqa: BLE001 - what goes wrong is for the row to say
+            return True
+        return True
+
+    def _execute(self, case: str, direction: str, recipe: str) -> float:
+        """Execute once, and return the seconds."""
+        spec = database.find(self._entry.name, seed=self._options["seed"], recipe=recipe)
+        execution = Execution(spec, case, direction=direction, **self._options)
+        execution.reseed()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            clock = time.process_time if execution.device == "cpu" else time.perf_counter
+            started = clock()
+            output, _ = execution()
+            if execution.device != "cpu":
+                torch.cuda.synchronize(execution.device)
+            seconds = clock() - started
+            if not sum(tensor.numel() for _, tensor in bits.parts(output, "output")):
+                raise _NothingToCompareError
+        return seconds
+
+    def _enlarge(self, number: int, sample: Sample) -> None:
+        """Add the rows of the sample grown by the first recipe that the op accepts."""
+        case = f"enlarged_{number}"
+        target = _TARGET[self._options["device"].partition(":")[0]]
+        tree = (sample.args[sample.fixed :], dict(sample.kwargs))
+        name = self._entry.name
+        small = {_kind(one): one for one in enlarge.recipes(tree, name, target // _TRIED_FIRST)}
+        started = time.process_time()
+        for recipe in islice(enlarge.recipes(tree, name, target), _MOST_RECIPES):
+            if time.process_time() - started > _PATIENCE:
+                break
+            first = small.get(_kind(recipe))
+            if (first is None or self._accepted(case, first)) and (
+                directions := self._accepted(case, recipe)
+            ):
+                for direction in directions:
+                    self._add(case, direction, "enlarged", recipe)
+                return
+        self._answer["refused"] += 1
+
+    def _accepted(self, case: str, recipe: str) -> list[str]:
+        """Return the directions in which the op takes a recipe's inputs within the limits; none if it does not."""
+        try:
+            with _bounded_memory():
+                seconds = self._execute(case, "forward", recipe)
+                if seconds > _MOST_SECONDS:
+                    return []
+                if not self._entry.in_place and self._entry.differentiable(
+                    self._options["device"], self._dtype
+                ):
+                    with contextlib.suppress(InvalidCaseError):
+                        seconds = self._execute(case, "backward", recipe)
+                        return ["forward", "backward"] if seconds <= _MOST_SECONDS else []
+        except Exception:  # noqa: BLE001 - an op may refuse in any way it likes
+            return []
+        return ["forward"]
+
+
+def _kind(recipe: str) -> tuple[str, ...]:
+    """Return what a recipe says beside its factor."""
+    return tuple(part for part in recipe.split() if not part.startswith("by="))
+
+
+@contextlib.contextmanager
+def _bounded_memory() -> Iterator[None]:
+    """Let an allocation fail rather than take the machine's memory; Linux alone can."""
+    if sys.platform != "linux":
+        yield
+        return
+    used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + _MOST_BYTES, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _unlike(samples: list[Sample], most: int) -> list[int]:
+    """Return the numbers of up to *most* samples, the largest first, each next one the least like those before it."""
+    described = [_features(sample) for sample in samples]
+    elements = [sum(tensor.numel() for tensor in enlarge.tensors([s.args, dict(s.kwargs)])) for s in samples]
+    first = max(range(len(samples)), key=lambda number: (elements[number], -number))
+    chosen = [first]
+    seen = {_digest(samples[first])}
+    left = [number for number in range(len(samples)) if number != first]
+    while left and len(chosen) < most:
+        best = max(
+            left,
+            key=lambda number: (
+                min(elements[number], 2),
+                min(len(described[number] ^ described[other]) for other in chosen),
+                -number,
+            ),
+        )
+        left.remove(best)
+        digest = _digest(samples[best])
+        if digest not in seen:
+            seen.add(digest)
+            chosen.append(best)
+    return chosen
+
+
+def _digest(sample: Sample) -> tuple[str, frozenset[tuple[str, str]]]:
+    """Return all in which two samples can differ."""
+    parts = bits.parts([list(sample.args), dict(sample.kwargs)], "sample", skip_others=True)
+    return bits.digest(parts), _features(sample)
+
+
+def _features(sample: Sample) -> frozenset[tuple[str, str]]:
+    """Describe a sample's structure, so that the number of unequal parts tells how unlike two samples are."""
+    found: set[tuple[str, str]] = set()
+
+    def walk(value: Any, name: str) -> None:
+        if isinstance(value, torch.Tensor):
+            sizes = tuple(min(size, 2) for size in value.shape)
+            for told in (str(value.dtype), str(value.layout), f"{value.dim()}-D", f"sizes {sizes}"):
+                found.add((name, told))
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                walk(item, f"{name}[{key!r}]")
+        elif isinstance(value, (tuple, list)):
+            found.add((name, f"{type(value).__name__} of {len(value)}"))
+            for position, item in enumerate(value):
+                walk(item, f"{name}[{position}]")
+        elif isinstance(value, (bool, int, float, complex, str, torch.dtype, type(None))):
+            found.add((name, repr(value)))
+        else:
+            found.add((name, type(value).__name__))
+
+    walk(sample.args, "args")
+    walk(dict(sample.kwargs), "kwargs")
+    return frozenset(found)

@@ -1,0 +1,288 @@
+"""PyTorch's databases as sources: what is taken of them, how it is enlarged, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from opspecs import database, enlarge
+from opspecs.inputs import Inputs
+from opspecs.registry import could_match
+from tests.conftest import Command, command_in, lines, one_line
+
+# PyTorch's databases need it, and the other tests do not.
+pytest.importorskip("expecttest")
+
+ENTRIES = (
+    *("put", "put_", "sort", "zeros_like", "bincount", "nn.functional.dropout"),
+    "torch.ops.aten._flash_attention_forward",
+)
+PATTERNS = (*(f"opinfo:{name}" for name in ENTRIES), "module:nn.BatchNorm2d", "module:nn.LSTM")
+OPTIONS = ("--source", "opinfo,modules", "--device", "cpu", "--runs", 6, "--processes", 1, "--no-cost")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a scan of a few entries, ``run.jsonl``."""
+    folder = tmp_path_factory.mktemp("opinfo")
+    done = command_in(folder)("scan", *PATTERNS, *OPTIONS, "-o", "run.jsonl")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of the scan's JSON report."""
+    done = command_in(folder)("report", "run.jsonl", "--format", "json")
+    return list(json.loads(done.stdout)["rows"])
+
+
+def _of(rows: list[dict[str, Any]], spec: str) -> list[dict[str, Any]]:
+    return [row for row in rows if row["spec"] == spec]
+
+
+# What is taken
+
+
+def test_every_row_says_where_it_is_from(rows: list[dict[str, Any]]) -> None:
+    """Source, whether it was enlarged and how, and of how many samples it is one."""
+    assert {row["spec"] for row in rows} == set(PATTERNS)
+    for row in rows:
+        assert row["source"] == ("modules" if row["spec"].startswith("module:") else "opinfo")
+        assert row["provoked"] == {"sample": "samples", "enlarged": "enlarged"}[row["case"].partition("_")[0]]
+        assert bool(row["recipe"]) == (row["provoked"] == "enlarged")
+    assert {row["samples"] for row in _of(rows, "opinfo:put")} == {28}
+
+
+def test_both_directions_where_the_entry_has_gradients(rows: list[dict[str, Any]]) -> None:
+    """Backward is run of what can be differentiated, modules among it, and of nothing else."""
+    directions = {spec: {row["direction"] for row in _of(rows, spec)} for spec in PATTERNS}
+
+    for spec in ("opinfo:put", "opinfo:sort", "module:nn.LSTM", "module:nn.BatchNorm2d"):
+        assert directions[spec] == {"forward", "backward"}
+    for spec in ("opinfo:bincount", "opinfo:zeros_like", "opinfo:put_"):
+        assert directions[spec] == {"forward"}
+
+
+def test_module_parameters_are_differentiated(rows: list[dict[str, Any]]) -> None:
+    """The gradients that are compared are those of the input and of the parameters, by name."""
+    row = next(row for row in _of(rows, "module:nn.BatchNorm2d") if row["direction"] == "backward")
+
+    assert {"grad of args[1]['weight']", "grad of args[2]"} <= {one["name"] for one in row["off"]["outputs"]}
+
+
+def test_entry_without_float32_gets_a_dtype_it_has(rows: list[dict[str, Any]]) -> None:
+    """Bincount takes integers alone."""
+    assert {row["dtype"] for row in _of(rows, "opinfo:bincount")} == {"int64"}
+
+
+def _elements(told: str) -> int:
+    """Return the elements of an input told as ``args[0]: float32 (5, 5), strides …``."""
+    shape = told.partition("(")[2].partition(")")[0]
+    return math.prod(int(size) for size in shape.split(",") if size.strip())
+
+
+def test_enlarged_inputs_are_large(rows: list[dict[str, Any]]) -> None:
+    """Large enough for a CPU kernel to run in two threads; the samples are not."""
+    sizes: dict[str, list[int]] = {"samples": [], "enlarged": []}
+    for row in rows:
+        if row["inputs"] and row["spec"].startswith("opinfo:"):
+            sizes[row["provoked"]].append(max(map(_elements, row["inputs"])))
+
+    assert min(sizes["enlarged"]) >= 1 << 16
+    assert max(sizes["samples"]) < 1 << 15
+
+
+# What comes of it
+
+
+def test_alert_is_found_without_a_spec(rows: list[dict[str, Any]]) -> None:
+    """put_ without accumulate alerts on the CPU, and one of the samples that are least alike is without."""
+    found = [row["on"]["alert"] for row in _of(rows, "opinfo:put_") if row["provoked"] == "samples"]
+
+    assert "put_" in found
+
+
+def test_what_cannot_run_here_says_why(rows: list[dict[str, Any]]) -> None:
+    """An entry that declares no dtype for the CPU is a row, and its reason is the database's."""
+    (row,) = _of(rows, "opinfo:torch.ops.aten._flash_attention_forward")
+
+    assert row["off"]["verdict"] == row["on"]["verdict"] == "not_run"
+    assert row["off"]["reason"] == "the database declares no float32 for this device, no dtype at all"
+
+
+def test_random_op_is_seeded(rows: list[dict[str, Any]]) -> None:
+    """Dropout draws from the generator, and is the same each time."""
+    found = _of(rows, "opinfo:nn.functional.dropout")
+
+    assert any(row["off"]["seeded"] for row in found)  # all but those with training=False
+    assert {row["finding"] for row in found} == {"deterministic"}
+
+
+def test_blank_result_is_no_error(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """zeros_like gives zeros; its enlarged rows provoke nothing, and every report counts them so."""
+    blank = _of(rows, "opinfo:zeros_like")
+    weak = [row for row in rows if row["provoked"] == "samples" or row["constant"]]
+    weak = [row for row in weak if row["finding"] == "deterministic"]
+
+    assert {row["finding"] for row in blank} == {"deterministic"}
+    assert all(row["constant"] for row in blank)
+    for form in ("md", "html"):
+        done = command_in(folder)("report", "run.jsonl", "--format", form, "-o", f"run.{form}")
+        assert done.returncode == 0, done.stderr
+        told = (folder / f"run.{form}").read_text()
+        assert re.search(rf"of {len(weak)} rows is weak evidence, against \d+ enlarged ones", told)
+        assert re.search(r"\d+ gave a blank result and count as samples", told)
+
+
+# Going on, listing, and what a user can get wrong
+
+
+def test_scan_goes_on(folder: Path, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    """A scan cut short is finished with the same rows and the same inputs: another digest would void it."""
+    records = (folder / "run.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "run.jsonl").write_text("".join(records[: len(records) * 3 // 4]))
+
+    done = command_in(tmp_path)("scan", "--resume", "-o", "run.jsonl")
+
+    assert done.returncode == 0, done.stderr
+    whole = lines(tmp_path / "run.jsonl")
+    assert whole[-1]["kind"] == "closing"
+    assert len(whole[0]["planned"]) == len(rows)
+
+
+def test_list_shows_what_a_scan_would_run(detmatrix: Command, rows: list[dict[str, Any]]) -> None:
+    """The row ids are those of the scan."""
+    done = detmatrix("list", "--source", "opinfo", "opinfo:sort", "--format", "json")
+
+    assert done.returncode == 0, done.stderr
+    expected = [
+        ":".join(row[k] for k in ("spec", "case", "direction", "dtype")) for row in _of(rows, "opinfo:sort")
+    ]
+    assert [row["id"] for row in json.loads(done.stdout)] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["scan", "opinfo:add"], "no op matches 'opinfo:add'; add --source opinfo"),
+        (
+            ["scan", "--source", "opinf"],
+            "'opinf' is none; the sources: documented, opinfo, modules, all",
+        ),
+        (
+            ["scan", "--samples", "3"],
+            "--samples is said of the databases; add --source opinfo, modules or all",
+        ),
+        (
+            ["list", "--python", sys.executable],
+            "--python names the torch whose databases are listed; add --source opinfo, modules or all",
+        ),
+    ],
+)
+def test_what_a_user_can_get_wrong(detmatrix: Command, arguments: list[str], expected: str) -> None:
+    """One line, before anything runs."""
+    done = detmatrix(*arguments)
+
+    assert done.returncode == 2
+    assert expected in one_line(done.stderr)
+
+
+def test_missing_library_is_named(detmatrix: Command, tmp_path: Path) -> None:
+    """An interpreter without what the databases import: one line says what to install there."""
+    python = tmp_path / "python"
+    script = (
+        "import sys, runpy; sys.modules['expecttest'] = None; sys.argv.pop(1); runpy.run_module(sys.argv.pop(1), alter_sys=True, \
+run_name='__main__')"
+    )
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(script)} "$@"\n')
+    python.chmod(0o755)
+
+    done = detmatrix("scan", "--source", "opinfo", "opinfo:add", "--device", "cpu", "--python", python)
+
+    assert done.returncode == 2
+    assert one_line(done.stderr) == (
+        "detmatrix: --source opinfo: PyTorch's database of operators needs expecttest; install it beside the scanned "
+        "torch (pip install expecttest)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("opinfo:nn.functional.*", True),
+        ("opinfo:nn.functional.conv2d:sample_0", True),
+        ("conv2d", True),
+        ("nn.functional.conv2d", True),
+        ("opinfo", True),
+        ("*:*:backward:*", True),
+        ("opinfo:conv2d", False),
+        ("module:*", False),
+        ("torch.nn.*", False),
+    ],
+)
+def test_patterns_know_entries_before_their_cases(pattern: str, *, expected: bool) -> None:
+    """Only the entries that a pattern could select are asked for their samples."""
+    assert could_match(pattern, "opinfo:nn.functional.conv2d", "opinfo") == expected
+
+
+# Drawing and growing
+
+
+def _drawn(name: str, case: str, recipe: str = "") -> list[torch.Tensor]:
+    t = Inputs("key", dtype="float32", device="cpu", direction="forward")
+    call = database.find(name, seed=0, recipe=recipe).cases[case].inputs(t)
+    return enlarge.tensors([call.args, dict(call.kwargs)])
+
+
+def test_sample_is_the_same_whatever_was_drawn_before() -> None:
+    """Neither other rows nor the state of the generators reach the inputs of a row."""
+    first = _drawn("opinfo:sort", "sample_3")
+    torch.rand(7)
+    _drawn("opinfo:put", "sample_9")
+    _drawn("opinfo:sort", "sample_0")
+    again = _drawn("opinfo:sort", "sample_3")
+
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+
+
+def test_grown_values_lie_within_the_sample() -> None:
+    """Mixed values keep the least and the greatest, and are hardly ever equal; picked ones tie."""
+    values = torch.tensor([0.25, 0.5, 0.75])
+    (mixed,), (picked,) = (
+        enlarge.grow(((values,), {}), f"size=all by=1000 values={kind}", "key")[0]
+        for kind in ("mixed", "picked")
+    )
+
+    assert mixed.shape == picked.shape == (3000,)
+    assert mixed.min() >= 0.25
+    assert mixed.max() <= 0.75
+    assert len(mixed.unique()) > 1500
+    assert set(picked.tolist()) == set(values.tolist())
+
+
+def test_grown_dimensions_fit_together() -> None:
+    """Dimensions of one size grow alike, indices repeat within their range, and sizes in tuples follow."""
+    args = (torch.rand(5, 3), torch.arange(5), (5, 2), 5)
+    (values, index, sizes, number), _ = enlarge.grow((args, {}), "size=5 by=40 values=mixed ints=1", "key")
+
+    assert (values.shape, index.shape, sizes, number) == ((200, 3), (200,), (200, 2), 5)
+    assert index.max() < 5
+    assert len(index.unique()) < len(index)
+
+
+def test_equal_keys_grow_equal_bits() -> None:
+    """Every process grows the same inputs."""
+    tree: tuple[Any, Any] = ((torch.rand(4, 4),), {})
+    grown = [enlarge.grow(tree, "size=4 by=9 values=mixed", key)[0][0] for key in ("a", "a", "b")]
+
+    assert torch.equal(grown[0], grown[1])
+    assert not torch.equal(grown[0], grown[2])

@@ -1,0 +1,59 @@
+"""Specs that installed packages bring are scanned like files of the user's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Command, lines, one_line
+
+_SPECS = """\
+from opspecs.model import Case, OpSpec, call
+
+CASES = {"row": Case(inputs=lambda t: call(t.normal(8, 64), 1))}
+SPECS = (OpSpec(name="brought.sum", op="torch.sum", why="Adds.", cases=CASES),)
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> dict[str, Any]:
+    """Install a package that brings specs; return the options that let a command see it."""
+    site = tmp_path / "site"
+    (site / "bringing").mkdir(parents=True)
+    (site / "bringing" / "__init__.py").touch()
+    (site / "bringing" / "specs.py").write_text(_SPECS)
+    about = site / "bringing-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: bringing\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[detmatrix.specs]\nmine = bringing.specs\n")
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    return {"env": {**os.environ, "PYTHONPATH": path}}
+
+
+def test_installed_specs_are_scanned(detmatrix: Command, tmp_path: Path, package: dict[str, Any]) -> None:
+    """A pattern finds them without any option, and their rows say that they are no specs of ours."""
+    command = ("brought.*", "--device", "cpu", "--runs", 4, "--processes", 1, "--no-cost", "-o", "run.jsonl")
+    done = detmatrix("scan", *command, **package)
+
+    assert done.returncode == 0, done.stderr
+    header = lines(tmp_path / "run.jsonl")[0]
+    assert [(row["spec"], row["source"]) for row in header["planned"]] == [("brought.sum", "own")]
+    assert [Path(path).name for path in header["settings"]["specs"]] == ["specs.py"]
+
+
+def test_entry_point_without_a_module_is_told(
+    detmatrix: Command, tmp_path: Path, package: dict[str, Any]
+) -> None:
+    """One line names the package and the entry point."""
+    (tmp_path / "site" / "bringing" / "specs.py").unlink()
+
+    done = detmatrix("scan", "brought.*", "--device", "cpu", **package)
+
+    assert done.returncode == 2
+    assert one_line(done.stderr) == (
+        "detmatrix: bringing: its entry point mine = bringing.specs of the group detmatrix.specs names no module with a "
+        "file; mend it there, or uninstall bringing"
+    )
