@@ -14,9 +14,9 @@ _PATHS = {"always": "always", "conditional": "on some ways", "unknown": "unknown
 
 def markdown(timeline: Timeline) -> Iterator[str]:
     """Yield the report for people."""
-    yield "# What changed in the builds\n\nRead from the files of the builds; nothing was run or measured.\n\n"
+    yield "# What changed in the builds\n\nRead from their files; nothing was run or measured.\n\n"
     yield table(
-        ("census", "torch", "alert call sites", "distinct strings", "unresolved", "functions that ask", "Python"),
+        ("census", "torch", "alert call sites", "distinct strings", "unresolved", "asking functions", "Python"),
         [
             (
                 code(name),

@@ -19,6 +19,8 @@ from scanner.records import Claim
 from scanner.reroutes import reroutes
 from scanner.trace_records import Overload, TracedRow, TraceFile
 
+_NAMED = 2  # overloads of a part that are named
+
 Expectation = Literal[
     "alert_gone",
     "alert_reached",
@@ -32,25 +34,26 @@ Expectation = Literal[
 ]
 EXPECTATION_MEANING: dict[Expectation, str] = {
     "alert_gone": "Documented to raise, but no alert in the build is one that its ops are known to lead to.",
-    "alert_reached": "Documented to act deterministically, but with the flag on a traced case reaches an overload "
-    "whose function always alerts, and which leads to no question for the flag.",
-    "alert_partly": "Documented to raise: some of its traced cases lead to an alert, and others go to their end without "
-    "one that is known.",
+    "alert_reached": "Documented to act deterministically, but with the flag on a traced case reaches an "
+    "overload whose function always alerts, and which leads to no question for the flag.",
+    "alert_partly": "Documented to raise: some of its traced cases lead to an alert, and others go to their end "
+    "without one that is known.",
     "expected_raise": "Documented to raise, and an alert in the build is one that its ops lead to.",
-    "unsettled": "Documented to act deterministically; an alert is there, and so is a question for the flag or a way past "
-    "the alert, so the build does not say which of them a call meets.",
-    "expected_flag": "Documented to act deterministically, and the flag is asked for or reroutes the case; no alert.",
-    "no_flag": "Documented to act deterministically, and what its cases reach is not known to ask for the flag, nor to "
+    "unsettled": "Documented to act deterministically; an alert is linked, but the build does not say whether a "
+    "call meets it: the flag is asked for too, or there is a way past, or no trace.",
+    "expected_flag": "Documented to act deterministically, and the flag is asked for or reroutes the case; no "
     "alert.",
+    "no_flag": "Documented to act deterministically, and what its cases reach is not known to ask for the flag, "
+    "nor to alert.",
     "other_device": "Documented for any device, and what it leads to is in the code of another one.",
     "unlinked": "No honest link from the bullet to anything in the build.",
-}  # fmt: skip
+}
 PlaceKind = Literal["undocumented_alert", "undocumented_flag", "unlinked_alert", "unlinked_flag"]
 PLACE_MEANING: dict[PlaceKind, str] = {
     "undocumented_alert": "Alerts in the build to which no bullet leads, but ops that are named here.",
-    "undocumented_flag": "The same of functions that ask for the flag: candidates for *acts deterministically*.",
+    "undocumented_flag": "Functions that ask for the flag, likewise: candidates for *acts deterministically*.",
     "unlinked_alert": "Alerts to which neither a bullet nor a traced case leads.",
-    "unlinked_flag": "The same of functions that ask for the flag.",
+    "unlinked_flag": "Functions that ask for the flag, likewise.",
 }
 # What a traced row comes to with the flag on: the words of the trace column.
 #
@@ -203,7 +206,7 @@ class _Reader:
         return "alert_gone" if known and self._places.all and not self._near(claim) else "unlinked"
 
     def _near(self, claim: Claim) -> bool:
-        """Tell whether an alert has all the words of the op, so that it may be the one, though no link was found.
+        """Tell whether an alert has all the words of the op, and so may be the one, though not linked.
 
         An alert that an overload leads to is known to be that overload's.
         """
@@ -265,8 +268,10 @@ class _Reader:
             told=told,
             alerts=tuple(alerts),
             flags=tuple(flags),
-            certain=bool(met) or any(
-                one.way == "function" and one.place.path == "always" and one.overload not in asking for one in alerts
+            certain=bool(met)
+            or any(
+                one.way == "function" and one.place.path == "always" and one.overload not in asking
+                for one in alerts
             ),
         )  # fmt: skip
 
@@ -336,7 +341,8 @@ def _whose(link: Link) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:2])}{' and more' if len(names) > 2 else ''}" if names else "nothing"  # noqa: PLR2004
+    more = " and more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}" if names else "nothing"
 
 
 def count(build: Build) -> list[tuple[str, int, str]]:

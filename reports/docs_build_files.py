@@ -1,4 +1,4 @@
-"""Censuses and traces put together by the build they are of, and held to be of the build that is asked about."""
+"""Censuses and traces put together by the build they are of, which is that of the runs or it is said."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def read_files(censuses: Sequence[str], traces: Sequence[str], docs: Docs | None
         if git is not None
     }
     fitting = [(name, one) for name, one in named if _fits(one, torch, gits)]
-    whose = "the runs" if docs is not None else named[0][0]
+    whose = "the runs are" if docs is not None else f"{named[0][0]} is"
     left = tuple(
         f"Not joined: {name} is of torch {_version(one)} (git {_git(one) or 'unknown'}), and {whose} "
-        f"{'are' if docs is not None else 'is'} of torch {torch} (git {', '.join(sorted(gits)) or 'unknown'})."
+        f"of torch {torch} (git {', '.join(sorted(gits)) or 'unknown'})."
         for name, one in named
         if not _fits(one, torch, gits)
     )

@@ -1,7 +1,7 @@
 """Which places of a census a row or a bullet leads to, and by which way that is known.
 
-The links are rules on names that the build itself gives: of functions, alerts and overloads. There is no table of
-which op alerts.
+The links are rules on names that the build itself gives: of functions, alerts and overloads. There is no table
+of which op alerts.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from scanner.trace_records import Overload
 # met       the trace met the alert itself
 # function  the build's declarations name this function for an overload that is reached
 # name      the function is called as an overload that is reached, but for words that say where it runs or how
-# words     no overload leads there; every word of the function is one of the bullet, and every one of the op is there
+# words     no overload leads there; the function has no words but those of the bullet, and all of its op
 Way = Literal["met", "function", "name", "words"]
 WAY_MEANING: dict[Way, str] = {
     "met": "the trace met the alert itself",
     "function": "the build declares the function for an overload that the case reaches",
-    "name": "the function is called as an overload that the case reaches, but for words such as `cuda` and `kernel`",
+    "name": "the function is called as an overload that the case reaches, but for words such as `cuda`",
     "words": "no overload leads there: the function has no words but those of the bullet, and all of its op",
 }
 
@@ -140,7 +140,7 @@ class Places:
 
 
 def applies(place: Place, traits: Mapping[str, Sequence[str]], known: Mapping[str, Iterable[str]]) -> bool:
-    """Tell whether an alert may be about calls with these traits: one that names ``prod`` is not about ``sum``.
+    """Tell whether an alert may be about such calls: one that names ``prod`` is not about ``sum``.
 
     Args:
         place: The alert.
@@ -181,7 +181,7 @@ def _stem(name: str) -> tuple[str, ...]:
 def _places(census: Census) -> Iterator[Place]:
     for site in census.alerts:
         yield Place("alert", site.library, site.function or "unknown", site.alert, site.path)
-    # Who also asks whether memory is to be filled asks for the flag because of that; it is documented elsewhere.
+    # Who also asks whether memory is to be filled asks because of that, which is documented elsewhere.
     filling = {(one.library, one.function) for one in census.asks if "FillUninitialized" in one.flag}
     for ask in census.asks:
         if (ask.library, ask.function) not in filling and not ask.function.startswith("at::Context::"):

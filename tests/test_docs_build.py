@@ -135,7 +135,7 @@ def test_places_without_a_bullet_are_told_with_their_ops(build: Build) -> None:
 
 
 def test_words_lead_nowhere_that_the_trace_does_not(census: Census, build: Build) -> None:
-    """Without a trace fewer bullets are linked, and every alert found is one the trace leads to, or knows no better."""
+    """Where words alone find an alert, and the trace finds one too, they have found the same."""
     for one in judged(census, None).expected:
         traced = {link.place.alert for link in of(build, one.claim.id).alerts if link.way != "words"}
         said = {link.place.alert for link in one.alerts}
@@ -182,7 +182,7 @@ def test_a_machine_without_a_gpu_sees_both_columns() -> None:
 
 
 def test_measured_stays_with_what_ran() -> None:
-    """Beside a CPU run the bullets about any device say what the CPU showed, those about CUDA that none did."""
+    """Bullets about any device say what a CPU run showed, those about CUDA that nothing did."""
     code, out, _ = detmatrix("docs", RUN, "--census", CENSUS, "--trace", TRACE, "--format", "json")
     told = json.loads(out)
     (build,) = told["expected"]["builds"]
@@ -222,7 +222,7 @@ def test_another_build_is_not_joined(tmp_path: Path, census: Census) -> None:
 
 
 def test_names_of_a_build_are_no_markup(tmp_path: Path, census: Census) -> None:
-    """A census is of untrusted origin: its names hold in the table, and do not reach a terminal as commands."""
+    """A census is of untrusted origin: its names hold in the table, and are no commands to a terminal."""
     evil = "at::native::<b>|`x`\x1b[2J_avg_pool3d_backward"
     alerts = tuple(_renamed(one, evil) for one in census.alerts)
     (tmp_path / "evil.json").write_text(encode(replace(census, alerts=alerts)))
