@@ -16,7 +16,7 @@ def markdown(timeline: Timeline) -> Iterator[str]:
     """Yield the report for people."""
     yield "# What changed in the builds\n\nRead from their files; nothing was run or measured.\n\n"
     yield table(
-        ("census", "torch", "alert call sites", "distinct strings", "unresolved", "asking functions", "Python"),
+        ("census", "torch", "call sites", "distinct alerts", "unresolved", "asking functions", "Python"),
         [
             (
                 code(name),

@@ -36,22 +36,22 @@ EXPECTATION_MEANING: dict[Expectation, str] = {
     "alert_gone": "Documented to raise, but no alert in the build is one that its ops are known to lead to.",
     "alert_reached": "Documented to act deterministically, but with the flag on a traced case reaches an "
     "overload whose function always alerts, and which leads to no question for the flag.",
-    "alert_partly": "Documented to raise: some of its traced cases lead to an alert, and others go to their end "
-    "without one that is known.",
+    "alert_partly": "Documented to raise: some of its traced cases lead to an alert, and others end without "
+    "one that is known.",
     "expected_raise": "Documented to raise, and an alert in the build is one that its ops lead to.",
-    "unsettled": "Documented to act deterministically; an alert is linked, but the build does not say whether a "
-    "call meets it: the flag is asked for too, or there is a way past, or no trace.",
-    "expected_flag": "Documented to act deterministically, and the flag is asked for or reroutes the case; no "
-    "alert.",
-    "no_flag": "Documented to act deterministically, and what its cases reach is not known to ask for the flag, "
-    "nor to alert.",
+    "unsettled": "Documented to act deterministically; an alert is linked, but the build does not say whether "
+    "a call meets it: the flag is asked for too, or there is a way past, or no trace.",
+    "expected_flag": "Documented to act deterministically, and the flag is asked for or reroutes the case; "
+    "no alert.",
+    "no_flag": "Documented to act deterministically, and what its cases reach is not known to ask for the "
+    "flag, nor to alert.",
     "other_device": "Documented for any device, and what it leads to is in the code of another one.",
     "unlinked": "No honest link from the bullet to anything in the build.",
 }
 PlaceKind = Literal["undocumented_alert", "undocumented_flag", "unlinked_alert", "unlinked_flag"]
 PLACE_MEANING: dict[PlaceKind, str] = {
     "undocumented_alert": "Alerts in the build to which no bullet leads, but ops that are named here.",
-    "undocumented_flag": "Functions that ask for the flag, likewise: candidates for *acts deterministically*.",
+    "undocumented_flag": "Functions that ask for the flag, likewise: candidates for the first list.",
     "unlinked_alert": "Alerts to which neither a bullet nor a traced case leads.",
     "unlinked_flag": "Functions that ask for the flag, likewise.",
 }

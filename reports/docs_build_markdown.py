@@ -37,8 +37,8 @@ def render(files: BuildFiles) -> Iterator[str]:
     """Yield the part of a report that is about builds."""
     yield f"# What torch {plain(files.torch)} documents, and what its build says\n\n"
     yield (
-        "Expected, not measured: *binary* is read from the files of a build, *trace* was made with fake tensors, "
-        "and no kernel ran for either. *measured* is what runs showed.\n\n"
+        "Expected, not measured: *binary* is read from the files of a build, *trace* was made with fake "
+        "tensors, and no kernel ran for either. *measured* is what runs showed.\n\n"
     )
     for told in (files.note, *files.left):
         if told:

@@ -1,7 +1,7 @@
 """Which places of a census a row or a bullet leads to, and by which way that is known.
 
-The links are rules on names that the build itself gives: of functions, alerts and overloads. There is no table
-of which op alerts.
+The links are rules on names that the build itself gives: of functions, alerts and overloads. There is no
+table of which op alerts.
 """
 
 from __future__ import annotations
