@@ -45,22 +45,34 @@ def markdown(timeline: Timeline) -> Iterator[str]:
 def _over_all(timeline: Timeline) -> Iterator[str]:
     """Yield what came or went in any step, a column for each build."""
     for kind, title in KINDS.items():
-        some = [item for item in timeline.varying if item.kind == kind]
+        # Call sites of one alert in one function make one line.
+        some = {
+            (item.what, item.function, item.library): item for item in timeline.varying if item.kind == kind
+        }
         if kind == "python" or not some:
             continue
-        yield f"## {title} over all builds\n\n"
+        yield f"## {title} over all builds\n\nHow many, of those whose number or place is not the same in all.\n\n"
         yield table(
             ("what", "function", *(plain(census.torch) for census in timeline.censuses)),
             [
                 (
                     code(item.what),
                     code(item.function),
-                    *(timeline.state(place, item) for place in range(len(timeline.censuses))),
+                    *(_how_many(timeline, place, item) for place in range(len(timeline.censuses))),
                 )
-                for item in sorted(some, key=lambda item: (item.what, item.id))
+                for _, item in sorted(some.items())
             ],
         )
         yield "\n"
+
+
+def _how_many(timeline: Timeline, place: int, item: Item) -> str:
+    """Count what stands in the function, in one census."""
+    same = sum(
+        (one.kind, one.what, one.function, one.library) == (item.kind, item.what, item.function, item.library)
+        for one in timeline.items[place].values()
+    )
+    return str(same) if same else timeline.state(place, item)
 
 
 def _step(step: Step) -> Iterator[str]:

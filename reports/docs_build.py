@@ -39,7 +39,7 @@ EXPECTATION_MEANING: dict[Expectation, str] = {
     "alert_partly": "Documented to raise: some of its traced cases lead to an alert, and others end without "
     "one that is known.",
     "expected_raise": "Documented to raise, and an alert in the build is one that its ops lead to.",
-    "unsettled": "Documented to act deterministically; an alert is linked, but the build does not say whether "
+    "unsettled": "Documented to act deterministically; an alert is linked; the build does not say whether "
     "a call meets it: the flag is asked for too, or there is a way past, or no trace.",
     "expected_flag": "Documented to act deterministically, and the flag is asked for or reroutes the case; "
     "no alert.",
