@@ -9,9 +9,17 @@ from pathlib import Path
 
 import click
 
-from reports import blocks, compare_excerpt, compare_html, compare_json, compare_markdown
+from reports import (
+    blocks,
+    compare_census_render,
+    compare_excerpt,
+    compare_html,
+    compare_json,
+    compare_markdown,
+)
 from reports.compare import Comparison
 from reports.compare import compare as compare_runs
+from reports.compare_census import are_censuses, compare_censuses
 from reports.compare_confirm import measure_again
 from reports.compare_rows import CHANGES
 from reports.compare_words import failing
@@ -95,7 +103,8 @@ def compare(
     """Say what changed between runs: which ops improved, regressed, or cannot be compared, and why.
 
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Each is compared with the one before it on the
-    same kind of device; more than two make a timeline.
+    same kind of device; more than two make a timeline. Censuses are compared with censuses: which alerts, and which
+    questions for the flag, came and went.
     """
     if len(runs) == 1:
         raise UsageError(f"{runs[0]}: one run has nothing to be compared with; give at least two")
@@ -108,6 +117,12 @@ def compare(
         )
     if not confirm and (pythons or executions):
         raise UsageError(f"{'--python' if pythons else '--runs'} is for --confirm; give both")
+    if are_censuses(runs):
+        if into is not None or fail_on is not None or confirm or form == "html":
+            raise UsageError(
+                "censuses are compared in Markdown and JSON; give them with --format and -o alone"
+            )
+        return _censuses(runs, form, outputs)
     matrices = load(runs)
     comparison = compare_runs(matrices)
     if into is not None:
@@ -121,6 +136,19 @@ def compare(
     failures = [f"{_one_line(line)}\n" for line in failing(comparison, FAILS[fail_on])] if fail_on else []
     _write(comparison, form, outputs, runs, failures)
     return EXIT_CHECK_FAILED if failures else EXIT_DONE
+
+
+def _censuses(paths: Sequence[str], form: str | None, outputs: Sequence[str]) -> int:
+    """Compare censuses, and write that to every place asked for."""
+    timeline = compare_censuses(paths)
+    forms = [form or _form_of(output) for output in outputs]
+    if "html" in forms:
+        raise UsageError("censuses are compared in Markdown and JSON; name a file .md or .json")
+    for output, chosen in zip(outputs, forms, strict=True):
+        write_report(Path(output), compare_census_render.RENDERERS[chosen](timeline), paths)
+    if not outputs:
+        write_to_stdout(compare_census_render.RENDERERS[form or "md"](timeline))
+    return EXIT_DONE
 
 
 def _write(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from reports import blocks
+from reports import blocks, docs_build_json, docs_build_markdown, docs_json
+from reports.docs_build_files import BuildFiles, read_files
 from reports.docs_join import Docs, join
 from reports.docs_render import RENDERERS, drift_lines, state_lines
 from reports.matrix import load
@@ -18,7 +19,21 @@ BLOCK = "docs"
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.option(
+    "--census",
+    "censuses",
+    metavar="FILE",
+    multiple=True,
+    help="Say beside each bullet what this census says of its build. May be given more than once.",
+)
+@click.option(
+    "--trace",
+    "traces",
+    metavar="FILE",
+    multiple=True,
+    help="Say beside each bullet what its cases reach in this trace. May be given more than once.",
+)
 @click.option(
     "--format",
     "form",
@@ -41,29 +56,70 @@ BLOCK = "docs"
     help="Regenerate the block between the markers '<!-- detmatrix docs:begin -->' and '<!-- detmatrix docs:end -->' "
     "of a Markdown file, or '.. detmatrix docs:begin' and '.. detmatrix docs:end' of an RST file.",
 )
-def docs(runs: tuple[str, ...], form: str, check: bool, output: str | None, into: str | None) -> int:
+def docs(
+    runs: tuple[str, ...],
+    censuses: tuple[str, ...],
+    traces: tuple[str, ...],
+    form: str,
+    check: bool,
+    output: str | None,
+    into: str | None,
+) -> int:
     """Hold the op lists that PyTorch documents against run files, and write them again.
 
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them, of one torch release, are
-    joined: a CPU run and a CUDA run fill different cells. An entry changes on evidence alone.
+    joined: a CPU run and a CUDA run fill different cells. An entry changes on evidence alone. What a census or a
+    trace of the same build says is shown beside it as expected; both need no run, and no GPU.
     """
     if into is not None and output is not None:
         raise UsageError("--into and -o both say where to write; give one of them")
-    joined = join(load(runs))
+    if censuses or traces:
+        if form in {"rst", "diff"}:
+            raise UsageError(
+                f"--format {form} writes the lists, which change on what was measured alone; leave --census and "
+                f"--trace out, or choose --format md or json"
+            )
+        if not runs and (check or into is not None):
+            raise UsageError("--check and --into speak of runs; give a run file too")
+    elif not runs:
+        raise UsageError("nothing to hold the lists against; give run files, or --census or --trace")
+    joined = join(load(runs)) if runs else None
+    files = read_files(censuses, traces, joined) if censuses or traces else None
+    if joined is None:
+        assert files is not None
+        pieces = list(docs_build_markdown.render(files) if form == "md" else docs_build_json.render(files))
+        if output is None:
+            write_to_stdout(pieces)
+        else:
+            write_report(Path(output), pieces, [*censuses, *traces])
+        return EXIT_DONE
+    sources = (*runs, *censuses, *traces)
     state = [f"{_one_line(line)}\n" for line in state_lines(joined)] if check else []
     untrusted = check and any(one.distrust for one in joined.matrices)
     if into is not None:
-        return _into(Path(into), joined, runs, form, check=check, state=state) or (
+        body = "".join(_rendered(joined, files, form))
+        named = [option for path in censuses for option in ("--census", path)]
+        named += [option for path in traces for option in ("--trace", path)]
+        return _into(Path(into), body, runs, [*named, "--format", form], form, check=check, state=state) or (
             EXIT_CHECK_FAILED if untrusted else EXIT_DONE
         )
     drift = [f"{_one_line(line)}\n" for line in drift_lines(joined)] if check else []
     # What cannot be rendered is told before anything is printed.
-    pieces = list(RENDERERS[form](joined))
+    pieces = _rendered(joined, files, form)
     gap = ["\n"] if (state or drift) and pieces and output is None else []
     if output is not None:
-        write_report(Path(output), pieces, runs)
+        write_report(Path(output), pieces, sources)
     write_to_stdout(chain(state, drift, gap, pieces if output is None else []))
     return EXIT_CHECK_FAILED if drift or untrusted else EXIT_DONE
+
+
+def _rendered(joined: Docs, files: BuildFiles | None, form: str) -> list[str]:
+    """Render the runs, and after them what files of builds say."""
+    if files is None:
+        return list(RENDERERS[form](joined))
+    if form == "json":
+        return list(docs_json.render(joined, docs_build_json.fields(files)))
+    return [*RENDERERS[form](joined), "\n", *docs_build_markdown.render(files)]
 
 
 def _one_line(text: str) -> str:
@@ -74,16 +130,22 @@ def _one_line(text: str) -> str:
 
 
 def _into(
-    path: Path, joined: Docs, runs: tuple[str, ...], form: str, *, check: bool, state: list[str]
+    path: Path,
+    body: str,
+    runs: tuple[str, ...],
+    options: list[str],
+    form: str,
+    *,
+    check: bool,
+    state: list[str],
 ) -> int:
     """Regenerate the block of a file, or tell whether it is stale."""
-    command = blocks.command_words("docs", runs, ["--format", form, "--into", path.name])
+    command = blocks.command_words("docs", runs, [*options, "--into", path.name])
     rst = blocks.is_rst(path, BLOCK)
     if rst and form == "md":
         raise UsageError(
             f"{path}: is RST, which a Markdown table does not fit; choose --format rst, diff or json"
         )
-    body = "".join(RENDERERS[form](joined))
     if form != ("rst" if rst else "md"):
         body = blocks.literal(body, form, rst=rst)
     write_to_stdout(state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -23,14 +23,14 @@ from scanner.verdicts import upper_bound
 _CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
 
 
-def render(docs: Docs) -> Iterator[str]:
-    """Yield one object; one claim per line."""
+def render(docs: Docs, builds: Mapping[str, object] | None = None) -> Iterator[str]:
+    """Yield one object; one claim per line. What files of *builds* say stands under a key of its own."""
     lists = lists_of(docs)
     yield '{\n"claims": [\n'
     yield ",\n".join(_json(_claim_fields(judged, lists)) for judged in docs.judged)
     yield '\n],\n"undocumented": [\n'
     yield ",\n".join(_json(_undocumented_fields(one, lists)) for one in docs.undocumented)
-    rest = {
+    rest: dict[str, object] = {
         "self_contradictory": [
             {
                 "deterministic": one.id,
@@ -66,6 +66,8 @@ def render(docs: Docs) -> Iterator[str]:
         "counts": {name: number for name, number, _ in count(docs)},
         "agreements": AGREEMENT_MEANING,
     }
+    if builds is not None:
+        rest["expected"] = builds
     yield "\n]"
     yield from (f",\n{_json(key)}: {_json(value)}" for key, value in rest.items())
     yield "\n}\n"

@@ -51,7 +51,7 @@ def render(docs: Docs) -> Iterator[str]:
     yield from _pairs(docs)
     if docs.unparsed:
         yield "## Not understood\n\n"
-        yield from (f"* {_bullet(claim.text)} ({plain(claim.section)})\n" for claim in docs.unparsed)
+        yield from (f"* {bullet(claim.text)} ({plain(claim.section)})\n" for claim in docs.unparsed)
         yield from (
             f"* An unparsed bullet names {code(one.op)}, {one.direction} on {plain(one.device)}: "
             f"{plain(one.finding)}: {plain(shown_words(strongest(one.evidence)))}: {_ids(one.evidence)}\n"
@@ -107,7 +107,7 @@ def _claim_cells(judged: Judged) -> tuple[str, ...]:
     claim = judged.claim
     best = strongest(judged.deciding) if judged.deciding else None
     return (
-        _bullet(claim.text),
+        bullet(claim.text),
         plain(claim.section),
         claim.device,
         plain(judged.agreement),
@@ -139,7 +139,7 @@ def _smallest(one: Undocumented) -> str:
     return code(evidence.row.row.id) + ("" if elements is None else f", {elements} input elements")
 
 
-def _bullet(text: str) -> str:
+def bullet(text: str) -> str:
     """Return a bullet's words with its roles stripped and its code kept."""
     parts = []
     end = 0
@@ -163,7 +163,7 @@ def _reasons(docs: Docs, lists: Lists | None) -> Iterator[str]:
             yield f"## {agreement.replace('_', ' ').capitalize()}\n\n"
         for judged in some:
             on = "" if judged.claim.device == "any" else f", {judged.claim.device}"
-            yield f"* {_bullet(judged.claim.text)} ({judged.claim.section}{on}): {plain(judged.reason)}\n"
+            yield f"* {bullet(judged.claim.text)} ({judged.claim.section}{on}): {plain(judged.reason)}\n"
             change = lists.changes.get(judged.claim.order) if lists else None
             if change and agreement == "contradicted":
                 yield f"  * {plain(change)}\n"
@@ -193,7 +193,7 @@ def _undocumented(docs: Docs, lists: Lists | None) -> Iterator[str]:
     yield "\n"
     for op, device in dict.fromkeys((one.op, one.device) for one in docs.undocumented):
         if lists:
-            yield f"* {code(op)} on {plain(device)}: {_bullet(lists.added[op, device])}\n"
+            yield f"* {code(op)} on {plain(device)}: {bullet(lists.added[op, device])}\n"
         for one in docs.undocumented:
             if (one.op, one.device) == (op, device):
                 yield from (f"  * {_named(claim)}\n" for claim in one.named)
@@ -212,7 +212,7 @@ def _filled(docs: Docs) -> Iterator[str]:
 
 
 def _named(claim: Claim) -> str:
-    return f"{_bullet(claim.text)} ({plain(claim.section)}) speaks of other calls of it"
+    return f"{bullet(claim.text)} ({plain(claim.section)}) speaks of other calls of it"
 
 
 def _pairs(docs: Docs) -> Iterator[str]:
@@ -222,7 +222,7 @@ def _pairs(docs: Docs) -> Iterator[str]:
     agreements = {judged.claim.id: judged.agreement for judged in docs.judged}
     for pair in docs.self_contradictory:
         told = " and ".join(
-            f"{_bullet(one.text)} ({one.section}: {plain(agreements[one.id])})" for one in pair
+            f"{bullet(one.text)} ({one.section}: {plain(agreements[one.id])})" for one in pair
         )
         yield f"* {told}\n"
     yield "\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,6 +24,7 @@ from scanner.records import Count, Record
 # 1: the build, its libraries, alerts, what asks for the flag, Python places, kernels.
 FORMAT = 1
 MAX_BYTES = 256 << 20
+_OPENING = 256  # bytes that tell a census from other files
 
 # call     an ordinary call
 # jump     the call was made a jump, because nothing follows it in the function
@@ -183,6 +185,15 @@ def read_census(path: str | Path) -> Census:
         return msgspec.json.decode(data, type=Census)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BuildError(f"{path}: {error}; take the census again") from error
+
+
+def is_census(path: str | Path) -> bool:
+    """Tell whether a file opens as a census does; of one that cannot be read, that it is none."""
+    try:
+        with gzip.open(path) if Path(path).suffix == ".gz" else Path(path).open("rb") as file:
+            return re.match(rb'\s*\{\s*"kind"\s*:\s*"census"', file.read(_OPENING)) is not None
+    except (OSError, EOFError, zlib.error):
+        return False
 
 
 def _read_bytes(path: Path) -> bytes:

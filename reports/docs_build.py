@@ -1,0 +1,363 @@
+"""Claims joined with what a build says without being measured: its census, and a trace of it.
+
+All of this is *expected*. Agreements have words of their own, none of which is one of a measurement.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from reports.docs_links import Link, Place, Places, applies, words
+from scanner.census.record import Census
+from scanner.claim_rows import device_kind, names_of, speaks
+from scanner.errors import UsageError
+from scanner.records import Claim
+from scanner.reroutes import reroutes
+from scanner.trace_records import Overload, TracedRow, TraceFile
+
+_NAMED = 2  # overloads of a part that are named
+
+Expectation = Literal[
+    "alert_gone",
+    "alert_reached",
+    "alert_partly",
+    "expected_raise",
+    "unsettled",
+    "expected_flag",
+    "no_flag",
+    "other_device",
+    "unlinked",
+]
+EXPECTATION_MEANING: dict[Expectation, str] = {
+    "alert_gone": "Documented to raise, but no alert in the build is one that its ops are known to lead to.",
+    "alert_reached": "Documented to act deterministically, but with the flag on a traced case reaches an "
+    "overload whose function always alerts, and which leads to no question for the flag.",
+    "alert_partly": "Documented to raise: some of its traced cases lead to an alert, and others end without "
+    "one that is known.",
+    "expected_raise": "Documented to raise, and an alert in the build is one that its ops lead to.",
+    "unsettled": "Documented to act deterministically; an alert is linked; the build does not say whether "
+    "a call meets it: the flag is asked for too, or there is a way past, or no trace.",
+    "expected_flag": "Documented to act deterministically, and the flag is asked for or reroutes the case; "
+    "no alert.",
+    "no_flag": "Documented to act deterministically, and what its cases reach is not known to ask for the "
+    "flag, nor to alert.",
+    "other_device": "Documented for any device, and what it leads to is in the code of another one.",
+    "unlinked": "No honest link from the bullet to anything in the build.",
+}
+PlaceKind = Literal["undocumented_alert", "undocumented_flag", "unlinked_alert", "unlinked_flag"]
+PLACE_MEANING: dict[PlaceKind, str] = {
+    "undocumented_alert": "Alerts in the build to which no bullet leads, but ops that are named here.",
+    "undocumented_flag": "Functions that ask for the flag, likewise: candidates for the first list.",
+    "unlinked_alert": "Alerts to which neither a bullet nor a traced case leads.",
+    "unlinked_flag": "Functions that ask for the flag, likewise.",
+}
+# What a traced row comes to with the flag on: the words of the trace column.
+#
+# met       the trace met the alert
+# alerts    it reaches a function that alerts, on all ways or some
+# reroutes  the flag leads it to other overloads, and to no alert
+# asks      a function that it reaches asks for the flag
+# same      both modes reach the same overloads, and nothing there is known to alert or to ask
+# stopped   it could not be traced to its end, and nothing was found until then
+Way = Literal["met", "alerts", "reroutes", "asks", "same", "stopped"]
+
+
+class Traced(Struct, frozen=True, kw_only=True):
+    """What one traced row says of a claim."""
+
+    row: TracedRow
+    way: Way
+    told: str  # in words
+    alerts: tuple[Link, ...]
+    flags: tuple[Link, ...]
+    certain: bool = False  # an alert on all ways, by an overload that leads to no question for the flag
+
+
+class Expected(Struct, frozen=True, kw_only=True):
+    """A claim, and what a build says of it."""
+
+    claim: Claim
+    expectation: Expectation
+    alerts: tuple[Link, ...]
+    flags: tuple[Link, ...]
+    traced: tuple[Traced, ...]
+
+    @property
+    def deciding(self) -> tuple[Traced, ...]:
+        """The traced rows that the expectation rests on."""
+        if self.expectation == "alert_reached":
+            return tuple(one for one in self.traced if one.certain)
+        return self.traced
+
+
+class Unspoken(Struct, frozen=True, kw_only=True):
+    """A place that no bullet leads to."""
+
+    kind: PlaceKind
+    place: Place
+    ops: tuple[str, ...]  # those that lead there
+
+
+class Build(Struct, frozen=True, kw_only=True):
+    """What the files of one build say of the documented lists, for one kind of device."""
+
+    device: str
+    census: Census | None
+    census_name: str | None
+    trace: TraceFile | None
+    trace_name: str | None
+    expected: tuple[Expected, ...]
+    unspoken: tuple[Unspoken, ...]
+
+    @property
+    def torch(self) -> str:
+        """The build's version."""
+        if self.census is not None:
+            return self.census.torch
+        assert self.trace is not None
+        return self.trace.build.torch
+
+
+def expect(
+    claims: Iterable[Claim],
+    census: tuple[str, Census] | None,
+    trace: tuple[str, TraceFile] | None,
+    device: str,
+) -> Build:
+    """Judge the claims about a device by a census, a trace, or both of one build.
+
+    Raises:
+        UsageError: There is neither.
+    """
+    if census is None and trace is None:
+        raise UsageError("there is neither a census nor a trace to judge by")
+    places = Places(census[1] if census else None, device)
+    parsed = [claim for claim in claims if claim.parsed and claim.device in {"any", device}]
+    rows = trace[1].rows if trace else ()
+    elsewhere = Places(census[1] if census else None, "cpu" if device == "cuda" else "cuda")
+    reader = _Reader(places, elsewhere, rows, trace[1].overloads if trace else ())
+    expected = tuple(reader.judge(claim) for claim in parsed)
+    return Build(
+        device=device,
+        census=census[1] if census else None,
+        census_name=census[0] if census else None,
+        trace=trace[1] if trace else None,
+        trace_name=trace[0] if trace else None,
+        expected=expected,
+        unspoken=tuple(reader.unspoken(expected)),
+    )
+
+
+class _Reader:
+    """The places and the rows of one build."""
+
+    def __init__(
+        self, places: Places, elsewhere: Places, rows: Sequence[TracedRow], overloads: Iterable[Overload]
+    ) -> None:
+        self._places = places
+        self._elsewhere = elsewhere
+        self._rows = rows
+        self._overloads = {one.name: one for one in overloads}
+        self._owned = {link.place for one in self._overloads.values() for link in places.reached(one)}
+        self._values: dict[str, dict[str, set[str]]] = {}
+        for row in rows:
+            for name in names_of(row.row):
+                for trait, value in row.row.traits.items():
+                    self._values.setdefault(name, {}).setdefault(trait, set()).add(value)
+
+    def judge(self, claim: Claim) -> Expected:
+        """Judge one claim."""
+        traced = tuple(self._trace(row, claim.direction) for row in self._rows if speaks(row.row, claim))
+        alerts = tuple(dict.fromkeys(link for one in traced for link in one.alerts))
+        flags = tuple(dict.fromkeys(link for one in traced for link in one.flags))
+        if not alerts and (claim.section == "raises" or not flags):
+            by_words = [link for link in self._places.worded(claim) if self._applies(link, claim)]
+            alerts = tuple(link for link in by_words if link.place.kind == "alert")
+            flags = flags or tuple(link for link in by_words if link.place.kind == "flag")
+        decide = self._raising if claim.section == "raises" else self._acting
+        expectation = decide(claim, traced, alerts, flags)
+        if expectation == "unlinked" and claim.device == "any":
+            other = list(self._elsewhere.worded(claim))
+            alerts = tuple(link for link in other if link.place.kind == "alert")
+            flags = tuple(link for link in other if link.place.kind == "flag")
+            expectation = "other_device" if other else "unlinked"
+        return Expected(
+            claim=claim,
+            expectation=expectation,
+            alerts=alerts,
+            flags=flags,
+            traced=traced,
+        )
+
+    def _raising(
+        self, claim: Claim, traced: Sequence[Traced], alerts: Sequence[Link], flags: Sequence[Link]
+    ) -> Expectation:
+        alerting = [one for one in traced if one.way in {"met", "alerts"}]
+        if alerting:
+            passing = [one for one in traced if one.way in {"reroutes", "asks", "same"}]
+            return "alert_partly" if passing else "expected_raise"
+        if alerts:
+            return "expected_raise"
+        known = flags or any(one.way != "stopped" for one in traced)
+        return "alert_gone" if known and self._places.all and not self._near(claim) else "unlinked"
+
+    def _near(self, claim: Claim) -> bool:
+        """Tell whether an alert has all the words of the op, and so may be the one, though not linked.
+
+        An alert that an overload leads to is known to be that overload's.
+        """
+        ops = [set(words(target.rpartition(".")[2])) for target in claim.targets]
+        return any(
+            one.kind == "alert"
+            and one not in self._owned
+            and any(op <= {*words(one.function), *words(one.alert or "")} for op in ops)
+            for one in self._places.all
+        )
+
+    def _acting(
+        self, _: Claim, traced: Sequence[Traced], alerts: Sequence[Link], flags: Sequence[Link]
+    ) -> Expectation:
+        if any(one.certain for one in traced):
+            return "alert_reached"
+        if alerts:
+            return "unsettled"
+        if flags or any(one.way == "reroutes" for one in traced):
+            return "expected_flag"
+        ended = traced and all(one.way != "stopped" for one in traced)
+        return "no_flag" if ended and self._places.all else "unlinked"
+
+    def _trace(self, row: TracedRow, direction: str) -> Traced:
+        """Say what a row reaches with the flag on, in the part that a claim is about."""
+        on = row.in_mode("on")
+        assert on is not None
+        parts = ["backward"] if direction == "backward" else ["forward", "backward"]
+        reached = [name for part in parts for name in getattr(on, part)]
+        links = {
+            name: self._places.reached(self._overloads[name]) for name in reached if name in self._overloads
+        }
+        met = list(self._places.met(on.caller)) if on.caller is not None else []
+        found = [*met, *(link for some in links.values() for link in some)]
+        alerts = [one for one in found if one.place.kind == "alert" and self._applies_row(one, row)]
+        flags = [one for one in found if one.place.kind == "flag"] + self._python(row)
+        asking = {one.overload for one in flags}
+        changed = [one for one in reroutes(row) if one.part in parts]
+        way: Way
+        if on.caller is not None:
+            way, told = "met", f"the trace met the alert of {on.caller}"
+        elif alerts:
+            way, told = "alerts", _alerting(alerts, asking)
+        elif changed:
+            way = "reroutes"
+            # What leads to a place of the build says more than what makes its inputs.
+            instead = sorted(changed[0].only_on, key=lambda name: not links.get(name))
+            told = f"rerouted: {_some(changed[0].only_off)} becomes {_some(instead)}"
+        elif on.outcome != "traced":
+            way, told = "stopped", f"not traced: {on.message or on.outcome}"
+        elif any(one.overload for one in flags):
+            asked = next(one for one in flags if one.overload)
+            way, told = "asks", f"reaches {asked.overload}, {_whose(asked)} asks for the flag"
+        else:
+            way, told = "same", "the same overloads in both modes, none known to alert or to ask"
+        return Traced(
+            row=row,
+            way=way,
+            told=told,
+            alerts=tuple(alerts),
+            flags=tuple(flags),
+            certain=bool(met)
+            or any(
+                one.way == "function" and one.place.path == "always" and one.overload not in asking
+                for one in alerts
+            ),
+        )  # fmt: skip
+
+    def _python(self, row: TracedRow) -> list[Link]:
+        """Return the Python function itself, where it asks for the flag and the flag reroutes the row."""
+        module, _, function = row.row.op.rpartition(".")
+        file = f"{module.replace('.', '/')}.py"
+        return [
+            Link(one, "function")
+            for one in self._places.all
+            if one.library == file and one.function == function and reroutes(row)
+        ]
+
+    def _applies(self, link: Link, claim: Claim) -> bool:
+        traits = {one.name: one.values for one in claim.conditions}
+        return all(applies(link.place, traits, self._known(target)) for target in claim.targets)
+
+    def _applies_row(self, link: Link, row: TracedRow) -> bool:
+        traits = {name: (value,) for name, value in row.row.traits.items()}
+        return applies(link.place, traits, self._known(names_of(row.row)[0]))
+
+    def _known(self, name: str) -> dict[str, set[str]]:
+        return self._values.get(name, {})
+
+    def unspoken(self, expected: Sequence[Expected]) -> Iterator[Unspoken]:
+        """Yield the places that no claim leads to, with the ops that do."""
+        spoken = {link.place for one in expected for link in (*one.alerts, *one.flags)}
+        for one in expected:
+            # What a case reaches with the flag off alone is spoken of too: the flag leads it elsewhere.
+            spoken |= {link.place for row in one.traced for link in self._off(row.row)}
+            spoken |= {link.place for link in self._places.worded(one.claim)}
+        ops: dict[Place, dict[str, None]] = {}
+        for row in self._rows:
+            reached = [*self._off(row), *self._places.worded_row(row.row)]
+            on = row.in_mode("on")
+            if on is not None and on.caller is not None:
+                reached += self._places.met(on.caller)
+            for link in reached:
+                ops.setdefault(link.place, {})[names_of(row.row)[0]] = None
+        for place in self._places.all:
+            if place not in spoken:
+                told: PlaceKind
+                if place.kind == "alert":
+                    told = "undocumented_alert" if place in ops else "unlinked_alert"
+                else:
+                    told = "undocumented_flag" if place in ops else "unlinked_flag"
+                yield Unspoken(kind=told, place=place, ops=tuple(ops.get(place, ())))
+
+    def _off(self, row: TracedRow) -> Iterator[Link]:
+        """Yield what a row leads to in any mode."""
+        for name in dict.fromkeys(n for reach in row.reached for n in (*reach.forward, *reach.backward)):
+            if name in self._overloads:
+                yield from self._places.reached(self._overloads[name])
+        yield from self._python(row)
+
+
+def _alerting(alerts: Sequence[Link], asking: set[str | None]) -> str:
+    """Say which overload leads to an alert, the surest link first."""
+    first = min(alerts, key=lambda one: (one.way != "function", one.overload in asking))
+    path = "always" if first.place.path == "always" else "on some ways"
+    also = ", and one that asks for the flag" if first.overload in asking else ""
+    return f"reaches {first.overload}, {_whose(first)} alerts {path}{also}"
+
+
+def _whose(link: Link) -> str:
+    return "whose function" if link.way == "function" else "and a function of that name"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = " and more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}" if names else "nothing"
+
+
+def count(build: Build) -> list[tuple[str, int, str]]:
+    """Return what is counted, how many there are, and what it means."""
+    found = Counter(one.expectation for one in build.expected)
+    places = Counter(one.kind for one in build.unspoken)
+    return [
+        *((name, found[name], meaning) for name, meaning in EXPECTATION_MEANING.items()),
+        *((kind, places[kind], meaning) for kind, meaning in PLACE_MEANING.items()),
+    ]
+
+
+def device_of(census: Census | None, trace: TraceFile | None) -> str:
+    """Return the kind of device that files speak of: that of the trace; of a census, CUDA where it has it."""
+    if trace is not None:
+        return device_kind(trace.settings.device)
+    assert census is not None
+    return "cuda" if any("cuda" in one.name for one in census.libraries) else "cpu"

@@ -1,0 +1,76 @@
+"""What the files of a build say of a claim, in words: *expected*, never measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from reports.docs_build import Build, Expected
+from reports.docs_join import Docs
+from reports.docs_links import Link
+
+_NAMED = 2  # links, and ways of traced cases, that a cell names
+_PATHS = {"always": "always", "conditional": "on some ways", "unknown": "on unknown ways"}
+
+
+def documented(one: Expected) -> str:
+    """Say which list a claim is in, and of what device."""
+    return f"{one.claim.section} on {'any device' if one.claim.device == 'any' else one.claim.device}"
+
+
+def binary(one: Expected, build: Build) -> str:
+    """Say what the census has."""
+    if build.census is None:
+        return "no census"
+    if one.expectation == "other_device":
+        return f"in the code of another device: {_links([*one.alerts, *one.flags])}"
+    told = [f"alert in build: {_links(one.alerts)}"] if one.alerts else []
+    if one.flags:
+        told += [f"asks for the flag: {_links(one.flags)}"]
+    return "; ".join(told if one.alerts else ["no alert in build that is linked", *told])
+
+
+def trace(one: Expected, build: Build) -> str:
+    """Say what the traced cases reach with the flag on."""
+    if build.trace is None:
+        return "no trace"
+    if not one.traced:
+        return "no case in the trace"
+    told = Counter(row.told for row in one.deciding).most_common()
+    more = f"; and {len(told) - _NAMED} other ways" if len(told) > _NAMED else ""
+    return "; ".join(f"{words} ({count} of {len(one.traced)} cases)" for words, count in told[:_NAMED]) + more
+
+
+def measured(one: Expected, docs: Docs | None) -> str:
+    """Say what was measured; a run that gave no evidence measured nothing."""
+    judged = [] if docs is None else [other for other in docs.judged if other.claim.id == one.claim.id]
+    for other in judged:
+        if other.agreement in {"contradicted", "confirmed", "not_triggered"}:
+            return f"{other.agreement} on {' and '.join(dict.fromkeys(row.device for row in other.deciding))}"
+    return "not measured"
+
+
+def link_words(link: Link) -> str:
+    """Name a link's place, and say by which way it was found."""
+    place = link.place
+    what = (
+        f"alert {place.alert or 'unresolved'}, {_PATHS[place.path]}, in"
+        if place.kind == "alert"
+        else "asks in"
+    )
+    through = f" through {link.overload}" if link.overload else ""
+    return f"{what} {place.function} ({place.library}), by {link.way}{through}"
+
+
+def _links(links: Sequence[Link]) -> str:
+    """Name the places, the alerts by their callers."""
+    names = list(
+        dict.fromkeys(
+            f"{link.place.alert or 'unresolved'} ({_PATHS[link.place.path]})"
+            if link.place.kind == "alert"
+            else link.place.function
+            for link in links
+        )
+    )
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
