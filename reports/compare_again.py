@@ -106,6 +106,8 @@ def confirm(first: Judged, again: Judged) -> Judged:
         return _unsettled(first, f"measured again in vain, {again.reason}: {again.detail}")
     if again.kind != seemed:
         told = f"the scans suggest {seemed}, measured again it is {again.kind}: {again.detail}"
+        if again.confirmed:
+            return replace(again, detail=told)
         return doubted(again.kind, "not_reproduced", told, again.tests)
     return replace(again, confirmed=True, detail=f"{again.detail}; measured again in turns")
 

@@ -40,7 +40,7 @@ MOVES: tuple[Kind, ...] = ("regressed", "improved", "changed")
 
 CONFIRMED_MEANING = (
     "Unconfirmed: each run saw the row once, and load changes what is seen. An alert is proof by itself: that an op "
-    "raises, or does not, does not depend on load."
+    "raises, or does not, does not depend on load; what it does where it no longer raises may."
 )
 
 # From worst to best. The flag on decides, since who needs determinism sets it: silent is worst, raising is better,
@@ -117,9 +117,10 @@ def judge(old: MatrixRow, new: MatrixRow) -> Judged:
     """Say what became of a row of two runs that can be compared.
 
     A change of whether the op raises under the flag is proof: the build decides over the alert, on the same inputs
-    and variables, and neither load nor chance does; a row whose processes disagree about it is an error. Any other
-    change is a difference seen in one run and not in the other. It needs enough differing executions that the other
-    run would hardly have missed them, and stays unconfirmed until it is measured again.
+    and variables, and neither load nor chance does; a row whose processes disagree about it is an error. That an op
+    which no longer raises does not differ either is no such proof. Any other change is a difference seen in one run
+    and not in the other. It needs enough differing executions that the other run would hardly have missed them, and
+    stays unconfirmed until it is measured again.
     """
     tests = tuple(_tests(old, new))
     if "inconclusive" in {old.finding, new.finding}:
@@ -136,9 +137,12 @@ def judge(old: MatrixRow, new: MatrixRow) -> Judged:
         )
         # Whether an op that stopped raising is deterministic or silent is still a matter of what could race. One
         # that began to raise breaks programs that ran, whatever they computed.
-        if new.on.verdict == "deterministic" and new.weak is not None:
+        if new.on.verdict != "deterministic":
+            return Judged(kind=kind, confirmed=True, detail=detail, tests=tests)
+        if new.weak is not None:
             return doubted(kind, "low_power", f"no longer raises; after: {new.weak}", tests)
-        return Judged(kind=kind, confirmed=True, detail=detail, tests=tests)
+        told = f"no longer raises, which is proof; that it does not differ rests on 0 of {new.on.runs}"
+        return Judged(kind=kind, confirmed=False, detail=told, tests=tests)
     return _by_evidence(kind, old, new, tests)
 
 

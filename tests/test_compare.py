@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from reports.compare import compare, timelines
-from reports.compare_again import Again, confirm
+from reports.compare_again import Again, confirm, open_to_doubt
 from reports.compare_circumstances import REASON_MEANING, Reason
 from reports.compare_rows import CHANGES, CLASS_MEANING, Change, Judged, Kind, class_of, judge
 from reports.matrix import Matrix, load, matrix_of
@@ -77,11 +77,23 @@ def test_words_are_explained() -> None:
 
 @pytest.mark.parametrize("findings", [pair for pair, kind in EXPECTED.items() if kind in CHANGES])
 def test_only_an_alert_is_proof_by_itself(findings: tuple[Finding, Finding]) -> None:
-    """That an op raises or does not is proof; whatever else seems to have changed stays unconfirmed."""
+    """That an op raises is proof, and that it differs where it raised; whatever else seems to have changed is not."""
     raised_before, raised_after = (finding in {"raises", "over_alert"} for finding in findings)
     change = only(shows(findings[0]), shows(findings[1]))
+    proof = raised_before != raised_after and (raised_after or findings[1] == "silent")
 
-    assert (raised_before != raised_after) is change.judged.confirmed
+    assert proof is change.judged.confirmed
+
+
+@pytest.mark.parametrize("after", ["deterministic", "silent"])
+def test_an_alert_that_stopped_may_hide_a_rare_difference(after: Finding) -> None:
+    """0 of 100 is no proof that an op which no longer raises runs deterministically: it is measured again."""
+    change = only(shows("raises"), shows("deterministic"))
+    joined = confirm(change.judged, _judged(shows("raises"), shows(after)))
+
+    assert (change.kind, change.judged.confirmed, open_to_doubt(change)) == ("improved", False, True)
+    assert "no longer raises, which is proof; that it does not differ rests on 0 of 100" in change.judged.detail
+    assert (joined.kind, joined.confirmed) == ("improved" if after == "deterministic" else "regressed", True)
 
 
 @pytest.mark.parametrize("finding", FINDINGS)
