@@ -16,8 +16,6 @@ Key = tuple[str, str, str, str]
 
 # Reasons for which the runs suggest a change and cannot prove it, and which measuring again may remove.
 _OPEN: tuple[Reason, ...] = ("low_power", "too_few_executions", "not_made_to_run")
-# What measuring again can find out, as against what keeps it from finding out anything.
-_FOUND_OUT: tuple[Reason, ...] = ("too_few_executions", "fewer_executions")
 
 
 class Again(Struct, frozen=True, kw_only=True):
@@ -101,13 +99,17 @@ def confirm(first: Judged, again: Judged) -> Judged:
             again, detail=f"{told}; measured again in turns, {again.detail or 'both show the same'}"
         )
     if again.kind == "not_comparable":
-        if again.reason in _FOUND_OUT:
+        # What was seen to differ in the scans is not undone by a measurement that saw too little of it.
+        if again.reason == "too_few_executions" and first.confirmed is None:
             return again
         return _unsettled(first, f"measured again in vain, {again.reason}: {again.detail}")
     if again.kind != seemed:
         told = f"the scans suggest {seemed}, measured again it is {again.kind}: {again.detail}"
         if again.confirmed:
             return replace(again, detail=told)
+        # Of two that contradict one another the worse one stands, so that no check passes for it.
+        if first.confirmed is False and again.kind != "regressed":
+            return _unsettled(first, f"not_reproduced: {told}")
         return doubted(again.kind, "not_reproduced", told, again.tests)
     return replace(again, confirmed=True, detail=f"{again.detail}; measured again in turns")
 

@@ -43,7 +43,8 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     "--fail-on",
     type=click.Choice(list(FAILS)),
     help="Exit 1 when a row regressed, or changed in any way, and print those rows first, one line each; also when "
-    "two runs could not be compared in any row. Unconfirmed changes count.",
+    "two runs could not be compared in any row. Unconfirmed changes count, and so does what a row seems to have become "
+    "that cannot be compared.",
 )
 @click.option(
     "--confirm",

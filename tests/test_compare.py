@@ -13,6 +13,7 @@ from reports.compare import compare, timelines
 from reports.compare_again import Again, confirm, open_to_doubt
 from reports.compare_circumstances import REASON_MEANING, Reason
 from reports.compare_rows import CHANGES, CLASS_MEANING, Change, Judged, Kind, class_of, judge
+from reports.compare_words import failing
 from reports.matrix import Matrix, load, matrix_of
 from scanner.errors import UsageError
 from scanner.records import MODES, Observation
@@ -428,7 +429,7 @@ DETERMINISTIC, DIFFERS = shows("deterministic"), shows("fixed_by_mode")
         ((DETERMINISTIC, DETERMINISTIC), ("same", None, None)),
         ((DIFFERS, DIFFERS), ("same", None, None)),
         ((DETERMINISTIC, DIFFERS), ("not_comparable", None, "not_reproduced")),
-        ((shows("fixed_by_mode", often=3), DETERMINISTIC), ("not_comparable", None, "too_few_executions")),
+        ((shows("fixed_by_mode", often=3), DETERMINISTIC), ("improved", False, None)),
     ],
 )
 def test_measuring_again_decides(again: tuple[Planned, Planned], expected: tuple[object, ...]) -> None:
@@ -438,6 +439,33 @@ def test_measuring_again_decides(again: tuple[Planned, Planned], expected: tuple
 
     assert (first.kind, first.confirmed) == ("improved", False)
     assert expected == (joined.kind, joined.confirmed, joined.reason)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [(DETERMINISTIC, shows("silent", often=3)), (DIFFERS, DETERMINISTIC)],
+    ids=["too few", "the reverse"],
+)
+def test_measuring_again_undoes_no_difference_that_was_seen(again: tuple[Planned, Planned]) -> None:
+    """19 of 98 against 0 of 98, then 2 of 98 against 0 of 98, or the reverse: no check for regressions passes."""
+    old, new = run_of(DETERMINISTIC, name="a"), run_of(shows("silent"), name="b")
+    measured = Again(old=run_of(again[0]), new=run_of(again[1]), left={})
+    comparison = compare([old, new], {("a", "b"): measured})
+    (change,) = comparison.pairs[0].changes
+
+    assert (change.kind, change.judged.confirmed) == ("regressed", False)
+    assert "19 of 98" in change.judged.detail
+    assert len(list(failing(comparison, ("regressed",)))) == 1
+
+
+def test_a_check_counts_what_a_row_seems() -> None:
+    """7 of 98 against 0 of 98 is not comparable, and a check that asks for regressions does not pass over it."""
+    comparison = compare([run_of(DETERMINISTIC, name="a"), run_of(shows("silent", often=8), name="b")])
+    told = list(failing(comparison, ("regressed",)))
+
+    assert len(told) == 2  # nothing else was compared either
+    assert told[0].startswith("not_comparable (seems regressed): torch.Tensor.scatter_add_:")
+    assert not any("seems" in line for line in failing(comparison, ("improved",)))
 
 
 def test_measuring_again_reaches_the_pair() -> None:
