@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reports.compare_circumstances import Reason, of_rows, of_runs
-from reports.compare_rows import Change, Judged, carrying_modes, doubted, judge
+from reports.compare_rows import Change, Judged, carrying_modes, doubted, few_processes, judge
 from reports.matrix import Matrix, cell_of_mode
 from scanner.verdicts import MatrixRow
 
@@ -82,6 +82,8 @@ def settle(first: Judged, before: MatrixRow, after: MatrixRow, again: Again | No
     found = _judge_in_turns(measured)
     if found.kind == "same" and (weak := _unproven(before, after, measured)):
         return _unsettled(first, f"measured again in vain, low_power: {weak}")
+    if found.confirmed is False and (few := few_processes(*measured)):
+        return _unsettled(first, f"measured again in vain, {few}")
     return confirm(first, found)
 
 

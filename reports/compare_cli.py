@@ -67,6 +67,13 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     "Default: as many as the scans had.",
 )
 @click.option(
+    "--rounds",
+    type=click.IntRange(2),
+    metavar="N",
+    help="With --confirm: processes of each run in each mode. Default: twice those of the scans, at least 7, or 16 where "
+    "a row seems to differ between processes only.",
+)
+@click.option(
     "-o",
     "--output",
     "outputs",
@@ -89,6 +96,7 @@ def compare(
     confirm: bool,
     pythons: tuple[str, ...],
     executions: int | None,
+    rounds: int | None,
     outputs: tuple[str, ...],
     into: str | None,
     check: bool,
@@ -107,8 +115,9 @@ def compare(
             "--into writes Markdown into a file of its own, the same on every machine; give it without -o, --format, "
             "--fail-on and --confirm"
         )
-    if not confirm and (pythons or executions):
-        raise UsageError(f"{'--python' if pythons else '--runs'} is for --confirm; give both")
+    of_confirm = {"--python": pythons, "--runs": executions, "--rounds": rounds}
+    for option in (option for option, given in of_confirm.items() if given and not confirm):
+        raise UsageError(f"{option} is for --confirm; give both")
     matrices = load(runs)
     comparison = compare_runs(matrices)
     if into is not None:
@@ -118,7 +127,7 @@ def compare(
     if confirm:
         # A batch system that ends the job gives it time to stop its workers.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        comparison = compare_runs(matrices, measure_again(comparison, pythons, executions))
+        comparison = compare_runs(matrices, measure_again(comparison, pythons, executions, rounds))
     failures = [f"{_one_line(line)}\n" for line in failing(comparison, FAILS[fail_on])] if fail_on else []
     _write(comparison, form, outputs, runs, failures)
     return EXIT_CHECK_FAILED if failures else EXIT_DONE

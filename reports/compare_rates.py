@@ -78,6 +78,25 @@ def rate_test(mode: Mode, old: Sequence[Observation], new: Sequence[Observation]
     return RateTest(mode, unit, before, after, fisher(before, after))
 
 
+def process_test(mode: Mode, old: Sequence[Observation], new: Sequence[Observation]) -> RateTest:
+    """Compare in how many processes anything differed; where it did within none, how many gave another output.
+
+    Executions of one process are not independent: what befell it befell them all.
+
+    Args:
+        mode: The mode.
+        old: The observations of the run before, all of which ran, by process.
+        new: Those of the run after.
+    """
+    test = rate_test(mode, old, new)
+    if test.unit == "processes":
+        return test
+    before, after = (
+        Rate(sum(_within([one]).differing > 0 for one in of_run), len(of_run)) for of_run in (old, new)
+    )
+    return RateTest(mode, "processes", before, after, fisher(before, after))
+
+
 def fisher(one: Rate, other: Rate) -> float:
     """Return the two-sided p-value of Fisher's exact test.
 
@@ -116,7 +135,9 @@ def _sets(observation: Observation) -> Mapping[str, Mapping[str, int]]:
 def _within(observations: Sequence[Observation]) -> Rate:
     """Count the executions that did not give the most frequent output of their own process."""
     sets = [digests for one in observations for digests in _sets(one).values() if digests]
-    usual = (max(n for digest, n in digests.items() if digest != _OVERWRITTEN) for digests in sets)
+    usual = (
+        max((n for digest, n in digests.items() if digest != _OVERWRITTEN), default=1) for digests in sets
+    )
     every = [sum(digests.values()) for digests in sets]
     return Rate(sum(every) - sum(usual), sum(every) - len(every))
 

@@ -5,15 +5,15 @@ The findings say what a change would be, ``class_of``; the evidence says whether
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from reports.compare_circumstances import Obstacle, Reason
-from reports.compare_rates import RateTest, rate_test
+from reports.compare_rates import RateTest, process_test, rate_test
 from reports.matrix import COMPARED, bound_of, cell_of_mode
-from scanner.records import MODES, WORKER_MODES, Mode
+from scanner.records import MODES, WORKER_MODES, Mode, Observation
 from scanner.verdicts import Cell, Finding, MatrixRow
 
 Kind = Literal["regressed", "improved", "changed", "added", "removed", "not_comparable", "same"]
@@ -163,13 +163,26 @@ def doubted(kind: Kind, reason: Reason, detail: str, tests: tuple[RateTest, ...]
     )
 
 
-def _tests(old: MatrixRow, new: MatrixRow) -> Iterator[RateTest]:
+def few_processes(old: MatrixRow, new: MatrixRow) -> str | None:
+    """Say why the processes that differed do not carry a change though the executions do; ``None`` if they do."""
+    tests = list(_tests(old, new, process_test, carrying_modes(old, new)))
+    if not tests or any(test.differ for test in tests):
+        return None
+    return f"what differed may be due to single processes, {'; '.join(map(str, tests))}"
+
+
+def _tests(
+    old: MatrixRow,
+    new: MatrixRow,
+    test: Callable[[Mode, Sequence[Observation], Sequence[Observation]], RateTest] = rate_test,
+    modes: Sequence[Mode] = WORKER_MODES,
+) -> Iterator[RateTest]:
     """Yield the test of each mode in which both runs compared executions and one of them saw a difference."""
-    for mode in WORKER_MODES:
+    for mode in modes:
         verdicts = {cell_of_mode(row, mode).verdict for row in (old, new)}
         if "nondeterministic" in verdicts and verdicts <= set(COMPARED):
             sides = [[one for one in row.observations if one.mode == mode] for row in (old, new)]
-            yield rate_test(mode, *sides)
+            yield test(mode, *sides)
 
 
 def _without_finding(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged:

@@ -18,7 +18,7 @@ from reports.matrix import Matrix, load, matrix_of
 from scanner.errors import UsageError
 from scanner.records import MODES, Observation
 from scanner.verdicts import FINDING_MEANING, Finding
-from tests.compared import OFTEN, SETTINGS, pair_of, run_of, shows
+from tests.compared import OFTEN, SETTINGS, in_turns, pair_of, run_of, shows
 from tests.evidence_runs import cost, sentinel
 from tests.runs import ENVIRONMENT, PROCESSES, RUNS, Planned, drifting, ended, raised, ran, row, stable
 
@@ -471,7 +471,7 @@ def test_a_check_counts_what_a_row_seems() -> None:
 def test_measuring_again_reaches_the_pair() -> None:
     """What was measured again is taken by the names of the runs and of the row, also where the scans saw too little."""
     old, new = run_of(shows("fixed_by_mode", often=3), name="a"), run_of(DETERMINISTIC, name="b")
-    again = Again(old=run_of(DIFFERS), new=run_of(DETERMINISTIC), left={})
+    again = Again(old=run_of(in_turns("fixed_by_mode")), new=run_of(in_turns("deterministic")), left={})
     comparison = compare([old, new], {("a", "b"): again})
 
     assert (
