@@ -133,7 +133,9 @@ def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> Judged:
     """Judge rows that were measured in turns: where one differed, the other could have, whatever the sentinels saw."""
     found = judge(*measured)
     raising = {row.on.verdict == "raises" for row in measured}
-    if found.reason != "low_power" or len(raising) > 1 or not carrying_modes(*measured):
+    # Rows of which both show the same are left to ``_unproven``.
+    alike = measured[0].finding == measured[1].finding
+    if found.reason != "low_power" or len(raising) > 1 or not (alike or carrying_modes(*measured)):
         return found
     old, new = (replace(row, weak=None) for row in measured)
     return judge(old, new)

@@ -213,6 +213,11 @@ def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged
         before, after = (", ".join(names) or "none" for names in callers)
         told = f"alert callers {before} → {after}; an alert is proof"
         return Judged(kind="changed", confirmed=True, detail=told, tests=tests)
+    # What did not differ under the flag where nothing could race is no evidence that both are deterministic.
+    if new.on.verdict == "deterministic":
+        for side, row in (("before", old), ("after", new)):
+            if row.weak is not None:
+                return doubted("same", "low_power", f"{side}: {row.weak}", tests)
     if apart := _bounds_apart(old, new):
         return doubted("same", "fewer_executions", apart, tests)
     told = "; ".join(f"rates differ, {test}" for test in tests if test.differ)

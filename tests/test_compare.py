@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any, get_args
 
@@ -16,9 +16,11 @@ from reports.compare_rows import CHANGES, CLASS_MEANING, Change, Judged, Kind, c
 from reports.compare_words import failing
 from reports.matrix import Matrix, load, matrix_of
 from scanner.errors import UsageError
-from scanner.records import MODES, Observation
+from scanner.claims import parse_claims
+from scanner.records import MODES, Claim, Observation
 from scanner.verdicts import FINDING_MEANING, Finding
 from tests.compared import OFTEN, SETTINGS, in_turns, pair_of, run_of, shows
+from tests.documented import docstring
 from tests.evidence_runs import cost, sentinel
 from tests.runs import ENVIRONMENT, PROCESSES, RUNS, Planned, drifting, ended, raised, ran, row, stable
 
@@ -54,6 +56,7 @@ EXPECTED: dict[tuple[Finding, Finding], Kind] = {
     for (before, after), letter in zip(product(FINDINGS, FINDINGS), TABLE.split(), strict=True)
 }
 PLANNED = row("torch.Tensor.scatter_add_")
+PUT = ":func:`torch.Tensor.put_`"
 
 
 def only(old: Planned, new: Planned) -> Change:
@@ -243,7 +246,7 @@ def test_far_fewer_executions_are_not_comparable(n: int, kind: Kind) -> None:
         assert ("fewer_executions" if n == 10 else None) == change.judged.reason
 
 
-def _weak(*rows: Planned, name: str) -> Matrix:
+def _weak(*rows: Planned, name: str, claims: Sequence[Claim] = ()) -> Matrix:
     """Return a run whose sentinels hardly differed."""
     seen = [
         sentinel(mode, process, before, differing=1)
@@ -251,7 +254,7 @@ def _weak(*rows: Planned, name: str) -> Matrix:
         for process in range(PROCESSES)
         for before in (0, len(rows))
     ]
-    return run_of(*rows, name=name, sentinels=seen)
+    return run_of(*rows, name=name, sentinels=seen, claims=claims)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +272,11 @@ def _weak(*rows: Planned, name: str) -> Matrix:
         ("deterministic", "silent", "after", "regressed"),
         ("deterministic", "over_alert", "before", "regressed"),
         ("raises", "silent", "after", "regressed"),
-        ("deterministic", "deterministic", "after", "same"),
+        ("silent", "silent", "after", "same"),
+        ("over_alert", "over_alert", "after", "same"),
+        # That neither differed is no proof of anything either.
+        ("deterministic", "deterministic", "after", "not_comparable"),
+        ("fixed_by_mode", "fixed_by_mode", "before", "not_comparable"),
     ],
 )
 def test_low_power(before: Finding, after: Finding, weak: str, kind: Kind) -> None:
@@ -280,6 +287,21 @@ def test_low_power(before: Finding, after: Finding, weak: str, kind: Kind) -> No
 
     assert kind == change.kind
     assert ("low_power" if kind == "not_comparable" else None) == change.judged.reason
+    if before == after:
+        assert change.judged.seems is None
+        assert not open_to_doubt(change)
+
+
+def test_two_runs_of_low_power_compare_nothing() -> None:
+    """Two scans in which nothing could race agree in all rows, which no check takes for proof."""
+    listed = (parse_claims(docstring([], [PUT])), parse_claims(docstring([PUT], [])))
+    still = shows("deterministic", row("torch.Tensor.put_"))
+    comparison = compare([_weak(still, name=name, claims=of) for name, of in zip("ab", listed, strict=True)])
+    (pair,) = comparison.pairs
+
+    assert pair.compared == 0
+    assert [line.partition(":")[0] for line in failing(comparison, ("regressed",))] == ["nothing compared"]
+    assert [(one.measured, one.unmeasured) for one in pair.claims] == [("not_comparable", False)]
 
 
 def _renamed(planned: Planned, **fields: object) -> Planned:

@@ -168,7 +168,7 @@ def test_options_of_confirm_need_it(planted: Planted, option: str, value: str) -
     """An option that would do nothing is an error."""
     told = _refused(command_in(planted.folder)("compare", planted.old, planted.new, option, value))
 
-    assert told == f"{option} is for --confirm; give both (see detmatrix compare --help)"
+    assert told == f"{option} is for --confirm; give both"
 
 
 def _edited(planted: Planted, name: str, environment: dict[str, Any], device: str = "cpu") -> Path:
