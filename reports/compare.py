@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from reports.compare_again import Again, Outcome, outcome_of, settle
 from reports.compare_circumstances import Obstacle, kind_of, of_absence, of_rows, of_runs
@@ -15,6 +16,9 @@ from reports.compare_rows import CHANGES, CLASS_MEANING, MOVES, Change, Judged, 
 from reports.matrix import Matrix
 from scanner.errors import UsageError
 from scanner.verdicts import MatrixRow
+
+# By what joins it, the latest finding of a row and the run that has it.
+Found = dict[tuple[str, str, str, str], tuple[Matrix, MatrixRow]]
 
 
 class Pair(Struct, frozen=True, kw_only=True):
@@ -116,12 +120,15 @@ def compare(matrices: Sequence[Matrix], again: Mapping[tuple[str, str], Again] |
         UsageError: No two runs are of one kind of device.
     """
     latest: dict[str, Matrix] = {}
+    found: dict[str, Found] = {}
     pairs = []
     for one in matrices:
-        before = latest.get(kind_of(one))
+        kind = kind_of(one)
+        before, known = latest.get(kind), found.setdefault(kind, {})
         if before is not None:
-            pairs.append(compare_pair(before, one, (again or {}).get((before.name, one.name))))
-        latest[kind_of(one)] = one
+            pairs.append(compare_pair(before, one, (again or {}).get((before.name, one.name)), known))
+        latest[kind] = one
+        known |= {row.row.key: (one, row) for row in one.rows if row.finding != "inconclusive"}
     if not pairs:
         told = ", ".join(f"{one.name} is of {kind_of(one)}" for one in matrices)
         raise UsageError(f"nothing to compare: {told}; give two runs of one kind of device")
@@ -133,13 +140,14 @@ def compare(matrices: Sequence[Matrix], again: Mapping[tuple[str, str], Again] |
     )
 
 
-def compare_pair(old: Matrix, new: Matrix, again: Again | None = None) -> Pair:
+def compare_pair(old: Matrix, new: Matrix, again: Again | None = None, found: Found | None = None) -> Pair:
     """Compare two runs of one kind of device.
 
     Args:
         old: The run before.
         new: The run after.
         again: Rows of both that were measured again; ``None`` if none were.
+        found: For rows of which the run before has no finding, the latest run that has one; ``None``: there is none.
     """
     obstacles = of_runs(old, new)
     before, after = ({row.row.key: row for row in one.rows} for one in (old, new))
@@ -147,7 +155,13 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None) -> Pair:
     rows = [(before.get(key), row) for key, row in after.items()]
     rows += [(row, None) for key, row in before.items() if key not in after]
     changes = [
-        Change(old=earlier, new=later, judged=_judged(old, new, obstacles, earlier, later, again))
+        Change(
+            old=earlier,
+            new=later,
+            judged=_across(
+                _judged(old, new, obstacles, earlier, later, again), new, earlier, later, found or {}
+            ),
+        )
         for earlier, later in rows
     ]
     lists = lists_of(old), lists_of(new)
@@ -190,6 +204,23 @@ def _judged(
     if obstacle is not None:
         return blocked(before, after, obstacle)
     return settle(judge(before, after), before, after, again)
+
+
+def _across(
+    judged: Judged, new: Matrix, before: MatrixRow | None, after: MatrixRow | None, found: Found
+) -> Judged:
+    """Say what a row seems since the latest run that has a finding of it, where the run before has none."""
+    if after is None or after.finding == "inconclusive" or after.row.key not in found:
+        return judged
+    if before is not None and before.finding != "inconclusive":
+        return judged
+    one, earlier = found[after.row.key]
+    since = _judged(one, new, of_runs(one, new), earlier, after, None)
+    seems = since.kind if since.kind in MOVES else since.seems
+    if seems is None:
+        return judged
+    told = f"since {one.name}: {earlier.finding} → {after.finding}" + f"; {since.detail}" * bool(since.detail)
+    return replace(judged, seems=seems, detail=f"{judged.detail}; {told}" if judged.detail else told)
 
 
 def _computing_the_same(changes: Sequence[Change]) -> list[Change]:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reports.compare_circumstances import Reason, of_rows, of_runs
-from reports.compare_rows import Change, Judged, carrying_modes, doubted, judge
+from reports.compare_rows import Change, Judged, carrying_modes, doubted, few_processes, judge
 from reports.matrix import Matrix, cell_of_mode
 from scanner.verdicts import MatrixRow
 
@@ -16,8 +16,6 @@ Key = tuple[str, str, str, str]
 
 # Reasons for which the runs suggest a change and cannot prove it, and which measuring again may remove.
 _OPEN: tuple[Reason, ...] = ("low_power", "too_few_executions", "not_made_to_run")
-# What measuring again can find out, as against what keeps it from finding out anything.
-_FOUND_OUT: tuple[Reason, ...] = ("too_few_executions", "fewer_executions")
 
 
 class Again(Struct, frozen=True, kw_only=True):
@@ -84,6 +82,8 @@ def settle(first: Judged, before: MatrixRow, after: MatrixRow, again: Again | No
     found = _judge_in_turns(measured)
     if found.kind == "same" and (weak := _unproven(before, after, measured)):
         return _unsettled(first, f"measured again in vain, low_power: {weak}")
+    if found.confirmed is False and (few := few_processes(*measured)):
+        return _unsettled(first, f"measured again in vain, {few}")
     return confirm(first, found)
 
 
@@ -101,11 +101,17 @@ def confirm(first: Judged, again: Judged) -> Judged:
             again, detail=f"{told}; measured again in turns, {again.detail or 'both show the same'}"
         )
     if again.kind == "not_comparable":
-        if again.reason in _FOUND_OUT:
+        # What was seen to differ in the scans is not undone by a measurement that saw too little of it.
+        if again.reason == "too_few_executions" and first.confirmed is None:
             return again
         return _unsettled(first, f"measured again in vain, {again.reason}: {again.detail}")
     if again.kind != seemed:
         told = f"the scans suggest {seemed}, measured again it is {again.kind}: {again.detail}"
+        if again.confirmed:
+            return replace(again, detail=told)
+        # Of two that contradict one another the worse one stands, so that no check passes for it.
+        if first.confirmed is False and again.kind != "regressed":
+            return _unsettled(first, f"not_reproduced: {told}")
         return doubted(again.kind, "not_reproduced", told, again.tests)
     return replace(again, confirmed=True, detail=f"{again.detail}; measured again in turns")
 
@@ -127,7 +133,9 @@ def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> Judged:
     """Judge rows that were measured in turns: where one differed, the other could have, whatever the sentinels saw."""
     found = judge(*measured)
     raising = {row.on.verdict == "raises" for row in measured}
-    if found.reason != "low_power" or len(raising) > 1 or not carrying_modes(*measured):
+    # Rows of which both show the same are left to ``_unproven``.
+    alike = measured[0].finding == measured[1].finding
+    if found.reason != "low_power" or len(raising) > 1 or not (alike or carrying_modes(*measured)):
         return found
     old, new = (replace(row, weak=None) for row in measured)
     return judge(old, new)

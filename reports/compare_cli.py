@@ -51,7 +51,8 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     "--fail-on",
     type=click.Choice(list(FAILS)),
     help="Exit 1 when a row regressed, or changed in any way, and print those rows first, one line each; also when "
-    "two runs could not be compared in any row. Unconfirmed changes count.",
+    "two runs could not be compared in any row. Unconfirmed changes count, and so does what a row seems to have become "
+    "that cannot be compared.",
 )
 @click.option(
     "--confirm",
@@ -72,6 +73,13 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     metavar="N",
     help="With --confirm: executions per process, of which there are at least twice as many as the scans had. "
     "Default: as many as the scans had.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(2),
+    metavar="N",
+    help="With --confirm: processes of each run in each mode. Default: twice those of the scans, at least 7, or 16 where "
+    "a row seems to differ between processes only.",
 )
 @click.option(
     "-o",
@@ -96,6 +104,7 @@ def compare(
     confirm: bool,
     pythons: tuple[str, ...],
     executions: int | None,
+    rounds: int | None,
     outputs: tuple[str, ...],
     into: str | None,
     check: bool,
@@ -108,15 +117,12 @@ def compare(
     """
     if len(runs) == 1:
         raise UsageError(f"{runs[0]}: one run has nothing to be compared with; give at least two")
+    of_confirm = {"--python": pythons, "--runs": executions, "--rounds": rounds}
+    for option in (option for option, given in of_confirm.items() if given and not confirm):
+        raise UsageError(f"{option} is for --confirm; give both")
     if into is None and check:
         raise UsageError("--check says whether the block in a file is stale; name the file with --into")
-    if into is not None and (outputs or fail_on is not None or form not in {None, "md"} or confirm):
-        raise UsageError(
-            "--into writes Markdown into a file of its own, the same on every machine; give it without -o, --format, "
-            "--fail-on and --confirm"
-        )
-    if not confirm and (pythons or executions):
-        raise UsageError(f"{'--python' if pythons else '--runs'} is for --confirm; give both")
+    _refuse_beside_into(into, elsewhere=bool(outputs or fail_on or confirm), form=form)
     if are_censuses(runs):
         if into is not None or fail_on is not None or confirm or form == "html":
             raise UsageError(
@@ -132,10 +138,19 @@ def compare(
     if confirm:
         # A batch system that ends the job gives it time to stop its workers.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        comparison = compare_runs(matrices, measure_again(comparison, pythons, executions))
+        comparison = compare_runs(matrices, measure_again(comparison, pythons, executions, rounds))
     failures = [f"{_one_line(line)}\n" for line in failing(comparison, FAILS[fail_on])] if fail_on else []
     _write(comparison, form, outputs, runs, failures)
     return EXIT_CHECK_FAILED if failures else EXIT_DONE
+
+
+def _refuse_beside_into(into: str | None, *, elsewhere: bool, form: str | None) -> None:
+    """Refuse what has no meaning for a block in a Markdown file."""
+    if into is not None and (elsewhere or form not in {None, "md"}):
+        raise UsageError(
+            "--into writes Markdown into a file of its own, the same on every machine; give it without -o, --format, "
+            "--fail-on and --confirm"
+        )
 
 
 def _censuses(paths: Sequence[str], form: str | None, outputs: Sequence[str]) -> int:

@@ -17,7 +17,7 @@ from scanner.progress import progress_for
 
 
 def measure_again(
-    comparison: Comparison, pythons: Sequence[str], runs: int | None
+    comparison: Comparison, pythons: Sequence[str], runs: int | None, rounds: int | None = None
 ) -> dict[tuple[str, str], Again]:
     """Measure the rows again that seem to differ, and return them by the names of the two runs.
 
@@ -25,6 +25,7 @@ def measure_again(
         comparison: What the runs show.
         pythons: An interpreter for each run, in their order.
         runs: Executions per process; ``None``: as many as the scans had.
+        rounds: Processes of each run in each mode; ``None``: as many as the test takes.
 
     Raises:
         UsageError: There is not one interpreter for each run, or one of them cannot measure its run again.
@@ -45,7 +46,7 @@ def measure_again(
         }
         return {
             (pair.old.name, pair.new.name): _again(
-                pair, (sides[pair.old.name], sides[pair.new.name]), stage, runs
+                pair, (sides[pair.old.name], sides[pair.new.name]), stage, runs, rounds
             )
             for pair in comparison.pairs
         }
@@ -66,21 +67,28 @@ def _side(one: Matrix, python: str, stage: Stage) -> Side:
     return Side(one.run, python, here)
 
 
-def _again(pair: Pair, sides: tuple[Side, Side], stage: Stage, runs: int | None) -> Again:
+def _again(pair: Pair, sides: tuple[Side, Side], stage: Stage, runs: int | None, rounds: int | None) -> Again:
     """Measure the rows of one pair again that seem to differ."""
-    keys = [change.row.row.key for change in pair.changes if open_to_doubt(change)]
+    doubtful = [change for change in pair.changes if open_to_doubt(change)]
+    keys = [change.row.row.key for change in doubtful]
     (old, left), (new, also_left) = (rows_here(side.run, keys) for side in sides)
     there = [key for key in keys if key in old and key in new]
     rows = [old[key] for key in there], [new[key] for key in there]
     told = f"{pair.old.name} → {pair.new.name}"
-    settings = [side.run.header.settings for side in sides]
+    old_settings, new_settings = (side.run.header.settings for side in sides)
+    between = any(
+        test.unit == "processes"
+        for change in doubtful
+        for test in change.judged.tests
+        if change.row.row.key in there
+    )
+    rounds = rounds or rounds_for(old_settings, new_settings, between=between)
     click.echo(
-        f"compare: {told}: {len(there)} rows to measure again"
-        + (f", in {rounds_for(settings[0], settings[1])} rounds" if there else ""),
+        f"compare: {told}: {len(there)} rows to measure again" + (f", in {rounds} rounds" if there else ""),
         err=True,
     )
     progress = progress_for(command="compare")
-    measured = measure(sides, (rows[0], rows[1]), stage, progress, runs=runs)
+    measured = measure(sides, (rows[0], rows[1]), stage, progress, rounds=rounds, runs=runs)
     return Again(
         old=matrix_of(pair.old.name, measured[0]),
         new=matrix_of(pair.new.name, measured[1]),

@@ -1,13 +1,14 @@
 """Whether two rates of differing are told apart: Fisher's exact test, two-sided, on k of n against k of n.
 
-Counted are executions held against the first one of their own process, which cannot differ from itself. A row that
-differs only between processes is counted in processes: fifty executions of a process that chose another algorithm
-are one event, not fifty.
+Counted are executions that do not give the most frequent output of their own process, one of which cannot differ from
+itself: which output came first is chance. A row that differs only between processes is counted in processes: fifty
+executions of a process that chose another algorithm are one event, not fifty.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -22,10 +23,13 @@ LEVEL = 0.01
 CAVEAT = (
     f"Whether two rates of differing are told apart is decided by Fisher's exact test, two-sided, at a level of "
     f"{LEVEL:g} for each row: of a hundred rows whose rates are equal, one may seem to differ. Counted are the "
-    f"executions after the first one of each process, or processes where nothing differs within one. Executions of one "
+    f"executions that do not give the most frequent output of their process, or processes where nothing differs within "
+    f"one; of each set one is left out, which cannot differ from itself. Executions of one "
     f"process are not independent, and a process goes on to the next perturbation once ten executions have differed "
     f"under one, so that p is a guide: rates that differ are no change of class by themselves."
 )
+# Stands in a run file for outputs that differed and were gone before they were digested; they need not be equal.
+_OVERWRITTEN = "overwritten"
 # Larger counts are scaled down to this, since a file may hold any number; fewer executions prove less, never more.
 _MOST = 10_000
 
@@ -74,6 +78,25 @@ def rate_test(mode: Mode, old: Sequence[Observation], new: Sequence[Observation]
     return RateTest(mode, unit, before, after, fisher(before, after))
 
 
+def process_test(mode: Mode, old: Sequence[Observation], new: Sequence[Observation]) -> RateTest:
+    """Compare in how many processes anything differed; where it did within none, how many gave another output.
+
+    Executions of one process are not independent: what befell it befell them all.
+
+    Args:
+        mode: The mode.
+        old: The observations of the run before, all of which ran, by process.
+        new: Those of the run after.
+    """
+    test = rate_test(mode, old, new)
+    if test.unit == "processes":
+        return test
+    before, after = (
+        Rate(sum(_within([one]).differing > 0 for one in of_run), len(of_run)) for of_run in (old, new)
+    )
+    return RateTest(mode, "processes", before, after, fisher(before, after))
+
+
 def fisher(one: Rate, other: Rate) -> float:
     """Return the two-sided p-value of Fisher's exact test.
 
@@ -110,14 +133,28 @@ def _sets(observation: Observation) -> Mapping[str, Mapping[str, int]]:
 
 
 def _within(observations: Sequence[Observation]) -> Rate:
-    """Count the executions that differed from the first one of their own process."""
-    counts = [list(digests.values()) for one in observations for digests in _sets(one).values()]
-    return Rate(sum(sum(count[1:]) for count in counts), sum(sum(count) - 1 for count in counts))
+    """Count the executions that did not give the most frequent output of their own process."""
+    sets = [digests for one in observations for digests in _sets(one).values() if digests]
+    usual = (
+        max((n for digest, n in digests.items() if digest != _OVERWRITTEN), default=1) for digests in sets
+    )
+    every = [sum(digests.values()) for digests in sets]
+    return Rate(sum(every) - sum(usual), sum(every) - len(every))
 
 
 def _between(observations: Sequence[Observation]) -> Rate:
-    """Count the processes whose first output is not that of the first process."""
-    firsts = [{name: next(iter(digests)) for name, digests in _sets(one).items()} for one in observations]
-    reference = firsts[0]
-    others = [any(reference.get(name, first) != first for name, first in one.items()) for one in firsts[1:]]
-    return Rate(sum(others), len(others))
+    """Count the processes whose output is not the most frequent one, where nothing differs within any.
+
+    A process that ended early lacks a set, and is held against the others by those it has.
+    """
+    outputs = [
+        {name: next(iter(digests)) for name, digests in _sets(one).items() if digests} for one in observations
+    ]
+    seen: dict[str, Counter[str]] = {}
+    for one in outputs:
+        for name, output in one.items():
+            seen.setdefault(name, Counter())[output] += 1
+    usual = {name: outputs_of.most_common(1)[0][0] for name, outputs_of in seen.items()}
+    others = sum(any(usual[name] != output for name, output in one.items()) for one in outputs)
+    # Where sets disagree about which process is the odd one, every process may be; one is the reference all the same.
+    return Rate(min(others, len(outputs) - 1), len(outputs) - 1)

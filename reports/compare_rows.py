@@ -5,15 +5,15 @@ The findings say what a change would be, ``class_of``; the evidence says whether
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from reports.compare_circumstances import Obstacle, Reason
-from reports.compare_rates import RateTest, rate_test
+from reports.compare_rates import RateTest, process_test, rate_test
 from reports.matrix import COMPARED, bound_of, cell_of_mode
-from scanner.records import MODES, WORKER_MODES, Mode
+from scanner.records import MODES, WORKER_MODES, Mode, Observation
 from scanner.verdicts import Cell, Finding, MatrixRow
 
 Kind = Literal["regressed", "improved", "changed", "added", "removed", "not_comparable", "same"]
@@ -40,7 +40,7 @@ MOVES: tuple[Kind, ...] = ("regressed", "improved", "changed")
 
 CONFIRMED_MEANING = (
     "Unconfirmed: each run saw the row once, and load changes what is seen. An alert is proof by itself: that an op "
-    "raises, or does not, does not depend on load."
+    "raises, or does not, does not depend on load; what it does where it no longer raises may."
 )
 
 # From worst to best. The flag on decides, since who needs determinism sets it: silent is worst, raising is better,
@@ -117,9 +117,10 @@ def judge(old: MatrixRow, new: MatrixRow) -> Judged:
     """Say what became of a row of two runs that can be compared.
 
     A change of whether the op raises under the flag is proof: the build decides over the alert, on the same inputs
-    and variables, and neither load nor chance does; a row whose processes disagree about it is an error. Any other
-    change is a difference seen in one run and not in the other. It needs enough differing executions that the other
-    run would hardly have missed them, and stays unconfirmed until it is measured again.
+    and variables, and neither load nor chance does; a row whose processes disagree about it is an error. That an op
+    which no longer raises does not differ either is no such proof. Any other change is a difference seen in one run
+    and not in the other. It needs enough differing executions that the other run would hardly have missed them, and
+    stays unconfirmed until it is measured again.
     """
     tests = tuple(_tests(old, new))
     if "inconclusive" in {old.finding, new.finding}:
@@ -136,9 +137,12 @@ def judge(old: MatrixRow, new: MatrixRow) -> Judged:
         )
         # Whether an op that stopped raising is deterministic or silent is still a matter of what could race. One
         # that began to raise breaks programs that ran, whatever they computed.
-        if new.on.verdict == "deterministic" and new.weak is not None:
+        if new.on.verdict != "deterministic":
+            return Judged(kind=kind, confirmed=True, detail=detail, tests=tests)
+        if new.weak is not None:
             return doubted(kind, "low_power", f"no longer raises; after: {new.weak}", tests)
-        return Judged(kind=kind, confirmed=True, detail=detail, tests=tests)
+        told = f"no longer raises, which is proof; that it does not differ rests on 0 of {new.on.runs}"
+        return Judged(kind=kind, confirmed=False, detail=told, tests=tests)
     return _by_evidence(kind, old, new, tests)
 
 
@@ -159,13 +163,26 @@ def doubted(kind: Kind, reason: Reason, detail: str, tests: tuple[RateTest, ...]
     )
 
 
-def _tests(old: MatrixRow, new: MatrixRow) -> Iterator[RateTest]:
+def few_processes(old: MatrixRow, new: MatrixRow) -> str | None:
+    """Say why the processes that differed do not carry a change though the executions do; ``None`` if they do."""
+    tests = list(_tests(old, new, process_test, carrying_modes(old, new)))
+    if not tests or any(test.differ for test in tests):
+        return None
+    return f"what differed may be due to single processes, {'; '.join(map(str, tests))}"
+
+
+def _tests(
+    old: MatrixRow,
+    new: MatrixRow,
+    test: Callable[[Mode, Sequence[Observation], Sequence[Observation]], RateTest] = rate_test,
+    modes: Sequence[Mode] = WORKER_MODES,
+) -> Iterator[RateTest]:
     """Yield the test of each mode in which both runs compared executions and one of them saw a difference."""
-    for mode in WORKER_MODES:
+    for mode in modes:
         verdicts = {cell_of_mode(row, mode).verdict for row in (old, new)}
         if "nondeterministic" in verdicts and verdicts <= set(COMPARED):
             sides = [[one for one in row.observations if one.mode == mode] for row in (old, new)]
-            yield rate_test(mode, *sides)
+            yield test(mode, *sides)
 
 
 def _without_finding(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged:
@@ -196,6 +213,11 @@ def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged
         before, after = (", ".join(names) or "none" for names in callers)
         told = f"alert callers {before} → {after}; an alert is proof"
         return Judged(kind="changed", confirmed=True, detail=told, tests=tests)
+    # What did not differ under the flag where nothing could race is no evidence that both are deterministic.
+    if new.on.verdict == "deterministic":
+        for side, row in (("before", old), ("after", new)):
+            if row.weak is not None:
+                return doubted("same", "low_power", f"{side}: {row.weak}", tests)
     if apart := _bounds_apart(old, new):
         return doubted("same", "fewer_executions", apart, tests)
     told = "; ".join(f"rates differ, {test}" for test in tests if test.differ)

@@ -148,14 +148,14 @@ def notes(comparison: Comparison) -> Iterator[str]:
 def failing(comparison: Comparison, kinds: tuple[str, ...]) -> Iterator[str]:
     """Yield a line for each row that a check asked for, the worst first, and for each pair that shows nothing.
 
-    A check that could not compare anything has not passed.
+    A row that cannot be compared counts as what it seems. A check that could not compare anything has not passed.
     """
     for kind in kinds:
         for pair in comparison.pairs:
             yield from (
                 f"{class_words(change)}: {change.row.row.id}: {_told(pair, change)}"
                 for change in pair.changes
-                if change.kind == kind
+                if kind in {change.kind, change.judged.seems}
             )
     for pair in comparison.pairs:
         if not pair.compared:

@@ -41,8 +41,11 @@ from scanner.runfile import Line, Run
 
 Key = tuple[str, str, str, str]
 
-# With fewer processes Fisher's test could not tell "in every process another output" from "in none".
-LEAST_ROUNDS = 6
+# With fewer processes Fisher's test could not tell "in every process but one something differed" from "in none".
+LEAST_ROUNDS = 7
+# Where rows differ between processes only, each is one event: two outputs that are equally likely are told from one
+# only where the rarer one of them came up in seven processes.
+LEAST_BETWEEN = 16
 # At least so many times the processes of the scans.
 _TIMES = 2
 
@@ -86,9 +89,15 @@ def _build(torch: str, git: str | None) -> str:
     return f"{torch} (git {git[:12]})" if git else torch
 
 
-def rounds_for(old: Settings, new: Settings) -> int:
-    """Return in how many rounds two runs are measured again: twice as many processes as either had, or more."""
-    return max(LEAST_ROUNDS, _TIMES * max(old.processes, new.processes))
+def rounds_for(old: Settings, new: Settings, *, between: bool = False) -> int:
+    """Return in how many rounds two runs are measured again: twice as many processes as either had, or more.
+
+    Args:
+        old: The settings of the earlier run.
+        new: Those of the later one.
+        between: Whether rows are among those to be measured that seem to differ between processes only.
+    """
+    return max(LEAST_BETWEEN if between else LEAST_ROUNDS, _TIMES * max(old.processes, new.processes))
 
 
 def rows_here(run: Run, keys: Sequence[Key]) -> tuple[dict[Key, Row], dict[Key, str]]:
@@ -117,6 +126,7 @@ def measure(
     stage: Stage,
     progress: Progress,
     *,
+    rounds: int,
     runs: int | None = None,
 ) -> tuple[Run, Run]:
     """Measure rows of two runs again, in turns, and return them as runs.
@@ -126,13 +136,13 @@ def measure(
         rows: The rows as either run planned them, the same keys in the same order.
         stage: Where workers start.
         progress: Is told of each row.
+        rounds: Processes of each run in each mode.
         runs: Executions per process; by default as many as the scans had, the larger of both.
 
     Raises:
         UsageError: A worker that started before does not any more.
     """
     old, new = (side.run.header.settings for side in sides)
-    rounds = rounds_for(old, new)
     runs = max(old.runs, new.runs) if runs is None else runs
     times = (old.max_time, new.max_time)
     shared = {

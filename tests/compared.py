@@ -27,6 +27,7 @@ from tests.runs import (
 )
 
 OFTEN = 20  # distinct outputs of a row that differs so often that no other run would have missed it
+ROUNDS = 7  # processes of each mode where rows are measured again
 SETTINGS = Settings(patterns=(), device="cpu", runs=RUNS, processes=PROCESSES, timeout=60.0, seed=0)
 
 
@@ -55,6 +56,24 @@ def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -
         case "inconclusive":
             off = ended(planned, "off", "raised", "no kernel", exception="NotImplementedError")
     return planned, [*off, *on]
+
+
+def in_turns(finding: Finding, *, odd: int | None = None) -> Planned:
+    """Return a row as measuring it again gives it: what differs does so in each of seven processes.
+
+    Args:
+        finding: The finding.
+        odd: In how many processes instead something differs.
+    """
+    planned, observations = shows(finding)
+    still = dict(shows("deterministic")[1][0].digests)
+    again = []
+    for one in observations:
+        if one.process == 0:
+            for process in range(ROUNDS):
+                usual = odd is not None and process >= odd and len(one.digests) > 1
+                again.append(replace(one, process=process, **({"digests": still} if usual else {})))
+    return planned, again
 
 
 def run_of(

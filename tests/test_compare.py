@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any, get_args
 
@@ -10,14 +10,17 @@ import pytest
 from msgspec.structs import replace
 
 from reports.compare import compare, timelines
-from reports.compare_again import Again, confirm
+from reports.compare_again import Again, confirm, open_to_doubt
 from reports.compare_circumstances import REASON_MEANING, Reason
 from reports.compare_rows import CHANGES, CLASS_MEANING, Change, Judged, Kind, class_of, judge
+from reports.compare_words import failing
 from reports.matrix import Matrix, load, matrix_of
+from scanner.claims import parse_claims
 from scanner.errors import UsageError
-from scanner.records import MODES, Observation
+from scanner.records import MODES, Claim, Observation
 from scanner.verdicts import FINDING_MEANING, Finding
-from tests.compared import OFTEN, SETTINGS, pair_of, run_of, shows
+from tests.compared import OFTEN, SETTINGS, in_turns, pair_of, run_of, shows
+from tests.documented import docstring
 from tests.evidence_runs import cost, sentinel
 from tests.runs import ENVIRONMENT, PROCESSES, RUNS, Planned, drifting, ended, raised, ran, row, stable
 
@@ -53,6 +56,7 @@ EXPECTED: dict[tuple[Finding, Finding], Kind] = {
     for (before, after), letter in zip(product(FINDINGS, FINDINGS), TABLE.split(), strict=True)
 }
 PLANNED = row("torch.Tensor.scatter_add_")
+PUT = ":func:`torch.Tensor.put_`"
 
 
 def only(old: Planned, new: Planned) -> Change:
@@ -77,11 +81,25 @@ def test_words_are_explained() -> None:
 
 @pytest.mark.parametrize("findings", [pair for pair, kind in EXPECTED.items() if kind in CHANGES])
 def test_only_an_alert_is_proof_by_itself(findings: tuple[Finding, Finding]) -> None:
-    """That an op raises or does not is proof; whatever else seems to have changed stays unconfirmed."""
+    """That an op raises is proof, and that it differs where it raised; whatever else seems to have changed is not."""
     raised_before, raised_after = (finding in {"raises", "over_alert"} for finding in findings)
     change = only(shows(findings[0]), shows(findings[1]))
+    proof = raised_before != raised_after and (raised_after or findings[1] == "silent")
 
-    assert (raised_before != raised_after) is change.judged.confirmed
+    assert proof is change.judged.confirmed
+
+
+@pytest.mark.parametrize("after", ["deterministic", "silent"])
+def test_an_alert_that_stopped_may_hide_a_rare_difference(after: Finding) -> None:
+    """0 of 100 is no proof that an op which no longer raises runs deterministically: it is measured again."""
+    change = only(shows("raises"), shows("deterministic"))
+    joined = confirm(change.judged, _judged(shows("raises"), shows(after)))
+
+    assert (change.kind, change.judged.confirmed, open_to_doubt(change)) == ("improved", False, True)
+    assert (
+        "no longer raises, which is proof; that it does not differ rests on 0 of 100" in change.judged.detail
+    )
+    assert (joined.kind, joined.confirmed) == ("improved" if after == "deterministic" else "regressed", True)
 
 
 @pytest.mark.parametrize("finding", FINDINGS)
@@ -230,7 +248,7 @@ def test_far_fewer_executions_are_not_comparable(n: int, kind: Kind) -> None:
         assert ("fewer_executions" if n == 10 else None) == change.judged.reason
 
 
-def _weak(*rows: Planned, name: str) -> Matrix:
+def _weak(*rows: Planned, name: str, claims: Sequence[Claim] = ()) -> Matrix:
     """Return a run whose sentinels hardly differed."""
     seen = [
         sentinel(mode, process, before, differing=1)
@@ -238,7 +256,7 @@ def _weak(*rows: Planned, name: str) -> Matrix:
         for process in range(PROCESSES)
         for before in (0, len(rows))
     ]
-    return run_of(*rows, name=name, sentinels=seen)
+    return run_of(*rows, name=name, sentinels=seen, claims=claims)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +274,11 @@ def _weak(*rows: Planned, name: str) -> Matrix:
         ("deterministic", "silent", "after", "regressed"),
         ("deterministic", "over_alert", "before", "regressed"),
         ("raises", "silent", "after", "regressed"),
-        ("deterministic", "deterministic", "after", "same"),
+        ("silent", "silent", "after", "same"),
+        ("over_alert", "over_alert", "after", "same"),
+        # That neither differed is no proof of anything either.
+        ("deterministic", "deterministic", "after", "not_comparable"),
+        ("fixed_by_mode", "fixed_by_mode", "before", "not_comparable"),
     ],
 )
 def test_low_power(before: Finding, after: Finding, weak: str, kind: Kind) -> None:
@@ -267,6 +289,21 @@ def test_low_power(before: Finding, after: Finding, weak: str, kind: Kind) -> No
 
     assert kind == change.kind
     assert ("low_power" if kind == "not_comparable" else None) == change.judged.reason
+    if before == after:
+        assert change.judged.seems is None
+        assert not open_to_doubt(change)
+
+
+def test_two_runs_of_low_power_compare_nothing() -> None:
+    """Two scans in which nothing could race agree in all rows, which no check takes for proof."""
+    listed = (parse_claims(docstring([], [PUT])), parse_claims(docstring([PUT], [])))
+    still = shows("deterministic", row("torch.Tensor.put_"))
+    comparison = compare([_weak(still, name=name, claims=of) for name, of in zip("ab", listed, strict=True)])
+    (pair,) = comparison.pairs
+
+    assert pair.compared == 0
+    assert [line.partition(":")[0] for line in failing(comparison, ("regressed",))] == ["nothing compared"]
+    assert [(one.measured, one.unmeasured) for one in pair.claims] == [("not_comparable", False)]
 
 
 def _renamed(planned: Planned, **fields: object) -> Planned:
@@ -416,7 +453,7 @@ DETERMINISTIC, DIFFERS = shows("deterministic"), shows("fixed_by_mode")
         ((DETERMINISTIC, DETERMINISTIC), ("same", None, None)),
         ((DIFFERS, DIFFERS), ("same", None, None)),
         ((DETERMINISTIC, DIFFERS), ("not_comparable", None, "not_reproduced")),
-        ((shows("fixed_by_mode", often=3), DETERMINISTIC), ("not_comparable", None, "too_few_executions")),
+        ((shows("fixed_by_mode", often=3), DETERMINISTIC), ("improved", False, None)),
     ],
 )
 def test_measuring_again_decides(again: tuple[Planned, Planned], expected: tuple[object, ...]) -> None:
@@ -428,10 +465,37 @@ def test_measuring_again_decides(again: tuple[Planned, Planned], expected: tuple
     assert expected == (joined.kind, joined.confirmed, joined.reason)
 
 
+@pytest.mark.parametrize(
+    "again",
+    [(DETERMINISTIC, shows("silent", often=3)), (DIFFERS, DETERMINISTIC)],
+    ids=["too few", "the reverse"],
+)
+def test_measuring_again_undoes_no_difference_that_was_seen(again: tuple[Planned, Planned]) -> None:
+    """19 of 98 against 0 of 98, then 2 of 98 against 0 of 98, or the reverse: no check for regressions passes."""
+    old, new = run_of(DETERMINISTIC, name="a"), run_of(shows("silent"), name="b")
+    measured = Again(old=run_of(again[0]), new=run_of(again[1]), left={})
+    comparison = compare([old, new], {("a", "b"): measured})
+    (change,) = comparison.pairs[0].changes
+
+    assert (change.kind, change.judged.confirmed) == ("regressed", False)
+    assert "19 of 98" in change.judged.detail
+    assert len(list(failing(comparison, ("regressed",)))) == 1
+
+
+def test_a_check_counts_what_a_row_seems() -> None:
+    """7 of 98 against 0 of 98 is not comparable, and a check that asks for regressions does not pass over it."""
+    comparison = compare([run_of(DETERMINISTIC, name="a"), run_of(shows("silent", often=8), name="b")])
+    told = list(failing(comparison, ("regressed",)))
+
+    assert len(told) == 2  # nothing else was compared either
+    assert told[0].startswith("not_comparable (seems regressed): torch.Tensor.scatter_add_:")
+    assert not any("seems" in line for line in failing(comparison, ("improved",)))
+
+
 def test_measuring_again_reaches_the_pair() -> None:
     """What was measured again is taken by the names of the runs and of the row, also where the scans saw too little."""
     old, new = run_of(shows("fixed_by_mode", often=3), name="a"), run_of(DETERMINISTIC, name="b")
-    again = Again(old=run_of(DIFFERS), new=run_of(DETERMINISTIC), left={})
+    again = Again(old=run_of(in_turns("fixed_by_mode")), new=run_of(in_turns("deterministic")), left={})
     comparison = compare([old, new], {("a", "b"): again})
 
     assert (

@@ -7,6 +7,7 @@ from fractions import Fraction
 from itertools import product
 
 import pytest
+from msgspec.structs import replace
 
 from reports.compare_rates import LEVEL, Rate, fisher, rate_test
 from scanner.records import Group
@@ -55,7 +56,7 @@ def test_known_values(one: Rate, other: Rate, p: float) -> None:
     assert fisher(one, other) == fisher(other, one)
 
 
-@pytest.mark.parametrize(("differing", "apart"), [(1, False), (6, False), (7, False), (8, True), (98, True)])
+@pytest.mark.parametrize(("differing", "apart"), [(1, False), (6, False), (7, False), (8, True), (49, True)])
 def test_how_many_must_differ(differing: int, *, apart: bool) -> None:
     """Against 0 of 98 it takes eight: the level is 1 %."""
     planned = row("torch.cumsum")
@@ -80,6 +81,29 @@ def test_executions_are_held_against_their_own_process() -> None:
     )
 
     assert ("on", "executions", Rate(15, 98), Rate(0, 98)) == (test.mode, test.unit, test.old, test.new)
+
+
+@pytest.mark.parametrize(
+    "digests", [{"a": 40, "b": 10}, {"b": 10, "a": 40}, {"a": 9, "overwritten": 30, "b": 11}]
+)
+def test_what_came_first_is_no_matter(digests: dict[str, int]) -> None:
+    """Ten of fifty differ, whether the rare output or the frequent one was the first, and those that are gone differ all."""
+    planned = row("torch.cumsum")
+    test = rate_test("on", ran(planned, "on", digests, {"a": 50}), ran(planned, "on", *stable()))
+
+    assert (Rate(39 if "overwritten" in digests else 10, 98), Rate(0, 98)) == (test.old, test.new)
+
+
+@pytest.mark.parametrize("odd", [0, 3, 5])
+def test_one_odd_process_is_one_wherever_it_stands(odd: int) -> None:
+    """One process of six with another output is one of five, also where it is the first; an early end is no matter."""
+    planned = row("torch.nn.Conv2d")
+    group = (Group(perturbation="threads=1", executions=10, differing=0, digests={"t": 10}),)
+    old = ran(planned, "off", *({"x" if place == odd else "a": RUNS} for place in range(6)), groups=group)
+    old[0] = replace(old[0], groups=())
+    test = rate_test("off", old, ran(planned, "off", *[{"a": RUNS}] * 6))
+
+    assert ("processes", Rate(1, 5), Rate(0, 5)) == (test.unit, test.old, test.new)
 
 
 def test_processes_are_counted_where_only_they_differ() -> None:

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from reports.compare import compare
 from reports.compare_again import Again
 from reports.compare_markdown import render
-from reports.compare_rows import Change
+from reports.compare_rows import Change, few_processes
 from reports.matrix import Matrix
 from scanner.confirm import powerful, rounds_for
 from scanner.records import MODES, Header, Observation, Sentinel
 from scanner.runfile import read_run
-from tests.compared import SETTINGS, pair_of, run_of, shows
+from tests.compared import SETTINGS, in_turns, pair_of, run_of, shows
 from tests.conftest import command_in, lines, one_line
 from tests.runs import ENVIRONMENT, RUNS, Planned, drifting, ended, ran, row, stable
 
@@ -137,11 +137,11 @@ def test_only_what_seems_to_differ_is_measured(confirmed: tuple[dict[str, Any], 
 
     assert rows[RAISES]["again"] is rows[STILL]["again"] is None
     assert (rows[RAISES]["class"], rows[RAISES]["confirmed"]) == ("regressed", True)
-    assert {"rows": 2, "rounds": 6, "executions": 180, "left": {}, "distrust": []}.items() <= pair[
+    assert {"rows": 2, "rounds": 7, "executions": 210, "left": {}, "distrust": []}.items() <= pair[
         "again"
     ].items()
     assert pair["again"]["outcome"] == {"confirmed": 1, "same": 1, "undecided": 0, "left": 0}
-    assert told.startswith("compare: old.jsonl → new.jsonl: 2 rows to measure again, in 6 rounds\ncompare: ")
+    assert told.startswith("compare: old.jsonl → new.jsonl: 2 rows to measure again, in 7 rounds\ncompare: ")
 
 
 def _refused(done: subprocess.CompletedProcess[str]) -> str:
@@ -163,12 +163,14 @@ def test_each_run_needs_its_interpreter(planted: Planted, count: int) -> None:
     assert told == f"--confirm needs one --python for each run, in their order: 2 runs, {count} --python"
 
 
-@pytest.mark.parametrize(("option", "value"), [("--python", sys.executable), ("--runs", "9")])
+@pytest.mark.parametrize(
+    ("option", "value"), [("--python", sys.executable), ("--runs", "9"), ("--rounds", "9")]
+)
 def test_options_of_confirm_need_it(planted: Planted, option: str, value: str) -> None:
     """An option that would do nothing is an error."""
     told = _refused(command_in(planted.folder)("compare", planted.old, planted.new, option, value))
 
-    assert told == f"{option} is for --confirm; give both (see detmatrix compare --help)"
+    assert told == f"{option} is for --confirm; give both"
 
 
 def _edited(planted: Planted, name: str, environment: dict[str, Any], device: str = "cpu") -> Path:
@@ -290,7 +292,8 @@ def test_stillness_of_low_power_drops_nothing() -> None:
 def test_what_differs_beside_it_is_power_enough() -> None:
     """In turns, one differed where the other did not: a sentinel that did not either is no excuse."""
     judged = _settled(
-        run_of(STILL_ROW, sentinels=_sentinels(1)), run_of(MOVED, sentinels=_sentinels(1))
+        run_of(in_turns("deterministic"), sentinels=_sentinels(1)),
+        run_of(in_turns("silent"), sentinels=_sentinels(1)),
     ).judged
 
     assert (judged.kind, judged.confirmed) == ("regressed", True)
@@ -319,6 +322,15 @@ def test_what_was_measured_in_vain_stays_unconfirmed(again: Matrix, expected: st
     assert f"; measured again in vain, {expected}" in judged.detail
 
 
+@pytest.mark.parametrize(("odd", "confirmed"), [(1, False), (5, False), (6, True), (7, True)])
+def test_one_odd_process_confirms_nothing(odd: int, *, confirmed: bool) -> None:
+    """Its executions are many and it is one event: a change shows in the processes as well, or stays unconfirmed."""
+    judged = _settled(run_of(in_turns("deterministic")), run_of(in_turns("silent", odd=odd))).judged
+
+    assert (judged.kind, judged.confirmed) == ("regressed", confirmed)
+    assert (f"on: 0 of 7 → {odd} of 7 further processes differed" in judged.detail) is not confirmed
+
+
 def test_what_cannot_be_measured_stays_unconfirmed() -> None:
     """A row that the catalog here has no more is told, in both formats' words."""
     first = [run_of(STILL_ROW, name="a"), run_of(MOVED, name="b")]
@@ -335,7 +347,7 @@ def test_what_cannot_be_measured_stays_unconfirmed() -> None:
 def test_markdown_says_what_was_measured_again() -> None:
     """How many rows, how often, and what came out."""
     first = [run_of(STILL_ROW, name="a"), run_of(MOVED, name="b")]
-    again = Again(old=run_of(STILL_ROW), new=run_of(MOVED), left={})
+    again = Again(old=run_of(in_turns("deterministic")), new=run_of(in_turns("silent")), left={})
     text = "".join(render(compare(first, {("a", "b"): again})))
 
     assert (
@@ -347,14 +359,22 @@ def test_markdown_says_what_was_measured_again() -> None:
 
 def test_rounds_suffice_for_the_test_of_processes() -> None:
     """An output that every process of one run has to itself is told from none, and there are twice the processes."""
-    assert rounds_for(SETTINGS, SETTINGS) == 6
+    assert rounds_for(SETTINGS, SETTINGS) == 7
     assert rounds_for(SETTINGS, replace(SETTINGS, processes=5)) == 10
-    six = [{f"{number}": RUNS} for number in range(6)]
-    apart: Planned = (PLANNED, [*ran(PLANNED, "off", *six), *ran(PLANNED, "on", *stable())])
-    still: Planned = (PLANNED, [*ran(PLANNED, "off", *[{"0": RUNS}] * 6), *ran(PLANNED, "on", *stable())])
-    (change,) = pair_of(run_of(still), run_of(apart)).changes
+    assert rounds_for(SETTINGS, SETTINGS, between=True) == 16
+    assert rounds_for(SETTINGS, replace(SETTINGS, processes=9), between=True) == 18
+    # Another output in every process, and one of two algorithms in seven of sixteen.
+    for outputs in ([f"{n}" for n in range(7)], ["b"] * 7 + ["a"] * 9):
+        off = [{output: RUNS} for output in outputs]
+        apart: Planned = (PLANNED, [*ran(PLANNED, "off", *off), *ran(PLANNED, "on", *stable())])
+        same = [{"a": RUNS}] * len(off)
+        still: Planned = (PLANNED, [*ran(PLANNED, "off", *same), *ran(PLANNED, "on", *stable())])
+        (change,) = pair_of(run_of(still), run_of(apart)).changes
 
-    assert (change.kind, change.judged.confirmed) == ("regressed", False)
+        assert (change.kind, change.judged.confirmed) == ("regressed", False)
+        assert change.old is not None
+        assert change.new is not None
+        assert few_processes(change.old, change.new) is None
 
 
 def _kept(observations: list[Observation], *differing: int) -> list[int]:

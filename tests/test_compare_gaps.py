@@ -1,0 +1,45 @@
+"""Rows that a run in the middle has no finding of: what became of them since the run before is not lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from reports.compare import compare, timelines
+from reports.compare_words import failing
+from reports.matrix import Matrix
+from tests.compared import run_of, shows
+from tests.runs import ended, row
+
+PLANNED = row("torch.Tensor.scatter_add_")
+OTHER = shows("deterministic", row("torch.cumsum"))
+GAPS: dict[str, Matrix] = {
+    "crash": run_of((PLANNED, ended(PLANNED, "off", "crash", "killed by SIGSEGV")), OTHER, name="b"),
+    "lacking": run_of((PLANNED, ended(PLANNED, "off", "not_run", "no such op")), OTHER, name="b"),
+    "not planned": run_of(OTHER, name="b"),
+}
+
+
+@pytest.mark.parametrize("gap", GAPS)
+def test_a_gap_hides_no_regression(gap: str) -> None:
+    """Deterministic, then no finding, then silent: the timeline counts it, and a check for regressions fails."""
+    runs = [
+        run_of(shows("deterministic"), OTHER, name="a"),
+        GAPS[gap],
+        run_of(shows("silent"), OTHER, name="c"),
+    ]
+    comparison = compare(runs)
+    change = comparison.pairs[1].changes[0]
+
+    assert change.judged.seems == "regressed"
+    assert "since a: deterministic → silent; on: 0 of 98 → 19 of 98" in change.judged.detail
+    assert timelines(comparison)[0].rows[0].row.row.spec == "torch.Tensor.scatter_add_"
+    assert len(list(failing(comparison, ("regressed",)))) == 1
+
+
+def test_a_gap_alone_is_no_change() -> None:
+    """A row with the same finding before and after a gap seems nothing."""
+    runs = [run_of(shows("silent"), OTHER, name=name) for name in "ac"]
+    comparison = compare([runs[0], GAPS["crash"], runs[1]])
+
+    assert [pair.changes[0].judged.seems for pair in comparison.pairs] == [None, None]
+    assert not list(failing(comparison, ("regressed",)))
