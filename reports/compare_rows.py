@@ -26,8 +26,9 @@ CLASS_MEANING: dict[Kind, str] = {
     "no longer silent.",
     "changed": "Neither better nor worse: another alert caller, or modes that give the same bits in one run and other "
     "bits in the other.",
-    "added": "Only the later run planned the row. An op that a torch lacks is planned all the same and has no verdict, "
-    "so this is the catalog's doing or that of the settings.",
+    "added": "Only the later run planned the row, though both scans were asked for the same. Of what is written by hand "
+    "an op that a torch lacks is planned all the same, so this is the catalog's doing; PyTorch's databases differ from one "
+    "torch to another.",
     "removed": "Only the earlier run planned the row.",
     "not_comparable": "The runs cannot tell whether it changed, and the reason is given.",
     "same": "The same finding in both runs. Other bits than in the other run, or another rate of differing, are no "
