@@ -196,7 +196,7 @@ def _judged(
 ) -> Judged:
     """Say what became of a row that at least one run has."""
     if before is None or after is None:
-        absence = of_absence(old if before is None else new)
+        absence = of_absence(*((old, new) if before is None else (new, old)))
         if absence is not None:
             return Judged(kind="not_comparable", reason=absence.reason, detail=absence.detail)
         return Judged(kind="added" if before is None else "removed")

@@ -6,6 +6,7 @@ A difference that the machine, the settings or the inputs could explain says not
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -38,7 +39,7 @@ REASON_MEANING: dict[Reason, str] = {
     "other_threads": "The runs had different numbers of threads to race.",
     "other_variables": "Environment variables that steer what is computed, or where threads run, were not the same.",
     "other_perturbations": "The executions ran under different circumstances.",
-    "not_asked_for": "One of the scans was of chosen rows, and this one is not among them.",
+    "not_asked_for": "One of the scans was asked for other rows, and this one is not among them.",
     "other_inputs": "The runs did not compute the same: other input bits, or another call.",
     "no_verdict": "A run has no finding for the row, and the reason is given.",
     "low_power": "The row did not differ in a run where hardly anything could race, so that it may differ elsewhere.",
@@ -98,12 +99,28 @@ def of_rows(old: MatrixRow, new: MatrixRow) -> Obstacle | None:
     return None
 
 
-def of_absence(absent: Matrix) -> Obstacle | None:
-    """Return why it says nothing that a run did not plan a row."""
-    patterns = absent.run.header.settings.patterns
-    if not patterns:
-        return None
-    return Obstacle("not_asked_for", f"{absent.name} is a scan of {' '.join(patterns)}")
+def of_absence(absent: Matrix, present: Matrix) -> Obstacle | None:
+    """Return why it says nothing that one run did not plan a row and the other did."""
+    settings, others = absent.run.header.settings, present.run.header.settings
+    if settings.patterns:
+        return Obstacle("not_asked_for", f"{absent.name} is a scan of {' '.join(settings.patterns)}")
+    asked = [
+        f"{option} {_asked(has)} and not {_asked(had)}"
+        for option, has, had in (
+            ("--source", settings.sources, others.sources),
+            ("--samples", settings.samples, others.samples),
+            ("--dtypes", settings.dtypes, others.dtypes),
+            # Where the files lie is no matter.
+            ("--specs", *(tuple(Path(name).name for name in one.specs) for one in (settings, others))),
+        )
+        if has != had
+    ]
+    return Obstacle("not_asked_for", f"{absent.name} is a scan with {'; '.join(asked)}") if asked else None
+
+
+def _asked(value: tuple[str, ...] | int) -> str:
+    """Write down what a scan was asked for."""
+    return str(value) if isinstance(value, int) else ",".join(value) or "none"
 
 
 def kind_of(one: Matrix) -> str:

@@ -26,8 +26,9 @@ CLASS_MEANING: dict[Kind, str] = {
     "no longer silent.",
     "changed": "Neither better nor worse: another alert caller, or modes that give the same bits in one run and other "
     "bits in the other.",
-    "added": "Only the later run planned the row. An op that a torch lacks is planned all the same and has no verdict, "
-    "so this is the catalog's doing or that of the settings.",
+    "added": "Only the later run planned the row, though both scans were asked for the same. Of what is written by hand "
+    "an op that a torch lacks is planned all the same, so this is the catalog's doing; PyTorch's databases differ from one "
+    "torch to another.",
     "removed": "Only the earlier run planned the row.",
     "not_comparable": "The runs cannot tell whether it changed, and the reason is given.",
     "same": "The same finding in both runs. Other bits than in the other run, or another rate of differing, are no "
@@ -54,6 +55,8 @@ _RANK: dict[Finding, int] = {
     "mode_dependent": 4,
     "deterministic": 4,
 }
+# The same of the flag on alone.
+_RANK_ON: dict[str, int] = {"nondeterministic": 0, "raises": 1, "deterministic": 2}
 # Rates that 0 of n leaves plausible are comparable up to this factor: 0 of 100 with 0 of 20, not with 0 of 10.
 _BOUNDS_FACTOR = 5
 
@@ -187,8 +190,8 @@ def _tests(
 
 def _without_finding(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged:
     """Judge a row of which at least one run has no finding."""
-    verdicts = [(row.off.verdict, row.on.verdict) for row in (old, new)]
-    if old.finding == new.finding and verdicts[0] == verdicts[1]:
+    seems = _seems_without_finding(old, new)
+    if old.finding == new.finding and old.off.verdict == new.off.verdict and seems == "same":
         return Judged(
             kind="same", detail=f"no finding in either run: {new.reason or 'no reason given'}", tests=tests
         )
@@ -202,7 +205,22 @@ def _without_finding(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]
         for side, row in sides
         if row.on.verdict in {"raises", "nondeterministic"}
     ]
-    return doubted("not_comparable", "no_verdict", "; ".join(told), tests)
+    callers = _callers(old, new)
+    told += [f"alert callers {_named(callers[0])} → {_named(callers[1])}"] * (callers[0] != callers[1])
+    return doubted(seems, "no_verdict", "; ".join(told), tests)
+
+
+def _seems_without_finding(old: MatrixRow, new: MatrixRow) -> Kind:
+    """Return what the flag on, which may have its verdicts all the same, and being made to run show of a row."""
+    before, after = old.on.verdict, new.on.verdict
+    if before != after:
+        if before not in _RANK_ON or after not in _RANK_ON:
+            return "not_comparable"
+        return "improved" if _RANK_ON[after] > _RANK_ON[before] else "regressed"
+    callers, forced = _callers(old, new), (old.forced.verdict, new.forced.verdict)
+    if callers[0] != callers[1]:
+        return "changed"
+    return "same" if forced[0] == forced[1] or not set(forced) <= set(COMPARED) else "changed"
 
 
 def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged:
@@ -210,8 +228,7 @@ def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged
     callers = _callers(old, new)
     if callers[0] != callers[1]:
         # An alert's caller is text of the build, not a matter of chance.
-        before, after = (", ".join(names) or "none" for names in callers)
-        told = f"alert callers {before} → {after}; an alert is proof"
+        told = f"alert callers {_named(callers[0])} → {_named(callers[1])}; an alert is proof"
         return Judged(kind="changed", confirmed=True, detail=told, tests=tests)
     # What did not differ under the flag where nothing could race is no evidence that both are deterministic.
     if new.on.verdict == "deterministic":
@@ -222,6 +239,10 @@ def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged
         return doubted("same", "fewer_executions", apart, tests)
     told = "; ".join(f"rates differ, {test}" for test in tests if test.differ)
     return Judged(kind="same", detail=told, tests=tests)
+
+
+def _named(callers: Sequence[str]) -> str:
+    return ", ".join(callers) or "none"
 
 
 def _callers(old: MatrixRow, new: MatrixRow) -> tuple[list[str], list[str]]:

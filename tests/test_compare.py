@@ -57,6 +57,7 @@ EXPECTED: dict[tuple[Finding, Finding], Kind] = {
 }
 PLANNED = row("torch.Tensor.scatter_add_")
 PUT = ":func:`torch.Tensor.put_`"
+OTHER = shows("deterministic", row("torch.cumsum"))
 
 
 def only(old: Planned, new: Planned) -> Change:
@@ -383,6 +384,36 @@ def test_rows_of_one_run_alone() -> None:
     assert [change.kind for change in pair_of(one, both).changes] == ["same", "added"]
     for pair in (pair_of(both, asked), pair_of(asked, both)):
         assert [change.judged.reason for change in pair.changes] == [None, "not_asked_for"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"sources": ("documented", "opinfo")}, "--source documented and not documented,opinfo"),
+        ({"samples": 3}, "--samples 0 and not 3"),
+        ({"dtypes": ("all",)}, "--dtypes none and not all"),
+        ({"specs": ("mine.py",)}, "--specs none and not mine.py"),
+    ],
+)
+def test_rows_that_one_scan_was_not_asked_for_are_not_added(settings: dict[str, Any], told: str) -> None:
+    """Another choice of sources, samples, dtypes or files plans other rows, and no torch added them."""
+    rows = shows("deterministic"), shows("raises", row("torch.Tensor.put_"))
+    few, many = run_of(rows[0], name="few"), run_of(*rows, name="many", settings=replace(SETTINGS, **settings))
+
+    for pair in (pair_of(few, many), pair_of(many, few)):
+        judged = pair.changes[1].judged
+        assert (judged.kind, judged.reason) == ("not_comparable", "not_asked_for")
+        assert judged.detail == f"few is a scan with {told}"
+
+
+def test_a_folder_of_specs_is_no_other_choice() -> None:
+    """The same file of specs from elsewhere is the same."""
+    runs = [
+        run_of(*rows, name=name, settings=replace(SETTINGS, specs=(f"/{name}/mine.py",)))
+        for name, rows in (("a", [shows("raises")]), ("b", [shows("raises"), OTHER]))
+    ]
+
+    assert pair_of(*runs).counts["added"] == 1
 
 
 def test_rows_are_joined_by_all_that_names_them() -> None:

@@ -8,7 +8,7 @@ from reports.compare import compare, timelines
 from reports.compare_words import failing
 from reports.matrix import Matrix
 from tests.compared import run_of, shows
-from tests.runs import ended, row
+from tests.runs import Planned, drifting, ended, raised, ran, row, stable
 
 PLANNED = row("torch.Tensor.scatter_add_")
 OTHER = shows("deterministic", row("torch.cumsum"))
@@ -43,3 +43,37 @@ def test_a_gap_alone_is_no_change() -> None:
 
     assert [pair.changes[0].judged.seems for pair in comparison.pairs] == [None, None]
     assert not list(failing(comparison, ("regressed",)))
+
+
+def _slow(on: str) -> Planned:
+    """Return a row that takes too long with the flag off; *on* is what it does under the flag."""
+    processes = {
+        "deterministic": ran(PLANNED, "on", *stable()),
+        "differs": ran(PLANNED, "on", *drifting(20)),
+        "made to run": [*raised(PLANNED, "on", "put_"), *ran(PLANNED, "warn_only", *stable())],
+        "made to run, differs": [*raised(PLANNED, "on", "put_"), *ran(PLANNED, "warn_only", *drifting(20))],
+    }
+    return PLANNED, [
+        *ended(PLANNED, "off", "timeout", "stopped after 60 s"),
+        *(processes.get(on) or raised(PLANNED, "on", on)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "seems"),
+    [
+        ("deterministic", "put_", "regressed"),
+        ("put_", "deterministic", "improved"),
+        ("put_", "differs", "regressed"),
+        ("put_", "another", "changed"),
+        ("made to run", "made to run, differs", "changed"),
+        ("put_", "put_", None),
+        ("differs", "differs", None),
+    ],
+)
+def test_the_flag_on_says_what_it_can_without_the_flag_off(before: str, after: str, seems: str | None) -> None:
+    """A row that times out with the flag off in both runs has no finding, and its alert may have changed all the same."""
+    (change,) = compare([run_of(_slow(before), name="a"), run_of(_slow(after), name="b")]).pairs[0].changes
+
+    assert ("not_comparable" if seems else "same", seems) == (change.kind, change.judged.seems)
+    assert ("alert callers put_ → another" in change.judged.detail) == (after == "another")
