@@ -17,8 +17,8 @@ from reports.compare_again import Again
 from reports.compare_markdown import render
 from reports.compare_rows import Change, few_processes
 from reports.matrix import Matrix
-from scanner.confirm import powerful, rounds_for
-from scanner.records import MODES, Header, Observation, Sentinel
+from scanner.confirm import powerful, rounds_for, rows_here
+from scanner.records import MODES, Header, Observation, Sentinel, Source
 from scanner.runfile import read_run
 from tests.compared import SETTINGS, in_turns, pair_of, run_of, shows
 from tests.conftest import command_in, lines, one_line
@@ -249,6 +249,16 @@ def test_interpreters_that_will_not_do(planted: Planted, tmp_path: Path, command
         assert not run.exists()
 
     assert told == f"--python {python}: {expected}"
+
+
+@pytest.mark.parametrize(("source", "there"), [("opinfo", True), ("modules", True), ("documented", False)])
+def test_rows_of_databases_are_asked_of_the_torch(source: Source, *, there: bool) -> None:
+    """PyTorch's own entries are measured again as they were recorded, with their recipes; others the catalog must have."""
+    planned = replace(row("opinfo.cumsum", "sample_0"), source=source, provoked="enlarged", recipe="of the scan")
+    found, left = rows_here(run_of((planned, [])).run, [planned.key])
+
+    assert found == ({planned.key: planned} if there else {})
+    assert left == ({} if there else {planned.key: "the catalog of this detmatrix has no such row"})
 
 
 # What measuring again makes of the scans' rows
