@@ -13,7 +13,9 @@ from reports.compare import compare, timelines
 from reports.compare_again import Again, confirm, open_to_doubt
 from reports.compare_circumstances import REASON_MEANING, Reason
 from reports.compare_rows import CHANGES, CLASS_MEANING, Change, Judged, Kind, class_of, judge
-from reports.compare_words import failing
+from reports.compare_html import render as html
+from reports.compare_markdown import render as markdown
+from reports.compare_words import failing, notes
 from reports.matrix import Matrix, load, matrix_of
 from scanner.errors import UsageError
 from scanner.claims import parse_claims
@@ -372,6 +374,25 @@ def test_a_gpu_is_compared_with_the_same_gpu() -> None:
     assert pair_of(old, other).changes[0].judged.reason == "other_device"
 
 
+def test_another_driver_or_detmatrix_is_told() -> None:
+    """What may explain a change and is no obstacle stands among the notes; on a CPU the driver is no matter."""
+
+    def made(name: str, driver: str, tool: str, device: str) -> Matrix:
+        settings = replace(SETTINGS, device=device)
+        one = run_of(shows("raises"), name=name, settings=settings, gpu="H100", driver=driver)
+        return replace(one, run=replace(one.run, header=replace(one.run.header, tool=tool)))
+
+    def told(device: str, *made_with: str) -> list[str]:
+        comparison = compare([made("a", "550", "0.1.0", device), made("b", *made_with, device)])
+        assert comparison.pairs[0].counts["same"] == 1
+        return [note for note in notes(comparison) if "another" in note]
+
+    end = "; changes may be due to that."
+    assert told("cuda:0", "550", "0.1.0") == []
+    assert told("cuda:0", "570", "0.1.0") == [f"a → b: the driver was another, 550 → 570{end}"]
+    assert told("cpu", "570", "0.2.0") == [f"a → b: detmatrix was another, 0.1.0 → 0.2.0{end}"]
+
+
 def test_rows_of_one_run_alone() -> None:
     """A row that only one run planned was added or removed; one that a scan was not asked for is no such thing."""
     planned = shows("deterministic"), shows("raises", row("torch.Tensor.put_"))
@@ -566,6 +587,14 @@ def test_cost_needs_ratios_told_apart_from_their_spread() -> None:
 
     assert found is not None
     assert (found.rows, found.listed) == (1, ())
+
+
+def test_cost_that_changed_is_unconfirmed() -> None:
+    """A ratio that grew is said to seem so, since each run timed the row once."""
+    comparison = compare([_timed(1e-5, 1e-5, name="a"), _timed(1e-5, 3e-5, name="b")])
+
+    for text in ("".join(markdown(comparison)), "".join(html(comparison))):
+        assert "1 seem to have changed, by one timing of each run (unconfirmed)." in text
 
 
 def test_cost_needs_the_same_hardware_and_inputs() -> None:
