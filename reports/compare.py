@@ -17,7 +17,6 @@ from reports.matrix import Matrix
 from scanner.errors import UsageError
 from scanner.verdicts import MatrixRow
 
-
 # By what joins it, the latest finding of a row and the run that has it.
 Found = dict[tuple[str, str, str, str], tuple[Matrix, MatrixRow]]
 
@@ -159,7 +158,9 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None, found: Fo
         Change(
             old=earlier,
             new=later,
-            judged=_across(_judged(old, new, obstacles, earlier, later, again), new, earlier, later, found or {}),
+            judged=_across(
+                _judged(old, new, obstacles, earlier, later, again), new, earlier, later, found or {}
+            ),
         )
         for earlier, later in rows
     ]

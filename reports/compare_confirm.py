@@ -67,9 +67,7 @@ def _side(one: Matrix, python: str, stage: Stage) -> Side:
     return Side(one.run, python, here)
 
 
-def _again(
-    pair: Pair, sides: tuple[Side, Side], stage: Stage, runs: int | None, rounds: int | None
-) -> Again:
+def _again(pair: Pair, sides: tuple[Side, Side], stage: Stage, runs: int | None, rounds: int | None) -> Again:
     """Measure the rows of one pair again that seem to differ."""
     doubtful = [change for change in pair.changes if open_to_doubt(change)]
     keys = [change.row.row.key for change in doubtful]
@@ -86,8 +84,7 @@ def _again(
     )
     rounds = rounds or rounds_for(old_settings, new_settings, between=between)
     click.echo(
-        f"compare: {told}: {len(there)} rows to measure again"
-        + (f", in {rounds} rounds" if there else ""),
+        f"compare: {told}: {len(there)} rows to measure again" + (f", in {rounds} rounds" if there else ""),
         err=True,
     )
     progress = progress_for(command="compare")

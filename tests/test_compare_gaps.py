@@ -22,7 +22,11 @@ GAPS: dict[str, Matrix] = {
 @pytest.mark.parametrize("gap", GAPS)
 def test_a_gap_hides_no_regression(gap: str) -> None:
     """Deterministic, then no finding, then silent: the timeline counts it, and a check for regressions fails."""
-    runs = [run_of(shows("deterministic"), OTHER, name="a"), GAPS[gap], run_of(shows("silent"), OTHER, name="c")]
+    runs = [
+        run_of(shows("deterministic"), OTHER, name="a"),
+        GAPS[gap],
+        run_of(shows("silent"), OTHER, name="c"),
+    ]
     comparison = compare(runs)
     change = comparison.pairs[1].changes[0]
 
@@ -67,7 +71,9 @@ def _slow(on: str) -> Planned:
         ("differs", "differs", None),
     ],
 )
-def test_the_flag_on_says_what_it_can_without_the_flag_off(before: str, after: str, seems: str | None) -> None:
+def test_the_flag_on_says_what_it_can_without_the_flag_off(
+    before: str, after: str, seems: str | None
+) -> None:
     """A row that times out with the flag off in both runs has no finding, and its alert may have changed all the same."""
     (change,) = compare([run_of(_slow(before), name="a"), run_of(_slow(after), name="b")]).pairs[0].changes
 
