@@ -72,18 +72,9 @@ def settle(first: Judged, before: MatrixRow, after: MatrixRow, again: Again | No
     measured = again.rows.get(after.row.key)
     if measured is None:
         return first
-    obstacle = (
-        next(iter(of_runs(again.old, again.new)), None)
-        or of_rows(before, measured[0])
-        or of_rows(after, measured[1])
-    )
-    if obstacle is not None:
-        return _unsettled(first, f"measured again in vain, {obstacle.reason}: {obstacle.detail}")
     found = _judge_in_turns(measured)
-    if found.kind == "same" and (weak := _unproven(before, after, measured)):
-        return _unsettled(first, f"measured again in vain, low_power: {weak}")
-    if found.confirmed is False and (few := few_processes(*measured)):
-        return _unsettled(first, f"measured again in vain, {few}")
+    if vain := _in_vain(before, after, measured, found, again):
+        return _unsettled(first, f"measured again in vain, {vain}")
     return confirm(first, found)
 
 
@@ -106,14 +97,21 @@ def confirm(first: Judged, again: Judged) -> Judged:
             return again
         return _unsettled(first, f"measured again in vain, {again.reason}: {again.detail}")
     if again.kind != seemed:
-        told = f"the scans suggest {seemed}, measured again it is {again.kind}: {again.detail}"
-        if again.confirmed:
-            return replace(again, detail=told)
-        # Of two that contradict one another the worse one stands, so that no check passes for it.
-        if first.confirmed is False and again.kind != "regressed":
-            return _unsettled(first, f"not_reproduced: {told}")
-        return doubted(again.kind, "not_reproduced", told, again.tests)
+        return _contradicted(first, again, f"the scans suggest {seemed}, measured again it is {again.kind}")
     return replace(again, confirmed=True, detail=f"{again.detail}; measured again in turns")
+
+
+def _contradicted(first: Judged, again: Judged, told: str) -> Judged:
+    """Judge a row that changed in another way when it was measured again: without proof the worse one stands.
+
+    So no check for regressions passes because of it.
+    """
+    told = f"{told}: {again.detail}"
+    if again.confirmed:
+        return replace(again, detail=told)
+    if first.confirmed is False and again.kind != "regressed":
+        return _unsettled(first, f"not_reproduced: {told}")
+    return doubted(again.kind, "not_reproduced", told, again.tests)
 
 
 def outcome_of(again: Again, changes: Mapping[Key, Change]) -> Outcome:
@@ -127,6 +125,22 @@ def outcome_of(again: Again, changes: Mapping[Key, Change]) -> Outcome:
 def _unsettled(first: Judged, why: str) -> Judged:
     """Leave a row as the scans show it, and say why."""
     return replace(first, detail=f"{first.detail}; {why}" if first.detail else why)
+
+
+def _in_vain(
+    before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, MatrixRow], found: Judged, again: Again
+) -> str | None:
+    """Say why a measurement neither confirms nor drops anything; ``None`` if nothing is against it."""
+    obstacle = (
+        next(iter(of_runs(again.old, again.new)), None)
+        or of_rows(before, measured[0])
+        or of_rows(after, measured[1])
+    )
+    if obstacle is not None:
+        return f"{obstacle.reason}: {obstacle.detail}"
+    if found.kind == "same" and (weak := _unproven(before, after, measured)):
+        return f"low_power: {weak}"
+    return few_processes(*measured) if found.confirmed is False else None
 
 
 def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> Judged:

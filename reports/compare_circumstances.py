@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from reports.matrix import Matrix
 from scanner.claim_rows import device_kind
-from scanner.records import MODES, Environment
+from scanner.records import MODES, Environment, Settings
 from scanner.verdicts import MatrixRow
 
 Reason = Literal[
@@ -104,23 +104,20 @@ def of_absence(absent: Matrix, present: Matrix) -> Obstacle | None:
     settings, others = absent.run.header.settings, present.run.header.settings
     if settings.patterns:
         return Obstacle("not_asked_for", f"{absent.name} is a scan of {' '.join(settings.patterns)}")
-    asked = [
-        f"{option} {_asked(has)} and not {_asked(had)}"
-        for option, has, had in (
-            ("--source", settings.sources, others.sources),
-            ("--samples", settings.samples, others.samples),
-            ("--dtypes", settings.dtypes, others.dtypes),
-            # Where the files lie is no matter.
-            ("--specs", *(tuple(Path(name).name for name in one.specs) for one in (settings, others))),
-        )
-        if has != had
-    ]
+    has, had = (_asked(one) for one in (settings, others))
+    asked = [f"{option} {has[option]} and not {had[option]}" for option in has if has[option] != had[option]]
     return Obstacle("not_asked_for", f"{absent.name} is a scan with {'; '.join(asked)}") if asked else None
 
 
-def _asked(value: tuple[str, ...] | int) -> str:
-    """Write down what a scan was asked for."""
-    return str(value) if isinstance(value, int) else ",".join(value) or "none"
+def _asked(settings: Settings) -> dict[str, str]:
+    """Return in words what decides, beside patterns, which rows a scan plans."""
+    return {
+        "--source": ",".join(settings.sources) or "none",
+        "--samples": str(settings.samples),
+        "--dtypes": ",".join(settings.dtypes) or "none",
+        # Where the files lie is no matter.
+        "--specs": ",".join(Path(name).name for name in settings.specs) or "none",
+    }
 
 
 def kind_of(one: Matrix) -> str:

@@ -16,7 +16,7 @@ from scanner.errors import UsageError
 from scanner.records import Claim, Row
 
 ClaimKind = Literal["moved", "added", "dropped", "reworded"]
-Measured = Literal["changed", "same", "not_comparable", "other_device", "not_covered"]
+Measured = Literal["changed", "otherwise", "same", "not_comparable", "other_device", "not_covered"]
 
 # One sentence each, printed with every report.
 CLAIM_MEANING: dict[ClaimKind, str] = {
@@ -26,7 +26,9 @@ CLAIM_MEANING: dict[ClaimKind, str] = {
     "reworded": "The same list says something else of the same ops: in other words, or under other conditions.",
 }
 MEASURED_MEANING: dict[Measured, str] = {
-    "changed": "At least one row that speaks to the bullet regressed, improved or changed.",
+    "changed": "At least one row that speaks to the bullet changed as the bullet did, or, beside one that was reworded, at "
+    "all.",
+    "otherwise": "Rows that speak to it changed, and none as the bullet did: a documented change without a measured one.",
     "same": "A documented change without a measured one: the rows that speak to it show the same in both runs.",
     "not_comparable": "No row that speaks to it can be compared.",
     "other_device": "It is about another device than these runs.",
@@ -38,6 +40,7 @@ SECTION_WORDS: dict[Section, str] = {
     "cublas": "raises without a cuBLAS workspace",
     "other": "other list",
 }
+_RAISING: set[Section] = {"raises", "cublas"}
 NOT_LISTED = "not listed"
 
 
@@ -67,7 +70,7 @@ class ClaimChange(Struct, frozen=True, kw_only=True):
     @property
     def unmeasured(self) -> bool:
         """Whether the lists say that something changed, and the rows that it did not; words alone say nothing."""
-        return self.measured == "same" and self.kind != "reworded"
+        return self.measured in {"same", "otherwise"} and self.kind != "reworded"
 
 
 def lists_of(one: Matrix) -> Lists:
@@ -115,8 +118,13 @@ def compare_claims(
 
 
 def undocumented(claims: Sequence[ClaimChange], changes: Iterable[Change]) -> tuple[Change, ...]:
-    """Return the rows of torch that changed although no changed claim is about them."""
-    heard = {change.row.row.key for claim in claims for change in claim.rows}
+    """Return the rows of torch that changed although no claim about them changed in the same way."""
+    heard = {
+        change.row.row.key
+        for claim in claims
+        for change in claim.rows
+        if _agrees(claim.old, claim.new, change)
+    }
     return tuple(
         change
         for change in changes
@@ -177,10 +185,35 @@ def _speaking(
 
 def _measured(old: Claim | None, new: Claim | None, changes: Sequence[Change]) -> Measured:
     """Say what the rows that speak to a changed claim show."""
-    kinds = {change.kind for change in _speaking(old, new, changes)}
+    rows = list(_speaking(old, new, changes))
+    kinds = {change.kind for change in rows}
     if not kinds:
         elsewhere = any(_speaking(old, new, changes, ignore_device=True))
         return "other_device" if elsewhere else "not_covered"
-    if kinds & set(MOVES):
-        return "changed"
+    moved = [change for change in rows if change.kind in MOVES]
+    if moved:
+        reworded = _kind(old, new) == "reworded"
+        return "changed" if reworded or any(_agrees(old, new, change) for change in moved) else "otherwise"
     return "same" if "same" in kinds else "not_comparable"
+
+
+def _agrees(old: Claim | None, new: Claim | None, change: Change) -> bool:
+    """Tell whether a row that changed did so as a claim did: into the list it came to, out of the one it left.
+
+    A claim that says of the row what it said before, in other words, speaks of no change.
+    """
+    if change.old is None or change.new is None:
+        return False
+    before, after = (
+        {claim.section} if claim is not None and speaks(change.row.row, claim) else set[Section]()
+        for claim in (old, new)
+    )
+    raised, raises = (row.on.verdict == "raises" for row in (change.old, change.new))
+    came, went = after - before, before - after
+    if came:
+        if came <= _RAISING:
+            return raises and not raised
+        return came != {"deterministic"} or (change.kind == "improved" and not raises)
+    if went <= _RAISING:
+        return bool(went) and raised and not raises
+    return went != {"deterministic"} or change.kind != "improved"

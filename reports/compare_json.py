@@ -50,6 +50,7 @@ def _run(one: Matrix) -> dict[str, object]:
         "threads": header.environment.threads,
         "started": header.started,
         "tool": header.tool,
+        "driver": header.environment.driver,
         "format": header.format,
         "executions": one.executions,
         "upper_bound": upper_bound(one.executions),

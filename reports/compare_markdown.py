@@ -293,7 +293,8 @@ def _medians(cost: CostComparison) -> str:
     assert cost.new_median is not None
     return (
         f"{cost.rows} rows were timed in both runs; the median ratio is {times(cost.old_median)} → "
-        f"{times(cost.new_median)}, and {len(cost.listed)} changed.\n\n"
+        f"{times(cost.new_median)}, and {len(cost.listed)} seem to have "
+        f"changed, by one timing of each run (unconfirmed).\n\n"
     )
 
 

@@ -139,10 +139,25 @@ def notes(comparison: Comparison) -> Iterator[str]:
         ]
         if missing:
             yield f"{one.name}: {'; '.join(missing)}."
+    for pair in comparison.pairs:
+        yield from _unlike(pair)
     for one in comparison.alone:
         yield f"{one.name}: no other run is of {kind_of(one)}; it is compared with none."
     lists = (told for pair in comparison.pairs for told in pair.lists)
     yield from dict.fromkeys(told.note for told in lists if told.note is not None)
+
+
+def _unlike(pair: Pair) -> Iterator[str]:
+    """Yield what else the runs do not have in common, which keeps nothing from being compared."""
+    headers = pair.old.run.header, pair.new.run.header
+    pairs = [("detmatrix", [header.tool for header in headers])]
+    if kind_of(pair.new) != "cpu":
+        pairs.append(("the driver", [header.environment.driver or "unknown" for header in headers]))
+    for what, (before, after) in pairs:
+        if before != after:
+            yield (
+                f"{pair.old.name} → {pair.new.name}: {what} was another, {before} → {after}; changes may be due to that."
+            )
 
 
 def failing(comparison: Comparison, kinds: tuple[str, ...]) -> Iterator[str]:

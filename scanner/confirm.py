@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
+from opspecs.database import databases
 from opspecs.registry import SPECS
 from scanner.catalog import load_catalog
 from scanner.crew import Crew
@@ -101,17 +102,27 @@ def rounds_for(old: Settings, new: Settings, *, between: bool = False) -> int:
 
 
 def rows_here(run: Run, keys: Sequence[Key]) -> tuple[dict[Key, Row], dict[Key, str]]:
-    """Return those rows of a run that this detmatrix can still call, and why not of the others."""
+    """Return those rows of a run that this detmatrix can still call, and why not of the others.
+
+    The rows of PyTorch's databases are in the torch, not here: a worker is asked for them as the scan recorded them, and
+    says itself if the entry is gone.
+    """
     planned = {row.key: row for row in run.header.planned}
+    of_torch = {key for key in keys if key in planned and databases((planned[key].source,))}
+    of_here = [key for key in keys if key not in of_torch]
     settings = replace(run.header.settings, patterns=())
     specs, missing = SPECS, "the catalog of this detmatrix has no such row"
-    if _needs_files(keys):
+    if _needs_files(of_here):
         try:
             specs = load_catalog(settings.specs)
         except UsageError as error:
             missing = str(error)
     here = {row.key: row.op for row in planned_rows(settings, specs)}
-    found = {key: planned[key] for key in keys if here.get(key) == planned[key].op}
+    found = {
+        key: planned[key]
+        for key in keys
+        if key in of_torch or (key in planned and here.get(key) == planned[key].op)
+    }
     return found, {key: missing for key in keys if key not in found}
 
 
@@ -176,7 +187,8 @@ class _Part:
     def __init__(
         self, side: Side, settings: Settings, rows: Sequence[Row], stage: Stage, progress: Progress
     ) -> None:
-        files = settings.specs if _needs_files([row.key for row in rows]) else ()
+        here = [row.key for row in rows if not databases((row.source,))]
+        files = settings.specs if _needs_files(here) else ()
         self.crew = Crew(side.python, stage.path, files, settings.device)
         self._side = side
         self._header = Header(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any, get_args
 
@@ -10,19 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from reports.compare import compare, timelines
-from reports.compare_again import Again, confirm, open_to_doubt
 from reports.compare_circumstances import REASON_MEANING, Reason
-from reports.compare_rows import CHANGES, CLASS_MEANING, Change, Judged, Kind, class_of, judge
-from reports.compare_words import failing
-from reports.matrix import Matrix, load, matrix_of
-from scanner.claims import parse_claims
+from reports.compare_rows import CHANGES, CLASS_MEANING, Change, Kind, class_of
+from reports.matrix import load, matrix_of
 from scanner.errors import UsageError
-from scanner.records import MODES, Claim, Observation
+from scanner.records import MODES, Observation
 from scanner.verdicts import FINDING_MEANING, Finding
-from tests.compared import OFTEN, SETTINGS, in_turns, pair_of, run_of, shows
-from tests.documented import docstring
-from tests.evidence_runs import cost, sentinel
-from tests.runs import ENVIRONMENT, PROCESSES, RUNS, Planned, drifting, ended, raised, ran, row, stable
+from tests.compared import OFTEN, SETTINGS, pair_of, run_of, shows
+from tests.runs import PROCESSES, RUNS, Planned, drifting, ended, raised, ran, row, stable
 
 RECORDED = ("reports/runs/torch-2.13.0-cpu.jsonl.gz", "reports/runs/torch-2.15.0-cpu.jsonl.gz")
 FINDINGS: tuple[Finding, ...] = (
@@ -88,19 +82,6 @@ def test_only_an_alert_is_proof_by_itself(findings: tuple[Finding, Finding]) -> 
     proof = raised_before != raised_after and (raised_after or findings[1] == "silent")
 
     assert proof is change.judged.confirmed
-
-
-@pytest.mark.parametrize("after", ["deterministic", "silent"])
-def test_an_alert_that_stopped_may_hide_a_rare_difference(after: Finding) -> None:
-    """0 of 100 is no proof that an op which no longer raises runs deterministically: it is measured again."""
-    change = only(shows("raises"), shows("deterministic"))
-    joined = confirm(change.judged, _judged(shows("raises"), shows(after)))
-
-    assert (change.kind, change.judged.confirmed, open_to_doubt(change)) == ("improved", False, True)
-    assert (
-        "no longer raises, which is proof; that it does not differ rests on 0 of 100" in change.judged.detail
-    )
-    assert (joined.kind, joined.confirmed) == ("improved" if after == "deterministic" else "regressed", True)
 
 
 @pytest.mark.parametrize("finding", FINDINGS)
@@ -249,173 +230,6 @@ def test_far_fewer_executions_are_not_comparable(n: int, kind: Kind) -> None:
         assert ("fewer_executions" if n == 10 else None) == change.judged.reason
 
 
-def _weak(*rows: Planned, name: str, claims: Sequence[Claim] = ()) -> Matrix:
-    """Return a run whose sentinels hardly differed."""
-    seen = [
-        sentinel(mode, process, before, differing=1)
-        for mode in MODES
-        for process in range(PROCESSES)
-        for before in (0, len(rows))
-    ]
-    return run_of(*rows, name=name, sentinels=seen, claims=claims)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "weak", "kind"),
-    [
-        # What did not differ where nothing could race is no improvement.
-        ("fixed_by_mode", "deterministic", "after", "not_comparable"),
-        ("deterministic", "fixed_by_mode", "before", "not_comparable"),
-        ("silent", "fixed_by_mode", "after", "not_comparable"),
-        ("deterministic", "mode_dependent", "before", "not_comparable"),
-        # Nor is it known whether an op that no longer raises is silent.
-        ("raises", "fixed_by_mode", "after", "not_comparable"),
-        # What did differ or raise needs no power, nor does an op that began to raise.
-        ("fixed_by_mode", "deterministic", "before", "improved"),
-        ("deterministic", "silent", "after", "regressed"),
-        ("deterministic", "over_alert", "before", "regressed"),
-        ("raises", "silent", "after", "regressed"),
-        ("silent", "silent", "after", "same"),
-        ("over_alert", "over_alert", "after", "same"),
-        # That neither differed is no proof of anything either.
-        ("deterministic", "deterministic", "after", "not_comparable"),
-        ("fixed_by_mode", "fixed_by_mode", "before", "not_comparable"),
-    ],
-)
-def test_low_power(before: Finding, after: Finding, weak: str, kind: Kind) -> None:
-    """Low power matters where a verdict rests on nothing having differed."""
-    old = (_weak if weak == "before" else run_of)(shows(before), name="a")
-    new = (_weak if weak == "after" else run_of)(shows(after), name="b")
-    (change,) = pair_of(old, new).changes
-
-    assert kind == change.kind
-    assert ("low_power" if kind == "not_comparable" else None) == change.judged.reason
-    if before == after:
-        assert change.judged.seems is None
-        assert not open_to_doubt(change)
-
-
-def test_two_runs_of_low_power_compare_nothing() -> None:
-    """Two scans in which nothing could race agree in all rows, which no check takes for proof."""
-    listed = (parse_claims(docstring([], [PUT])), parse_claims(docstring([PUT], [])))
-    still = shows("deterministic", row("torch.Tensor.put_"))
-    comparison = compare([_weak(still, name=name, claims=of) for name, of in zip("ab", listed, strict=True)])
-    (pair,) = comparison.pairs
-
-    assert pair.compared == 0
-    assert [line.partition(":")[0] for line in failing(comparison, ("regressed",))] == ["nothing compared"]
-    assert [(one.measured, one.unmeasured) for one in pair.claims] == [("not_comparable", False)]
-
-
-def _renamed(planned: Planned, **fields: object) -> Planned:
-    return replace(planned[0], **fields), planned[1]
-
-
-def _other_inputs(planned: Planned) -> Planned:
-    return planned[0], [replace(one, inputs_digest="other") for one in planned[1]]
-
-
-CIRCUMSTANCES: dict[str, tuple[Reason, Callable[[Planned], Matrix]]] = {
-    "distrust": ("untrusted_run", lambda rows: run_of(rows, distrust=("the inputs differed",))),
-    "cpu": ("other_device", lambda rows: run_of(rows, cpu="Another CPU")),
-    "threads": ("other_threads", lambda rows: run_of(rows, threads=4, affinity=(0, 1, 2, 3))),
-    "cores": ("other_threads", lambda rows: run_of(rows, affinity=(1,))),
-    "variables": (
-        "other_variables",
-        lambda rows: run_of(rows, variables={"off": {"OMP_NUM_THREADS": "2"}, "on": {"MKL_CBWR": "SSE2"}}),
-    ),
-    "perturb": (
-        "other_perturbations",
-        lambda rows: run_of(rows, settings=replace(SETTINGS, perturb=("quiet", "stress"))),
-    ),
-    "inputs": ("other_inputs", lambda rows: run_of(_other_inputs(rows))),
-    "op": ("other_inputs", lambda rows: run_of(_renamed(rows, op="torch.scatter"))),
-}
-
-
-@pytest.mark.parametrize("name", CIRCUMSTANCES)
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("after", ["silent", "deterministic"])
-def test_only_like_is_compared_with_like(name: str, after: Finding, *, turned: bool) -> None:
-    """What the machine, the settings or the inputs could explain is no change, and what it seems is told."""
-    reason, make = CIRCUMSTANCES[name]
-    old, new = run_of(shows("deterministic"), name="a"), make(shows(after))
-    (change,) = pair_of(*((new, old) if turned else (old, new))).changes
-
-    assert ("not_comparable", reason) == (change.kind, change.judged.reason)
-    seems = None if after == "deterministic" else "improved" if turned else "regressed"
-    assert seems == change.judged.seems
-
-
-def test_places_of_libraries_do_not_matter() -> None:
-    """Two environments on one machine find their libraries elsewhere."""
-    variables = {
-        mode: {**values, "LD_LIBRARY_PATH": "/elsewhere"} for mode, values in ENVIRONMENT.variables.items()
-    }
-    pair = pair_of(
-        run_of(shows("raises"), name="a"),
-        run_of(shows("raises"), name="b", variables=variables, os="Linux 6.2"),
-    )
-
-    assert (pair.counts["same"], pair.obstacles) == (1, ())
-
-
-def test_a_gpu_is_compared_with_the_same_gpu() -> None:
-    """On CUDA the GPU must be the same, and the CPU and its threads need not."""
-    settings = replace(SETTINGS, device="cuda:0")
-    planned = row("torch.Tensor.scatter_add_", device="cuda:0")
-    rows = shows("fixed_by_mode", planned)
-    old, same, other = (
-        run_of(rows, name=name, settings=settings, gpu=gpu, cpu=name, threads=threads)
-        for name, gpu, threads in (("a", "H100", 2), ("b", "H100", 8), ("c", "H200", 2))
-    )
-
-    assert pair_of(old, same).counts["same"] == 1
-    assert pair_of(old, other).changes[0].judged.reason == "other_device"
-
-
-def test_rows_of_one_run_alone() -> None:
-    """A row that only one run planned was added or removed; one that a scan was not asked for is no such thing."""
-    planned = shows("deterministic"), shows("raises", row("torch.Tensor.put_"))
-    both, one = run_of(*planned, name="a"), run_of(planned[0], name="b")
-    asked = run_of(planned[0], name="b", settings=replace(SETTINGS, patterns=("scatter*",)))
-
-    assert [change.kind for change in pair_of(both, one).changes] == ["same", "removed"]
-    assert [change.kind for change in pair_of(one, both).changes] == ["same", "added"]
-    for pair in (pair_of(both, asked), pair_of(asked, both)):
-        assert [change.judged.reason for change in pair.changes] == [None, "not_asked_for"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"sources": ("documented", "opinfo")}, "--source documented and not documented,opinfo"),
-        ({"samples": 3}, "--samples 0 and not 3"),
-        ({"dtypes": ("all",)}, "--dtypes none and not all"),
-        ({"specs": ("mine.py",)}, "--specs none and not mine.py"),
-    ],
-)
-def test_rows_that_one_scan_was_not_asked_for_are_not_added(settings: dict[str, Any], told: str) -> None:
-    """Another choice of sources, samples, dtypes or files plans other rows, and no torch added them."""
-    rows = shows("deterministic"), shows("raises", row("torch.Tensor.put_"))
-    few, many = run_of(rows[0], name="few"), run_of(*rows, name="many", settings=replace(SETTINGS, **settings))
-
-    for pair in (pair_of(few, many), pair_of(many, few)):
-        judged = pair.changes[1].judged
-        assert (judged.kind, judged.reason) == ("not_comparable", "not_asked_for")
-        assert judged.detail == f"few is a scan with {told}"
-
-
-def test_a_folder_of_specs_is_no_other_choice() -> None:
-    """The same file of specs from elsewhere is the same."""
-    runs = [
-        run_of(*rows, name=name, settings=replace(SETTINGS, specs=(f"/{name}/mine.py",)))
-        for name, rows in (("a", [shows("raises")]), ("b", [shows("raises"), OTHER]))
-    ]
-
-    assert pair_of(*runs).counts["added"] == 1
-
-
 def test_rows_are_joined_by_all_that_names_them() -> None:
     """Another case, direction or dtype is another row."""
     names: list[dict[str, Any]] = [{}, {"case": "other"}, {"direction": "backward"}, {"dtype": "float64"}]
@@ -467,117 +281,6 @@ def test_timeline() -> None:
         ("torch.new", 1, [None, None, "raises"]),
     ]
     assert [len(one.pairs) for one in timelines(compare([first, second]))] == [1]
-
-
-def _judged(old: Planned, new: Planned) -> Judged:
-    (before,), (after,) = run_of(old, name="a").rows, run_of(new, name="b").rows
-    return judge(before, after)
-
-
-DETERMINISTIC, DIFFERS = shows("deterministic"), shows("fixed_by_mode")
-
-
-@pytest.mark.parametrize(
-    ("again", "expected"),
-    [
-        ((DIFFERS, DETERMINISTIC), ("improved", True, None)),
-        ((DETERMINISTIC, DETERMINISTIC), ("same", None, None)),
-        ((DIFFERS, DIFFERS), ("same", None, None)),
-        ((DETERMINISTIC, DIFFERS), ("not_comparable", None, "not_reproduced")),
-        ((shows("fixed_by_mode", often=3), DETERMINISTIC), ("improved", False, None)),
-    ],
-)
-def test_measuring_again_decides(again: tuple[Planned, Planned], expected: tuple[object, ...]) -> None:
-    """Only a change that shows again when both are measured in turns is confirmed."""
-    first = _judged(DIFFERS, DETERMINISTIC)
-    joined = confirm(first, _judged(*again))
-
-    assert (first.kind, first.confirmed) == ("improved", False)
-    assert expected == (joined.kind, joined.confirmed, joined.reason)
-
-
-@pytest.mark.parametrize(
-    "again",
-    [(DETERMINISTIC, shows("silent", often=3)), (DIFFERS, DETERMINISTIC)],
-    ids=["too few", "the reverse"],
-)
-def test_measuring_again_undoes_no_difference_that_was_seen(again: tuple[Planned, Planned]) -> None:
-    """19 of 98 against 0 of 98, then 2 of 98 against 0 of 98, or the reverse: no check for regressions passes."""
-    old, new = run_of(DETERMINISTIC, name="a"), run_of(shows("silent"), name="b")
-    measured = Again(old=run_of(again[0]), new=run_of(again[1]), left={})
-    comparison = compare([old, new], {("a", "b"): measured})
-    (change,) = comparison.pairs[0].changes
-
-    assert (change.kind, change.judged.confirmed) == ("regressed", False)
-    assert "19 of 98" in change.judged.detail
-    assert len(list(failing(comparison, ("regressed",)))) == 1
-
-
-def test_a_check_counts_what_a_row_seems() -> None:
-    """7 of 98 against 0 of 98 is not comparable, and a check that asks for regressions does not pass over it."""
-    comparison = compare([run_of(DETERMINISTIC, name="a"), run_of(shows("silent", often=8), name="b")])
-    told = list(failing(comparison, ("regressed",)))
-
-    assert len(told) == 2  # nothing else was compared either
-    assert told[0].startswith("not_comparable (seems regressed): torch.Tensor.scatter_add_:")
-    assert not any("seems" in line for line in failing(comparison, ("improved",)))
-
-
-def test_measuring_again_reaches_the_pair() -> None:
-    """What was measured again is taken by the names of the runs and of the row, also where the scans saw too little."""
-    old, new = run_of(shows("fixed_by_mode", often=3), name="a"), run_of(DETERMINISTIC, name="b")
-    again = Again(old=run_of(in_turns("fixed_by_mode")), new=run_of(in_turns("deterministic")), left={})
-    comparison = compare([old, new], {("a", "b"): again})
-
-    assert (
-        comparison.pairs[0].changes[0].kind,
-        comparison.pairs[0].changes[0].judged.confirmed,
-    ) == ("improved", True)
-    assert pair_of(old, new).changes[0].kind == "not_comparable"
-
-
-def _timed(off: float, on: float, *, name: str, **environment: Any) -> Matrix:
-    return run_of(DETERMINISTIC, name=name, costs=[cost(PLANNED, off, on)], **environment)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "factor"),
-    [
-        ((1e-5, 1e-5), (1e-5, 3e-5), 3.0),  # a cost that came
-        ((1e-5, 3e-5), (1e-5, 1e-5), 1 / 3),  # one that went
-        ((1e-5, 3e-5), (7e-5, 21e-5), None),  # slower in all, at the same ratio
-        ((1e-5, 1e-5), (1e-5, 1.45e-5), None),  # not by more than 1.5 times
-        ((1e-5, 1e-5), (1e-5, 1.6e-5), 1.6),
-    ],
-)
-def test_cost_is_compared_as_ratios(
-    before: tuple[float, float], after: tuple[float, float], factor: float | None
-) -> None:
-    """A row is listed if its ratio changed by more than 1.5 times, whatever the times."""
-    found = pair_of(_timed(*before, name="a"), _timed(*after, name="b")).cost
-
-    assert found is not None
-    assert found.rows == 1
-    assert [pytest.approx(factor)] * (factor is not None) == [one.factor for one in found.listed]
-
-
-def test_cost_needs_ratios_told_apart_from_their_spread() -> None:
-    """Quartiles so wide that both runs could have one ratio are no change of cost."""
-    wide = replace(cost(PLANNED, 1e-5, 2e-5), on=replace(cost(PLANNED, 2e-5, 2e-5).on, low=0.9e-5))  # type: ignore[type-var]
-    found = pair_of(_timed(1e-5, 1e-5, name="a"), run_of(DETERMINISTIC, name="b", costs=[wide])).cost
-
-    assert found is not None
-    assert (found.rows, found.listed) == (1, ())
-
-
-def test_cost_needs_the_same_hardware_and_inputs() -> None:
-    """Ratios on another machine or of other inputs are not held against each other."""
-    other = run_of(_other_inputs(DETERMINISTIC), name="b", costs=[cost(PLANNED, 1e-5, 9e-5)])
-    found = pair_of(_timed(1e-5, 1e-5, name="a"), other).cost
-
-    assert found is not None
-    assert found.rows == 0
-    assert None is pair_of(_timed(1e-5, 1e-5, name="a"), _timed(1e-5, 9e-5, name="b", cpu="Other")).cost
 
 
 def test_recorded_runs_are_the_same() -> None:

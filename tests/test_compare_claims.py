@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from reports.compare import Pair
 from reports.compare_claims import NOT_LISTED, ClaimKind, Measured, compare_claims, documented, lists_of
 from scanner.claims import documented_claims, parse_claims
 from scanner.records import Claim
+from scanner.verdicts import Finding
 from tests.compared import pair_of, run_of, shows
 from tests.documented import docstring
 from tests.runs import row
@@ -110,6 +112,8 @@ RAISES, ACTS, SILENT = (shows(finding, PLANNED) for finding in ("raises", "fixed
     ("bullet", "before", "after", "measured", "unmeasured"),
     [
         (CPU, RAISES, ACTS, "changed", False),
+        (CPU, RAISES, SILENT, "otherwise", True),
+        (CPU, ACTS, RAISES, "otherwise", True),
         (CPU, RAISES, RAISES, "same", True),
         (
             CPU,
@@ -144,11 +148,11 @@ def test_reworded_alone_promises_nothing() -> None:
     assert (one.kind, one.measured, one.unmeasured) == ("reworded", "same", False)
 
 
-def _changed(old: tuple[Claim, ...], new: tuple[Claim, ...]) -> Pair:
+def _changed(old: tuple[Claim, ...], new: tuple[Claim, ...], after: Finding = "raises") -> Pair:
     rows = row("torch.Tensor.put_"), row("my.own_op")
     return pair_of(
         run_of(*(shows("fixed_by_mode", one) for one in rows), name="a", claims=old),
-        run_of(*(shows("silent", one) for one in rows), name="b", claims=new),
+        run_of(*(shows(after, one) for one in rows), name="b", claims=new),
     )
 
 
@@ -158,6 +162,35 @@ def test_measured_without_documented() -> None:
 
     assert [one.row.row.spec for one in _changed(listed, listed).undocumented] == ["torch.Tensor.put_"]
     assert _changed(listed, claims([":func:`torch.take`"], [CPU])).undocumented == ()
+
+
+def _in_other_words(listed: tuple[Claim, ...]) -> tuple[Claim, ...]:
+    return tuple(replace(one, text=f"{one.text}, as ever") for one in listed)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "after", "documented_too"),
+    [
+        # Into a list and out of one, as the row did.
+        (claims(), claims([], [CPU]), "raises", True),
+        (claims([CPU]), claims(), "silent", True),
+        # The other way round, or something else.
+        (claims([], [CPU]), claims([CPU]), "raises", False),
+        (claims([], [CPU]), claims(), "raises", False),
+        (claims([CPU]), claims([], [CPU]), "silent", False),
+        (claims(), claims([CPU]), "silent", False),
+        # Other words say nothing.
+        (claims([], [CPU]), _in_other_words(claims([], [CPU])), "raises", False),
+        (claims([CPU]), _in_other_words(claims([CPU])), "silent", False),
+    ],
+)
+def test_a_documented_change_is_one_in_the_same_direction(
+    old: tuple[Claim, ...], new: tuple[Claim, ...], after: Finding, *, documented_too: bool
+) -> None:
+    """Only a bullet that changed as the row did documents what the row did."""
+    undocumented = [one.row.row.spec for one in _changed(old, new, after).undocumented]
+
+    assert undocumented == ([] if documented_too else ["torch.Tensor.put_"])
 
 
 def test_documented_section_of_a_row() -> None:

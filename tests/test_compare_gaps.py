@@ -71,7 +71,9 @@ def _slow(on: str) -> Planned:
         ("differs", "differs", None),
     ],
 )
-def test_the_flag_on_says_what_it_can_without_the_flag_off(before: str, after: str, seems: str | None) -> None:
+def test_the_flag_on_says_what_it_can_without_the_flag_off(
+    before: str, after: str, seems: str | None
+) -> None:
     """A row that times out with the flag off in both runs has no finding, and its alert may have changed all the same."""
     (change,) = compare([run_of(_slow(before), name="a"), run_of(_slow(after), name="b")]).pairs[0].changes
 

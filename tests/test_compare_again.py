@@ -1,0 +1,93 @@
+"""What measuring again makes of a change, and what a check makes of a row that only seems to have changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from reports.compare import compare
+from reports.compare_again import Again, confirm, open_to_doubt
+from reports.compare_rows import Judged, judge
+from reports.compare_words import failing
+from scanner.verdicts import Finding
+from tests.compared import in_turns, pair_of, run_of, shows
+from tests.runs import Planned
+
+
+def _judged(old: Planned, new: Planned) -> Judged:
+    (before,), (after,) = run_of(old, name="a").rows, run_of(new, name="b").rows
+    return judge(before, after)
+
+
+DETERMINISTIC, DIFFERS = shows("deterministic"), shows("fixed_by_mode")
+
+
+@pytest.mark.parametrize(
+    ("again", "expected"),
+    [
+        ((DIFFERS, DETERMINISTIC), ("improved", True, None)),
+        ((DETERMINISTIC, DETERMINISTIC), ("same", None, None)),
+        ((DIFFERS, DIFFERS), ("same", None, None)),
+        ((DETERMINISTIC, DIFFERS), ("not_comparable", None, "not_reproduced")),
+        ((shows("fixed_by_mode", often=3), DETERMINISTIC), ("improved", False, None)),
+    ],
+)
+def test_measuring_again_decides(again: tuple[Planned, Planned], expected: tuple[object, ...]) -> None:
+    """Only a change that shows again when both are measured in turns is confirmed."""
+    first = _judged(DIFFERS, DETERMINISTIC)
+    joined = confirm(first, _judged(*again))
+
+    assert (first.kind, first.confirmed) == ("improved", False)
+    assert expected == (joined.kind, joined.confirmed, joined.reason)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [(DETERMINISTIC, shows("silent", often=3)), (DIFFERS, DETERMINISTIC)],
+    ids=["too few", "the reverse"],
+)
+def test_measuring_again_undoes_no_difference_that_was_seen(again: tuple[Planned, Planned]) -> None:
+    """19 of 98 against 0 of 98, then 2 of 98 against 0 of 98, or the reverse: no check for regressions passes."""
+    old, new = run_of(DETERMINISTIC, name="a"), run_of(shows("silent"), name="b")
+    measured = Again(old=run_of(again[0]), new=run_of(again[1]), left={})
+    comparison = compare([old, new], {("a", "b"): measured})
+    (change,) = comparison.pairs[0].changes
+
+    assert (change.kind, change.judged.confirmed) == ("regressed", False)
+    assert "19 of 98" in change.judged.detail
+    assert len(list(failing(comparison, ("regressed",)))) == 1
+
+
+def test_a_check_counts_what_a_row_seems() -> None:
+    """7 of 98 against 0 of 98 is not comparable, and a check that asks for regressions does not pass over it."""
+    comparison = compare([run_of(DETERMINISTIC, name="a"), run_of(shows("silent", often=8), name="b")])
+    told = list(failing(comparison, ("regressed",)))
+
+    assert len(told) == 2  # nothing else was compared either
+    assert told[0].startswith("not_comparable (seems regressed): torch.Tensor.scatter_add_:")
+    assert not any("seems" in line for line in failing(comparison, ("improved",)))
+
+
+def test_measuring_again_reaches_the_pair() -> None:
+    """What was measured again is taken by the names of the runs and of the row, also where the scans saw too little."""
+    old, new = run_of(shows("fixed_by_mode", often=3), name="a"), run_of(DETERMINISTIC, name="b")
+    again = Again(old=run_of(in_turns("fixed_by_mode")), new=run_of(in_turns("deterministic")), left={})
+    comparison = compare([old, new], {("a", "b"): again})
+
+    assert (
+        comparison.pairs[0].changes[0].kind,
+        comparison.pairs[0].changes[0].judged.confirmed,
+    ) == ("improved", True)
+    assert pair_of(old, new).changes[0].kind == "not_comparable"
+
+
+@pytest.mark.parametrize("after", ["deterministic", "silent"])
+def test_an_alert_that_stopped_may_hide_a_rare_difference(after: Finding) -> None:
+    """0 of 100 is no proof that an op which no longer raises runs deterministically: it is measured again."""
+    (change,) = pair_of(run_of(shows("raises"), name="a"), run_of(shows("deterministic"), name="b")).changes
+    joined = confirm(change.judged, _judged(shows("raises"), shows(after)))
+
+    assert (change.kind, change.judged.confirmed, open_to_doubt(change)) == ("improved", False, True)
+    assert (
+        "no longer raises, which is proof; that it does not differ rests on 0 of 100" in change.judged.detail
+    )
+    assert (joined.kind, joined.confirmed) == ("improved" if after == "deterministic" else "regressed", True)

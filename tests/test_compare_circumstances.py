@@ -1,0 +1,215 @@
+"""What keeps runs and rows from being compared: power, the machine, the inputs, and what a scan was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from reports.compare import compare
+from reports.compare_again import open_to_doubt
+from reports.compare_circumstances import Reason
+from reports.compare_rows import Kind
+from reports.compare_words import failing, notes
+from reports.matrix import Matrix
+from scanner.claims import parse_claims
+from scanner.records import MODES, Claim
+from scanner.verdicts import Finding
+from tests.compared import SETTINGS, pair_of, run_of, shows
+from tests.documented import docstring
+from tests.evidence_runs import sentinel
+from tests.runs import ENVIRONMENT, PROCESSES, Planned, row
+
+PUT = ":func:`torch.Tensor.put_`"
+OTHER = shows("deterministic", row("torch.cumsum"))
+
+
+def _weak(*rows: Planned, name: str, claims: Sequence[Claim] = ()) -> Matrix:
+    """Return a run whose sentinels hardly differed."""
+    seen = [
+        sentinel(mode, process, before, differing=1)
+        for mode in MODES
+        for process in range(PROCESSES)
+        for before in (0, len(rows))
+    ]
+    return run_of(*rows, name=name, sentinels=seen, claims=claims)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "weak", "kind"),
+    [
+        # What did not differ where nothing could race is no improvement.
+        ("fixed_by_mode", "deterministic", "after", "not_comparable"),
+        ("deterministic", "fixed_by_mode", "before", "not_comparable"),
+        ("silent", "fixed_by_mode", "after", "not_comparable"),
+        ("deterministic", "mode_dependent", "before", "not_comparable"),
+        # Nor is it known whether an op that no longer raises is silent.
+        ("raises", "fixed_by_mode", "after", "not_comparable"),
+        # What did differ or raise needs no power, nor does an op that began to raise.
+        ("fixed_by_mode", "deterministic", "before", "improved"),
+        ("deterministic", "silent", "after", "regressed"),
+        ("deterministic", "over_alert", "before", "regressed"),
+        ("raises", "silent", "after", "regressed"),
+        ("silent", "silent", "after", "same"),
+        ("over_alert", "over_alert", "after", "same"),
+        # That neither differed is no proof of anything either.
+        ("deterministic", "deterministic", "after", "not_comparable"),
+        ("fixed_by_mode", "fixed_by_mode", "before", "not_comparable"),
+    ],
+)
+def test_low_power(before: Finding, after: Finding, weak: str, kind: Kind) -> None:
+    """Low power matters where a verdict rests on nothing having differed."""
+    old = (_weak if weak == "before" else run_of)(shows(before), name="a")
+    new = (_weak if weak == "after" else run_of)(shows(after), name="b")
+    (change,) = pair_of(old, new).changes
+
+    assert kind == change.kind
+    assert ("low_power" if kind == "not_comparable" else None) == change.judged.reason
+    if before == after:
+        assert change.judged.seems is None
+        assert not open_to_doubt(change)
+
+
+def test_two_runs_of_low_power_compare_nothing() -> None:
+    """Two scans in which nothing could race agree in all rows, which no check takes for proof."""
+    listed = (parse_claims(docstring([], [PUT])), parse_claims(docstring([PUT], [])))
+    still = shows("deterministic", row("torch.Tensor.put_"))
+    comparison = compare([_weak(still, name=name, claims=of) for name, of in zip("ab", listed, strict=True)])
+    (pair,) = comparison.pairs
+
+    assert pair.compared == 0
+    assert [line.partition(":")[0] for line in failing(comparison, ("regressed",))] == ["nothing compared"]
+    assert [(one.measured, one.unmeasured) for one in pair.claims] == [("not_comparable", False)]
+
+
+def _renamed(planned: Planned, **fields: object) -> Planned:
+    return replace(planned[0], **fields), planned[1]
+
+
+def _other_inputs(planned: Planned) -> Planned:
+    return planned[0], [replace(one, inputs_digest="other") for one in planned[1]]
+
+
+CIRCUMSTANCES: dict[str, tuple[Reason, Callable[[Planned], Matrix]]] = {
+    "distrust": ("untrusted_run", lambda rows: run_of(rows, distrust=("the inputs differed",))),
+    "cpu": ("other_device", lambda rows: run_of(rows, cpu="Another CPU")),
+    "threads": ("other_threads", lambda rows: run_of(rows, threads=4, affinity=(0, 1, 2, 3))),
+    "cores": ("other_threads", lambda rows: run_of(rows, affinity=(1,))),
+    "variables": (
+        "other_variables",
+        lambda rows: run_of(rows, variables={"off": {"OMP_NUM_THREADS": "2"}, "on": {"MKL_CBWR": "SSE2"}}),
+    ),
+    "perturb": (
+        "other_perturbations",
+        lambda rows: run_of(rows, settings=replace(SETTINGS, perturb=("quiet", "stress"))),
+    ),
+    "inputs": ("other_inputs", lambda rows: run_of(_other_inputs(rows))),
+    "op": ("other_inputs", lambda rows: run_of(_renamed(rows, op="torch.scatter"))),
+}
+
+
+@pytest.mark.parametrize("name", CIRCUMSTANCES)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("after", ["silent", "deterministic"])
+def test_only_like_is_compared_with_like(name: str, after: Finding, *, turned: bool) -> None:
+    """What the machine, the settings or the inputs could explain is no change, and what it seems is told."""
+    reason, make = CIRCUMSTANCES[name]
+    old, new = run_of(shows("deterministic"), name="a"), make(shows(after))
+    (change,) = pair_of(*((new, old) if turned else (old, new))).changes
+
+    assert ("not_comparable", reason) == (change.kind, change.judged.reason)
+    seems = None if after == "deterministic" else "improved" if turned else "regressed"
+    assert seems == change.judged.seems
+
+
+def test_places_of_libraries_do_not_matter() -> None:
+    """Two environments on one machine find their libraries elsewhere."""
+    variables = {
+        mode: {**values, "LD_LIBRARY_PATH": "/elsewhere"} for mode, values in ENVIRONMENT.variables.items()
+    }
+    pair = pair_of(
+        run_of(shows("raises"), name="a"),
+        run_of(shows("raises"), name="b", variables=variables, os="Linux 6.2"),
+    )
+
+    assert (pair.counts["same"], pair.obstacles) == (1, ())
+
+
+def test_a_gpu_is_compared_with_the_same_gpu() -> None:
+    """On CUDA the GPU must be the same, and the CPU and its threads need not."""
+    settings = replace(SETTINGS, device="cuda:0")
+    planned = row("torch.Tensor.scatter_add_", device="cuda:0")
+    rows = shows("fixed_by_mode", planned)
+    old, same, other = (
+        run_of(rows, name=name, settings=settings, gpu=gpu, cpu=name, threads=threads)
+        for name, gpu, threads in (("a", "H100", 2), ("b", "H100", 8), ("c", "H200", 2))
+    )
+
+    assert pair_of(old, same).counts["same"] == 1
+    assert pair_of(old, other).changes[0].judged.reason == "other_device"
+
+
+def test_another_driver_or_detmatrix_is_told() -> None:
+    """What may explain a change and is no obstacle stands among the notes; on a CPU the driver is no matter."""
+
+    def made(name: str, driver: str, tool: str, device: str) -> Matrix:
+        settings = replace(SETTINGS, device=device)
+        one = run_of(shows("raises"), name=name, settings=settings, gpu="H100", driver=driver)
+        return replace(one, run=replace(one.run, header=replace(one.run.header, tool=tool)))
+
+    def told(device: str, *made_with: str) -> list[str]:
+        comparison = compare([made("a", "550", "0.1.0", device), made("b", *made_with, device)])
+        assert comparison.pairs[0].counts["same"] == 1
+        return [note for note in notes(comparison) if "another" in note]
+
+    end = "; changes may be due to that."
+    assert told("cuda:0", "550", "0.1.0") == []
+    assert told("cuda:0", "570", "0.1.0") == [f"a → b: the driver was another, 550 → 570{end}"]
+    assert told("cpu", "570", "0.2.0") == [f"a → b: detmatrix was another, 0.1.0 → 0.2.0{end}"]
+
+
+def test_rows_of_one_run_alone() -> None:
+    """A row that only one run planned was added or removed; one that a scan was not asked for is no such thing."""
+    planned = shows("deterministic"), shows("raises", row("torch.Tensor.put_"))
+    both, one = run_of(*planned, name="a"), run_of(planned[0], name="b")
+    asked = run_of(planned[0], name="b", settings=replace(SETTINGS, patterns=("scatter*",)))
+
+    assert [change.kind for change in pair_of(both, one).changes] == ["same", "removed"]
+    assert [change.kind for change in pair_of(one, both).changes] == ["same", "added"]
+    for pair in (pair_of(both, asked), pair_of(asked, both)):
+        assert [change.judged.reason for change in pair.changes] == [None, "not_asked_for"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"sources": ("documented", "opinfo")}, "--source documented and not documented,opinfo"),
+        ({"samples": 3}, "--samples 0 and not 3"),
+        ({"dtypes": ("all",)}, "--dtypes none and not all"),
+        ({"specs": ("mine.py",)}, "--specs none and not mine.py"),
+    ],
+)
+def test_rows_that_one_scan_was_not_asked_for_are_not_added(settings: dict[str, Any], told: str) -> None:
+    """Another choice of sources, samples, dtypes or files plans other rows, and no torch added them."""
+    rows = shows("deterministic"), shows("raises", row("torch.Tensor.put_"))
+    few, many = (
+        run_of(rows[0], name="few"),
+        run_of(*rows, name="many", settings=replace(SETTINGS, **settings)),
+    )
+
+    for pair in (pair_of(few, many), pair_of(many, few)):
+        judged = pair.changes[1].judged
+        assert (judged.kind, judged.reason) == ("not_comparable", "not_asked_for")
+        assert judged.detail == f"few is a scan with {told}"
+
+
+def test_a_folder_of_specs_is_no_other_choice() -> None:
+    """The same file of specs from elsewhere is the same."""
+    runs = [
+        run_of(*rows, name=name, settings=replace(SETTINGS, specs=(f"/{name}/mine.py",)))
+        for name, rows in (("a", [shows("raises")]), ("b", [shows("raises"), OTHER]))
+    ]
+
+    assert pair_of(*runs).counts["added"] == 1

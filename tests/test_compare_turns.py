@@ -1,0 +1,167 @@
+"""Rows measured again in turns: what counts of the rounds, and when a measurement decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from reports.compare import compare
+from reports.compare_again import Again
+from reports.compare_markdown import render
+from reports.compare_rows import Change, few_processes
+from reports.matrix import Matrix
+from scanner.confirm import powerful, rounds_for
+from scanner.records import MODES, Header, Observation, Sentinel
+from tests.compared import SETTINGS, in_turns, pair_of, run_of, shows
+from tests.runs import ENVIRONMENT, RUNS, Planned, drifting, ended, ran, row, stable
+
+PLANNED = row("torch.Tensor.scatter_add_")
+
+
+def _sentinels(differing: int) -> list[Sentinel]:
+    return [
+        Sentinel(
+            mode=mode, process=process, before=before, op="s", executions=20, differing=differing, load=9.0
+        )
+        for mode in MODES
+        for process in range(2)
+        for before in (0, 1)
+    ]
+
+
+STILL_ROW, MOVED = shows("deterministic"), shows("silent")
+
+
+def _settled(old: Matrix, new: Matrix, left: dict[Any, str] | None = None) -> Change:
+    """Return a row that seems to have regressed after measuring it again."""
+    first = [run_of(STILL_ROW, name="a"), run_of(MOVED, name="b")]
+    again = Again(old=old, new=new, left=left or {})
+    (pair,) = compare(first, {("a", "b"): again}).pairs
+    (change,) = pair.changes
+    return change
+
+
+def test_stillness_of_low_power_drops_nothing() -> None:
+    """Neither run differed again, but nothing could race: the row stays unconfirmed and says why."""
+    still = [run_of(STILL_ROW, sentinels=_sentinels(seen)) for seen in (1, 19)]
+    weak, strong = (_settled(one, one).judged for one in still)
+
+    assert (weak.kind, weak.confirmed) == ("regressed", False)
+    assert "measured again in vain, low_power: the sentinel (s) differed in 1 of 20" in weak.detail
+    assert (strong.kind, strong.confirmed) == ("same", None)
+
+
+def test_what_differs_beside_it_is_power_enough() -> None:
+    """In turns, one differed where the other did not: a sentinel that did not either is no excuse."""
+    judged = _settled(
+        run_of(in_turns("deterministic"), sentinels=_sentinels(1)),
+        run_of(in_turns("silent"), sentinels=_sentinels(1)),
+    ).judged
+
+    assert (judged.kind, judged.confirmed) == ("regressed", True)
+
+
+@pytest.mark.parametrize(
+    ("again", "expected"),
+    [
+        (
+            run_of(MOVED, distrust=("the control varies shows nothing",)),
+            "untrusted_run: run.jsonl: the control",
+        ),
+        (
+            run_of((PLANNED, [replace(one, inputs_digest="other") for one in MOVED[1]])),
+            "other_inputs: the input bits are not the same",
+        ),
+        (run_of((PLANNED, ended(PLANNED, "off", "crash", "killed by SIGKILL"))), "no_verdict: "),
+    ],
+    ids=["untrusted", "inputs", "crash"],
+)
+def test_what_was_measured_in_vain_stays_unconfirmed(again: Matrix, expected: str) -> None:
+    """A measurement that cannot be believed neither confirms nor drops anything."""
+    judged = _settled(run_of(STILL_ROW), again).judged
+
+    assert (judged.kind, judged.confirmed) == ("regressed", False)
+    assert f"; measured again in vain, {expected}" in judged.detail
+
+
+@pytest.mark.parametrize(("odd", "confirmed"), [(1, False), (5, False), (6, True), (7, True)])
+def test_one_odd_process_confirms_nothing(odd: int, *, confirmed: bool) -> None:
+    """Its executions are many and it is one event: a change shows in the processes as well, or stays unconfirmed."""
+    judged = _settled(run_of(in_turns("deterministic")), run_of(in_turns("silent", odd=odd))).judged
+
+    assert (judged.kind, judged.confirmed) == ("regressed", confirmed)
+    assert (f"on: 0 of 7 → {odd} of 7 further processes differed" in judged.detail) is not confirmed
+
+
+def test_what_cannot_be_measured_stays_unconfirmed() -> None:
+    """A row that the catalog here has no more is told, in both formats' words."""
+    first = [run_of(STILL_ROW, name="a"), run_of(MOVED, name="b")]
+    nothing = [run_of(name=name) for name in "ab"]
+    again = Again(old=nothing[0], new=nothing[1], left={PLANNED.key: "the catalog has no such row"})
+    comparison = compare(first, {("a", "b"): again})
+    (change,) = comparison.pairs[0].changes
+
+    assert (change.kind, change.judged.confirmed) == ("regressed", False)
+    assert change.judged.detail.endswith("; not measured again: the catalog has no such row")
+    assert "1 rows could not be measured again." in "".join(render(comparison))
+
+
+def test_markdown_says_what_was_measured_again() -> None:
+    """How many rows, how often, and what came out."""
+    first = [run_of(STILL_ROW, name="a"), run_of(MOVED, name="b")]
+    again = Again(old=run_of(in_turns("deterministic")), new=run_of(in_turns("silent")), left={})
+    text = "".join(render(compare(first, {("a", "b"): again})))
+
+    assert (
+        "1 rows that seemed to differ were measured again, both runs in turns: 2 rounds of fresh processes, up to "
+        "100 executions of each run in each mode. Of these 1 are confirmed, 0 the same, 0 undecided."
+    ) in text
+    assert "| regressed | deterministic → silent" in " ".join(text.split())
+
+
+def test_rounds_suffice_for_the_test_of_processes() -> None:
+    """An output that every process of one run has to itself is told from none, and there are twice the processes."""
+    assert rounds_for(SETTINGS, SETTINGS) == 7
+    assert rounds_for(SETTINGS, replace(SETTINGS, processes=5)) == 10
+    assert rounds_for(SETTINGS, SETTINGS, between=True) == 16
+    assert rounds_for(SETTINGS, replace(SETTINGS, processes=9), between=True) == 18
+    # Another output in every process, and one of two algorithms in seven of sixteen.
+    for outputs in ([f"{n}" for n in range(7)], ["b"] * 7 + ["a"] * 9):
+        off = [{output: RUNS} for output in outputs]
+        apart: Planned = (PLANNED, [*ran(PLANNED, "off", *off), *ran(PLANNED, "on", *stable())])
+        same = [{"a": RUNS}] * len(off)
+        still: Planned = (PLANNED, [*ran(PLANNED, "off", *same), *ran(PLANNED, "on", *stable())])
+        (change,) = pair_of(run_of(still), run_of(apart)).changes
+
+        assert (change.kind, change.judged.confirmed) == ("regressed", False)
+        assert change.old is not None
+        assert change.new is not None
+        assert few_processes(change.old, change.new) is None
+
+
+def _kept(observations: list[Observation], *differing: int) -> list[int]:
+    header = Header(
+        format=2,
+        tool="",
+        started="",
+        settings=replace(SETTINGS, processes=len(differing)),
+        environment=ENVIRONMENT,
+        planned=(PLANNED,),
+    )
+    sentinels = [
+        Sentinel(mode="off", process=process, before=0, op="s", executions=20, differing=seen, load=1.0)
+        for process, seen in enumerate(differing)
+    ]
+    return [one.process for one in powerful(header, observations, sentinels)]
+
+
+def test_rounds_of_low_power_do_not_count_where_nothing_differed() -> None:
+    """They are left out while half of the rounds remain; what differed in one of them stays."""
+    same = ran(PLANNED, "off", *[{"a": RUNS}] * 4)
+
+    assert _kept(same, 19, 0, 19, 19) == [0, 2, 3]
+    assert _kept(same, 19, 0, 0, 0) == [0, 1, 2, 3]
+    assert _kept(ran(PLANNED, "off", *drifting(), *drifting()), 19, 19, 0, 19) == [0, 1, 2, 3]
+    assert _kept(ran(PLANNED, "off", {"a": RUNS}, {"b": RUNS}), 19, 0) == [0, 1]
