@@ -159,8 +159,8 @@ def test_another_driver_or_detmatrix_is_told() -> None:
         one = run_of(shows("raises"), name=name, settings=settings, gpu="H100", driver=driver)
         return replace(one, run=replace(one.run, header=replace(one.run.header, tool=tool)))
 
-    def told(device: str, *made_with: str) -> list[str]:
-        comparison = compare([made("a", "550", "0.1.0", device), made("b", *made_with, device)])
+    def told(device: str, driver: str, tool: str) -> list[str]:
+        comparison = compare([made("a", "550", "0.1.0", device), made("b", driver, tool, device)])
         assert comparison.pairs[0].counts["same"] == 1
         return [note for note in notes(comparison) if "another" in note]
 
