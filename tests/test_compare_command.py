@@ -267,7 +267,7 @@ def test_markdown_timeline() -> None:
     assert _line(table, "torch.add:")[1:] == [
         "1",
         "raises; documented: raises",
-        "**improved**: fixed_by_mode; documented: acts",
+        "**improved (unconfirmed)**: fixed_by_mode; documented: acts",
         "fixed_by_mode; documented: not listed",
     ]
     assert "torch.sort" not in table
