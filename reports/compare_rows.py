@@ -206,7 +206,8 @@ def _without_finding(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]
         if row.on.verdict in {"raises", "nondeterministic"}
     ]
     callers = _callers(old, new)
-    told += [f"alert callers {_named(callers[0])} → {_named(callers[1])}"] * (callers[0] != callers[1])
+    if callers[0] != callers[1] and old.on.verdict == new.on.verdict:
+        told.append(f"alert callers {_named(callers[0])} → {_named(callers[1])}")
     return doubted(seems, "no_verdict", "; ".join(told), tests)
 
 

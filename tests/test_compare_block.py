@@ -56,7 +56,14 @@ def test_one_line_per_step_and_per_op() -> None:
     ]
     named = "`a:forward:int64`, `a:forward:float32`, `b:forward:int64` and 7 more"
     assert table(second, "from") == [
-        ["9.0.0 → 9.1.0", "`torch.put`", named, "improved", "raises → fixed_by_mode", "not listed"],
+        [
+            "9.0.0 → 9.1.0",
+            "`torch.put`",
+            named,
+            "improved (unconfirmed)",
+            "raises → fixed_by_mode",
+            "not listed",
+        ],
         [
             *("9.2.0 → 9.3.0", "`torch.put`", named),
             *("regressed (unconfirmed)", "fixed_by_mode → silent", "not listed"),

@@ -97,7 +97,7 @@ def test_a_check_of_any_change(detmatrix: Command, runs: list[Path]) -> None:
     assert checked.returncode == 1
     assert [tuple(line.split(":")[0:2]) for line in checked.stdout.replace(": ", ":").splitlines()] == [
         ("regressed (unconfirmed)", "torch.put"),
-        ("improved", "torch.add"),
+        ("improved (unconfirmed)", "torch.add"),
         ("improved (unconfirmed)", "torch.take"),
     ]
 
@@ -267,7 +267,7 @@ def test_markdown_timeline() -> None:
     assert _line(table, "torch.add:")[1:] == [
         "1",
         "raises; documented: raises",
-        "**improved**: fixed_by_mode; documented: acts",
+        "**improved (unconfirmed)**: fixed_by_mode; documented: acts",
         "fixed_by_mode; documented: not listed",
     ]
     assert "torch.sort" not in table
