@@ -333,7 +333,7 @@ SPECS = [O(name='a', op='torch.neg', why='', cases=cases)]\n",
                 f"from opspecs.controls import SPECS as OURS\nfrom dataclasses import replace\n\
 SPECS = [replace(OURS[0], name={name!r})]\n",
                 (
-                    f"own.py: {name!r}: names that begin with control. or sentinel. are those of our own; give the "
+                    f"own.py, line 3: {name!r}: names that begin with control. or sentinel. are those of our own; give the "
                     "spec another name"
                 ),
             )
@@ -472,7 +472,7 @@ def test_help_names_every_command_and_exit_code(detmatrix: Command, arguments: l
     for name, (_, told) in COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(told[:40])}", done.stdout, re.MULTILINE)
     text = " ".join(done.stdout.split())
-    for code in ("0 done", "1 a check you asked for failed", "2 usage", "3 unreadable run file",
+    for code in ("0 done", "1 a check you asked for failed", "2 usage", "3 unreadable",
                  "4 the scan cannot be trusted", "130 interrupted"):  # fmt: skip
         assert code in text
 
