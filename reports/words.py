@@ -75,8 +75,8 @@ _SETTINGS = {
     "overloads": "overloads recorded",
     "specs": "files of own specs",
     "sources": "sources of specs",
-    "dtypes": "dtypes of the databases' entries",
-    "samples": "samples of the databases' entries, at most",
+    "dtypes": "dtypes of database entries",
+    "samples": "samples per database entry, at most",
 }
 
 

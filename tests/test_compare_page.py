@@ -123,7 +123,7 @@ def test_the_page_shows_what_changed(page: Page) -> None:
     assert [head.text for head in page.all(".timeline thead th")] == ["Row", *VERSIONS]
     assert [cell[-1] for cell in cells(page, "add")] == ["doc: raises"] * 3
     assert cells(page, "add")[0][0] == "■raises"
-    assert cells(page, "add")[1][:2] == ["↑improved", "◆fixed_by_mode"]
+    assert cells(page, "add")[1][:2] == ["↑improved, unconfirmed", "◆fixed_by_mode"]
     assert cells(page, "add")[2][:2] == ["↓regressed, unconfirmed", "▲silent"]
     assert cells(page, "take")[1][:2] == ["↑seems improved, not comparable", "●deterministic"]
     assert cells(page, "put")[0][:2] == ["●deterministic", "n = 100"]
