@@ -34,6 +34,9 @@ _MOST_BYTES = 1 << 30
 # Recipes that are tried for one sample, and seconds after which no further one is.
 _MOST_RECIPES = 24
 _PATIENCE = 1.0
+# Arguments that often switch off the part of an op that could differ: a dropout with p=0.0 or training=False draws
+# nothing.
+_SWITCHED_OFF = ("False", "0", "0.0")
 # Samples that are looked at for each that is taken: some give an output without elements.
 _SPARE = 4
 
@@ -226,10 +229,11 @@ def _bounded_memory() -> Iterator[None]:
 
 
 def _unlike(samples: list[Sample], most: int) -> list[int]:
-    """Return the numbers of up to *most* samples, the largest first, each next one the least like those before it."""
+    """Return the numbers of up to *most* samples: a largest one first, then always the least like those before it."""
     described = [_features(sample) for sample in samples]
     elements = [sum(tensor.numel() for tensor in enlarge.tensors([s.args, dict(s.kwargs)])) for s in samples]
-    first = max(range(len(samples)), key=lambda number: (elements[number], -number))
+    off = [sum(told in _SWITCHED_OFF for _, told in features) for features in described]
+    first = max(range(len(samples)), key=lambda number: (elements[number], -off[number], -number))
     chosen = [first]
     seen = {_digest(samples[first])}
     left = [number for number in range(len(samples)) if number != first]
