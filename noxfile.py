@@ -66,7 +66,12 @@ def scan(session: nox.Session) -> None:
     ``detmatrix scan``.
     """
     arguments = list(session.posargs)
-    (version,) = _resolved(session, [_taken(session, arguments, "--torch") or TORCH])
+    asked_for = _taken(session, arguments, "--torch") or TORCH
+    if not VERSION.fullmatch(asked_for):
+        session.error(
+            f"--torch {asked_for}: is no version of torch, such as 2.13.0, and neither newest nor previous"
+        )
+    (version,) = _resolved(session, [asked_for])
     install_without_torch(session)
     if not any(argument.startswith("--python") for argument in arguments):
         arguments += ["--python", environment_of(session, version)]
