@@ -162,12 +162,14 @@ class _Planner:
             warnings.simplefilter("ignore")
             clock = time.process_time if execution.device == "cpu" else time.perf_counter
             started = clock()
-            output, _ = execution()
+            output, gradients = execution()
             if execution.device != "cpu":
                 torch.cuda.synchronize(execution.device)
             seconds = clock() - started
             if not sum(tensor.numel() for _, tensor in bits.parts(output, "output")):
                 raise _NothingToCompareError
+            if execution.backward and not sum(one.numel() for one in gradients if one is not None):
+                raise InvalidCaseError("no gradient has elements")
         return seconds
 
     def _enlarge(self, number: int, sample: Sample) -> None:
