@@ -95,7 +95,7 @@ def recipes(tree: Any, name: str, target: int) -> Iterator[str]:
 
 def _dimensions(growing: list[torch.Tensor]) -> Iterator[str]:
     """Yield what could be grown together: indices, everything, dimensions of one size, one dimension."""
-    if any(map(_is_index, growing)) and not all(map(_is_index, growing)):
+    if _some_are_indices(growing):
         # Many indices into few places collide, where as many places as indices hardly do.
         yield "index=all"
         yield from (f"rest={number}" for number in range(max(tensor.dim() for tensor in growing)))
@@ -134,6 +134,15 @@ def _is_grown(tensor: torch.Tensor, axis: int, which: str, growing: list[torch.T
     if kind == "dim":
         return axis == int(number) and axis < first.dim() and size == int(first.shape[axis])
     return size > 1 if number == "all" else size == int(number)
+
+
+def has_indices(tree: Any) -> bool:
+    """Tell whether nested arguments hold a tensor of integers beside one of other numbers."""
+    return _some_are_indices([tensor for tensor in tensors(tree) if _grows(tensor)])
+
+
+def _some_are_indices(growing: list[torch.Tensor]) -> bool:
+    return any(map(_is_index, growing)) and not all(map(_is_index, growing))
 
 
 def _is_index(tensor: torch.Tensor) -> bool:

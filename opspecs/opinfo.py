@@ -39,8 +39,8 @@ def _entries() -> dict[str, Entry]:
         entry = _entry(info, info.name, info.op, in_place=False)
         found[entry.name] = entry
     for info in op_db:
-        # Often another kernel, with an alert of its own.
-        if info.inplace_variant is not None:
+        # Often another kernel, with an alert of its own. Entries whose own op writes are in place as they are.
+        if info.inplace_variant is not None and not info.name.endswith("_"):
             entry = _entry(info, f"{info.name}_", info.inplace_variant, in_place=True)
             found.setdefault(entry.name, entry)
     return found

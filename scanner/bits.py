@@ -239,6 +239,9 @@ def said(value: Any, name: str) -> list[str]:
         return [told for place, item in enumerate(value) for told in said(item, f"{name}[{place}]")]
     if isinstance(value, (torch.Tensor, bool, int, float, complex)):
         return []
+    if isinstance(value, torch.nn.Module):
+        # Its settings; parameters and buffers are arguments of their own.
+        return [f"{name}: {' '.join(repr(value).split())}"]
     # Of other objects the text may hold an address, which is another one in each process.
     plain = value is None or isinstance(
         value, (str, slice, torch.device, torch.dtype, torch.layout, torch.memory_format)

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,11 @@ class EntrySpec(OpSpec):
 
     def told(self, planned: Planned) -> dict[str, Any]:
         """Return the fields of ``records.Row`` that say where a row is from."""
-        return self.details[self.planned.index(planned)]
+        return self._by_row[planned]
+
+    @cached_property
+    def _by_row(self) -> dict[Planned, dict[str, Any]]:
+        return dict(zip(self.planned, self.details, strict=True))
 
 
 def recorded(crew: Crew, rows: Sequence[Row]) -> tuple[OpSpec, ...]:
@@ -86,7 +91,7 @@ def recorded(crew: Crew, rows: Sequence[Row]) -> tuple[OpSpec, ...]:
 
 def _described(row: Row) -> dict[str, Any]:
     """Return a row as a worker described it."""
-    fields = ("case", "direction", "dtype", "provoked", "recipe", "samples")
+    fields = ("case", "direction", "dtype", "provoked", "recipe", "samples", "provokes", "traits")
     return {name: getattr(row, name) for name in fields}
 
 
@@ -211,6 +216,8 @@ def _entry(crew: Crew, name: str, options: dict[str, Any]) -> dict[str, Any]:
         "provoked": "samples",
         "recipe": "",
         "samples": 0,
+        "provokes": "",
+        "traits": {},
     }
     return {"op": name.partition(":")[2], "why": "", "rows": [row], "samples": 0, "refused": 0}
 
@@ -224,7 +231,9 @@ def _spec(name: str, source: str, answer: dict[str, Any], device: str) -> EntryS
         family=source,
         source=source,
         device=device.partition(":")[0],
-        cases={row["case"]: Case(inputs=_never, provokes=_provokes(row)) for row in rows},
+        cases={
+            row["case"]: Case(inputs=_never, provokes=row["provokes"], traits=row["traits"]) for row in rows
+        },
         planned=tuple(
             Planned(spec=name, case=row["case"], direction=row["direction"], dtype=row["dtype"])
             for row in rows
@@ -238,15 +247,6 @@ def _spec(name: str, source: str, answer: dict[str, Any], device: str) -> EntryS
             }
             for row in rows
         ),
-    )
-
-
-def _provokes(row: dict[str, Any]) -> str:
-    """Say what in the inputs of an enlarged case could expose a difference; nothing of a sample."""
-    if row["provoked"] != "enlarged":
-        return ""
-    return "large enough for kernels to run in parallel; indices repeat" + (
-        ", and values too" if "picked" in row["recipe"] else ""
     )
 
 

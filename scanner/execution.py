@@ -171,6 +171,14 @@ class Execution:
 
     def _upstream_gradient(self, output: torch.Tensor) -> torch.Tensor:
         """Draw a random gradient for an output: equal ones would hide a reordered sum."""
+        if output.layout == torch.sparse_coo:
+            values = output._values()  # noqa: SLF001 - not `values()`, which asks for a coalesced tensor
+            drawn = self._upstream.normal(*values.shape).to(values.dtype)
+            return torch.sparse_coo_tensor(output._indices(), drawn, output.shape)  # noqa: SLF001
+        if output.layout == torch.sparse_csr:
+            drawn = self._upstream.normal(*output.values().shape).to(output.dtype)
+            rows, columns = output.crow_indices(), output.col_indices()
+            return torch.sparse_csr_tensor(rows, columns, drawn, output.shape)
         drawn = self._upstream.normal(*output.shape).to(output.dtype)
         # The output's own layout: a contiguous gradient would send channels-last ops down another path.
         return torch.empty_like(output, requires_grad=False).copy_(drawn)

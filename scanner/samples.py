@@ -7,6 +7,7 @@ the op accepts that: whether it does is tried here, with the flag off.
 from __future__ import annotations
 
 import contextlib
+import math
 import resource
 import sys
 import time
@@ -18,10 +19,11 @@ from typing import Any
 
 import torch
 
-from opspecs import database, enlarge
+from opspecs import conditions, database, enlarge
 from opspecs.database import Entry, Sample
 from scanner import bits, perturb
 from scanner.execution import Execution, InvalidCaseError
+from scanner.growth import does_more, repeating
 
 # What makes CPU kernels run in two threads at least, and fills a GPU.
 _TARGET = {"cpu": 1 << 16, "cuda": 1 << 20}
@@ -37,6 +39,9 @@ _PATIENCE = 1.0
 # Arguments that often switch off the part of an op that could differ: a dropout with p=0.0 or training=False draws
 # nothing.
 _SWITCHED_OFF = ("False", "0", "0.0")
+# What an enlarged case provokes.
+_PARALLEL = "large enough for kernels to run in parallel"
+_COLLIDES = "indices repeat"
 # Samples that are looked at for each that is taken: some give an output without elements.
 _SPARE = 4
 
@@ -89,6 +94,7 @@ class _Planner:
         self._dtype = dtype
         self._answer = answer
         self._total = 0
+        self._traits: dict[str, str] = {}
 
     def plan(self, most: int, *, trial: bool) -> None:
         """Add rows to the answer."""
@@ -104,11 +110,23 @@ class _Planner:
             return
         for number in self._telling(_unlike(samples, _SPARE * most), most, trial=trial):
             case = f"sample_{number}"
+            sample = samples[number]
+            self._traits = conditions.traits_of(self._entry.name, sample.args, sample.kwargs, self._dtype)
             self._add(case, "forward", "samples")
             if self._differentiable(case, "", trial=trial):
                 self._add(case, "backward", "samples")
             if trial:
-                self._enlarge(number, samples[number])
+                self._enlarge(number, sample)
+        if trial:
+            self._collide(samples)
+
+    def _collide(self, samples: list[Sample]) -> None:
+        """Enlarge one more sample, in which indices repeat, if there is one and that is so in none that were taken."""
+        indices = [number for number, sample in enumerate(samples) if _has_indices(sample)][:_SPARE]
+        for number in indices:
+            if any(_COLLIDES in row["provokes"] for row in self._answer["rows"]):
+                return
+            self._enlarge(number, samples[number], needs=_COLLIDES)
 
     def _telling(self, numbers: list[int], most: int, *, trial: bool) -> list[int]:
         """Return the first *most* samples that give an output with elements, or raise: there is something to compare."""
@@ -127,7 +145,7 @@ class _Planner:
             return True
         return True
 
-    def _add(self, case: str, direction: str, provoked: str, recipe: str = "") -> None:
+    def _add(self, case: str, direction: str, provoked: str, recipe: str = "", provokes: str = "") -> None:
         self._answer["rows"].append(
             {
                 "case": case,
@@ -136,6 +154,8 @@ class _Planner:
                 "provoked": provoked,
                 "recipe": recipe,
                 "samples": self._total,
+                "provokes": provokes,
+                "traits": self._traits,
             }
         )
 
@@ -172,8 +192,8 @@ class _Planner:
                 raise InvalidCaseError("no gradient has elements")
         return seconds
 
-    def _enlarge(self, number: int, sample: Sample) -> None:
-        """Add the rows of the sample grown by the first recipe that the op accepts."""
+    def _enlarge(self, number: int, sample: Sample, needs: str = "") -> None:
+        """Add the rows of the sample grown by the first recipe that the op accepts, if it provokes what is needed."""
         case = f"enlarged_{number}"
         target = _TARGET[self._options["device"].partition(":")[0]]
         tree = (sample.args[sample.fixed :], dict(sample.kwargs))
@@ -186,13 +206,28 @@ class _Planner:
             if time.process_time() - started > _PATIENCE:
                 break
             first = [known[_kind(recipe)] for known in small if _kind(recipe) in known]
-            if all(self._accepted(case, one) for one in first) and (
-                directions := self._accepted(case, recipe)
-            ):
+            if not all(self._accepted(case, one) for one in first):
+                continue
+            directions = self._accepted(case, recipe)
+            if directions and needs in (provokes := self._provokes(case, recipe, target)) and provokes:
                 for direction in directions:
-                    self._add(case, direction, "enlarged", recipe)
+                    self._add(case, direction, "enlarged", recipe, provokes)
                 return
-        self._answer["refused"] += 1
+        self._answer["refused"] += not needs
+
+    def _provokes(self, case: str, recipe: str, target: int) -> str:
+        """Say what in the grown inputs could expose a difference; nothing if the op has no more to do than before."""
+        spec = database.find(self._entry.name, seed=self._options["seed"], recipe=recipe)
+        with warnings.catch_warnings(), _bounded_memory():
+            warnings.simplefilter("ignore")
+            execution = Execution(spec, case, direction="forward", **self._options)
+            if not does_more(execution, target):
+                return ""
+        grown = repeating(execution, target)
+        told = [_PARALLEL, _COLLIDES] if grown["indices"] else [_PARALLEL]
+        return "; ".join(
+            [*told, "values repeat"] if grown["values"] and "values=mixed" not in recipe else told
+        )
 
     def _accepted(self, case: str, recipe: str) -> list[str]:
         """Return the directions in which the op takes a recipe's inputs within the limits; none if it does not."""
@@ -233,29 +268,39 @@ def _bounded_memory() -> Iterator[None]:
 
 
 def _unlike(samples: list[Sample], most: int) -> list[int]:
-    """Return the numbers of up to *most* samples: a largest one first, then always the least like those before it."""
+    """Return the numbers of up to *most* samples, always the least like those before it.
+
+    The first is one with indices, if there are any, which can collide, and a large one.
+    """
     described = [_features(sample) for sample in samples]
     elements = [sum(tensor.numel() for tensor in enlarge.tensors([s.args, dict(s.kwargs)])) for s in samples]
     off = [sum(told in _SWITCHED_OFF for _, told in features) for features in described]
-    first = max(range(len(samples)), key=lambda number: (elements[number], -off[number], -number))
-    chosen = [first]
-    seen = {_digest(samples[first])}
-    left = [number for number in range(len(samples)) if number != first]
-    while left and len(chosen) < most:
-        best = max(
-            left,
-            key=lambda number: (
-                min(elements[number], 2),
-                min(len(described[number] ^ described[other]) for other in chosen),
-                -number,
-            ),
-        )
-        left.remove(best)
+    indexed = list(map(_has_indices, samples))
+    best = max(
+        range(len(samples)),
+        key=lambda number: (indexed[number], elements[number], -off[number], -number),
+    )
+    chosen: list[int] = []
+    seen = set()
+    # How unlike each sample is to the chosen one that it is most like.
+    unlike = dict.fromkeys(range(len(samples)), math.inf)
+    while True:
+        del unlike[best]
         digest = _digest(samples[best])
         if digest not in seen:
             seen.add(digest)
             chosen.append(best)
-    return chosen
+            unlike = {
+                number: min(least, len(described[number] ^ described[best]))
+                for number, least in unlike.items()
+            }
+        if not unlike or len(chosen) == most:
+            return chosen
+        best = max(unlike, key=lambda number: (min(elements[number], 2), unlike[number], -number))
+
+
+def _has_indices(sample: Sample) -> bool:
+    return enlarge.has_indices([sample.args[sample.fixed :], dict(sample.kwargs)])
 
 
 def _digest(sample: Sample) -> tuple[str, frozenset[tuple[str, str]]]:
