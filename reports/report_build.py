@@ -81,7 +81,7 @@ def about_words(one: Expected, torch: str, device: str) -> str:
     )
     if not one.same_device:
         told += (
-            f" They speak of {device_words(one.device)}; this run is on {device}, and nothing of them is about what "
+            f" They speak of {device_words(one.device)}; this run is on {device}, and nothing in them is about what "
             f"it measured."
         )
     if not one.same_build:
