@@ -76,15 +76,15 @@ def paired(
 ) -> Iterator[tuple[tuple[str, Census] | None, tuple[str, TraceFile] | None, str]]:
     """Yield each trace with the census of its device, then the censuses that are left; and the device."""
     censuses = [(name, one) for name, one in named if isinstance(one, Census)]
-    used: set[str] = set()
+    used: list[Census] = []
     for name, one in named:
         if isinstance(one, TraceFile):
             device = device_of(None, one)
             fitting = [other for other in censuses if device == "cpu" or device_of(other[1], None) == device]
-            used |= {other[0] for other in fitting[:1] if device_of(other[1], None) == device}
+            used += [other for _, other in fitting[:1] if device_of(other, None) == device]
             yield fitting[0] if fitting else None, (name, one), device
     for name, census in censuses:
-        if name not in used:
+        if not any(census is one for one in used):
             yield (name, census), None, device_of(census, None)
 
 

@@ -78,6 +78,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         modes=MODES,
         expected_meaning=EXPECTED_MEANING if any(one.expected for one in matrices) else {},
         about_words=about_words,
+        device_words=device_words,
         styles=("expected",) if any(one.expected for one in matrices) else (),
     )
 

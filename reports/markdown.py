@@ -112,7 +112,7 @@ def _run(one: Matrix) -> Iterator[str]:
         yield _matrix(one, rows)
         yield "\n"
     for build in one.expected:
-        yield "## Expected, not measured\n\n"
+        yield f"## Expected of {plain(device_words(build.device))}, not measured\n\n"
         yield from _expected(one, build)
     yield from _far(one)
     yield from _revealed(one)
@@ -159,7 +159,7 @@ def _expected(one: Matrix, build: Expected) -> Iterator[str]:
     """Table what the files of a build say of each shown row, beside what was measured on that device, if anything was."""
     header = one.run.header
     yield (
-        f"What {' and '.join(map(code, build.files))} of torch {plain(build.torch)} say of "
+        f"From {' and '.join(map(code, build.files))}, of torch {plain(build.torch)}, about "
         f"{plain(device_words(build.device))}. "
         f"{plain(about_words(build, header.environment.torch, header.settings.device))}\n\n"
     )

@@ -31,13 +31,15 @@ def with_builds(matrices: Sequence[Matrix], censuses: Sequence[str], traces: Seq
     Raises:
         BuildError: A census cannot be read.
         RunFileError: A trace cannot be read.
-        UsageError: A file is of another build than every run.
+        UsageError: A file is of another build than every run, or is there twice.
     """
     named: list[tuple[str, str, Source]] = [
         *((path, PurePath(path).name, read_census(path)) for path in censuses),
         *((path, PurePath(path).name, read_trace(path)) for path in traces),
     ]
-    for path, _, one in named:
+    for place, (path, _, one) in enumerate(named):
+        if any(one == other for _, _, other in named[:place]):
+            raise UsageError(f"{path}: is there twice; give each file once")
         if not any(_fits(one, matrix) for matrix in matrices):
             environments = [matrix.run.header.environment for matrix in matrices]
             runs = dict.fromkeys(f"torch {it.torch} (git {it.torch_git or 'unknown'})" for it in environments)
