@@ -97,8 +97,8 @@ def report(
     if into is not None:
         options = [*(["--only", ",".join(findings)] if findings else [])]
         options += [word for pattern in patterns for word in ("--rows", pattern)]
-        options += [word for path in censuses for word in ("--census", path)]
-        options += [word for path in traces for word in ("--trace", path)]
+        options += [word for path in censuses for word in ("--census", blocks.shown(path))]
+        options += [word for path in traces for word in ("--trace", blocks.shown(path))]
         command = blocks.command_words("report", runs, [*options, "--into", Path(into).name])
         body = "".join(markdown.excerpt(matrices))
         return blocks.update(Path(into), BLOCK, command, body, runs, check=check)

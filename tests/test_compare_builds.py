@@ -25,11 +25,12 @@ TRACE = REPORTS / "traces" / "torch-2.15.0-cuda.json.gz"
 EVIL = "at::<script>hacked()</script>|`x`\x1b[2J"
 
 
-def compared(*versions: str) -> Comparison:
+def compared(*versions: str, git: str | None = None) -> Comparison:
     """Return the comparison of runs of these versions, whose lists are those that the releases had."""
+    row = shows("deterministic")
     return compare(
         [
-            run_of(shows("deterministic"), name=f"{one}.jsonl", torch=one, claims=documented_claims(one))
+            run_of(row, name=f"{one}.jsonl", torch=one, claims=documented_claims(one), torch_git=git)
             for one in versions
         ]
     )
@@ -86,7 +87,8 @@ def test_an_alert_taken_out_of_a_build_is_counted(tmp_path: Path) -> None:
     census = read_census(CENSUSES[-1])
     less = replace(census, alerts=census.alerts[1:], torch="2.14.0+cu130", torch_git="f" * 40)
     (tmp_path / "less.json").write_text(encode(less))
-    told = lines(markdown(compared("2.13.0", "2.14.0"), CENSUSES[-1], str(tmp_path / "less.json")))
+    files = CENSUSES[-1], str(tmp_path / "less.json")
+    told = lines(markdown(compared("2.13.0", "2.14.0", git="0" * 40), *files))
 
     assert told["2.14.0"][2:] == ["less.json", "0", "1", "0", "0"]
     assert told["2.14.0"][0] == "2.14.0.jsonl (other sources)"

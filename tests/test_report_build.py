@@ -81,7 +81,7 @@ def test_a_row_says_what_its_case_reaches(pool: list[dict[str, Any]]) -> None:
     assert "max_pool3d_with_indices_backward_cuda" not in rerouted["binary"]
 
 
-def test_what_is_said_rests_on_the_files(tmp_path: Path, pool: list[dict[str, Any]]) -> None:
+def test_what_is_said_rests_on_the_files(tmp_path: Path) -> None:
     """Without the call site no alert is linked; without the traced row its case is not in the trace."""
     census, trace = read_census(CENSUS), read_trace(TRACE)
     less = replace(
@@ -126,7 +126,7 @@ def test_what_was_measured_stays_as_it_is(form: str) -> None:
         assert alone.startswith(before)
         assert ("## " + after).startswith(alone.removeprefix(before))
     elif form == "csv":
-        names = list(csv.reader(io.StringIO(told)))[0]
+        names = next(csv.reader(io.StringIO(told)))
         assert names[-3:] == [f"expected_cuda_{name}" for name in ("documented", "binary", "trace")]
         cut = [line[:-3] for line in csv.reader(io.StringIO(told))]
         assert cut == list(csv.reader(io.StringIO(alone)))
