@@ -47,8 +47,17 @@ def with_builds(matrices: Sequence[Matrix], censuses: Sequence[str], traces: Seq
                 f"{path}: is of torch {version(one)} (git {git_of(one) or 'unknown'}), and no run is: they are of "
                 f"{', '.join(runs)}; give files of the builds that were scanned"
             )
+    # What is about the device that ran stands first.
     return [
-        replace(one, expected=tuple(_expected(one, [(name, it) for _, name, it in named if _fits(it, one)])))
+        replace(
+            one,
+            expected=tuple(
+                sorted(
+                    _expected(one, [(name, it) for _, name, it in named if _fits(it, one)]),
+                    key=lambda build: not build.same_device,
+                )
+            ),
+        )
         for one in matrices
     ]
 
