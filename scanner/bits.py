@@ -231,9 +231,26 @@ def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     return equal_on_cpu(one, other) if one.device.type == "cpu" else not bool(differ_on_device(one, other))
 
 
-def digest(tensors: Sequence[Part]) -> str:
-    """Return 32 hexadecimal digits of the SHA-256 over names, dtypes, shapes and bytes."""
+def said(value: Any, name: str) -> list[str]:
+    """Return what ``parts`` leaves out of nested arguments in words: ``kwargs['indexing']: 'xy'``; tensors are no words."""
+    if isinstance(value, Mapping):
+        return [told for key, item in value.items() for told in said(item, f"{name}[{key!r}]")]
+    if isinstance(value, (tuple, list)):
+        return [told for place, item in enumerate(value) for told in said(item, f"{name}[{place}]")]
+    if isinstance(value, (torch.Tensor, bool, int, float, complex)):
+        return []
+    # Of other objects the text may hold an address, which is another one in each process.
+    plain = value is None or isinstance(
+        value, (str, slice, torch.device, torch.dtype, torch.layout, torch.memory_format)
+    )
+    return [f"{name}: {value!r}" if plain else f"{name}: {type(value).__name__}"]
+
+
+def digest(tensors: Sequence[Part], words: Sequence[str] = ()) -> str:
+    """Return 32 hexadecimal digits of the SHA-256 over names, dtypes, shapes and bytes, and over words if there are any."""
     sha = hashlib.sha256()
+    for word in words:
+        sha.update(f"{word}\n".encode())
     for name, tensor in tensors:
         sha.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}\n".encode())
         host = tensor.cpu().contiguous()

@@ -79,11 +79,16 @@ class Execution:
 
     def inputs(self) -> list[bits.Part]:
         """Return the tensors among the arguments, named ``args[0]``, ``kwargs['weight']``."""
-        # Strings, dtypes and the like are written in the spec; they cannot differ between processes.
         return [
             *bits.parts(self.call.args, "args", skip_others=True),
             *bits.parts(dict(self.call.kwargs), "kwargs", skip_others=True),
         ]
+
+    def said(self) -> list[str]:
+        """Return the other arguments in words, where they are drawn; those of hand-written specs stand in the spec."""
+        if not self._some_leaves:
+            return []
+        return [*bits.said(self.call.args, "args"), *bits.said(dict(self.call.kwargs), "kwargs")]
 
     def _name_leaves(self) -> list[str]:
         """Name each leaf by the argument it is, ``leaf 0`` if it stands behind another tensor."""

@@ -54,6 +54,8 @@ INHERITED = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "TMPDIR",
 )
+# PyTorch's databases walk through sets of strings: which sample is the third must not differ from process to process.
+_SAME_ORDER = {"PYTHONHASHSEED": "0"}
 # What a mode sets on top. PyTorch's documentation asks for the workspace when the flag is on; users who leave
 # the flag off live without it.
 _WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
@@ -98,7 +100,7 @@ def worker_environment(mode: Mode, device: str) -> dict[str, str]:
         device: ``"cpu"``, ``"cuda"``, ``"cuda:N"`` or ``"auto"``.
     """
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    return inherited | SET_BY_MODE[mode] | _pinning(inherited, device)
+    return inherited | _SAME_ORDER | SET_BY_MODE[mode] | _pinning(inherited, device)
 
 
 def _pinning(inherited: dict[str, str], device: str) -> dict[str, str]:

@@ -103,9 +103,10 @@ def _observe(observed: dict[str, Any], prepare: Any, budget: Budget) -> None:
     started = time.perf_counter()
     execution: Execution = prepare()
     inputs = execution.inputs()
-    inputs_digest = bits.digest(inputs)
+    said = execution.said()
+    inputs_digest = bits.digest(inputs, said)
     observed.update(
-        inputs=[_summary(name, tensor) for name, tensor in inputs],
+        inputs=[*(_summary(name, tensor) for name, tensor in inputs), *said],
         inputs_digest=inputs_digest,
         setup_seconds=time.perf_counter() - started,
     )
@@ -115,7 +116,7 @@ def _observe(observed: dict[str, Any], prepare: Any, budget: Budget) -> None:
     finally:
         observed["seconds"] = time.perf_counter() - started
     observed.update(comparison)
-    if bits.digest(execution.inputs()) != inputs_digest:
+    if bits.digest(execution.inputs(), said) != inputs_digest:
         raise InvalidCaseError("the op changed its inputs")
     observed["outcome"] = "ran"
 

@@ -120,7 +120,7 @@ def recipe(
     return {
         "lines": source.lines,
         **dict(zip(("args", "kwargs", "leaves"), told, strict=True)),
-        "digest": _digest(source.lines, told, values, device),
+        "digest": _digest(source.lines, told, values, device, drawn=known[spec].some_leaves),
         "op": op.text,
         "in_place": known[spec].in_place,
         "imports": op.imports,
@@ -162,8 +162,10 @@ def _upstream(key: str, options: dict[str, str]) -> tuple[int, str]:
     return drawing.generators[0].initial_seed(), line.partition(" = ")[2].replace(str(_ANY_SHAPE), "o.shape")
 
 
-def _digest(lines: list[str], told: list[str], values: list[Any], device: str) -> str | None:
-    """Run what was written, and return the digest of the inputs it makes.
+def _digest(lines: list[str], told: list[str], values: list[Any], device: str, *, drawn: bool) -> str | None:
+    """Run what was written, and return the digest of the inputs it makes, as an observation has it.
+
+    Of a database's entry that holds what is no tensor too, for it is drawn.
 
     Raises:
         RecipeError: They are not those that were drawn.
@@ -182,7 +184,8 @@ def _digest(lines: list[str], told: list[str], values: list[Any], device: str) -
         raise RecipeError("its inputs were not understood: what was written makes others")
     args, kwargs, _ = made
     return bits.digest(
-        [*bits.parts(args, "args", skip_others=True), *bits.parts(kwargs, "kwargs", skip_others=True)]
+        [*bits.parts(args, "args", skip_others=True), *bits.parts(kwargs, "kwargs", skip_others=True)],
+        [*bits.said(args, "args"), *bits.said(kwargs, "kwargs")] if drawn else [],
     )
 
 
