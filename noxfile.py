@@ -302,7 +302,8 @@ def docs(session: nox.Session) -> None:
     for command in blocks:
         session.run("python", "-m", "scanner", *shlex.split(command), *([] if write else ["--check"]))
     fresh = Path(session.create_tmp()) / TIMELINE.name
-    session.run("python", "-m", "scanner", "compare", *recorded("cpu"), "-o", str(fresh))
+    censuses = (word for path in recorded_censuses() for word in ("--census", path))
+    session.run("python", "-m", "scanner", "compare", *recorded("cpu"), *censuses, "-o", str(fresh))
     if write:
         shutil.copyfile(fresh, TIMELINE)
     elif not TIMELINE.exists() or fresh.read_bytes() != TIMELINE.read_bytes():
@@ -318,6 +319,12 @@ def recorded(device: str) -> list[str]:
     """Return the recorded runs of one kind of device, the oldest release first."""
     runs = Path("reports/runs").glob(f"torch-*-{device}.jsonl.gz")
     return [str(run) for run in sorted(runs, key=lambda run: _numbers(run.name.split("-")[1]))]
+
+
+def recorded_censuses() -> list[str]:
+    """Return the recorded censuses of CUDA builds, the oldest release first."""
+    censuses = Path("reports/censuses").glob("torch-*-cu[0-9]*.json.gz")
+    return [str(path) for path in sorted(censuses, key=lambda path: _numbers(path.name.split("-")[1]))]
 
 
 @nox.session(default=False)

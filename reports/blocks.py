@@ -29,9 +29,13 @@ def command_words(command: str, paths: Iterable[str], options: Sequence[str]) ->
         paths: Files it reads.
         options: The rest of it.
     """
-    shown = [PurePath(path).name if PurePath(path).is_absolute() else path for path in paths]
-    told = " ".join(shlex.join(["detmatrix", command, *shown, *options]).split())
+    told = " ".join(shlex.join(["detmatrix", command, *map(shown, paths), *options]).split())
     return told.replace("-->", "--\\>").replace("--!>", "--!\\>")  # These would end the comment.
+
+
+def shown(path: str) -> str:
+    """Return a path as a marker shows it: of an absolute one, which names a machine, the last part."""
+    return PurePath(path).name if PurePath(path).is_absolute() else path
 
 
 def is_rst(path: Path, name: str) -> bool:

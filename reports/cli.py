@@ -10,6 +10,7 @@ import click
 from reports import blocks, data, html, markdown
 from reports.matrix import FINDINGS, Matrix, load, parse_findings
 from reports.output import write_report, write_to_stdout
+from reports.report_build_files import with_builds
 from scanner.errors import EXIT_DONE, UsageError
 
 Renderer = Callable[[Sequence[Matrix]], Iterator[str]]
@@ -54,6 +55,21 @@ RENDERERS: dict[str, Renderer] = {
     help="Regenerate the block between the markers '<!-- detmatrix matrix:begin -->' and "
     "'<!-- detmatrix matrix:end -->' of a Markdown file: the counts and the rows, without environment and words.",
 )
+@click.option(
+    "--census",
+    "censuses",
+    metavar="FILE",
+    multiple=True,
+    help="Say beside each row what this census of its build says, which is expected and not measured. May be given "
+    "more than once.",
+)
+@click.option(
+    "--trace",
+    "traces",
+    metavar="FILE",
+    multiple=True,
+    help="Say beside each row what its case reaches in this trace, likewise. May be given more than once.",
+)
 @click.option("--check", is_flag=True, help="With --into: exit 1 when the block is stale, and write nothing.")
 def report(
     runs: tuple[str, ...],
@@ -62,6 +78,8 @@ def report(
     only: tuple[str, ...],
     patterns: tuple[str, ...],
     into: str | None,
+    censuses: tuple[str, ...],
+    traces: tuple[str, ...],
     check: bool,
 ) -> int:
     """Say what run files mean: the matrix of verdicts and findings.
@@ -74,9 +92,13 @@ def report(
     if check and into is None:
         raise UsageError("--check says whether the block in a file is stale; name the file with --into")
     matrices = load(runs, findings, patterns)
+    if censuses or traces:
+        matrices = with_builds(matrices, censuses, traces)
     if into is not None:
         options = [*(["--only", ",".join(findings)] if findings else [])]
         options += [word for pattern in patterns for word in ("--rows", pattern)]
+        options += [word for path in censuses for word in ("--census", blocks.shown(path))]
+        options += [word for path in traces for word in ("--trace", blocks.shown(path))]
         command = blocks.command_words("report", runs, [*options, "--into", Path(into).name])
         body = "".join(markdown.excerpt(matrices))
         return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
@@ -84,5 +106,5 @@ def report(
     if output is None:
         write_to_stdout(pieces)
     else:
-        write_report(Path(output), pieces, runs)
+        write_report(Path(output), pieces, (*runs, *censuses, *traces))
     return EXIT_DONE

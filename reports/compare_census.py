@@ -75,7 +75,8 @@ def are_censuses(paths: Sequence[str]) -> bool:
     if found and len(found) < len(paths):
         other = next(path for path in paths if path not in found)
         raise UsageError(
-            f"{found[0]} is a census, {other} is none; compare runs with runs, censuses with censuses"
+            f"{found[0]} is a census, {other} is none; compare runs with runs, censuses with "
+            f"censuses, or give the censuses beside runs with --census"
         )
     return bool(found)
 
@@ -87,11 +88,26 @@ def compare_censuses(paths: Sequence[str]) -> Timeline:
         BuildError: One cannot be read.
         UsageError: One is given twice.
     """
-    censuses = tuple(read_census(path) for path in paths)
-    names = tuple(PurePath(path).name for path in paths)
+    return timeline_of(read_censuses(paths))
+
+
+def read_censuses(paths: Sequence[str]) -> list[tuple[str, Census]]:
+    """Read censuses, each with its file's name.
+
+    Raises:
+        BuildError: One cannot be read.
+        UsageError: One is given twice.
+    """
+    censuses = [read_census(path) for path in paths]
     for place, one in enumerate(censuses):
         if one in censuses[:place]:
             raise UsageError(f"{paths[place]}: is there twice; give each census once")
+    return [(PurePath(path).name, one) for path, one in zip(paths, censuses, strict=True)]
+
+
+def timeline_of(named: Sequence[tuple[str, Census]]) -> Timeline:
+    """Hold censuses, oldest first, each against the one before."""
+    names, censuses = tuple(name for name, _ in named), tuple(one for _, one in named)
     items = tuple({item.id: item for item in _items(census)} for census in censuses)
     steps = tuple(_step(place, censuses, names, items) for place in range(1, len(censuses)))
     return Timeline(censuses=censuses, names=names, items=items, steps=steps)

@@ -77,34 +77,47 @@ def _how_many(timeline: Timeline, place: int, item: Item) -> str:
 
 def _step(step: Step) -> Iterator[str]:
     yield f"## {code(step.old)} to {code(step.new)}\n\n"
+    yield from body(step, "###")
+
+
+def body(step: Step, level: str) -> Iterator[str]:
+    """Yield what came and went in a step, under headings of a level."""
     if step.apart:
         yield f"Only one of the two has {', '.join(map(code, step.apart))}: nothing in it is compared.\n\n"
     if not (step.gained or step.lost or step.changed):
         yield "Nothing came or went.\n\n"
         return
+    for title, columns, rows in tables(step):
+        yield f"{level} {title}\n\n"
+        yield table(
+            columns,
+            [
+                [
+                    told if name in {"change", "raised"} else code(told)
+                    for name, told in zip(columns, row, strict=True)
+                ]
+                for row in rows
+            ],
+        )
+        yield "\n"
+
+
+def tables(step: Step) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Yield a table for each kind of place of which any came, went or changed: its title, its columns, its rows."""
+    some = [
+        *(("gained", item, _raised(item)) for item in step.gained),
+        *(("lost", item, _raised(item)) for item in step.lost),
+        *(("changed", new, f"{_raised(old)}, now {_raised(new)}") for old, new in step.changed),
+    ]
     for kind, title in KINDS.items():
-        some = [
-            *(("gained", item, _raised(item)) for item in step.gained),
-            *(("lost", item, _raised(item)) for item in step.lost),
-            *(("changed", new, f"{_raised(old)}, now {_raised(new)}") for old, new in step.changed),
-        ]
+        is_alert = kind == "alerts"
         rows = [
-            (
-                change,
-                code(item.what),
-                *([raised] if kind == "alerts" else []),
-                code(item.function),
-                code(item.library),
-            )
+            [change, item.what, *[raised] * is_alert, item.function, item.library]
             for change, item, raised in some
             if item.kind == kind
         ]
         if rows:
-            yield f"### {title}\n\n"
-            yield table(
-                ("change", "what", *(["raised"] if kind == "alerts" else []), "function", "file"), rows
-            )
-            yield "\n"
+            yield title, ["change", "what", *["raised"] * is_alert, "function", "file"], rows
 
 
 def _raised(item: Item) -> str:

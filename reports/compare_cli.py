@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from reports import (
 )
 from reports.compare import Comparison
 from reports.compare import compare as compare_runs
+from reports.compare_builds import BuildTimeline, builds_of
 from reports.compare_census import are_censuses, compare_censuses
 from reports.compare_confirm import measure_again
 from reports.compare_rows import CHANGES
@@ -29,7 +31,7 @@ from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from scanner.plan import MOST_RUNS
 
 BLOCK = "compare"
-RENDERERS: dict[str, Callable[[Comparison], Iterator[str]]] = {
+RENDERERS: dict[str, Callable[[Comparison, Sequence[BuildTimeline]], Iterator[str]]] = {
     "md": compare_markdown.render,
     "html": compare_html.render,
     "json": compare_json.render,
@@ -82,6 +84,14 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     "a row seems to differ between processes only.",
 )
 @click.option(
+    "--census",
+    "censuses",
+    metavar="FILE",
+    multiple=True,
+    help="Say beside the changes of each step which alerts, and which questions for the flag, came and went in the builds "
+    "that censuses are of. May be given more than once.",
+)
+@click.option(
     "-o",
     "--output",
     "outputs",
@@ -105,6 +115,7 @@ def compare(
     pythons: tuple[str, ...],
     executions: int | None,
     rounds: int | None,
+    censuses: tuple[str, ...],
     outputs: tuple[str, ...],
     into: str | None,
     check: bool,
@@ -122,9 +133,9 @@ def compare(
         raise UsageError(f"{option} is for --confirm; give both")
     if into is None and check:
         raise UsageError("--check says whether the block in a file is stale; name the file with --into")
-    _refuse_beside_into(into, elsewhere=bool(outputs or fail_on or confirm), form=form)
+    _refuse_beside_into(into, elsewhere=bool(outputs or fail_on or confirm or censuses), form=form)
     if are_censuses(runs):
-        if into is not None or fail_on is not None or confirm or form == "html":
+        if into is not None or fail_on is not None or confirm or censuses or form == "html":
             raise UsageError(
                 "censuses are compared in Markdown and JSON; give them with --format and -o alone"
             )
@@ -135,14 +146,15 @@ def compare(
         command = blocks.command_words("compare", runs, ["--into", Path(into).name])
         body = "".join(compare_excerpt.render(comparison))
         return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
+    builds = builds_of(censuses, comparison) if censuses else []
     for output in outputs:
-        check_place(Path(output), runs)
+        check_place(Path(output), (*runs, *censuses))
     if confirm:
         # A batch system that ends the job gives it time to stop its workers.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         comparison = compare_runs(matrices, measure_again(comparison, pythons, executions, rounds))
     failures = [f"{one_line(line)}\n" for line in failing(comparison, FAILS[fail_on])] if fail_on else []
-    _write(comparison, form, outputs, runs, failures)
+    _write(partial(_rendered, comparison, builds), form, outputs, (*runs, *censuses), failures)
     return EXIT_CHECK_FAILED if failures else EXIT_DONE
 
 
@@ -151,7 +163,7 @@ def _refuse_beside_into(into: str | None, *, elsewhere: bool, form: str | None) 
     if into is not None and (elsewhere or form not in {None, "md"}):
         raise UsageError(
             "--into writes Markdown into a file of its own, the same on every machine; give it without -o, --format, "
-            "--fail-on and --confirm"
+            "--fail-on, --confirm and --census"
         )
 
 
@@ -168,20 +180,28 @@ def _censuses(paths: Sequence[str], form: str | None, outputs: Sequence[str]) ->
     return EXIT_DONE
 
 
+def _rendered(comparison: Comparison, builds: Sequence[BuildTimeline], form: str) -> Iterator[str]:
+    return RENDERERS[form](comparison, builds)
+
+
 def _write(
-    comparison: Comparison, form: str | None, outputs: Sequence[str], runs: Sequence[str], failures: list[str]
+    rendered: Callable[[str], Iterator[str]],
+    form: str | None,
+    outputs: Sequence[str],
+    runs: Sequence[str],
+    failures: list[str],
 ) -> None:
     """Write the report to every place asked for, or to standard output; the failures of a check go first."""
     for output in outputs:
-        write_report(Path(output), RENDERERS[form or _form_of(output)](comparison), runs)
+        write_report(Path(output), rendered(form or _form_of(output)), runs)
     if outputs:
         write_to_stdout(failures)
     elif form in {"json", "html"}:
         # What goes to standard output is read by a machine.
         click.echo("".join(failures), nl=False, err=True)
-        write_to_stdout(RENDERERS[form](comparison))
+        write_to_stdout(rendered(form))
     else:
-        write_to_stdout(chain(failures, ["\n"] if failures else [], RENDERERS["md"](comparison)))
+        write_to_stdout(chain(failures, ["\n"] if failures else [], rendered("md")))
 
 
 def _form_of(output: str) -> str:

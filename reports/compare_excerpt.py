@@ -61,15 +61,20 @@ def step_counts(pair: Pair) -> tuple[int | str, ...]:
     counts = pair.counts
     seeming = sum(change.judged.seems is not None for change in pair.changes)
     blocked = f"{counts['not_comparable']}, {seeming} of them seem to have changed" if seeming else ""
-    unmeasured = sum(one.unmeasured for one in pair.claims)
-    claims = f"{len(pair.claims)}, {unmeasured} without a measured one" if unmeasured else ""
     return (
         pair.compared,
         *(counts[kind] for kind in MOVES),
         blocked or counts["not_comparable"],
         sum(bool(change.other_bits) for change in pair.changes),
-        claims or len(pair.claims),
+        claims_words(pair),
     )
+
+
+def claims_words(pair: Pair) -> int | str:
+    """Return how many changes of the documented lists there are, and how many of them were not measured."""
+    unmeasured = sum(one.unmeasured for one in pair.claims)
+    claims = f"{len(pair.claims)}, {unmeasured} without a measured one" if unmeasured else ""
+    return claims or len(pair.claims)
 
 
 def by_op(pair: Pair) -> list[OpChange]:

@@ -15,6 +15,8 @@ from msgspec import Struct
 
 from reports import compare_cost, cost, words
 from reports.compare import Comparison, Pair, Timeline, TimelineRow, timelines
+from reports.compare_builds import HEADS, NOTE, BuildTimeline, counts_words
+from reports.compare_census_render import tables as census_tables
 from reports.compare_circumstances import REASON_MEANING
 from reports.compare_claims import CLAIM_MEANING, MEASURED_MEANING, SECTION_WORDS, documented
 from reports.compare_excerpt import STEP, step_counts
@@ -37,6 +39,7 @@ from reports.compare_words import (
 )
 from reports.matrix import Matrix, cell_of_mode
 from reports.page import Pool, generate
+from reports.report_build import device_words
 from scanner.records import MODES, WORKER_MODES
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, MatrixRow
 
@@ -104,7 +107,7 @@ class Table(Struct, frozen=True):
     lines: tuple[Line, ...]
 
 
-def render(comparison: Comparison) -> Iterator[str]:
+def render(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Iterator[str]:
     """Yield the page in pieces."""
     anchors = Counter[str]()
     tables = [_table(timeline, anchors) for timeline in timelines(comparison)]
@@ -155,6 +158,12 @@ def render(comparison: Comparison) -> Iterator[str]:
         TIMES=cost.TIMES,
         costs=_costs,
         times=cost.times,
+        builds=builds,
+        build_heads=HEADS,
+        build_note=NOTE,
+        build_counts=counts_words,
+        census_tables=census_tables,
+        device_words=device_words,
     )
 
 

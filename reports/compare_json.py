@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from reports.compare import Comparison, Pair
+from reports.compare_builds import HEADS, NOTE, BuildTimeline
 from reports.compare_circumstances import REASON_MEANING, hardware
 from reports.compare_claims import CLAIM_MEANING, MEASURED_MEANING, ClaimChange, documented
 from reports.compare_cost import CostChange, CostComparison
@@ -19,7 +20,7 @@ from scanner.verdicts import FINDING_MEANING, MatrixRow, upper_bound
 _CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
 
 
-def render(comparison: Comparison) -> Iterator[str]:
+def render(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Iterator[str]:
     """Yield one object; one row per line."""
     yield f'{{\n"runs": {_json([_run(one) for one in comparison.matrices])},\n"pairs": [\n'
     for number, pair in enumerate(comparison.pairs):
@@ -34,10 +35,19 @@ def render(comparison: Comparison) -> Iterator[str]:
         "findings": FINDING_MEANING,
         "rates": {"test": CAVEAT, "level": LEVEL},
         "alone": [one.name for one in comparison.alone],
+        **({"builds": {"note": NOTE, "timelines": list(map(_builds, builds))}} if builds else {}),
     }
     yield "\n]"
     yield from (f",\n{_json(key)}: {_json(value)}" for key, value in rest.items())
     yield "\n}\n"
+
+
+def _builds(one: BuildTimeline) -> dict[str, object]:
+    return {
+        "device": one.device,
+        "releases": [dict(zip(HEADS, line, strict=True)) for line in one.lines],
+        "steps": [{"from": step.old, "to": step.new, **msgspec.to_builtins(step.step)} for step in one.steps],
+    }
 
 
 def _run(one: Matrix) -> dict[str, object]:

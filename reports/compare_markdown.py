@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from reports import compare_cost, words
 from reports.compare import Comparison, Pair, Timeline, TimelineRow, timelines
+from reports.compare_builds import HEADS, NOTE, BuildStep, BuildTimeline
+from reports.compare_census_render import body
 from reports.compare_circumstances import REASON_MEANING
 from reports.compare_claims import (
     CLAIM_MEANING,
@@ -35,12 +37,13 @@ from reports.compare_words import (
 )
 from reports.cost import ratio_words, spread_words, times
 from reports.markdown import code, plain, table
+from reports.report_build import device_words
 from scanner.verdicts import FINDING_MEANING
 
 _CHANGED = ("row", "class", "finding", "flag off", "flag on", "documented", "what it rests on")
 
 
-def render(comparison: Comparison) -> Iterator[str]:
+def render(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Iterator[str]:
     """Yield the report in pieces."""
     yield f"# {plain(title(comparison))}: what changed\n\n"
     yield from (f"> [!CAUTION]\n> **{plain(told)}**\n\n" for told in caveats(comparison))
@@ -51,8 +54,9 @@ def render(comparison: Comparison) -> Iterator[str]:
         # Two runs stand side by side below anyway.
         if len(timeline.pairs) > 1:
             yield from _timeline(timeline)
+    yield from _builds(comparison, builds)
     for pair in comparison.pairs:
-        yield from _pair(pair)
+        yield from _pair(pair, builds)
     yield from _legend()
 
 
@@ -100,7 +104,22 @@ def _moments(timeline: Timeline, row: TimelineRow) -> tuple[str, ...]:
     return (code(row.row.row.id), str(row.changed), *cells)
 
 
-def _pair(pair: Pair) -> Iterator[str]:
+def _builds(comparison: Comparison, builds: Sequence[BuildTimeline]) -> Iterator[str]:
+    """Table by release what came and went in the builds, and list what stands with no two runs."""
+    for one in builds:
+        yield f"## Builds for {plain(device_words(one.device))}, expected\n\n{NOTE}\n\n"
+        yield table(HEADS, [tuple(map(plain, line)) for line in one.lines])
+        yield "\n"
+        yield from _steps(one, one.beyond(comparison.pairs))
+
+
+def _steps(one: BuildTimeline, steps: Sequence[BuildStep]) -> Iterator[str]:
+    for step in steps:
+        yield f"### Builds for {plain(device_words(one.device))}, expected: {plain(one.title(step))}\n\n"
+        yield from body(step.step, "####")
+
+
+def _pair(pair: Pair, builds: Sequence[BuildTimeline]) -> Iterator[str]:
     before, after = (one.run.header.environment.torch for one in (pair.old, pair.new))
     yield f"## {plain(before)} → {plain(after)}\n\n{code(pair.old.name)} → {code(pair.new.name)}\n\n"
     yield table(
@@ -116,6 +135,10 @@ def _pair(pair: Pair) -> Iterator[str]:
     yield from _not_comparable(pair)
     yield from _same(pair)
     yield from _claims(pair)
+    for one in builds:
+        yield from _steps(one, one.of(pair))
+        if (gap := one.gap(pair)) is not None:
+            yield f"### Builds for {plain(device_words(one.device))}, expected\n\n{plain(gap)}\n\n"
     yield from _cost(pair)
 
 

@@ -18,6 +18,7 @@ from reports.matrix import (
     frame,
     outputs_of,
 )
+from reports.report_build import EXPECTED_MEANING, about_words, json_fields
 from reports.severity import first_differing
 from scanner.controls import check_controls
 from scanner.records import MODES, Mode
@@ -48,15 +49,18 @@ def render_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
         for one in matrices
         for start in range(0, len(one.rows), _CSV_ROWS)
     ]
+    devices = sorted({build.device for one in matrices for build in one.expected})
     for number, piece in enumerate(pieces or matrices[:1]):
-        yield frame([piece]).to_csv(index=False, header=number == 0, na_rep="NA", lineterminator="\n")
+        yield frame([piece], devices).to_csv(
+            index=False, header=number == 0, na_rep="NA", lineterminator="\n"
+        )
 
 
 def _run(one: Matrix) -> Iterator[str]:
     header, closing = one.run.header, one.run.closing
     yield f'{{\n"environment": {_json(header.environment)},\n"settings": {_json(header.settings)},\n"rows": [\n'
     for number, row in enumerate(one.rows):
-        yield (",\n" if number else "") + _json(_row(row))
+        yield (",\n" if number else "") + _json(_row(row, one))
     rest = {
         "path": one.name,
         "format": header.format,
@@ -79,13 +83,32 @@ def _run(one: Matrix) -> Iterator[str]:
         "counts": one.counts,
         "verdicts": VERDICT_MEANING,
         "findings": FINDING_MEANING,
+        **_builds(one),
     }
     yield "\n]"
     yield from (f",\n{_json(key)}: {_json(value)}" for key, value in rest.items())
     yield "\n}"
 
 
-def _row(row: MatrixRow) -> dict[str, object]:
+def _builds(one: Matrix) -> dict[str, object]:
+    """Return which files of builds the rows were held against; nothing where none were given."""
+    if not one.expected:
+        return {}
+    environment, settings = one.run.header.environment, one.run.header.settings
+    builds = [
+        {
+            "device": build.device,
+            "torch": build.torch,
+            "census": build.census,
+            "trace": build.trace,
+            "note": about_words(build, environment.torch, settings.device),
+        }
+        for build in one.expected
+    ]
+    return {"builds": builds, "expected": EXPECTED_MEANING}
+
+
+def _row(row: MatrixRow, one: Matrix) -> dict[str, object]:
     """Return a row: the keys that are promised, then what else is known of it."""
     planned = row.row
     ran = [observation for observation in row.observations if observation.inputs]
@@ -112,6 +135,7 @@ def _row(row: MatrixRow) -> dict[str, object]:
         "recipe": planned.recipe or None,
         "samples": planned.samples or None,
         "cost": _cost(row),
+        **({"expected": json_fields(row, one.expected)} if one.expected else {}),
     }
 
 

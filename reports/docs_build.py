@@ -15,9 +15,9 @@ from reports.docs_links import Link, Place, Places, applies, words
 from scanner.census.record import Census
 from scanner.claim_rows import device_kind, names_of, speaks
 from scanner.errors import UsageError
-from scanner.records import Claim
+from scanner.records import Claim, Row
 from scanner.reroutes import reroutes
-from scanner.trace_records import Overload, TracedRow, TraceFile
+from scanner.trace_records import TracedRow, TraceFile
 
 _NAMED = 2  # overloads of a part that are named
 
@@ -135,11 +135,8 @@ def expect(
     """
     if census is None and trace is None:
         raise UsageError("there is neither a census nor a trace to judge by")
-    places = Places(census[1] if census else None, device)
     parsed = [claim for claim in claims if claim.parsed and claim.device in {"any", device}]
-    rows = trace[1].rows if trace else ()
-    elsewhere = Places(census[1] if census else None, "cpu" if device == "cuda" else "cuda")
-    reader = _Reader(places, elsewhere, rows, trace[1].overloads if trace else ())
+    reader = Reader(census[1] if census else None, trace[1] if trace else None, device)
     expected = tuple(reader.judge(claim) for claim in parsed)
     return Build(
         device=device,
@@ -152,26 +149,25 @@ def expect(
     )
 
 
-class _Reader:
+class Reader:
     """The places and the rows of one build."""
 
-    def __init__(
-        self, places: Places, elsewhere: Places, rows: Sequence[TracedRow], overloads: Iterable[Overload]
-    ) -> None:
-        self._places = places
-        self._elsewhere = elsewhere
-        self._rows = rows
-        self._overloads = {one.name: one for one in overloads}
-        self._owned = {link.place for one in self._overloads.values() for link in places.reached(one)}
+    def __init__(self, census: Census | None, trace: TraceFile | None, device: str) -> None:
+        """Take the places that serve a kind of device, and those of the other kind apart."""
+        self._places = Places(census, device)
+        self._elsewhere = Places(census, "cpu" if device == "cuda" else "cuda")
+        self._rows = trace.rows if trace else ()
+        self._overloads = {one.name: one for one in (trace.overloads if trace else ())}
+        self._owned = {link.place for one in self._overloads.values() for link in self._places.reached(one)}
         self._values: dict[str, dict[str, set[str]]] = {}
-        for row in rows:
+        for row in self._rows:
             for name in names_of(row.row):
                 for trait, value in row.row.traits.items():
                     self._values.setdefault(name, {}).setdefault(trait, set()).add(value)
 
     def judge(self, claim: Claim) -> Expected:
         """Judge one claim."""
-        traced = tuple(self._trace(row, claim.direction) for row in self._rows if speaks(row.row, claim))
+        traced = tuple(self.trace(row, claim.direction) for row in self._rows if speaks(row.row, claim))
         alerts = tuple(dict.fromkeys(link for one in traced for link in one.alerts))
         flags = tuple(dict.fromkeys(link for one in traced for link in one.flags))
         if not alerts and (claim.section == "raises" or not flags):
@@ -230,8 +226,12 @@ class _Reader:
         ended = traced and all(one.way != "stopped" for one in traced)
         return "no_flag" if ended and self._places.all else "unlinked"
 
-    def _trace(self, row: TracedRow, direction: str) -> Traced:
-        """Say what a row reaches with the flag on, in the part that a claim is about."""
+    def worded(self, row: Row) -> list[Link]:
+        """Return what the words of a row lead to, of alerts those that may be about it."""
+        return [link for link in self._places.worded_row(row) if self._applies_row(link, row)]
+
+    def trace(self, row: TracedRow, direction: str) -> Traced:
+        """Say what a row reaches with the flag on, in the part that a claim is about; in both if of any direction."""
         on = row.in_mode("on")
         assert on is not None
         parts = ["backward"] if direction == "backward" else ["forward", "backward"]
@@ -241,7 +241,7 @@ class _Reader:
         }
         met = list(self._places.met(on.caller)) if on.caller is not None else []
         found = [*met, *(link for some in links.values() for link in some)]
-        alerts = [one for one in found if one.place.kind == "alert" and self._applies_row(one, row)]
+        alerts = [one for one in found if one.place.kind == "alert" and self._applies_row(one, row.row)]
         flags = [one for one in found if one.place.kind == "flag"] + self._python(row)
         asking = {one.overload for one in flags}
         changed = [one for one in reroutes(row) if one.part in parts]
@@ -289,9 +289,9 @@ class _Reader:
         traits = {one.name: one.values for one in claim.conditions}
         return all(applies(link.place, traits, self._known(target)) for target in claim.targets)
 
-    def _applies_row(self, link: Link, row: TracedRow) -> bool:
-        traits = {name: (value,) for name, value in row.row.traits.items()}
-        return applies(link.place, traits, self._known(names_of(row.row)[0]))
+    def _applies_row(self, link: Link, row: Row) -> bool:
+        traits = {name: (value,) for name, value in row.traits.items()}
+        return applies(link.place, traits, self._known(names_of(row)[0]))
 
     def _known(self, name: str) -> dict[str, set[str]]:
         return self._values.get(name, {})

@@ -43,23 +43,23 @@ def read_files(censuses: Sequence[str], traces: Sequence[str], docs: Docs | None
     ]
     if not named:
         raise UsageError("give run files, or a census or a trace of a build")
-    torch = docs.torch if docs is not None else _release(named[0][1])
+    torch = docs.torch if docs is not None else release(named[0][1])
     gits = {
         git
         for git in (
             [one.run.header.environment.torch_git for one in docs.matrices]
             if docs is not None
-            else [_git(named[0][1])]
+            else [git_of(named[0][1])]
         )
         if git is not None
     }
-    fitting = [(name, one) for name, one in named if _fits(one, torch, gits)]
+    fitting = [(name, one) for name, one in named if fits(one, torch, gits)]
     whose = "the runs are" if docs is not None else f"{named[0][0]} is"
     left = tuple(
-        f"Not joined: {name} is of torch {_version(one)} (git {_git(one) or 'unknown'}), and {whose} "
+        f"Not joined: {name} is of torch {version(one)} (git {git_of(one) or 'unknown'}), and {whose} "
         f"of torch {torch} (git {', '.join(sorted(gits)) or 'unknown'})."
         for name, one in named
-        if not _fits(one, torch, gits)
+        if not fits(one, torch, gits)
     )
     claims: tuple[Claim, ...] = docs.claims if docs is not None else documented_claims(torch)
     note = None if docs is not None else f"The bullets are those tabled for torch {torch}."
@@ -67,32 +67,43 @@ def read_files(censuses: Sequence[str], traces: Sequence[str], docs: Docs | None
 
 
 def _builds(claims: Sequence[Claim], named: Sequence[tuple[str, Source]]) -> Iterator[Build]:
-    """Yield each trace with the census of its device, then the censuses that are left."""
+    for census, trace, device in paired(named):
+        yield expect(claims, census, trace, device)
+
+
+def paired(
+    named: Sequence[tuple[str, Source]],
+) -> Iterator[tuple[tuple[str, Census] | None, tuple[str, TraceFile] | None, str]]:
+    """Yield each trace with the census of its device, then the censuses that are left; and the device."""
     censuses = [(name, one) for name, one in named if isinstance(one, Census)]
-    used: set[str] = set()
+    used: list[Census] = []
     for name, one in named:
         if isinstance(one, TraceFile):
             device = device_of(None, one)
             fitting = [other for other in censuses if device == "cpu" or device_of(other[1], None) == device]
-            used |= {other[0] for other in fitting[:1] if device_of(other[1], None) == device}
-            yield expect(claims, fitting[0] if fitting else None, (name, one), device)
+            used += [other for _, other in fitting[:1] if device_of(other, None) == device]
+            yield fitting[0] if fitting else None, (name, one), device
     for name, census in censuses:
-        if name not in used:
-            yield expect(claims, (name, census), None, device_of(census, None))
+        if not any(census is one for one in used):
+            yield (name, census), None, device_of(census, None)
 
 
-def _fits(one: Source, torch: str, gits: set[str]) -> bool:
-    git = _git(one)
-    return _release(one) == torch and (git is None or not gits or git in gits)
+def fits(one: Source, torch: str, gits: set[str]) -> bool:
+    """Tell whether a file is of a release, made from the same sources where both are known."""
+    git = git_of(one)
+    return release(one) == torch and (git is None or not gits or git in gits)
 
 
-def _version(one: Source) -> str:
+def version(one: Source) -> str:
+    """Return the version of a file's build."""
     return one.torch if isinstance(one, Census) else one.build.torch
 
 
-def _release(one: Source) -> str:
-    return _version(one).partition("+")[0]
+def release(one: Source) -> str:
+    """Return the release of a file's build."""
+    return version(one).partition("+")[0]
 
 
-def _git(one: Source) -> str | None:
+def git_of(one: Source) -> str | None:
+    """Return the git revision of a file's build."""
     return one.torch_git if isinstance(one, Census) else one.build.torch_git

@@ -9,7 +9,7 @@ import msgspec
 from reports import docs_build_words as words
 from reports.docs_build import EXPECTATION_MEANING, Build, Expected, count
 from reports.docs_build_files import BuildFiles
-from reports.docs_links import Link
+from reports.report_build import link_fields
 
 
 def render(files: BuildFiles) -> Iterator[str]:
@@ -58,18 +58,7 @@ def _claim(one: Expected, build: Build, files: BuildFiles) -> dict[str, object]:
         "trace": words.trace(one, build),
         "expected": one.expectation,
         "measured": words.measured(one, files.docs),
-        "alerts": [_link(link) for link in one.alerts],
-        "flags": [_link(link) for link in one.flags],
+        "alerts": [link_fields(link) for link in one.alerts],
+        "flags": [link_fields(link) for link in one.flags],
         "traced": [{"id": row.row.row.id, "way": row.way, "told": row.told} for row in one.traced],
-    }
-
-
-def _link(link: Link) -> dict[str, object]:
-    return {
-        "by": link.way,
-        "overload": link.overload,
-        "function": link.place.function,
-        "library": link.place.library,
-        "alert": link.place.alert,
-        "raised": link.place.path if link.place.kind == "alert" else None,
     }

@@ -24,10 +24,13 @@ def binary(one: Expected, build: Build) -> str:
         return "no census"
     if one.expectation == "other_device":
         return f"in the code of another device: {_links([*one.alerts, *one.flags])}"
-    told = [f"alert in build: {_links(one.alerts)}"] if one.alerts else []
-    if one.flags:
-        told += [f"asks for the flag: {_links(one.flags)}"]
-    return "; ".join(told if one.alerts else ["no alert in build that is linked", *told])
+    return linked(one.alerts, one.flags)
+
+
+def linked(alerts: Sequence[Link], flags: Sequence[Link]) -> str:
+    """Say which alerts and which questions for the flag of a census something leads to."""
+    told = [f"alert in build: {_links(alerts)}" if alerts else "no alert in build that is linked"]
+    return "; ".join([*told, *([f"asks for the flag: {_links(flags)}"] if flags else [])])
 
 
 def trace(one: Expected, build: Build) -> str:

@@ -98,8 +98,8 @@ def docs(
     untrusted = check and any(one.distrust for one in joined.matrices)
     if into is not None:
         body = "".join(_rendered(joined, files, form))
-        named = [option for path in censuses for option in ("--census", path)]
-        named += [option for path in traces for option in ("--trace", path)]
+        named = [option for path in censuses for option in ("--census", blocks.shown(path))]
+        named += [option for path in traces for option in ("--trace", blocks.shown(path))]
         return _into(Path(into), body, runs, [*named, "--format", form], form, check=check, state=state) or (
             EXIT_CHECK_FAILED if untrusted else EXIT_DONE
         )

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from reports import cost, coverage, evidence, perturbations, sampled, words
 from reports.chart import chart
+from reports.docs_build_words import link_words
 from reports.matrix import (
     COMPARED,
     Matrix,
@@ -27,6 +28,7 @@ from reports.matrix import (
     outputs_of,
 )
 from reports.page import Pool, generate
+from reports.report_build import EXPECTED_MEANING, Expected, about_words, device_words
 from scanner.records import MODES, WORKER_MODES, Mode, Observation, Provoked
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, MatrixRow
 
@@ -58,7 +60,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         families=families,
         slug=_slugs(families),
         notes=_notes(matrices),
-        facts=_facts(families, pool),
+        facts=_facts(matrices, families, pool),
         pool=pool,
         evidence=evidence,
         perturbations=perturbations,
@@ -74,6 +76,10 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         verdict_meaning=VERDICT_MEANING,
         compared=COMPARED,
         modes=MODES,
+        expected_meaning=EXPECTED_MEANING if any(one.expected for one in matrices) else {},
+        about_words=about_words,
+        device_words=device_words,
+        styles=("expected",) if any(one.expected for one in matrices) else (),
     )
 
 
@@ -133,12 +139,13 @@ def _slugs(families: Families) -> dict[str, str]:
     }
 
 
-def _facts(families: Families, pool: Pool) -> Iterator[list[object]]:
+def _facts(matrices: Sequence[Matrix], families: Families, pool: Pool) -> Iterator[list[object]]:
     """Yield what the script knows of each row, in the page's order: report.js names the fields."""
     for specs in families.values():
         for rows in specs.values():
             for number, row in rows:
-                yield _fact(number, row, pool)
+                expected = matrices[number].expected
+                yield [*_fact(number, row, pool), *([_expected(row, expected, pool)] if expected else [])]
 
 
 def _fact(number: int, row: MatrixRow, pool: Pool) -> list[object]:
@@ -173,6 +180,18 @@ def _fact(number: int, row: MatrixRow, pool: Pool) -> list[object]:
         [_process(observation, pool) for observation in row.observations],
         _cost(row, pool),
     ]
+
+
+def _expected(row: MatrixRow, expected: Sequence[Expected], pool: Pool) -> int:
+    """Return for each build what it is, what its files say of a row, and the places that the row leads to."""
+    told: list[Hashable] = []
+    for one in expected:
+        said = one.of(row.row)
+        links = tuple(link_words(link) for link in dict.fromkeys((*said.alerts, *said.flags)))
+        title = f"{device_words(one.device)}, torch {one.torch}"
+        measured = one.measured(row.finding)
+        told.append((title, one.about, said.documented, said.binary, said.trace, measured, links))
+    return pool.place(tuple(told))
 
 
 def _cell(row: MatrixRow, mode: Mode, pool: Pool) -> list[object]:

@@ -15,6 +15,7 @@ from tabulate import tabulate
 
 from reports import cost, evidence, perturbations, words
 from reports.matrix import COMPARED, Matrix, alerts_of
+from reports.report_build import EXPECTED_MEANING, Expected, about_words, device_words
 from reports.sampled import sampled_words
 from scanner.errors import one_line
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, MatrixRow
@@ -23,6 +24,7 @@ _COLUMNS = ("op", "case", "direction", "dtype", "off", "on", "finding", "alert c
 _FAR = ("row", "mode", "differed", "under", "where", "first differing", "output", "examined")
 _DISTANCE = ("elements differing", "largest absolute", "largest relative", "largest ULP", "V_ermv", "V_c")
 _SLOW = ("row", "off", "on", "ratio", "between quartiles", "fill off", "peak memory off", "peak memory on")
+_EXPECTED = ("row", "documented", "binary (expected)", "trace (expected)", "measured")
 _IDS = 10  # rows of low power that a reason names
 _MARKUP = re.compile(r"([\\`*\[\]|~$]|\b_|_\b|(?<!\w)_(?!\w))")
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -38,6 +40,9 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
     yield from (f"* **{finding}**: {meaning}\n" for finding, meaning in FINDING_MEANING.items())
     yield "\nOther words:\n\n"
     yield from (f"* **{plain(word)}**: {plain(meaning)}\n" for word, meaning in words.GLOSSARY.items())
+    if any(one.expected for one in matrices):
+        yield "\nWhat files of builds say:\n\n"
+        yield from (f"* **{word}**: {plain(meaning)}\n" for word, meaning in EXPECTED_MEANING.items())
 
 
 def excerpt(matrices: Sequence[Matrix]) -> Iterator[str]:
@@ -54,6 +59,8 @@ def excerpt(matrices: Sequence[Matrix]) -> Iterator[str]:
         )
         yield _matrix(one, one.rows)
         yield "\n"
+        for build in one.expected:
+            yield from _expected(one, build)
 
 
 def code(text: str) -> str:
@@ -97,6 +104,9 @@ def _run(one: Matrix) -> Iterator[str]:
         yield f"## {plain(family)}\n\n"
         yield _matrix(one, rows)
         yield "\n"
+    for build in one.expected:
+        yield f"## Expected of {plain(device_words(build.device))}, not measured\n\n"
+        yield from _expected(one, build)
     yield from _far(one)
     yield from _revealed(one)
     yield from _slow(one)
@@ -136,6 +146,23 @@ def _cells(row: MatrixRow, *, trusted: bool) -> tuple[str, ...]:
         ", ".join(map(code, alerts)) or words.NONE,
         cost.cost_words(row),
     )
+
+
+def _expected(one: Matrix, build: Expected) -> Iterator[str]:
+    """Table what the files of a build say of each shown row, beside what was measured on that device, if anything was."""
+    header = one.run.header
+    yield (
+        f"From {' and '.join(map(code, build.files))}, of torch {plain(build.torch)}, about "
+        f"{plain(device_words(build.device))}. "
+        f"{plain(about_words(build, header.environment.torch, header.settings.device))}\n\n"
+    )
+    lines = []
+    for row in one.rows:
+        said = build.of(row.row)
+        measured = build.measured(words.finding_words(row, trusted=not one.distrust))
+        lines.append((code(row.row.id), *map(plain, (said.documented, said.binary, said.trace, measured))))
+    yield table(_EXPECTED, lines)
+    yield "\n"
 
 
 def _far(one: Matrix) -> Iterator[str]:

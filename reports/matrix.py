@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reports import cost
+from reports.report_build import Expected, csv_fields, csv_names
 from reports.sampled import Sampled, sampled_of
 from reports.severity import MEASURES, joined, worst
 from scanner.controls import misbehaving
@@ -59,6 +60,7 @@ class Matrix(Struct, frozen=True, kw_only=True):
     distrust: tuple[
         str, ...
     ]  # why the scan cannot be trusted: what it says itself, then what it shows besides
+    expected: tuple[Expected, ...] = ()  # what files of its build say of the rows asked for; never measured
 
     @property
     def executions(self) -> int:
@@ -151,8 +153,13 @@ def parse_findings(texts: Iterable[str]) -> tuple[Finding, ...]:
     return tuple(finding for finding in FINDINGS if finding in asked)
 
 
-def frame(matrices: Iterable[Matrix]) -> pd.DataFrame:
-    """Return the rows of all *matrices* as one flat table; what a cell does not have is ``<NA>``."""
+def frame(matrices: Iterable[Matrix], devices: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the rows of all *matrices* as one flat table; what a cell does not have is ``<NA>``.
+
+    Args:
+        matrices: The runs.
+        devices: The kinds of device for which the table has columns of what files of builds say.
+    """
     names = [
         *_NAMES,
         *(f"{mode}_{field}" for mode in MODES for field in _CELL),
@@ -162,22 +169,24 @@ def frame(matrices: Iterable[Matrix]) -> pd.DataFrame:
         *(f"warn_only_{field}" for field in _FORCED),
         *(f"cost_{field}" for field in cost.FIELDS),
         "distrust",
+        *csv_names(devices),
     ]
     columns: dict[str, list[object]] = {name: [] for name in names}
     for one in matrices:
         distrust = "; ".join(one.distrust) or None
         for row in one.rows:
             fields = {"run": one.name, "distrust": distrust, **_flat(row)}
+            fields |= csv_fields(row, one.expected, devices)
             for name in names:
                 columns[name].append(fields[name])
-    table = pd.DataFrame(columns)
     modes = [*MODES, "warn_only"]
     whole = [f"{mode}_{field}" for mode in modes for field in ("runs", "differing", "distinct", "max_ulp")]
     whole += [f"cost_{field}" for field in cost.FIELDS if field.endswith("memory")]
     real = [f"{mode}_{field}" for mode in MODES for field in ("upper_bound", *MEASURES)]
     real += [f"cost_{field}" for field in cost.FIELDS]
-    types = dict.fromkeys(real, "Float64") | dict.fromkeys(whole, "Int64")
-    return table.astype({name: kind for name, kind in types.items() if name in columns})
+    types: dict[str, str] = dict.fromkeys(real, "Float64") | dict.fromkeys(whole, "Int64")
+    # Typed at once: a column of integers with gaps would be made of floats, which do not hold the largest of them.
+    return pd.DataFrame({name: pd.Series(values, dtype=types.get(name)) for name, values in columns.items()})
 
 
 def _flat(row: MatrixRow) -> dict[str, object]:

@@ -60,7 +60,8 @@ def check_place(path: Path, runs: Sequence[str] = ()) -> None:
     if target.is_dir():
         raise UsageError(f"{path}: is a folder; name a file in it with -o")
     for missing, number in (
-        (not target.parent.is_dir(), errno.ENOENT),
+        (not target.parent.exists(), errno.ENOENT),
+        (not target.parent.is_dir(), errno.ENOTDIR),
         (not os.access(target if target.exists() else target.parent, os.W_OK), errno.EACCES),
     ):
         if missing:

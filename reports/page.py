@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 import jinja2
 import msgspec
@@ -48,11 +48,12 @@ class Pool:
         return list(self._places)
 
 
-def generate(name: str, **told: object) -> Iterator[str]:
+def generate(name: str, *, styles: Sequence[str] = (), **told: object) -> Iterator[str]:
     """Yield a page in pieces.
 
     Args:
         name: Of its template, its style and its script, which stand behind those that all pages share.
+        styles: Further styles, of what not every page of this kind has.
         told: What the template shows.
     """
     environment = jinja2.Environment(
@@ -65,7 +66,7 @@ def generate(name: str, **told: object) -> Iterator[str]:
     environment.filters["fields"] = msgspec.structs.astuple
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.globals |= {"words": words, "finding_sign": FINDING_SIGN, "verdict_sign": VERDICT_SIGN}
-    style, script = (_joined(environment, name, suffix) for suffix in ("css", "js"))
+    style, script = _joined(environment, "css", name, *styles), _joined(environment, "js", name)
     yield from environment.get_template(f"{name}.html.j2").generate(
         style=style,
         script=script,
@@ -74,8 +75,8 @@ def generate(name: str, **told: object) -> Iterator[str]:
     )
 
 
-def _joined(environment: jinja2.Environment, name: str, suffix: str) -> str:
+def _joined(environment: jinja2.Environment, suffix: str, *names: str) -> str:
     """Return the files that all pages share and those of one, as they are: they hold braces that are not jinja's."""
     assert environment.loader is not None
-    sources = (environment.loader.get_source(environment, f"{one}.{suffix}")[0] for one in ("page", name))
+    sources = (environment.loader.get_source(environment, f"{one}.{suffix}")[0] for one in ("page", *names))
     return "\n".join(sources)

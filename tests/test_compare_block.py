@@ -143,7 +143,7 @@ def test_the_block_of_the_recorded_runs(detmatrix: Command, tmp_path: Path) -> N
             ["--into", "README.md", "--format", "html"],
             (
                 "--into writes Markdown into a file of its own, the same on every machine; give it without -o, --format, "
-                "--fail-on and --confirm"
+                "--fail-on, --confirm and --census"
             ),
         ),
         (["--into", "README.md"], "README.md: cannot be read (No such file or directory); name a file"),

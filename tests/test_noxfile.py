@@ -86,6 +86,19 @@ def test_recorded_runs_are_in_order_of_release(noxfile: ModuleType, monkeypatch:
     assert len(runs) >= 8
 
 
+def test_recorded_censuses_are_of_builds_for_cuda(
+    noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timeline is about one kind of build, and begins with the oldest."""
+    monkeypatch.chdir(ROOT)
+
+    censuses = [Path(census).name for census in noxfile.recorded_censuses()]
+
+    assert censuses[0] == "torch-2.1.2-cu121.json.gz"
+    assert censuses[-1] == "torch-2.15.0-cu132.json.gz"
+    assert not [name for name in censuses if "cpu" in name]
+
+
 @pytest.mark.parametrize(
     ("closing", "before", "kept"),
     [

@@ -3,7 +3,7 @@
   const runs = data("runs");
 
   // The fields of a row, a cell, a cost and a process, as reports/html.py writes them.
-  const ROW = shape("run family* spec* op* case* direction* dtype* device* provokes* why* finding* reason* inputs* outputs* weak* constant* groups* differences* cells processes cost");
+  const ROW = shape("run family* spec* op* case* direction* dtype* device* provokes* why* finding* reason* inputs* outputs* weak* constant* groups* differences* cells processes cost expected*");
   const CELL = shape("verdict* words* bound* reason* alert* seeded where* alerts*");
   const COST = shape("words* ratio told* variants samples calls");
   const PROCESS = shape("mode* process outcome* executions distinct first forward seconds setup told*");
@@ -19,6 +19,7 @@
     row.text = [row.id, row.family, row.op, row.device, runs[row.run].name, row.finding]
       .concat(row.cells.flatMap((cell) => [cell.verdict, cell.reason, cell.alert, ...cell.alerts, cell.seeded ? "seeded" : ""]))
       .concat(row.weak ? ["low power"] : [], row.constant === null ? [] : ["constant", row.constant])
+      .concat((row.expected || []).flat(2))
       .join(" ")
       .toLowerCase();
     return row;
@@ -86,6 +87,12 @@
       variants ? table("Cost", ["Flag", "Median (quartiles)", "Peak memory"], variants) : null,
       variants ? text(`${samples} samples of ${calls} ${calls === 1 ? "execution" : "executions"} each, taken in turns.`) : null);
 
+  // What files of a build say: expected, never measured.
+  const expectedPart = ([build, about, documented, binary, trace, measured, links]) =>
+    whole(`Expected of ${build}${about ? `, ${about}` : ""}`,
+      table("Expected", ["Documented", "Binary (expected)", "Trace (expected)", "Measured"], [[documented, binary, trace, measured]]),
+      links.length ? make("ul", {}, ...links.map((one) => make("li", {}, make("code", {}, one)))) : null);
+
   const FAR = ["Mode", "Output", "First differing execution", "Examined of those that differed", "Elements differing", "#Largest absolute", "#Largest relative", "#Largest ULP", "#V_ermv", "#V_c"];
   const panel = (row) => {
     const modes = ["Off", "On", "Made to run"].slice(0, row.cells.length);
@@ -108,6 +115,7 @@
         part("Compared outputs, and executions that differed within their process",
           outputs.length ? table("Compared outputs", ["Output", "Shape", "Dtype", ...modes.map((mode) => "#" + mode)], outputs) : text("None were recorded.")),
         part("Processes", row.processes.length ? processTable(row) : text("None were recorded."))),
+      ...(row.expected || []).map(expectedPart),
       row.differences.length ? whole("How far from the first execution, at most", table("How far", FAR, row.differences)) : null,
       whole("Run it again", command(row)));
   };
