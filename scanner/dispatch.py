@@ -70,7 +70,7 @@ class Overloads(TorchDispatchMode):  # type: ignore[misc] # torch is not there w
 
 
 def record(spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, seed: int) -> dict[str, Any]:
-    """Execute a case once in each mode and return fields of ``records.Dispatch``.
+    """Execute a case once in each mode and return fields of ``overload_records.Dispatch``.
 
     The mode ``warn_only`` is that of a case which raises the alert with the flag on.
 
@@ -114,7 +114,7 @@ def _modes(execution: Execution) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _reached(execution: Execution) -> dict[str, Any]:
-    """Execute once; return fields of ``records.Reached``."""
+    """Execute once; return fields of ``overload_records.Reached``."""
     execution.reseed()
     arguments = execution.arguments()
     overloads = Overloads()
@@ -154,7 +154,7 @@ def _restored() -> Iterator[None]:
 
 
 def kernels(device: str) -> list[dict[str, Any]]:
-    """Return every overload of this build, as fields of ``records.Kernels``, grouped by kernel and by what it writes.
+    """Return every overload of this build, as fields of ``overload_records.Kernels``, grouped by kernel and by what it writes.
 
     Args:
         device: ``"cpu"``, ``"cuda:0"``.
@@ -174,7 +174,7 @@ def kernels(device: str) -> list[dict[str, Any]]:
 
 
 def _kernel(name: str, device: str) -> str:
-    """Say where the kernel of an overload comes from, as ``records.Kernel``."""
+    """Say where the kernel of an overload comes from, as ``overload_records.Kernel``."""
 
     def has(key: str) -> bool:
         return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))  # noqa: SLF001 - has no public name
@@ -190,7 +190,7 @@ def _kernel(name: str, device: str) -> str:
 
 
 def _writes(schema: Any) -> str:
-    """Say what an overload writes into, as ``records.Writes``."""
+    """Say what an overload writes into, as ``overload_records.Writes``."""
     if schema is None or not schema.is_mutable:
         return "new"
     return "out" if any(argument.is_out for argument in schema.arguments) else "in_place"

@@ -20,18 +20,8 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from scanner.errors import RunFileError, UsageError
-from scanner.records import (
-    FORMAT,
-    Closing,
-    Cost,
-    Dispatch,
-    Distrust,
-    Header,
-    Kernels,
-    Observation,
-    Record,
-    Sentinel,
-)
+from scanner.overload_records import Dispatch, Kernels
+from scanner.records import FORMAT, Closing, Cost, Distrust, Header, Observation, Record, Sentinel
 from scanner.runfile_check import Check, check_counts
 
 Line = Header | Observation | Sentinel | Cost | Kernels | Dispatch | Distrust | Closing

@@ -6,22 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from opspecs.model import Case, OpSpec, call
-from scanner.records import (
-    FORMAT,
-    Closing,
-    Cost,
-    Dispatch,
-    Header,
-    KernelGroup,
-    Kernels,
-    Mode,
-    Observation,
-    Reached,
-    Row,
-    Sentinel,
-    Settings,
-    Timing,
-)
+from scanner.overload_records import Dispatch, KernelGroup, Kernels, Reached
+from scanner.records import FORMAT, Closing, Cost, Header, Mode, Observation, Row, Sentinel, Settings, Timing
 from scanner.runfile import RunWriter
 from tests.runs import ENVIRONMENT, PROCESSES, RUNS, ended, raised, ran, row
 

@@ -6,6 +6,7 @@ import gzip
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from scanner.overload_records import Dispatch, Kernels
 from scanner.records import (
     FORMAT,
     Blank,
@@ -13,11 +14,9 @@ from scanner.records import (
     Closing,
     Cost,
     Direction,
-    Dispatch,
     Environment,
     Group,
     Header,
-    Kernels,
     Mode,
     Observation,
     Outcome,
