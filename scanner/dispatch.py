@@ -20,6 +20,7 @@ from opspecs.model import MissingError, OpSpec
 from scanner import state
 from scanner.alerts import caller_in
 from scanner.execution import Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.kernels import kernel_of
 
 # The dispatch keys under which a kernel of a device may be registered: for dense tensors, then for other layouts.
 _KEYS = {
@@ -163,30 +164,15 @@ def kernels(device: str) -> list[dict[str, Any]]:
         schema.name + (f".{schema.overload_name}" if schema.overload_name else ""): schema
         for schema in torch._C._jit_get_all_schemas()  # noqa: SLF001 - has no public name
     }
+    dense, layouts = _KEYS[device.partition(":")[0]]
     groups: dict[tuple[str, str], list[str]] = {}
     for name in sorted(torch._C._dispatch_get_all_op_names()):  # noqa: SLF001 - has no public name
-        group = (_kernel(name, device.partition(":")[0]), _writes(schemas.get(name)))
+        group = (kernel_of(name, dense, layouts), _writes(schemas.get(name)))
         groups.setdefault(group, []).append(name)
     return [
         {"kernel": kernel, "writes": writes, "names": names}
         for (kernel, writes), names in sorted(groups.items())
     ]
-
-
-def _kernel(name: str, device: str) -> str:
-    """Say where the kernel of an overload comes from, as ``overload_records.Kernel``."""
-
-    def has(key: str) -> bool:
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))  # noqa: SLF001 - has no public name
-
-    dense, layouts = _KEYS[device]
-    if has(dense):
-        return "device"
-    if has("CompositeExplicitAutograd") or has("CompositeExplicitAutogradNonFunctional"):
-        return "composite"
-    if any(map(has, layouts)):
-        return "layout"
-    return "decomposed" if has("CompositeImplicitAutograd") else "none"
 
 
 def _writes(schema: Any) -> str:
