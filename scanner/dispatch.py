@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -83,7 +82,7 @@ def record(spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, 
         device: ``"cpu"``, ``"cuda:0"``.
         seed: Of the inputs.
     """
-    with _restored():
+    with state.mode_restored():
         torch.use_deterministic_algorithms(False)
         # Behind the first use of the flag, which imports parts of torch that set variables in the environment.
         before = state.snapshot()
@@ -141,17 +140,6 @@ def _reached(execution: Execution) -> dict[str, Any]:
         "alerts": [*overloads.alerts, *above],
         "message": message,
     }
-
-
-@contextmanager
-def _restored() -> Iterator[None]:
-    """Put the worker's mode back behind the block."""
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
 
 
 def kernels(device: str) -> list[dict[str, Any]]:
