@@ -6,12 +6,21 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
+HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>{{ 7 * 7 }}'\"&"
+NEEDS_BROWSER = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (CHROMIUM.exists() and CHROMEDRIVER.exists()),
+        reason=f"needs {CHROMIUM} and {CHROMEDRIVER} (Debian: chromium, chromium-driver)",
+    ),
+]
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -113,3 +122,12 @@ class Page:
     def errors(self) -> list[str]:
         """Return what the browser logged since it was last asked."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
+
+
+def opened(driver: webdriver.Chrome, path: Path, hash_: str = "") -> Page:
+    """Open a file as if for the first time, with the filters of an address; what was logged before is forgotten."""
+    driver.get_log("browser")
+    page = Page(driver, path.as_uri())
+    driver.get("about:blank")
+    driver.get(page.address + hash_)
+    return page

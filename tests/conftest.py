@@ -1,11 +1,11 @@
-"""What tests share: the command line as a user starts it."""
+"""What tests share: the command line as a user starts it, and a browser."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,16 @@ def command_in(folder: Path) -> Command:
 def detmatrix(tmp_path: Path) -> Command:
     """Return a function that runs ``detmatrix`` in an empty folder and returns what it printed."""
     return command_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Return a browser with a profile of its own."""
+    from tests.browser import start  # noqa: PLC0415 - loads selenium, which few tests need
+
+    browser = start(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.quit()
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -12,14 +12,13 @@ from reports.docs_bullets import HEADINGS, INDENT
 from reports.docs_join import Docs, join
 from reports.matrix import Matrix, matrix_of
 from scanner.claims import parse_claims
-from scanner.records import FORMAT, Claim, Header, Observation, Row, Settings
+from scanner.records import FORMAT, Claim, Header, Observation, Row
 from scanner.runfile import Run
 from scanner.verdicts import Finding
 from tests.runs import (
     CLOSING,
     ENVIRONMENT,
-    PROCESSES,
-    RUNS,
+    SETTINGS,
     Planned,
     drifting,
     ended,
@@ -80,14 +79,7 @@ def run_of(
         format=FORMAT,
         tool="0.1.0",
         started=started or f"2026-01-02T03:04:05Z, {name}",
-        settings=Settings(
-            patterns=patterns,
-            device=rows[0][0].device if rows else "cpu",
-            runs=RUNS,
-            processes=PROCESSES,
-            timeout=60.0,
-            seed=0,
-        ),
+        settings=replace(SETTINGS, patterns=patterns, device=rows[0][0].device if rows else "cpu"),
         environment=replace(ENVIRONMENT, torch=torch),
         planned=tuple(planned for planned, _ in rows),
         claims=tuple(claims),

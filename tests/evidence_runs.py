@@ -8,6 +8,8 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from reports.cli import RENDERERS
 from reports.matrix import Matrix, load
 from scanner.records import (
@@ -19,11 +21,10 @@ from scanner.records import (
     Outcome,
     Row,
     Sentinel,
-    Settings,
     Severity,
     Timing,
 )
-from tests.runs import PROCESSES, RUNS, Planned, drifting, raised, ran, row, stable, write_run
+from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
 
 SEVERITY = Severity(
     examined=3,
@@ -187,17 +188,7 @@ def evidence_run(path: Path, **header: Any) -> Path:
     return write_run(
         path,
         planned,
-        settings=Settings(
-            patterns=(),
-            device="cpu",
-            runs=RUNS,
-            processes=PROCESSES,
-            timeout=60.0,
-            seed=0,
-            modes=WORKER_MODES,
-            perturb=("quiet", "stress", "poison"),
-            cost=True,
-        ),
+        settings=replace(SETTINGS, modes=WORKER_MODES, perturb=("quiet", "stress", "poison"), cost=True),
         sentinels=[
             sentinel(mode, process, before, weak.get((mode, process, before), 10))
             for mode in MODES

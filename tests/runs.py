@@ -29,6 +29,7 @@ from scanner.records import (
 from scanner.runfile import Line, RunWriter
 
 RUNS, PROCESSES = 50, 2
+SETTINGS = Settings(patterns=(), device="cpu", runs=RUNS, processes=PROCESSES, timeout=60.0, seed=0)
 
 ALERT = (
     "{} does not have a deterministic implementation, but you set "
@@ -218,7 +219,7 @@ def write_run(
     *,
     closing: Closing | None = CLOSING,
     environment: Environment = ENVIRONMENT,
-    settings: Settings | None = None,
+    settings: Settings = SETTINGS,
     claims: tuple[Claim, ...] = (),
     controls: Sequence[Planned] = (),
     sentinels: Sequence[Sentinel] = (),
@@ -244,9 +245,6 @@ def write_run(
         format_: The format that the header names.
     """
     rows = list(every_finding() if planned is None else planned)
-    settings = settings or Settings(
-        patterns=(), device="cpu", runs=RUNS, processes=PROCESSES, timeout=60.0, seed=0
-    )
     plain = path.with_suffix("") if path.suffix == ".gz" else path
     with RunWriter(plain) as writer:
         writer.write(

@@ -14,19 +14,12 @@ from selenium.webdriver.common.keys import Keys
 from reports.cli import RENDERERS
 from reports.matrix import load
 from reports.output import write_report
-from tests.browser import CHROMEDRIVER, CHROMIUM, CONTRAST, Page, put_back, start
+from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page, opened, put_back
 from tests.evidence_runs import controls, evidence_run
 from tests.runs import ENVIRONMENT, Planned, drifting, ended, every_finding, ran, row, stable, write_run
 from tests.test_coverage_command import DISPATCHES, KERNELS, ROWS, SETTINGS
 
-HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>{{ 7 * 7 }}'\"&"
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not (CHROMIUM.exists() and CHROMEDRIVER.exists()),
-        reason=f"needs {CHROMIUM} and {CHROMEDRIVER} (Debian: chromium, chromium-driver)",
-    ),
-]
+pytestmark = NEEDS_BROWSER
 
 
 class Opener(Protocol):
@@ -37,14 +30,6 @@ class Opener(Protocol):
         ...
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    """Return a browser with a profile of its own."""
-    browser = start(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.quit()
-
-
 @pytest.fixture
 def open_page(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Opener]:
     """Return a function that opens the report of run files, and put the browser back afterwards."""
@@ -52,11 +37,7 @@ def open_page(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Opener]:
     def open_(*runs: Path, hash_: str = "") -> Page:
         path = tmp_path / "report.html"
         write_report(path, RENDERERS["html"](load([str(run) for run in runs])))
-        driver.get_log("browser")
-        page = Page(driver, path.as_uri())
-        driver.get("about:blank")
-        driver.get(page.address + hash_)
-        return page
+        return opened(driver, path, hash_)
 
     yield open_
     put_back(driver)
