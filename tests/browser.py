@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from reports.cli import RENDERERS
+from reports.matrix import load
+from reports.output import write_report
 
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>{{ 7 * 7 }}'\"&"
@@ -131,3 +135,21 @@ def opened(driver: webdriver.Chrome, path: Path, hash_: str = "") -> Page:
     driver.get("about:blank")
     driver.get(page.address + hash_)
     return page
+
+
+class Opener(Protocol):
+    """Renders run files and opens the page."""
+
+    def __call__(self, *runs: Path, hash_: str = "") -> Page:
+        """Open it, with the filters of an address."""
+        ...
+
+
+def report_opener(driver: webdriver.Chrome, path: Path) -> Opener:
+    """Return a function that opens the report of run files, written to *path*."""
+
+    def open_(*runs: Path, hash_: str = "") -> Page:
+        write_report(path, RENDERERS["html"](load([str(run) for run in runs])))
+        return opened(driver, path, hash_)
+
+    return open_

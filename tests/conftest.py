@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.runs import write_run
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -39,6 +41,21 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     browser = start(tmp_path_factory.mktemp("profile"))
     yield browser
     browser.quit()
+
+
+@pytest.fixture
+def open_page(driver: Any, tmp_path: Path) -> Iterator[Any]:
+    """Return a function that opens the report of run files, and put the browser back afterwards."""
+    from tests.browser import put_back, report_opener  # noqa: PLC0415
+
+    yield report_opener(driver, tmp_path / "report.html")
+    put_back(driver)
+
+
+@pytest.fixture
+def page(open_page: Any, tmp_path: Path) -> Any:
+    """Return the open report of a run that shows every finding and every verdict."""
+    return open_page(write_run(tmp_path / "run.jsonl"))
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
