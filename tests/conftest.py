@@ -1,4 +1,4 @@
-"""What tests share: the command line as a user starts it, and a browser."""
+"""What tests share: the command line as a user starts it, a browser, and what they ask of run files."""
 
 from __future__ import annotations
 
@@ -56,6 +56,14 @@ def open_page(driver: Any, tmp_path: Path) -> Iterator[Any]:
 def page(open_page: Any, tmp_path: Path) -> Any:
     """Return the open report of a run that shows every finding and every verdict."""
     return open_page(write_run(tmp_path / "run.jsonl"))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Return a run file that shows all kinds of evidence."""
+    from tests.evidence_runs import evidence_run  # noqa: PLC0415 - loads pandas
+
+    return evidence_run(tmp_path / "run.jsonl")
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

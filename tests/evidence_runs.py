@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,12 +19,14 @@ from scanner.records import (
     Cost,
     Group,
     Mode,
+    Observation,
     Outcome,
     Row,
     Sentinel,
     Severity,
     Timing,
 )
+from scanner.verdicts import MatrixRow
 from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
 
 SEVERITY = Severity(
@@ -39,6 +42,7 @@ SEVERITY = Severity(
 
 
 ONE = row("torch.cumsum")
+FORCING = replace(SETTINGS, modes=("off", "on", "warn_only"))
 FORMS = ("md", "html")  # the reports that people read
 
 
@@ -204,3 +208,14 @@ def evidence_run(path: Path, **header: Any) -> Path:
         ],
         **{"controls": controls(modes=WORKER_MODES), **header},
     )
+
+
+def one_row(path: Path, observations: Sequence[Observation]) -> MatrixRow:
+    """Return the one row of a run."""
+    path.mkdir(exist_ok=True)
+    return only(write_run(path / "one.jsonl", [(ONE, observations)], settings=FORCING)).rows[0]
+
+
+def quiet_row(planned: Row = ONE) -> Planned:
+    """Return a row in which nothing differed."""
+    return planned, [*ran(planned, "off", *stable()), *ran(planned, "on", *stable())]
