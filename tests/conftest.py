@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.runs import write_run
+from scanner.errors import RunFileError
+from scanner.runfile import read_run
+from tests.runs import raised, ran, row, stable, write_run
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
+ADVICE = "give a file that scan wrote"
 
 
 def command_in(folder: Path) -> Command:
@@ -66,6 +69,14 @@ def run(tmp_path: Path) -> Path:
     return evidence_run(tmp_path / "run.jsonl")
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return a complete run of one row: a header, three observations, a closing line."""
+    one = row("torch.cumsum")
+    observed = [*ran(one, "off", *stable()), *raised(one, "on", "put_")[:1]]
+    return write_run(tmp_path_factory.mktemp("small") / "run.jsonl", [(one, observed)]).read_bytes()
+
+
 def lines(path: Path) -> list[dict[str, Any]]:
     """Return the records of a run file as plain objects."""
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -86,3 +97,11 @@ def cells(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[str, str]]:
         )
         for row in rows
     }
+
+
+def refusal(path: Path) -> str:
+    """Return why a file is refused, without the path it starts with; exit code 3 in any case."""
+    with pytest.raises(RunFileError) as error:
+        read_run(path)
+    assert error.value.exit_code == 3
+    return str(error.value).removeprefix(str(path)).removeprefix(": ").removeprefix(", ")

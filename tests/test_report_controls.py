@@ -11,16 +11,7 @@ from msgspec.structs import replace
 
 from reports import evidence, markdown
 from scanner.records import MODES, WORKER_MODES, Closing, Mode
-from tests.evidence_runs import (
-    FORCING,
-    FORMS,
-    ONE,
-    controls,
-    only,
-    quiet_row,
-    table_of,
-    text,
-)
+from tests.evidence_runs import FORCING, FORMS, ONE, controls, only, quiet_row, table_of, text
 from tests.runs import Planned, raised, ran, stable, write_run
 
 

@@ -13,16 +13,7 @@ from reports import evidence, perturbations, words
 from reports.matrix import load
 from scanner.perturb import DEFAULT
 from scanner.records import MODES, Group
-from tests.evidence_runs import (
-    FORMS,
-    ONE,
-    one_row,
-    only,
-    rows_of,
-    table_of,
-    text,
-    under,
-)
+from tests.evidence_runs import FORMS, ONE, one_row, only, rows_of, table_of, text, under
 from tests.runs import RUNS, SETTINGS, Planned, drifting, ran, row, stable, write_run
 
 

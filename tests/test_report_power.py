@@ -129,6 +129,8 @@ def test_sentinels_are_summed_up(run: Path) -> None:
 
 
 # Constants, n.
+
+
 def test_a_constant_does_not_lean_on_its_n(run: Path) -> None:
     """A result that holds no information is called constant, with the reason and without a bound."""
     told = rows_of(run)["torch.empty"]
