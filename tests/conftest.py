@@ -105,3 +105,11 @@ def refusal(path: Path) -> str:
         read_run(path)
     assert error.value.exit_code == 3
     return str(error.value).removeprefix(str(path)).removeprefix(": ").removeprefix(", ")
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
+    """Return the one line that a command which failed said, without the name it begins with."""
+    assert (done.returncode, done.stdout) == (code, "")
+    line = one_line(done.stderr)
+    assert line.startswith("detmatrix: ")
+    return line.removeprefix("detmatrix: ")
