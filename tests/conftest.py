@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     one = row("torch.cumsum")
     observed = [*ran(one, "off", *stable()), *raised(one, "on", "put_")[:1]]
     return write_run(tmp_path_factory.mktemp("small") / "run.jsonl", [(one, observed)]).read_bytes()
+
+
+@pytest.fixture
+def quiet_torch() -> Iterator[None]:
+    """Leave torch its warnings about betas (CSR, complex32) and deprecations (quantized): the bits matter here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
