@@ -43,8 +43,8 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
 @click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True)
 @format_option(
     RENDERERS,
-    "Tables for people, a web page that works offline, or JSON. Default: what the name given with -o ends in, "
-    "else md.",
+    "Tables for people, a web page that works offline, or JSON. Default: what the name given with -o ends "
+    "in, else md.",
     default=None,
 )
 @click.option(

@@ -143,7 +143,9 @@ def _reached(execution: Execution) -> dict[str, Any]:
 
 
 def kernels(device: str) -> list[dict[str, Any]]:
-    """Return every overload of this build, as fields of ``overload_records.Kernels``, grouped by kernel and by what it writes.
+    """Return every overload of this build, grouped by kernel and by what it writes.
+
+    The groups are fields of ``overload_records.Kernels``.
 
     Args:
         device: ``"cpu"``, ``"cuda:0"``.

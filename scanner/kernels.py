@@ -17,7 +17,7 @@ import torch
 _FUNC = re.compile(r"- func: (?P<name>[\w.]+)\(")
 _FIELD = re.compile(r"  (?P<name>\w+):\s*(?P<value>[^#]*)")
 _DISPATCH = re.compile(r"    (?P<keys>\w+(?:, *\w+)*): *(?P<function>[\w:]+)")
-# An overload with an explicit composite kernel is called as it is; with an implicit one, what it is made of is.
+# With an explicit composite kernel an overload is called as it is; with an implicit one, what it is made of.
 _EXPLICIT = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 _IMPLICIT = "CompositeImplicitAutograd"
 _COMPOSITE = (*_EXPLICIT, _IMPLICIT)

@@ -14,7 +14,7 @@ from scanner.errors import DetmatrixError
 
 @contextmanager
 def readable(path: Path, writer: str, failure: type[DetmatrixError]) -> Iterator[IO[bytes]]:
-    """Open a file, decompressed if its name ends in ``.gz``, and say of what goes wrong until it is closed where.
+    """Open a file, decompressed if its name ends in ``.gz``; what goes wrong until it is closed is told.
 
     Args:
         path: The file.

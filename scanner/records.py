@@ -1,4 +1,4 @@
-"""The records of a run file, and what each field means; those of overloads stand in ``scanner.overload_records``.
+"""The records of a run file, and what each field means; ``scanner.overload_records`` has those of overloads.
 
 A run file holds observations only. Verdicts and findings are derived when it is read (``scanner.verdicts``),
 so that a better definition needs no second scan.

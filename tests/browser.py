@@ -129,7 +129,7 @@ class Page:
 
 
 def opened(driver: webdriver.Chrome, path: Path, hash_: str = "") -> Page:
-    """Open a file as if for the first time, with the filters of an address; what was logged before is forgotten."""
+    """Open a file as if for the first time, with the filters of an address; forget what was logged before."""
     driver.get_log("browser")
     page = Page(driver, path.as_uri())
     driver.get("about:blank")

@@ -1,4 +1,4 @@
-"""The filters of the HTML report in a real headless browser: what they show, count and put into the address."""
+"""The filters of the HTML report in a real headless browser: what they show, and the address they make."""
 
 from __future__ import annotations
 

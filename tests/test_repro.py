@@ -1,4 +1,4 @@
-"""The scripts of ``detmatrix repro``: they show what the scan showed, need nothing but torch, and refuse in a line."""
+"""The scripts of ``detmatrix repro`` show what the scan showed, and need nothing but torch."""
 
 from __future__ import annotations
 

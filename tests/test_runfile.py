@@ -1,4 +1,4 @@
-"""Run files: what is written is read back, what is torn is left out, what is damaged is never read as a run."""
+"""Run files: what is written is read back, what is torn is left out, what is damaged is refused."""
 
 from __future__ import annotations
 
