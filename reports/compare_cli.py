@@ -24,8 +24,8 @@ from reports.compare_confirm import measure_again
 from reports.compare_rows import CHANGES
 from reports.compare_words import failing
 from reports.matrix import load
-from reports.output import write_report, write_to_stdout
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from reports.output import check_place, write_report, write_to_stdout
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from scanner.options import block_check_option, format_option, into_option
 from scanner.plan import MOST_RUNS
 
@@ -52,7 +52,7 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     type=click.Choice(list(FAILS)),
     help="Exit 1 when a row regressed, or changed in any way, and print those rows first, one line each; also when "
     "two runs could not be compared in any row. Unconfirmed changes count, and so does what a row seems to have become "
-    "that cannot be compared.",
+    "that cannot be compared, unless an exact test takes it for chance (p > 0.05).",
 )
 @click.option(
     "--confirm",
@@ -72,7 +72,7 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     type=click.IntRange(2, MOST_RUNS),
     metavar="N",
     help="With --confirm: executions per process, of which there are at least twice as many as the scans had. "
-    "Default: as many as the scans had.",
+    "Default: as many as the scans had. Fewer in all than the scans made drop nothing.",
 )
 @click.option(
     "--rounds",
@@ -129,11 +129,13 @@ def compare(
         command = blocks.command_words("compare", runs, ["--into", Path(into).name])
         body = "".join(compare_excerpt.render(comparison))
         return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
+    for output in outputs:
+        check_place(Path(output), runs)
     if confirm:
         # A batch system that ends the job gives it time to stop its workers.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         comparison = compare_runs(matrices, measure_again(comparison, pythons, executions, rounds))
-    failures = [f"{_one_line(line)}\n" for line in failing(comparison, FAILS[fail_on])] if fail_on else []
+    failures = [f"{one_line(line)}\n" for line in failing(comparison, FAILS[fail_on])] if fail_on else []
     _write(comparison, form, outputs, runs, failures)
     return EXIT_CHECK_FAILED if failures else EXIT_DONE
 
@@ -180,10 +182,3 @@ def _form_of(output: str) -> str:
     """Return the format that a file's name ends in, Markdown if it names none."""
     suffix = Path(output).suffix.removeprefix(".")
     return suffix if suffix in RENDERERS else "md"
-
-
-def _one_line(text: str) -> str:
-    """Join lines, and spell out what a terminal could take for a command: errors of ops are quoted."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(text.split())
-    )

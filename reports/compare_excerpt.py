@@ -73,10 +73,12 @@ def step_counts(pair: Pair) -> tuple[int | str, ...]:
 
 
 def by_op(pair: Pair) -> list[OpChange]:
-    """Return what changed, the worst first, ten rows of one op once."""
+    """Return what changed, the worst first, and then what only seems to have; ten rows of one op once."""
     rows: dict[tuple[str, ...], list[str]] = {}
-    for kind in MOVES:
+    for kind in (*MOVES, "not_comparable"):
         for change in pair.of(kind):
+            if kind not in MOVES and change.judged.seems is None:
+                continue
             row = change.row.row
             listed = arrow(*(documented(row, lists.claims) for lists in pair.lists))
             key = (row.spec, class_words(change), _finding(change), listed)
@@ -88,9 +90,10 @@ def _finding(change: Change) -> str:
     """Return a row's finding in both runs; of one that has the same in both, what else changed."""
     assert change.old is not None
     assert change.new is not None
-    if change.old.finding == change.new.finding:
-        return f"{change.new.finding}: {change.judged.detail}"
-    return f"{change.old.finding} → {change.new.finding}"
+    told = arrow(change.old.finding, change.new.finding)
+    if change.old.finding == change.new.finding or change.judged.seems is not None:
+        return f"{told}: {change.judged.detail}"
+    return told
 
 
 def _rows(one: OpChange) -> str:

@@ -35,8 +35,9 @@ from reports.compare_words import (
     notes,
     title,
 )
-from reports.matrix import Matrix
+from reports.matrix import Matrix, cell_of_mode
 from reports.page import Pool, generate
+from scanner.records import MODES, WORKER_MODES
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, MatrixRow
 
 CLASS_SIGN: dict[Kind, str] = {
@@ -136,6 +137,7 @@ def render(comparison: Comparison) -> Iterator[str]:
         confirmed_meaning=CONFIRMED_MEANING,
         finding_meaning=FINDING_MEANING,
         verdict_meaning=VERDICT_MEANING,
+        modes=MODES,
         reason_meaning=REASON_MEANING,
         claim_meaning=CLAIM_MEANING,
         measured_meaning=MEASURED_MEANING,
@@ -212,13 +214,14 @@ def _moment(one: Moment, pool: Pool) -> list[object]:
     shown: Hashable = None
     if one.row is not None:
         cells = words.cell_words(one.row, "off"), words.on_words(one.row)
-        shown = (one.row.finding, one.words, *cells, one.documented, one.row.reason, one.row.weak)
+        verdicts = tuple(cell_of_mode(one.row, mode).verdict for mode in WORKER_MODES)
+        shown = (one.row.finding, one.words, *cells, verdicts, one.documented, one.row.reason, one.row.weak)
     told: Hashable = None
     if one.change is not None:
         judged = one.change.judged
         classes = (judged.kind, class_words(one.change), judged.seems)
         told = (*classes, judged.detail, judged.reason, ", ".join(one.change.other_bits), one.redocumented)
-    price = None if one.row is None else cost.cost_words(one.row)
+    price = None if one.row is None else (cost.cost_words(one.row), cost.ratio_of(one.row.cost))
     return [pool.place(shown), pool.place(price), pool.place(told)]
 
 

@@ -19,6 +19,8 @@ from scanner.records import Mode, Observation
 Unit = Literal["executions", "processes"]
 
 LEVEL = 0.01
+# Above this a difference is taken for chance; between the two a row may well have changed.
+CHANCE = 0.05
 # Printed wherever a p-value is.
 CAVEAT = (
     f"Whether two rates of differing are told apart is decided by Fisher's exact test, two-sided, at a level of "
@@ -26,7 +28,8 @@ CAVEAT = (
     f"executions that do not give the most frequent output of their process, or processes where nothing differs within "
     f"one; of each set one is left out, which cannot differ from itself. Executions of one "
     f"process are not independent, and a process goes on to the next perturbation once ten executions have differed "
-    f"under one, so that p is a guide: rates that differ are no change of class by themselves."
+    f"under one, so that p is a guide: rates that differ are no change of class by themselves. What differs with p above "
+    f"{CHANCE:g} fails no check."
 )
 # Stands in a run file for outputs that differed and were gone before they were digested; they need not be equal.
 _OVERWRITTEN = "overwritten"
@@ -52,6 +55,11 @@ class RateTest(Struct, frozen=True):
     old: Rate
     new: Rate
     p: float
+
+    @property
+    def chance(self) -> bool:
+        """Whether equal rates would often give such a difference."""
+        return self.p > CHANCE
 
     @property
     def differ(self) -> bool:

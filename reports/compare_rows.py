@@ -71,6 +71,11 @@ class Judged(Struct, frozen=True, kw_only=True):
     seems: Kind | None = None  # what the findings alone would make of a row that is not comparable
     tests: tuple[RateTest, ...] = ()  # where a run saw it differ
 
+    @property
+    def chance(self) -> bool:
+        """Whether the exact test takes for chance that the row seems to have changed."""
+        return self.reason == "too_few_executions" and all(test.chance for test in self.tests)
+
 
 class Change(Struct, frozen=True, kw_only=True):
     """One row of two runs."""
@@ -231,6 +236,10 @@ def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged
         # An alert's caller is text of the build, not a matter of chance.
         told = f"alert callers {_named(callers[0])} → {_named(callers[1])}; an alert is proof"
         return Judged(kind="changed", confirmed=True, detail=told, tests=tests)
+    # Under a finding that speaks of the flag on, the flag off may have changed.
+    if {old.off.verdict, new.off.verdict} == set(COMPARED):
+        kind: Kind = "improved" if new.off.verdict == "deterministic" else "regressed"
+        return _by_evidence(kind, old, new, tests)
     # What did not differ under the flag where nothing could race is no evidence that both are deterministic.
     if new.on.verdict == "deterministic":
         for side, row in (("before", old), ("after", new)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from reports.compare import Comparison, Pair
@@ -163,19 +164,27 @@ def _unlike(pair: Pair) -> Iterator[str]:
 def failing(comparison: Comparison, kinds: tuple[str, ...]) -> Iterator[str]:
     """Yield a line for each row that a check asked for, the worst first, and for each pair that shows nothing.
 
-    A row that cannot be compared counts as what it seems. A check that could not compare anything has not passed.
+    A row that cannot be compared counts as what it seems, unless the exact test takes its difference for chance. A check
+    that could not compare anything has not passed.
     """
     for kind in kinds:
         for pair in comparison.pairs:
             yield from (
                 f"{class_words(change)}: {change.row.row.id}: {_told(pair, change)}"
                 for change in pair.changes
-                if kind in {change.kind, change.judged.seems}
+                if kind == change.kind or (kind == change.judged.seems and not change.judged.chance)
             )
     for pair in comparison.pairs:
         if not pair.compared:
             why = "; ".join(f"{obstacle.reason}: {obstacle.detail}" for obstacle in pair.obstacles)
-            yield f"nothing compared: {pair.old.name} → {pair.new.name}: {why or 'no row has a finding in both'}"
+            yield f"nothing compared: {pair.old.name} → {pair.new.name}: {why or _nothing_comparable(pair)}"
+
+
+def _nothing_comparable(pair: Pair) -> str:
+    """Say why no row of two runs could be compared."""
+    reasons = Counter(change.judged.reason for change in pair.changes if change.judged.reason is not None)
+    told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    return f"no row can be compared ({told})" if told else "no row is in both"
 
 
 def _told(pair: Pair, change: Change) -> str:

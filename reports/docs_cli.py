@@ -13,7 +13,7 @@ from reports.docs_join import Docs, join
 from reports.docs_render import RENDERERS, drift_lines, state_lines
 from reports.matrix import load
 from reports.output import write_report, write_to_stdout
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from scanner.options import format_option, into_option, output_option
 
 BLOCK = "docs"
@@ -86,7 +86,7 @@ def docs(
             write_report(Path(output), pieces, [*censuses, *traces])
         return EXIT_DONE
     sources = (*runs, *censuses, *traces)
-    state = [f"{_one_line(line)}\n" for line in state_lines(joined)] if check else []
+    state = [f"{one_line(line)}\n" for line in state_lines(joined)] if check else []
     untrusted = check and any(one.distrust for one in joined.matrices)
     if into is not None:
         body = "".join(_rendered(joined, files, form))
@@ -95,7 +95,7 @@ def docs(
         return _into(Path(into), body, runs, [*named, "--format", form], form, check=check, state=state) or (
             EXIT_CHECK_FAILED if untrusted else EXIT_DONE
         )
-    drift = [f"{_one_line(line)}\n" for line in drift_lines(joined)] if check else []
+    drift = [f"{one_line(line)}\n" for line in drift_lines(joined)] if check else []
     # What cannot be rendered is told before anything is printed.
     pieces = _rendered(joined, files, form)
     gap = ["\n"] if (state or drift) and pieces and output is None else []
@@ -112,13 +112,6 @@ def _rendered(joined: Docs, files: BuildFiles | None, form: str) -> list[str]:
     if form == "json":
         return list(docs_json.render(joined, docs_build_json.fields(files)))
     return [*RENDERERS[form](joined), "\n", *docs_build_markdown.render(files)]
-
-
-def _one_line(text: str) -> str:
-    """Join lines, and spell out what a terminal could take for a command: errors of ops are quoted."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(text.split())
-    )
 
 
 def _into(

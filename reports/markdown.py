@@ -16,6 +16,7 @@ from tabulate import tabulate
 from reports import cost, evidence, perturbations, words
 from reports.matrix import COMPARED, Matrix, alerts_of
 from reports.sampled import sampled_words
+from scanner.errors import one_line
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, MatrixRow
 
 _COLUMNS = ("op", "case", "direction", "dtype", "off", "on", "finding", "alert caller", "cost")
@@ -57,7 +58,7 @@ def excerpt(matrices: Sequence[Matrix]) -> Iterator[str]:
 
 def code(text: str) -> str:
     """Return *text* as a code span that holds in a table cell."""
-    text = _one_line(text).replace("|", "\\|")
+    text = one_line(text).replace("|", "\\|")
     if not text:
         return words.NONE
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
@@ -67,21 +68,13 @@ def code(text: str) -> str:
 
 def plain(text: str) -> str:
     """Return *text* on one line with its Markdown and HTML escaped."""
-    return _MARKUP.sub(r"\\\1", _one_line(text)).translate(_HTML)
+    return _MARKUP.sub(r"\\\1", one_line(text)).translate(_HTML)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a GitHub table of cells that are clean already."""
     # Without disable_numparse a version "2.10" would turn into 2.1.
     return tabulate(list(rows), headers=list(columns), tablefmt="github", disable_numparse=True) + "\n"
-
-
-def _one_line(text: str) -> str:
-    """Join lines, and spell out what a terminal could take for a command."""
-    text = " ".join(text.split())
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _run(one: Matrix) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -26,11 +27,8 @@ def write_report(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) ->
     Raises:
         UsageError: The place cannot be written, or a run file lies there.
     """
-    if any(path.exists() and Path(run).exists() and path.samefile(run) for run in runs):
-        raise UsageError(f"{path}: is one of the run files reported on; choose another place with -o")
+    check_place(path, runs)
     target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise UsageError(f"{path}: is a folder; name a file in it with -o")
     direct = target.exists() and not target.is_file()
     beside = target if direct else target.with_name(f".detmatrix-{os.getpid()}.part")
     try:
@@ -44,6 +42,29 @@ def write_report(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) ->
         if not direct:
             with suppress(OSError):
                 beside.unlink(missing_ok=True)
+
+
+def check_place(path: Path, runs: Sequence[str] = ()) -> None:
+    """Refuse a place that a report cannot be written to, before what takes long is done for it.
+
+    Args:
+        path: Where to.
+        runs: The run files it is made from, which it must not replace.
+
+    Raises:
+        UsageError: The place cannot be written, or a run file lies there.
+    """
+    if any(path.exists() and Path(run).exists() and path.samefile(run) for run in runs):
+        raise UsageError(f"{path}: is one of the run files reported on; choose another place with -o")
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise UsageError(f"{path}: is a folder; name a file in it with -o")
+    for missing, number in (
+        (not target.parent.is_dir(), errno.ENOENT),
+        (not os.access(target if target.exists() else target.parent, os.W_OK), errno.EACCES),
+    ):
+        if missing:
+            raise cannot_write(path, OSError(number, os.strerror(number)))
 
 
 def write_to_stdout(pieces: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
-from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, DetmatrixError
+from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, DetmatrixError, one_line
 
 # Command -> (module:attribute, what help says of it).
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -129,7 +129,6 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    # What a user's file raised may have any number of lines; an error has one.
     with contextlib.suppress(OSError):
-        click.echo(f"detmatrix: {' '.join(message.split())}", err=True)
+        click.echo(f"detmatrix: {one_line(message)}", err=True)
     sys.exit(code)

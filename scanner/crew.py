@@ -32,6 +32,10 @@ class Crew:
         self._used = False
         self.started = 0  # workers so far; tells one from the next
 
+    def another(self) -> Crew:
+        """Return a crew like this one, with workers of its own; none is started yet."""
+        return Crew(self._python, self._stage, self._spec_files, self.device)
+
     def start(self, mode: Mode) -> Worker:
         """Start a worker.
 

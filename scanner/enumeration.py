@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,10 @@ from scanner.manager import Stage, WorkerEndedError
 from scanner.plan import Plan, settings_for
 from scanner.records import MODES, Enumerated, Row, Settings, Source
 
+# Workers that try samples at the same time, each with a torch of its own in memory; and how many entries are worth the
+# seconds that another one takes to start.
+_MOST_WORKERS = 4
+_WORTH_A_WORKER = 50
 # Importing a database takes seconds; an entry that takes longer is planned without trying its samples.
 _SECONDS = 120.0
 
@@ -103,9 +110,7 @@ def enumerate_sources(
     for source in databases(settings.sources):
         counts: Counter[str] = Counter()
         names = [name for name in _names(crew, source) if _selected(settings.patterns, name, source)]
-        for number, name in enumerate(names):
-            tell(name, number, len(names))
-            answer = _entry(crew, name, options)
+        for name, answer in zip(names, _answers(crew, names, options, tell), strict=True):
             specs.append(_spec(name, source, answer, settings.device))
             counts.update(entries=1, samples=answer["samples"], refused=answer["refused"])
             taken = {(row["dtype"], row["case"], row["provoked"]) for row in answer["rows"]}
@@ -159,6 +164,37 @@ def _names(crew: Crew, source: str) -> list[str]:
     if "failed" in answer:
         raise UsageError(f"--source {source}: {answer['failed']}")
     return list(answer["entries"])
+
+
+def _answers(crew: Crew, names: Sequence[str], options: dict[str, Any], tell: Tell) -> list[dict[str, Any]]:
+    """Return what workers answer for entries, in the order of the names.
+
+    Nothing is observed yet, so that workers may be load to one another: there are several if there is enough to do.
+    """
+    left = deque(enumerate(names))
+    answers: dict[int, dict[str, Any]] = {}
+
+    def work(one: Crew) -> None:
+        while left:
+            with contextlib.suppress(IndexError):  # another has taken the last one
+                number, name = left.popleft()
+                tell(name, number, len(names))
+                answers[number] = _entry(one, name, options)
+
+    count = min(os.cpu_count() or 1, _MOST_WORKERS, 1 + len(names) // _WORTH_A_WORKER)
+    others = [crew.another() for _ in range(count - 1)]
+    try:
+        with ThreadPoolExecutor(count) as pool:
+            try:
+                for working in [pool.submit(work, one) for one in (crew, *others)]:
+                    working.result()
+            finally:
+                # After an interruption or a failure nobody begins another entry.
+                left.clear()
+    finally:
+        for one in others:
+            one.retire()
+    return [answers[number] for number in range(len(names))]
 
 
 def _entry(crew: Crew, name: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,14 @@ EXIT_UNTRUSTED = 4
 EXIT_INTERRUPTED = 130
 
 
+def one_line(text: str) -> str:
+    """Join lines, and spell out what a terminal could take for a command: errors of ops and run files are quoted."""
+    text = " ".join(text.split())
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class DetmatrixError(Exception):
     """Base of the errors a user sees as one line."""
 

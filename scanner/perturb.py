@@ -79,12 +79,17 @@ def _stress(site: Site) -> Iterator[Before]:
                 thread.join()
 
 
-def _burn(stop: threading.Event) -> None:
-    """Compute until told to stop; hashing lets go of the interpreter lock for most of a millisecond."""
+def unbind() -> None:
+    """Let the calling thread run on any core: it would share the one that OpenMP, or its creator, is bound to."""
     if hasattr(os, "sched_setaffinity"):
-        # Of this thread alone: it would share the one core its creator is bound to. Cores may have been taken away.
+        # Cores may have been taken away.
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, CORES)
+
+
+def _burn(stop: threading.Event) -> None:
+    """Compute until told to stop; hashing lets go of the interpreter lock for most of a millisecond."""
+    unbind()
     data = bytes(1 << 20)
     while not stop.is_set():
         hashlib.sha256(data).digest()

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from typing import Protocol, TextIO
 
+from scanner.errors import one_line
 from scanner.records import Row
 from scanner.verdicts import VERDICT_MEANING, Verdict
 
@@ -66,7 +67,9 @@ class PlainProgress:
         if time.monotonic() - self._told >= PLAIN_SECONDS:
             self._told = time.monotonic()
             with contextlib.suppress(OSError):
-                print(f"scan: {done}/{total} entries tried; at {name}", file=self._stream, flush=True)
+                print(
+                    f"scan: {done}/{total} entries tried; at {one_line(name)}", file=self._stream, flush=True
+                )
 
     def begin(self, total: int, done: int) -> None:
         """See Progress."""
@@ -107,7 +110,7 @@ class PlainProgress:
             left = (self._told - self._started) / made * (self._total - self._done)
             parts.append(f"about {left:.0f} s left")
         if self._row:
-            parts.append(f"at {self._row}")
+            parts.append(f"at {one_line(self._row)}")
         # A scan does not end because nobody can read how it goes.
         with contextlib.suppress(OSError):
             print(f"{self._command}: " + "; ".join(parts), file=self._stream, flush=True)
@@ -137,7 +140,9 @@ class LiveProgress:
 
         def drawn() -> Group:
             lines = [line for line in (_counts(self._verdicts), self._row) if line]
-            return Group(self._bar, *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+            return Group(
+                self._bar, *(Text(one_line(line), no_wrap=True, overflow="ellipsis") for line in lines)
+            )
 
         self._live = Live(get_renderable=drawn, console=console, refresh_per_second=8)
 

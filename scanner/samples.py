@@ -20,7 +20,7 @@ import torch
 
 from opspecs import database, enlarge
 from opspecs.database import Entry, Sample
-from scanner import bits
+from scanner import bits, perturb
 from scanner.execution import Execution, InvalidCaseError
 
 # What makes CPU kernels run in two threads at least, and fills a GPU.
@@ -58,6 +58,8 @@ def entry_rows(
     # Whether an op takes its inputs does not depend on threads, which on a busy machine wait for one another. The worker
     # that enumerates observes nothing.
     torch.set_num_threads(1)
+    # Nor are they to wait for the worker beside this one, which OpenMP bound to the same core.
+    perturb.unbind()
     entry = database.entries(database.source_of(name) or "")[name]
     answer: dict[str, Any] = {"op": entry.path, "why": entry.why, "rows": [], "samples": 0, "refused": 0}
     for dtype in _dtypes(entry.dtypes(device), dtypes):

@@ -6,11 +6,12 @@ import pytest
 
 from reports.compare import compare
 from reports.compare_again import Again, confirm, open_to_doubt
-from reports.compare_rows import Judged, judge
+from reports.compare_excerpt import render as excerpt
+from reports.compare_rows import CHANGES, Judged, judge
 from reports.compare_words import failing
 from scanner.verdicts import Finding
-from tests.compared import in_turns, pair_of, run_of, shows
-from tests.runs import Planned
+from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
+from tests.runs import Planned, drifting, ran, row, stable
 
 
 def _judged(old: Planned, new: Planned) -> Judged:
@@ -65,6 +66,41 @@ def test_a_check_counts_what_a_row_seems() -> None:
     assert len(told) == 2  # nothing else was compared either
     assert told[0].startswith("not_comparable (seems regressed): torch.Tensor.scatter_add_:")
     assert not any("seems" in line for line in failing(comparison, ("improved",)))
+
+
+def test_a_check_passes_over_chance() -> None:
+    """1 of 98 against 0 of 98, p = 1: the row is told, and no check fails because of it."""
+    still = (DETERMINISTIC, shows("deterministic", row("torch.add")))
+    rare = (shows("silent", often=2), still[1])
+    comparison = compare([run_of(*still, name="a"), run_of(*rare, name="b")])
+    (seeming,) = comparison.pairs[0].of("not_comparable")
+
+    assert "0 of 98 → 1 of 98 further executions differed, p = 1" in seeming.judged.detail
+    assert (seeming.judged.seems, list(failing(comparison, CHANGES))) == ("regressed", [])
+    assert "torch.Tensor.scatter_add_" in "".join(excerpt(comparison))
+
+
+@pytest.mark.parametrize("finding", ["silent", "raises"])
+def test_the_flag_off_may_change_under_the_same_finding(finding: Finding) -> None:
+    """An op that raises or is silent with the flag on was deterministic without it, and is no longer."""
+    planned, observations = shows(finding)
+    on = [one for one in observations if one.mode == "on"]
+    on += ran(planned, "warn_only", *drifting(OFTEN)) if finding == "raises" else []
+    old, new = ((planned, [*ran(planned, "off", *seen), *on]) for seen in (stable(), drifting(OFTEN)))
+    (change,) = pair_of(run_of(old, name="a"), run_of(new, name="b")).changes
+
+    assert (change.old and change.old.finding, change.new and change.new.finding) == (finding, finding)
+    assert (change.kind, change.judged.confirmed) == ("regressed", False)
+    assert change.judged.detail.startswith("off: 0 of 98 → 19 of 98 ")
+
+
+def test_nothing_compared_says_why() -> None:
+    """Both rows have findings, and 0 of 98 against 8 of 98 is too little: that is the reason, not a missing finding."""
+    comparison = compare([run_of(DETERMINISTIC, name="a"), run_of(shows("silent", often=8), name="b")])
+
+    assert list(failing(comparison, ()))[-1] == (
+        "nothing compared: a → b: no row can be compared (1 too_few_executions)"
+    )
 
 
 def test_measuring_again_reaches_the_pair() -> None:

@@ -159,6 +159,30 @@ def test_a_check_that_could_compare_nothing_fails(detmatrix: Command, runs: list
             "detmatrix: 2.11.0.jsonl: is one of the run files reported on; choose another place with -o",
         ),
         (
+            # Before anything is measured: there are no such interpreters.
+            [
+                "2.11.0.jsonl",
+                "2.13.0.jsonl",
+                "--confirm",
+                "--python",
+                "a",
+                "--python",
+                "b",
+                "-o",
+                "gone/out.md",
+            ],
+            2,
+            "detmatrix: gone/out.md: cannot be written (No such file or directory); choose another place with -o",
+        ),
+        (
+            ["2.11.0.jsonl", "\x1b]0;title\x07.jsonl"],
+            3,
+            (
+                "detmatrix: \\x1b]0;title\\x07.jsonl: cannot be read (No such file or directory); give a file that scan "
+                "wrote"
+            ),
+        ),
+        (
             ["2.11.0.jsonl", "2.13.0.jsonl", "--fail-on", "everything"],
             2,
             (

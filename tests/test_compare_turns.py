@@ -53,6 +53,22 @@ def test_stillness_of_low_power_drops_nothing() -> None:
     assert (strong.kind, strong.confirmed) == ("same", None)
 
 
+def test_fewer_executions_than_the_scans_drop_nothing() -> None:
+    """Seven processes of two executions each did not differ, where the scans saw 19 of 98: the row stays unconfirmed."""
+    seen = [
+        replace(one, executions=2, digests=dict.fromkeys(one.digests, 2))
+        for one in in_turns("deterministic")[1]
+    ]
+    again = run_of((PLANNED, seen), settings=replace(SETTINGS, processes=7, runs=2))
+    judged = _settled(again, again).judged
+
+    assert (judged.kind, judged.confirmed) == ("regressed", False)
+    assert (
+        "measured again in vain, too_few_executions: on: 0 of 14, and the scans made 100 executions"
+        in judged.detail
+    )
+
+
 def test_what_differs_beside_it_is_power_enough() -> None:
     """In turns, one differed where the other did not: a sentinel that did not either is no excuse."""
     judged = _settled(

@@ -5,7 +5,7 @@
   // The fields of a row, of what it shows in a run, and of what became of it, as reports/compare_html.py writes them.
   const ROW = shape("table changed differed family* spec* op* case* direction* dtype* device* provokes* why* moments");
   const MOMENT = shape("shown* cost* became*");
-  const SHOWN = shape("finding note off on documented reason weak");
+  const SHOWN = shape("finding note off on verdicts documented reason weak");
   const BECAME = shape("kind words seems detail reason bits redocumented");
 
   const elements = all("tr.row");
@@ -38,13 +38,21 @@
     const is = IS[choice] || (({ became }) => became.kind === choice);
     return choice === "same" ? steps.every(is) : steps.some(is);
   };
-  const matches = (row, { step, finding, family, direction, device }, chosen) => {
+  // A run in which the row is all that is asked of one.
+  const shows = ({ shown, cost }, { finding, verdict, power, slower }) =>
+    shown !== null &&
+    (!finding || shown.finding === finding) &&
+    (!verdict || judged(shown.verdicts, verdict)) &&
+    (!power || (power === "low") === (shown.weak !== null)) &&
+    (!slower || COSTS[slower](cost[1]));
+  const matches = (row, values, chosen) => {
+    const { step, family, direction, device } = values;
     const [table, place] = step ? step.split(":").map(Number) : [0, 0];
     if (table && row.table !== table - 1) return false;
     const steps = (place ? [row.moments[place]] : row.moments).filter(({ became }) => became !== null);
     return (
       (chosen.has("all") || (chosen.size ? [...chosen] : [""]).some((choice) => steps.length && found(steps, choice))) &&
-      (!finding || row.moments.some(({ shown }) => shown && shown.finding === finding)) &&
+      row.moments.some((moment) => shows(moment, values)) &&
       (!family || row.family === family) &&
       (!direction || row.direction === direction) &&
       (!device || row.table === Number(device) - 1)
@@ -75,7 +83,7 @@
     const lines = row.moments.map(({ shown, cost, became }, place) => [
       labels[row.table][place],
       ...(became ? [became.words, word(restsOn(became))] : [place ? "not planned" : "the first run", "none"]),
-      ...(shown ? [shown.note ? `${shown.finding} (${shown.note})` : shown.finding, shown.off, shown.on, shown.documented, cost] : Array(5).fill("not planned")),
+      ...(shown ? [shown.note ? `${shown.finding} (${shown.note})` : shown.finding, shown.off, shown.on, shown.documented, cost[0]] : Array(5).fill("not planned")),
     ]);
     const reasons = row.moments.flatMap(({ shown }, place) =>
       shown ? [shown.reason, shown.weak].filter(Boolean).map((told) => `${labels[row.table][place]}: ${told}`) : []);
@@ -93,7 +101,7 @@
   };
 
   panels(rows, panel);
-  const names = ["q", "class", "step", "finding", "family", "direction", "device", "sort"];
+  const names = ["q", "class", "step", "finding", "verdict", "power", "slower", "family", "direction", "device", "sort"];
   const choose = filters({ rows, names, choice: "class", matches, everything: "all", applied });
   $("#everything").addEventListener("click", () => choose(["all"]));
 })();

@@ -11,6 +11,15 @@ const shape = (names) => names.split(" ").map((name) => [name.replace("*", ""), 
 const read = (fields, values) =>
   Object.fromEntries(fields.map(([name, shared], place) => [name, shared ? pool[values[place]] : values[place]]));
 
+// Filters of what a row shows in one run: a verdict, in either mode or in one of them, and a cost.
+const MODES = ["off", "on", "warn_only"];
+const COSTS = { 2: (ratio) => ratio >= 2, timed: (ratio) => ratio !== null, untimed: (ratio) => ratio === null };
+const judged = (verdicts, asked) => {
+  const [mode, name] = asked.includes(":") ? asked.split(":") : ["", asked];
+  // Only rows that raise have a third verdict, which is looked at when it is asked for.
+  return mode ? verdicts[MODES.indexOf(mode)] === name : verdicts.slice(0, 2).includes(name);
+};
+
 // What a reader typed, and the items that stay when a list is filtered.
 const wordsOf = (typed) => typed.toLowerCase().split(/\s+/).filter(Boolean);
 const sift = (items, keep) => {

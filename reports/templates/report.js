@@ -7,7 +7,6 @@
   const CELL = shape("verdict* words* bound* reason* alert* seeded where* alerts*");
   const COST = shape("words* ratio told* variants samples calls");
   const PROCESS = shape("mode* process outcome* executions distinct first forward seconds setup told*");
-  const MODES = ["off", "on", "warn_only"];
 
   const elements = all("tr.row");
   const rows = data("rows").map((values, place) => {
@@ -25,18 +24,14 @@
     return row;
   });
 
-  const COSTS = { 2: ({ ratio }) => ratio >= 2, timed: ({ ratio }) => ratio !== null, untimed: ({ ratio }) => ratio === null };
   const matches = (row, { verdict, device, run, power, slower }, findings) => {
-    const [mode, name] = verdict.includes(":") ? verdict.split(":") : ["", verdict];
-    // Only rows that raise have a third cell, which is looked at when it is asked for.
-    const cells = mode ? row.cells.slice(MODES.indexOf(mode), MODES.indexOf(mode) + 1) : row.cells.slice(0, 2);
     return (
       (!findings.size || findings.has(row.finding)) &&
-      (!name || cells.some((cell) => cell.verdict === name)) &&
+      (!verdict || judged(row.cells.map((cell) => cell.verdict), verdict)) &&
       (!device || row.device === device) &&
       (!run || row.run === Number(run) - 1) &&
       (!power || (power === "low") === (row.weak !== null)) &&
-      (!slower || COSTS[slower](row.cost))
+      (!slower || COSTS[slower](row.cost.ratio))
     );
   };
   const applied = () => {
