@@ -11,6 +11,7 @@ from reports import census_markdown
 from reports.output import write_report, write_to_stdout
 from scanner.census.record import Census, encode, read_census
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from scanner.options import format_option
 from scanner.runfile import read_run
 
 
@@ -20,14 +21,7 @@ from scanner.runfile import read_run
 )
 @click.option("--wheel", metavar="FILE", help="Read the torch in this wheel; nothing is installed.")
 @click.option("--census", "recorded", metavar="FILE", help="Show this recorded census (.json or .json.gz).")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["md", "json"]),
-    default="md",
-    show_default=True,
-    help="Tables for people, or the record.",
-)
+@format_option(["md", "json"], "Tables for people, or the record.")
 @click.option(
     "-o",
     "--output",

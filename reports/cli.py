@@ -12,6 +12,7 @@ from reports.matrix import FINDINGS, Matrix, load, parse_findings
 from reports.output import write_report, write_to_stdout
 from reports.report_build_files import with_builds
 from scanner.errors import EXIT_DONE, UsageError
+from scanner.options import block_check_option, format_option, into_option, output_option, runs_argument
 
 Renderer = Callable[[Sequence[Matrix]], Iterator[str]]
 
@@ -25,16 +26,9 @@ RENDERERS: dict[str, Renderer] = {
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(RENDERERS)),
-    default="md",
-    show_default=True,
-    help="Markdown, a web page that works offline, or a table for machines.",
-)
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of standard output.")
+@runs_argument
+@format_option(RENDERERS, "Markdown, a web page that works offline, or a table for machines.")
+@output_option
 @click.option(
     "--only",
     metavar="FINDING,...",
@@ -49,12 +43,7 @@ RENDERERS: dict[str, Renderer] = {
     help="Only the rows whose id, spec:case:direction:dtype, matches; * and ? match as in a shell. May be given "
     "more than once.",
 )
-@click.option(
-    "--into",
-    metavar="FILE",
-    help="Regenerate the block between the markers '<!-- detmatrix matrix:begin -->' and "
-    "'<!-- detmatrix matrix:end -->' of a Markdown file: the counts and the rows, without environment and words.",
-)
+@into_option(BLOCK, ": the counts and the rows, without environment and words.")
 @click.option(
     "--census",
     "censuses",
@@ -70,7 +59,7 @@ RENDERERS: dict[str, Renderer] = {
     multiple=True,
     help="Say beside each row what its case reaches in this trace, likewise. May be given more than once.",
 )
-@click.option("--check", is_flag=True, help="With --into: exit 1 when the block is stale, and write nothing.")
+@block_check_option
 def report(
     runs: tuple[str, ...],
     form: str,

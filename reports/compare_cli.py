@@ -28,6 +28,7 @@ from reports.compare_words import failing
 from reports.matrix import load
 from reports.output import check_place, write_report, write_to_stdout
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
+from scanner.options import block_check_option, format_option, into_option
 from scanner.plan import MOST_RUNS
 
 BLOCK = "compare"
@@ -42,12 +43,11 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
 
 @click.command()
 @click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(RENDERERS)),
-    help="Tables for people, a web page that works offline, or JSON. Default: what the name given with -o ends in, "
-    "else md.",
+@format_option(
+    RENDERERS,
+    "Tables for people, a web page that works offline, or JSON. Default: what the name given with -o ends "
+    "in, else md.",
+    default=None,
 )
 @click.option(
     "--fail-on",
@@ -99,14 +99,8 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     multiple=True,
     help="Write to FILE instead of standard output. May be given more than once: -o changes.md -o changes.html.",
 )
-@click.option(
-    "--into",
-    metavar="FILE",
-    help="Regenerate the block between the markers '<!-- detmatrix compare:begin -->' and "
-    "'<!-- detmatrix compare:end -->' of a Markdown file: a line for each step from one run to the next, and for each "
-    "op that changed.",
-)
-@click.option("--check", is_flag=True, help="With --into: exit 1 when the block is stale, and write nothing.")
+@into_option(BLOCK, ": a line for each step from one run to the next, and for each op that changed.")
+@block_check_option
 def compare(
     runs: tuple[str, ...],
     form: str | None,

@@ -13,6 +13,7 @@ from reports.compare_claims import CLAIM_MEANING, MEASURED_MEANING, ClaimChange,
 from reports.compare_cost import CostChange, CostComparison
 from reports.compare_rates import CAVEAT, LEVEL, RateTest
 from reports.compare_rows import CLASS_MEANING, CONFIRMED_MEANING, Change
+from reports.json_text import json_of
 from reports.matrix import Matrix, cell_fields
 from scanner.records import MODES, Claim
 from scanner.verdicts import FINDING_MEANING, MatrixRow, upper_bound
@@ -22,7 +23,7 @@ _CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
 
 def render(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Iterator[str]:
     """Yield one object; one row per line."""
-    yield f'{{\n"runs": {_json([_run(one) for one in comparison.matrices])},\n"pairs": [\n'
+    yield f'{{\n"runs": {json_of([_run(one) for one in comparison.matrices])},\n"pairs": [\n'
     for number, pair in enumerate(comparison.pairs):
         yield ",\n" if number else ""
         yield from _pair(pair)
@@ -38,7 +39,7 @@ def render(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Iter
         **({"builds": {"note": NOTE, "timelines": list(map(_builds, builds))}} if builds else {}),
     }
     yield "\n]"
-    yield from (f",\n{_json(key)}: {_json(value)}" for key, value in rest.items())
+    yield from (f",\n{json_of(key)}: {json_of(value)}" for key, value in rest.items())
     yield "\n}\n"
 
 
@@ -86,10 +87,10 @@ def _pair(pair: Pair) -> Iterator[str]:
         "again": _again(pair),
     }
     yield "{"
-    yield from (f"{_json(key)}: {_json(value)},\n" for key, value in first.items())
+    yield from (f"{json_of(key)}: {json_of(value)},\n" for key, value in first.items())
     yield '"rows": [\n'
     for number, change in enumerate(pair.changes):
-        yield (",\n" if number else "") + _json(_row(pair, change))
+        yield (",\n" if number else "") + json_of(_row(pair, change))
     rest = {
         "claims": [_claim(one) for one in pair.claims],
         "undocumented": [change.row.row.id for change in pair.undocumented],
@@ -98,7 +99,7 @@ def _pair(pair: Pair) -> Iterator[str]:
         "costs": _costs(pair.cost),
     }
     yield "\n]"
-    yield from (f",\n{_json(key)}: {_json(value)}" for key, value in rest.items())
+    yield from (f",\n{json_of(key)}: {json_of(value)}" for key, value in rest.items())
     yield "}"
 
 
@@ -205,7 +206,3 @@ def _costs(cost: CostComparison | None) -> dict[str, object] | None:
     if cost is None:
         return None
     return {"rows": cost.rows, "from": cost.old_median, "to": cost.new_median}
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

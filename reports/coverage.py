@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from reports.matrix import FINDINGS, Matrix
 from scanner.claim_rows import device_kind
-from scanner.records import Dispatch, Kernel, Writes
+from scanner.overload_records import Dispatch, Kernel, Writes
 from scanner.verdicts import Finding
 
 Sort = Literal["op", "in place", "backward", "internal", "foreach and fused", "out variant"]

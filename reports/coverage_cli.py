@@ -12,6 +12,7 @@ from reports.coverage import Coverage, coverages
 from reports.matrix import load
 from reports.output import write_report, write_to_stdout
 from scanner.errors import EXIT_DONE
+from scanner.options import format_option, output_option, runs_argument
 
 RENDERERS: dict[str, Callable[[Sequence[Coverage]], Iterator[str]]] = {
     "md": coverage_markdown.render,
@@ -20,16 +21,9 @@ RENDERERS: dict[str, Callable[[Sequence[Coverage]], Iterator[str]]] = {
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(RENDERERS)),
-    default="md",
-    show_default=True,
-    help="Markdown, in which long lists are cut, or JSON, which has all of them.",
-)
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of standard output.")
+@runs_argument
+@format_option(RENDERERS, "Markdown, in which long lists are cut, or JSON, which has all of them.")
+@output_option
 def coverage(runs: tuple[str, ...], form: str, output: str | None) -> int:
     """Say which of PyTorch's overloads the rows of run files reach, and which they never do.
 

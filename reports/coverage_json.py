@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from reports.coverage import KERNEL_MEANING, SORT_MEANING, Coverage, Overload
+from reports.json_text import json_of, one_or_several
 
 
 def render(coverages: Sequence[Coverage]) -> Iterator[str]:
     """Yield one object for one build and kind of device, and ``{"coverages": […]}`` for several."""
-    if len(coverages) == 1:
-        yield from _coverage(coverages[0])
-        yield "\n"
-        return
-    yield '{"coverages": [\n'
-    for number, one in enumerate(coverages):
-        yield ",\n" if number else ""
-        yield from _coverage(one)
-    yield "\n]}\n"
+    return one_or_several("coverages", coverages, _coverage)
 
 
 def _coverage(one: Coverage) -> Iterator[str]:
@@ -49,9 +40,9 @@ def _coverage(one: Coverage) -> Iterator[str]:
         "sorts": SORT_MEANING,
         "kernels": KERNEL_MEANING,
     }
-    yield "{\n" + ",\n".join(f"{_json(key)}: {_json(value)}" for key, value in head.items())
+    yield "{\n" + ",\n".join(f"{json_of(key)}: {json_of(value)}" for key, value in head.items())
     for name, some in (("executed", one.executed), ("never", one.never)):
-        yield f',\n"{name}": [\n' + ",\n".join(_json(_overload(it)) for it in some) + "\n]"
+        yield f',\n"{name}": [\n' + ",\n".join(json_of(_overload(it)) for it in some) + "\n]"
     yield "\n}"
 
 
@@ -65,7 +56,3 @@ def _overload(one: Overload) -> dict[str, object]:
     if not one.rows:
         return named
     return {**named, "rows": one.rows, "worst": one.worst, "evidence": one.evidence, "alerts": one.alerts}
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from reports import cost, perturbations
+from reports.json_text import json_of, one_or_several
 from reports.matrix import (
     FINDINGS,
     Matrix,
@@ -30,15 +31,7 @@ _CELL = ("verdict", "runs", "differing", "distinct", "upper_bound", "alert", "re
 
 def render_json(matrices: Sequence[Matrix]) -> Iterator[str]:
     """Yield one object for one run, and ``{"runs": […]}`` for several; one row per line."""
-    if len(matrices) == 1:
-        yield from _run(matrices[0])
-        yield "\n"
-        return
-    yield '{"runs": [\n'
-    for number, one in enumerate(matrices):
-        yield ",\n" if number else ""
-        yield from _run(one)
-    yield "\n]}\n"
+    return one_or_several("runs", matrices, _run)
 
 
 def render_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
@@ -58,9 +51,10 @@ def render_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
 
 def _run(one: Matrix) -> Iterator[str]:
     header, closing = one.run.header, one.run.closing
-    yield f'{{\n"environment": {_json(header.environment)},\n"settings": {_json(header.settings)},\n"rows": [\n'
+    yield f'{{\n"environment": {json_of(header.environment)},\n'
+    yield f'"settings": {json_of(header.settings)},\n"rows": [\n'
     for number, row in enumerate(one.rows):
-        yield (",\n" if number else "") + _json(_row(row, one))
+        yield (",\n" if number else "") + json_of(_row(row, one))
     rest = {
         "path": one.name,
         "format": header.format,
@@ -86,7 +80,7 @@ def _run(one: Matrix) -> Iterator[str]:
         **_builds(one),
     }
     yield "\n]"
-    yield from (f",\n{_json(key)}: {_json(value)}" for key, value in rest.items())
+    yield from (f",\n{json_of(key)}: {json_of(value)}" for key, value in rest.items())
     yield "\n}"
 
 
@@ -188,7 +182,3 @@ def _cost(row: MatrixRow) -> dict[str, object] | None:
         "off_memory": one.off_memory,
         "on_memory": one.on_memory,
     }
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

@@ -14,6 +14,7 @@ from reports.docs_render import RENDERERS, drift_lines, state_lines
 from reports.matrix import load
 from reports.output import write_report, write_to_stdout
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
+from scanner.options import format_option, into_option, output_option
 
 BLOCK = "docs"
 
@@ -34,13 +35,9 @@ BLOCK = "docs"
     multiple=True,
     help="Say beside each bullet what its cases reach in this trace. May be given more than once.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(RENDERERS)),
-    default="md",
-    show_default=True,
-    help="A table for people, the two lists as the docstring has them, what would change in them, or JSON.",
+@format_option(
+    RENDERERS,
+    "A table for people, the two lists as the docstring has them, what would change in them, or JSON.",
 )
 @click.option(
     "--check",
@@ -49,13 +46,8 @@ BLOCK = "docs"
     "understood or not covered, and print that first, one line each. With --into: exit 1 when a run is not "
     "trustworthy or the block is stale, and write nothing.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of standard output.")
-@click.option(
-    "--into",
-    metavar="FILE",
-    help="Regenerate the block between the markers '<!-- detmatrix docs:begin -->' and '<!-- detmatrix docs:end -->' "
-    "of a Markdown file, or '.. detmatrix docs:begin' and '.. detmatrix docs:end' of an RST file.",
-)
+@output_option
+@into_option(BLOCK, ", or '.. detmatrix docs:begin' and '.. detmatrix docs:end' of an RST file.")
 def docs(
     runs: tuple[str, ...],
     censuses: tuple[str, ...],

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import msgspec
-
 from reports.docs_join import (
     AGREEMENT_MEANING,
     Docs,
@@ -15,6 +13,7 @@ from reports.docs_join import (
 )
 from reports.docs_lists import Lists, lists_of
 from reports.docs_split import Evidence
+from reports.json_text import json_of
 from reports.matrix import cell_fields
 from scanner.claim_rows import device_kind
 from scanner.records import MODES
@@ -27,9 +26,9 @@ def render(docs: Docs, builds: Mapping[str, object] | None = None) -> Iterator[s
     """Yield one object; one claim per line. What files of *builds* say stands under a key of its own."""
     lists = lists_of(docs)
     yield '{\n"claims": [\n'
-    yield ",\n".join(_json(_claim_fields(judged, lists)) for judged in docs.judged)
+    yield ",\n".join(json_of(_claim_fields(judged, lists)) for judged in docs.judged)
     yield '\n],\n"undocumented": [\n'
-    yield ",\n".join(_json(_undocumented_fields(one, lists)) for one in docs.undocumented)
+    yield ",\n".join(json_of(_undocumented_fields(one, lists)) for one in docs.undocumented)
     rest: dict[str, object] = {
         "self_contradictory": [
             {
@@ -69,7 +68,7 @@ def render(docs: Docs, builds: Mapping[str, object] | None = None) -> Iterator[s
     if builds is not None:
         rest["expected"] = builds
     yield "\n]"
-    yield from (f",\n{_json(key)}: {_json(value)}" for key, value in rest.items())
+    yield from (f",\n{json_of(key)}: {json_of(value)}" for key, value in rest.items())
     yield "\n}\n"
 
 
@@ -126,7 +125,3 @@ def _row_fields(one: Evidence) -> dict[str, object]:
         "low_power": row.weak,
         "traits": row.row.traits,
     }
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

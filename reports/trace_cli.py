@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 from reports import trace_markdown
 from reports.output import write_report, write_to_stdout
 from scanner.errors import EXIT_DONE, UsageError
+from scanner.options import format_option, output_option, python_option, specs_option
 from scanner.trace_records import TraceFile
 from scanner.tracefile import read_trace, trace_text
 from scanner.tracing import DEFAULT_TIMEOUT
@@ -34,19 +34,8 @@ _TELL_SECONDS = 10.0
     show_default=True,
     help="What the fake tensors say they are on; it need not be there.",
 )
-@click.option(
-    "--python",
-    default=sys.executable,
-    metavar="PATH",
-    help="The interpreter whose torch is traced; for CUDA one with a CUDA build. Default: this one.",
-)
-@click.option(
-    "--specs",
-    "spec_files",
-    multiple=True,
-    metavar="FILE.py",
-    help="Trace the SPECS of this file too. May be given more than once.",
-)
+@python_option("The interpreter whose torch is traced; for CUDA one with a CUDA build.")
+@specs_option("Trace the SPECS of this file too.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, 86400, min_open=True),
@@ -61,15 +50,8 @@ _TELL_SECONDS = 10.0
     metavar="TRACE.json",
     help="Render a recorded trace (.gz too) instead of making one.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(RENDERERS)),
-    default="md",
-    show_default=True,
-    help="Tables of what is rerouted, or JSON: the record, to be read again.",
-)
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of standard output.")
+@format_option(RENDERERS, "Tables of what is rerouted, or JSON: the record, to be read again.")
+@output_option
 def trace(
     patterns: tuple[str, ...],
     device: str,

@@ -94,20 +94,18 @@ def _attempt(prepare: Callable[[], Execution], max_seconds: float) -> dict[str, 
 @contextmanager
 def _restored() -> Iterator[None]:
     """Put back the worker's mode behind the block, and let no garbage be collected within it."""
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     fill = _FILLS and torch.utils.deterministic.fill_uninitialized_memory
     collects = gc.isenabled()
     # A collection would be charged to the sample that made the one object too many.
     gc.disable()
     try:
-        yield
+        with state.mode_restored():
+            yield
     finally:
         if collects:
             gc.enable()
         if _FILLS:
             torch.utils.deterministic.fill_uninitialized_memory = fill
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
 
 
 def _measure(execution: Execution, max_seconds: float) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from opspecs.model import MissingError, OpSpec
 from scanner import state
 from scanner.alerts import caller_in
 from scanner.execution import Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.kernels import kernel_of
 
 # The dispatch keys under which a kernel of a device may be registered: for dense tensors, then for other layouts.
 _KEYS = {
@@ -70,7 +70,7 @@ class Overloads(TorchDispatchMode):  # type: ignore[misc] # torch is not there w
 
 
 def record(spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, seed: int) -> dict[str, Any]:
-    """Execute a case once in each mode and return fields of ``records.Dispatch``.
+    """Execute a case once in each mode and return fields of ``overload_records.Dispatch``.
 
     The mode ``warn_only`` is that of a case which raises the alert with the flag on.
 
@@ -82,7 +82,7 @@ def record(spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, 
         device: ``"cpu"``, ``"cuda:0"``.
         seed: Of the inputs.
     """
-    with _restored():
+    with state.mode_restored():
         torch.use_deterministic_algorithms(False)
         # Behind the first use of the flag, which imports parts of torch that set variables in the environment.
         before = state.snapshot()
@@ -114,7 +114,7 @@ def _modes(execution: Execution) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _reached(execution: Execution) -> dict[str, Any]:
-    """Execute once; return fields of ``records.Reached``."""
+    """Execute once; return fields of ``overload_records.Reached``."""
     execution.reseed()
     arguments = execution.arguments()
     overloads = Overloads()
@@ -142,19 +142,10 @@ def _reached(execution: Execution) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _restored() -> Iterator[None]:
-    """Put the worker's mode back behind the block."""
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-
-
 def kernels(device: str) -> list[dict[str, Any]]:
-    """Return every overload of this build, as fields of ``records.Kernels``, grouped by kernel and by what it writes.
+    """Return every overload of this build, grouped by kernel and by what it writes.
+
+    The groups are fields of ``overload_records.Kernels``.
 
     Args:
         device: ``"cpu"``, ``"cuda:0"``.
@@ -163,9 +154,10 @@ def kernels(device: str) -> list[dict[str, Any]]:
         schema.name + (f".{schema.overload_name}" if schema.overload_name else ""): schema
         for schema in torch._C._jit_get_all_schemas()  # noqa: SLF001 - has no public name
     }
+    dense, layouts = _KEYS[device.partition(":")[0]]
     groups: dict[tuple[str, str], list[str]] = {}
     for name in sorted(torch._C._dispatch_get_all_op_names()):  # noqa: SLF001 - has no public name
-        group = (_kernel(name, device.partition(":")[0]), _writes(schemas.get(name)))
+        group = (kernel_of(name, dense, layouts), _writes(schemas.get(name)))
         groups.setdefault(group, []).append(name)
     return [
         {"kernel": kernel, "writes": writes, "names": names}
@@ -173,24 +165,8 @@ def kernels(device: str) -> list[dict[str, Any]]:
     ]
 
 
-def _kernel(name: str, device: str) -> str:
-    """Say where the kernel of an overload comes from, as ``records.Kernel``."""
-
-    def has(key: str) -> bool:
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))  # noqa: SLF001 - has no public name
-
-    dense, layouts = _KEYS[device]
-    if has(dense):
-        return "device"
-    if has("CompositeExplicitAutograd") or has("CompositeExplicitAutogradNonFunctional"):
-        return "composite"
-    if any(map(has, layouts)):
-        return "layout"
-    return "decomposed" if has("CompositeImplicitAutograd") else "none"
-
-
 def _writes(schema: Any) -> str:
-    """Say what an overload writes into, as ``records.Writes``."""
+    """Say what an overload writes into, as ``overload_records.Writes``."""
     if schema is None or not schema.is_mutable:
         return "new"
     return "out" if any(argument.is_out for argument in schema.arguments) else "in_place"

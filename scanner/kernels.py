@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,31 @@ import torch
 _FUNC = re.compile(r"- func: (?P<name>[\w.]+)\(")
 _FIELD = re.compile(r"  (?P<name>\w+):\s*(?P<value>[^#]*)")
 _DISPATCH = re.compile(r"    (?P<keys>\w+(?:, *\w+)*): *(?P<function>[\w:]+)")
-_COMPOSITE = (
-    "CompositeExplicitAutograd",
-    "CompositeExplicitAutogradNonFunctional",
-    "CompositeImplicitAutograd",
-)
+# With an explicit composite kernel an overload is called as it is; with an implicit one, what it is made of.
+_EXPLICIT = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+_IMPLICIT = "CompositeImplicitAutograd"
+_COMPOSITE = (*_EXPLICIT, _IMPLICIT)
+
+
+def kernel_of(name: str, dense: str, layouts: Sequence[str] = ()) -> str:
+    """Say where the kernel of an overload comes from, as ``overload_records.Kernel``.
+
+    Args:
+        name: As the dispatcher spells it: ``"aten::add.Tensor"``.
+        dense: The dispatch key of the device's dense tensors: ``"CPU"``.
+        layouts: The keys of its other layouts; without them their kernels do not count.
+    """
+
+    def has(key: str) -> bool:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))  # noqa: SLF001 - has no public name
+
+    if has(dense):
+        return "device"
+    if any(map(has, _EXPLICIT)):
+        return "composite"
+    if any(map(has, layouts)):
+        return "layout"
+    return "decomposed" if has(_IMPLICIT) else "none"
 
 
 def kernels(names: Iterable[str], device: str) -> list[dict[str, Any]]:
@@ -40,12 +60,13 @@ def kernels(names: Iterable[str], device: str) -> list[dict[str, Any]]:
 
 
 def _kernel(name: str, backend: str) -> str:
-    has = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001 - the dispatcher has no public names
-    if has(name, backend):
+    """Say where a call of an overload ends, as ``trace_records.Kernel``."""
+    kernel = kernel_of(name, backend)
+    if kernel == "device":
         return "own"
     if backend == "CUDA" and torch.version.cuda is None and torch.version.hip is None:
         return "unknown"
-    return "composite" if any(has(name, key) for key in _COMPOSITE) else "none"
+    return "none" if kernel == "none" else "composite"
 
 
 def _functions(name: str, backend: str, declared: Mapping[str, dict[str, Any]]) -> list[str]:

@@ -12,19 +12,12 @@ from opspecs.model import OpSpec, Planned
 from opspecs.registry import SPECS, select
 from scanner.catalog import choose
 from scanner.errors import UsageError
-from scanner.options import Sources
+from scanner.options import Sources, format_option
 
 
 @click.command(name="list")
 @click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="A table to read, or JSON with every row id.",
-)
+@format_option(["table", "json"], "A table to read, or JSON with every row id.", default="table")
 @click.option("--claims", is_flag=True, help="List what PyTorch documents instead, and what speaks to it.")
 @click.option(
     "--torch", "version", metavar="VERSION", help="With --claims: the release (default: the latest)."

@@ -18,19 +18,9 @@ from scanner.controls import misbehaving
 from scanner.crew import Crew
 from scanner.machine import load
 from scanner.manager import WorkerEndedError
+from scanner.overload_records import Dispatch
 from scanner.progress import Progress
-from scanner.records import (
-    MODES,
-    Cost,
-    Dispatch,
-    Distrust,
-    Header,
-    Mode,
-    Observation,
-    Row,
-    Sentinel,
-    Settings,
-)
+from scanner.records import MODES, Cost, Distrust, Header, Mode, Observation, Row, Sentinel, Settings
 from scanner.rows import row_of
 from scanner.runfile import Line, Run
 from scanner.verdicts import observation_verdict, unequal_inputs

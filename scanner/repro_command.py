@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -18,6 +17,7 @@ import msgspec
 from opspecs.registry import SPECS
 from scanner.errors import UsageError
 from scanner.manager import Stage, worker_environment
+from scanner.options import python_option, specs_option
 from scanner.records import Header, Row
 from scanner.repro import Recipe, script
 from scanner.runfile import cannot_write, read_run
@@ -37,19 +37,8 @@ _TIMEOUT = 600.0
     metavar="FILE.py",
     help="Where to write the script. Default: standard output.",
 )
-@click.option(
-    "--specs",
-    "spec_files",
-    multiple=True,
-    metavar="FILE.py",
-    help="Where the spec files of the run lie now, if they have moved. May be given more than once.",
-)
-@click.option(
-    "--python",
-    default=sys.executable,
-    metavar="PATH",
-    help="The interpreter whose torch draws the inputs to see how; it needs nothing of ours. Default: this one.",
-)
+@specs_option("Where the spec files of the run lie now, if they have moved.")
+@python_option("The interpreter whose torch draws the inputs to see how; it needs nothing of ours.")
 def command(run: str, row: str, output: Path | None, spec_files: tuple[str, ...], python: str) -> None:
     """Write a script that needs only torch and shows what a row of a run file showed.
 

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import gzip
 import json
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -20,18 +18,9 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from scanner.errors import RunFileError, UsageError
-from scanner.records import (
-    FORMAT,
-    Closing,
-    Cost,
-    Dispatch,
-    Distrust,
-    Header,
-    Kernels,
-    Observation,
-    Record,
-    Sentinel,
-)
+from scanner.overload_records import Dispatch, Kernels
+from scanner.reading import readable, refuse_newer
+from scanner.records import FORMAT, Closing, Cost, Distrust, Header, Observation, Record, Sentinel
 from scanner.runfile_check import Check, check_counts
 
 Line = Header | Observation | Sentinel | Cost | Kernels | Dispatch | Distrust | Closing
@@ -160,19 +149,15 @@ class _Shared:
 
 def _lines(path: Path) -> Iterator[bytes]:
     """Yield the whole lines of a file, decompressed if its name ends in ``.gz``; a torn last one is left out."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            if path.suffix == ".gz":
-                # What was damaged is known at the end only, and is not to be read as lines before.
-                while file.read(1 << 20):
-                    pass
-                file.seek(0)
-            for line in file:
-                if line.endswith(b"\n"):
-                    yield line[:-1]
-    except (OSError, EOFError, zlib.error) as error:
-        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise RunFileError(f"{path}: cannot be read ({told}); give a file that scan wrote") from error
+    with readable(path, "scan", RunFileError) as file:
+        if path.suffix == ".gz":
+            # What was damaged is known at the end only, and is not to be read as lines before.
+            while file.read(1 << 20):
+                pass
+            file.seek(0)
+        for line in file:
+            if line.endswith(b"\n"):
+                yield line[:-1]
 
 
 def _kind(record: object) -> str:
@@ -189,11 +174,7 @@ def _check_format(path: str, line: bytes) -> None:
         raise RunFileError(f"{path}: not a detmatrix run file (no header line); give a file that scan wrote")
     if not isinstance(opening.format, int):
         return  # decoding says what is wrong with it
-    if opening.format > FORMAT:
-        raise RunFileError(
-            f"{path}: written in run file format {opening.format}, this detmatrix reads up to {FORMAT}; "
-            f"upgrade detmatrix to read it"
-        )
+    refuse_newer(path, "run file", opening.format, FORMAT, RunFileError)
     if opening.format < 1:
         raise RunFileError(f"{path}, line 1: no such run file format: {opening.format} - at `$.format`")
 

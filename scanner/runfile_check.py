@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scanner.errors import RunFileError
-from scanner.records import (
-    MODES,
-    WORKER_MODES,
-    Closing,
-    Cost,
-    Dispatch,
-    Header,
-    Kernels,
-    Observation,
-    Sentinel,
-)
+from scanner.overload_records import Dispatch, Kernels
+from scanner.records import MODES, WORKER_MODES, Closing, Cost, Header, Observation, Sentinel
 
 Placed = Observation | Sentinel | Cost | Kernels | Dispatch
 

@@ -24,10 +24,11 @@ from scanner.enumeration import check_patterns
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.machine import environment, load, resolve_device, tool_version
 from scanner.manager import Stage, Worker, WorkerEndedError
+from scanner.overload_records import Dispatch, Kernels
 from scanner.passes import PATIENCE, Passes, Seen, ask, place_of, request_for
 from scanner.plan import DEFAULT_SOURCES, Plan, settings_for
 from scanner.progress import Progress
-from scanner.records import FORMAT, MODES, Closing, Cost, Dispatch, Header, Kernels, Row
+from scanner.records import FORMAT, MODES, Closing, Cost, Header, Row
 from scanner.resume import begun, check_header, continued
 from scanner.rows import control_rows, plan_rows
 from scanner.runfile import Run, RunWriter, read_run

@@ -14,7 +14,7 @@ import click
 
 from opspecs.database import SOURCES, databases
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED
-from scanner.options import Names, ParamType, Sources
+from scanner.options import Names, ParamType, Sources, python_option, specs_option
 from scanner.perturb import DEFAULT as DEFAULT_PERTURB
 from scanner.perturb import PERTURBATIONS
 from scanner.plan import (
@@ -144,13 +144,7 @@ class Perturbations(ParamType):
     metavar="S",
     help=f"Seed of inputs and random ops. Default: {DEFAULT_SEED}.",
 )
-@click.option(
-    "--specs",
-    "spec_files",
-    multiple=True,
-    metavar="FILE.py",
-    help="Scan the SPECS of this file too. May be given more than once.",
-)
+@specs_option("Scan the SPECS of this file too.")
 @click.option(
     "--source",
     "sources",
@@ -171,12 +165,7 @@ class Perturbations(ParamType):
     metavar="N",
     help=f"Samples of each of the databases' entries and dtypes. Default: {DEFAULT_SAMPLES}.",
 )
-@click.option(
-    "--python",
-    default=sys.executable,
-    metavar="PATH",
-    help="The interpreter whose torch is scanned; it needs a torch and nothing of ours. Default: this one.",
-)
+@python_option("The interpreter whose torch is scanned; it needs a torch and nothing of ours.")
 @click.option(
     "-o",
     "--output",

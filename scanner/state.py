@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -41,6 +42,17 @@ _GETTERS: dict[str, Callable[[], Any]] = {
     "working directory": os.getcwd,  # a Path would hide a directory that is gone
     "environment": lambda: dict(os.environ),
 }
+
+
+@contextmanager
+def mode_restored() -> Iterator[None]:
+    """Put the worker's mode back behind the block."""
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
 
 
 def snapshot() -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from pathlib import Path
 
 import msgspec
 
 from scanner.errors import RunFileError
+from scanner.reading import readable, refuse_newer
 from scanner.trace_records import FORMAT, TraceFile
 
 # A trace of the whole catalog is a few megabytes.
@@ -49,11 +48,7 @@ def read_trace(path: str | Path) -> TraceFile:
         ) from error
     if opening.kind != "trace":
         raise RunFileError(f"{path}: not a detmatrix trace file; give a file that trace wrote")
-    if isinstance(opening.format, int) and opening.format > FORMAT:
-        raise RunFileError(
-            f"{path}: written in trace file format {opening.format}, this detmatrix reads up to {FORMAT}; "
-            f"upgrade detmatrix to read it"
-        )
+    refuse_newer(path, "trace file", opening.format, FORMAT, RunFileError)
     if isinstance(opening.format, int) and opening.format < 1:
         raise RunFileError(f"{path}: no such trace file format: {opening.format} - at `$.format`")
     try:
@@ -81,12 +76,8 @@ def _check(path: str, trace: TraceFile) -> None:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise RunFileError(f"{path}: cannot be read ({told}); give a file that trace wrote") from error
+    with readable(path, "trace", RunFileError) as file:
+        data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise RunFileError(f"{path}: holds more than {_MOST_BYTES >> 20} MiB; give a file that trace wrote")
     return data

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from reports.cli import RENDERERS
+from reports.matrix import load
+from reports.output import write_report
+
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
+HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>{{ 7 * 7 }}'\"&"
+NEEDS_BROWSER = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (CHROMIUM.exists() and CHROMEDRIVER.exists()),
+        reason=f"needs {CHROMIUM} and {CHROMEDRIVER} (Debian: chromium, chromium-driver)",
+    ),
+]
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -113,3 +126,30 @@ class Page:
     def errors(self) -> list[str]:
         """Return what the browser logged since it was last asked."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
+
+
+def opened(driver: webdriver.Chrome, path: Path, hash_: str = "") -> Page:
+    """Open a file as if for the first time, with the filters of an address; forget what was logged before."""
+    driver.get_log("browser")
+    page = Page(driver, path.as_uri())
+    driver.get("about:blank")
+    driver.get(page.address + hash_)
+    return page
+
+
+class Opener(Protocol):
+    """Renders run files and opens the page."""
+
+    def __call__(self, *runs: Path, hash_: str = "") -> Page:
+        """Open it, with the filters of an address."""
+        ...
+
+
+def report_opener(driver: webdriver.Chrome, path: Path) -> Opener:
+    """Return a function that opens the report of run files, written to *path*."""
+
+    def open_(*runs: Path, hash_: str = "") -> Page:
+        write_report(path, RENDERERS["html"](load([str(run) for run in runs])))
+        return opened(driver, path, hash_)
+
+    return open_

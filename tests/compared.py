@@ -15,8 +15,7 @@ from scanner.verdicts import Finding
 from tests.runs import (
     CLOSING,
     ENVIRONMENT,
-    PROCESSES,
-    RUNS,
+    SETTINGS,
     Planned,
     drifting,
     ended,
@@ -28,7 +27,6 @@ from tests.runs import (
 
 OFTEN = 20  # distinct outputs of a row that differs so often that no other run would have missed it
 ROUNDS = 7  # processes of each mode where rows are measured again
-SETTINGS = Settings(patterns=(), device="cpu", runs=RUNS, processes=PROCESSES, timeout=60.0, seed=0)
 
 
 def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -> Planned:

@@ -1,17 +1,23 @@
-"""What tests share: the command line as a user starts it."""
+"""What tests share: the command line as a user starts it, a browser, and what they ask of run files."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scanner.errors import RunFileError
+from scanner.runfile import read_run
+from tests.runs import raised, ran, row, stable, write_run
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
+ADVICE = "give a file that scan wrote"
 
 
 def command_in(folder: Path) -> Command:
@@ -29,6 +35,55 @@ def command_in(folder: Path) -> Command:
 def detmatrix(tmp_path: Path) -> Command:
     """Return a function that runs ``detmatrix`` in an empty folder and returns what it printed."""
     return command_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Return a browser with a profile of its own."""
+    from tests.browser import start  # noqa: PLC0415 - loads selenium, which few tests need
+
+    browser = start(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def open_page(driver: Any, tmp_path: Path) -> Iterator[Any]:
+    """Return a function that opens the report of run files, and put the browser back afterwards."""
+    from tests.browser import put_back, report_opener  # noqa: PLC0415
+
+    yield report_opener(driver, tmp_path / "report.html")
+    put_back(driver)
+
+
+@pytest.fixture
+def page(open_page: Any, tmp_path: Path) -> Any:
+    """Return the open report of a run that shows every finding and every verdict."""
+    return open_page(write_run(tmp_path / "run.jsonl"))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Return a run file that shows all kinds of evidence."""
+    from tests.evidence_runs import evidence_run  # noqa: PLC0415 - loads pandas
+
+    return evidence_run(tmp_path / "run.jsonl")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return a complete run of one row: a header, three observations, a closing line."""
+    one = row("torch.cumsum")
+    observed = [*ran(one, "off", *stable()), *raised(one, "on", "put_")[:1]]
+    return write_run(tmp_path_factory.mktemp("small") / "run.jsonl", [(one, observed)]).read_bytes()
+
+
+@pytest.fixture
+def quiet_torch() -> Iterator[None]:
+    """Leave torch its warnings about betas (CSR, complex32) and deprecations (quantized): the bits matter here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -51,3 +106,19 @@ def cells(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[str, str]]:
         )
         for row in rows
     }
+
+
+def refusal(path: Path) -> str:
+    """Return why a file is refused, without the path it starts with; exit code 3 in any case."""
+    with pytest.raises(RunFileError) as error:
+        read_run(path)
+    assert error.value.exit_code == 3
+    return str(error.value).removeprefix(str(path)).removeprefix(": ").removeprefix(", ")
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
+    """Return the one line that a command which failed said, without the name it begins with."""
+    assert (done.returncode, done.stdout) == (code, "")
+    line = one_line(done.stderr)
+    assert line.startswith("detmatrix: ")
+    return line.removeprefix("detmatrix: ")

@@ -9,25 +9,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from reports.docs_bullets import HEADINGS, INDENT
-from reports.docs_join import Docs, join
+from reports.docs_join import Docs, Judged, join
+from reports.docs_lists import regenerate
+from reports.docs_render import render_diff
 from reports.matrix import Matrix, matrix_of
 from scanner.claims import parse_claims
-from scanner.records import FORMAT, Claim, Header, Observation, Row, Settings
+from scanner.records import FORMAT, MODES, Claim, Header, Observation, Row
 from scanner.runfile import Run
 from scanner.verdicts import Finding
-from tests.runs import (
-    CLOSING,
-    ENVIRONMENT,
-    PROCESSES,
-    RUNS,
-    Planned,
-    drifting,
-    ended,
-    raised,
-    ran,
-    row,
-    stable,
-)
+from tests.evidence_runs import sentinel
+from tests.runs import CLOSING, ENVIRONMENT, SETTINGS, Planned, drifting, ended, raised, ran, row, stable
+
+CPU, CUDA = "when called on a CPU tensor", "when called on a CUDA tensor"
 
 
 def docstring(acting: Iterable[str] = (), raising: Iterable[str] = ()) -> str:
@@ -80,14 +73,7 @@ def run_of(
         format=FORMAT,
         tool="0.1.0",
         started=started or f"2026-01-02T03:04:05Z, {name}",
-        settings=Settings(
-            patterns=patterns,
-            device=rows[0][0].device if rows else "cpu",
-            runs=RUNS,
-            processes=PROCESSES,
-            timeout=60.0,
-            seed=0,
-        ),
+        settings=replace(SETTINGS, patterns=patterns, device=rows[0][0].device if rows else "cpu"),
         environment=replace(ENVIRONMENT, torch=torch),
         planned=tuple(planned for planned, _ in rows),
         claims=tuple(claims),
@@ -102,3 +88,35 @@ def docs_of(text: str, *runs: Sequence[Planned]) -> Docs:
     claims = parse_claims(text)
     names = [f"{rows[0][0].device.partition(':')[0] if rows else 'empty'}.jsonl" for rows in runs]
     return join([run_of(claims, rows, name=name) for rows, name in zip(runs, names, strict=True)])
+
+
+def only(docs: Docs) -> Judged:
+    """Return the one claim that was judged."""
+    (judged,) = docs.judged
+    return judged
+
+
+def bullets(text: str) -> tuple[list[str], list[str]]:
+    """Return the bullets of both lists, each on one line."""
+    claims = {claim.order: claim for claim in parse_claims(text)}.values()
+    acting, raising = (
+        [claim.text for claim in claims if claim.section == section]
+        for section in ("deterministic", "raises")
+    )
+    return acting, raising
+
+
+def regenerated(text: str, *runs: Sequence[Planned]) -> tuple[list[str], list[str]]:
+    """Return the bullets of both lists after the evidence."""
+    return bullets(regenerate(docs_of(text, *runs)).regenerated)
+
+
+def weak(docs: Docs) -> Docs:
+    """Return what the same runs say if hardly anything could race in either mode."""
+    sentinels = tuple(sentinel(mode, differing=1) for mode in MODES)
+    return join([matrix_of(one.name, replace(one.run, sentinels=sentinels)) for one in docs.matrices])
+
+
+def diff(docs: Docs) -> str:
+    """Return what would change in the lists."""
+    return "".join(render_diff(docs))

@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from reports.cli import RENDERERS
 from reports.matrix import Matrix, load
@@ -16,14 +19,15 @@ from scanner.records import (
     Cost,
     Group,
     Mode,
+    Observation,
     Outcome,
     Row,
     Sentinel,
-    Settings,
     Severity,
     Timing,
 )
-from tests.runs import PROCESSES, RUNS, Planned, drifting, raised, ran, row, stable, write_run
+from scanner.verdicts import MatrixRow
+from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
 
 SEVERITY = Severity(
     examined=3,
@@ -38,6 +42,7 @@ SEVERITY = Severity(
 
 
 ONE = row("torch.cumsum")
+FORCING = replace(SETTINGS, modes=("off", "on", "warn_only"))
 FORMS = ("md", "html")  # the reports that people read
 
 
@@ -187,17 +192,7 @@ def evidence_run(path: Path, **header: Any) -> Path:
     return write_run(
         path,
         planned,
-        settings=Settings(
-            patterns=(),
-            device="cpu",
-            runs=RUNS,
-            processes=PROCESSES,
-            timeout=60.0,
-            seed=0,
-            modes=WORKER_MODES,
-            perturb=("quiet", "stress", "poison"),
-            cost=True,
-        ),
+        settings=replace(SETTINGS, modes=WORKER_MODES, perturb=("quiet", "stress", "poison"), cost=True),
         sentinels=[
             sentinel(mode, process, before, weak.get((mode, process, before), 10))
             for mode in MODES
@@ -213,3 +208,14 @@ def evidence_run(path: Path, **header: Any) -> Path:
         ],
         **{"controls": controls(modes=WORKER_MODES), **header},
     )
+
+
+def one_row(path: Path, observations: Sequence[Observation]) -> MatrixRow:
+    """Return the one row of a run."""
+    path.mkdir(exist_ok=True)
+    return only(write_run(path / "one.jsonl", [(ONE, observations)], settings=FORCING)).rows[0]
+
+
+def quiet_row(planned: Row = ONE) -> Planned:
+    """Return a row in which nothing differed."""
+    return planned, [*ran(planned, "off", *stable()), *ran(planned, "on", *stable())]

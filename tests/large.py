@@ -5,41 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from opspecs.model import Case, OpSpec, call
-from scanner.records import (
-    FORMAT,
-    Closing,
-    Cost,
-    Dispatch,
-    Header,
-    KernelGroup,
-    Kernels,
-    Mode,
-    Observation,
-    Reached,
-    Row,
-    Sentinel,
-    Settings,
-    Timing,
-)
+from scanner.overload_records import Dispatch, KernelGroup, Kernels, Reached
+from scanner.records import FORMAT, Closing, Cost, Header, Mode, Observation, Row, Sentinel, Timing
 from scanner.runfile import RunWriter
-from tests.runs import ENVIRONMENT, PROCESSES, RUNS, ended, raised, ran, row
+from tests import runs
+from tests.runs import ENVIRONMENT, PROCESSES, ended, raised, ran, row
 
 PER_ROW = 4  # observations: two modes, two processes
 _PER_SPEC = 25
 _PER_FAMILY = 1_250
 _PER_SENTINEL = 12  # rows, as a scan has them
 _OVERLOADS = tuple(f"aten::operation_{number}" for number in range(1000))
-SETTINGS = Settings(
-    patterns=(),
-    device="cpu",
-    runs=RUNS,
-    processes=PROCESSES,
-    timeout=60.0,
-    seed=0,
-    cost=True,
-    overloads=True,
-)
+SETTINGS = replace(runs.SETTINGS, cost=True, overloads=True)
 
 
 def catalog(observations: int) -> list[OpSpec]:

@@ -6,6 +6,9 @@ import gzip
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from scanner.overload_records import Dispatch, Kernels
 from scanner.records import (
     FORMAT,
     Blank,
@@ -13,11 +16,9 @@ from scanner.records import (
     Closing,
     Cost,
     Direction,
-    Dispatch,
     Environment,
     Group,
     Header,
-    Kernels,
     Mode,
     Observation,
     Outcome,
@@ -30,6 +31,7 @@ from scanner.records import (
 from scanner.runfile import Line, RunWriter
 
 RUNS, PROCESSES = 50, 2
+SETTINGS = Settings(patterns=(), device="cpu", runs=RUNS, processes=PROCESSES, timeout=60.0, seed=0)
 
 ALERT = (
     "{} does not have a deterministic implementation, but you set "
@@ -219,7 +221,7 @@ def write_run(
     *,
     closing: Closing | None = CLOSING,
     environment: Environment = ENVIRONMENT,
-    settings: Settings | None = None,
+    settings: Settings = SETTINGS,
     claims: tuple[Claim, ...] = (),
     controls: Sequence[Planned] = (),
     sentinels: Sequence[Sentinel] = (),
@@ -245,9 +247,6 @@ def write_run(
         format_: The format that the header names.
     """
     rows = list(every_finding() if planned is None else planned)
-    settings = settings or Settings(
-        patterns=(), device="cpu", runs=RUNS, processes=PROCESSES, timeout=60.0, seed=0
-    )
     plain = path.with_suffix("") if path.suffix == ".gz" else path
     with RunWriter(plain) as writer:
         writer.write(
@@ -282,3 +281,15 @@ def write_run(
         path.write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
         plain.unlink()
     return path
+
+
+def two_runs(folder: Path) -> tuple[Path, Path]:
+    """Write a run on the CPU and one of some of its rows on CUDA, and return their paths."""
+    on_cuda: list[Planned] = [
+        (replace(planned, device="cuda:0"), observations) for planned, observations in every_finding()[:4]
+    ]
+    environment = replace(ENVIRONMENT, gpu="Example GPU", torch="2.11.0+cu130")
+    return (
+        write_run(folder / "cpu.jsonl"),
+        write_run(folder / "cuda.jsonl", on_cuda, environment=environment, closing=None),
+    )

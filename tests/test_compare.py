@@ -15,8 +15,8 @@ from reports.matrix import load, matrix_of
 from scanner.errors import UsageError
 from scanner.records import MODES, Observation
 from scanner.verdicts import FINDING_MEANING, Finding
-from tests.compared import OFTEN, SETTINGS, pair_of, run_of, shows
-from tests.runs import PROCESSES, RUNS, Planned, drifting, ended, raised, ran, row, stable
+from tests.compared import OFTEN, pair_of, run_of, shows
+from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, drifting, ended, raised, ran, row, stable
 
 RECORDED = ("reports/runs/torch-2.13.0-cpu.jsonl.gz", "reports/runs/torch-2.15.0-cpu.jsonl.gz")
 FINDINGS: tuple[Finding, ...] = (

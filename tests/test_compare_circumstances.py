@@ -17,10 +17,10 @@ from reports.matrix import Matrix
 from scanner.claims import parse_claims
 from scanner.records import MODES, Claim
 from scanner.verdicts import Finding
-from tests.compared import SETTINGS, pair_of, run_of, shows
+from tests.compared import pair_of, run_of, shows
 from tests.documented import docstring
 from tests.evidence_runs import sentinel
-from tests.runs import ENVIRONMENT, PROCESSES, Planned, row
+from tests.runs import ENVIRONMENT, PROCESSES, SETTINGS, Planned, row
 
 PUT = ":func:`torch.Tensor.put_`"
 OTHER = shows("deterministic", row("torch.cumsum"))

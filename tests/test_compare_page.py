@@ -18,13 +18,12 @@ from reports.output import write_report
 from scanner.claims import parse_claims
 from scanner.records import Row
 from scanner.verdicts import Finding
-from tests.browser import CHROMEDRIVER, CHROMIUM, CONTRAST, Page, put_back, start
-from tests.compared import SETTINGS, run_of, shows
+from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page, opened, put_back
+from tests.compared import run_of, shows
 from tests.documented import docstring
 from tests.evidence_runs import cost
-from tests.runs import Planned, ended, raised, ran, row, stable
+from tests.runs import SETTINGS, Planned, ended, raised, ran, row, stable
 
-HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>{{ 7 * 7 }}'\"&"
 VERSIONS = ("2.11.0", "2.13.0", "2.15.0")
 ADD, PUT, TAKE = row("torch.add"), row("torch.put", family="indexing"), row("torch.take", family="indexing")
 SORT, SUM = row("torch.sort", family="sorting"), row("torch.sum", family="reduction")
@@ -34,13 +33,7 @@ HISTORY: list[tuple[Row, tuple[Finding, ...]]] = [
     (TAKE, ("fixed_by_mode", "deterministic", "deterministic")),  # differs too seldom for a proof
     (SORT, ("fixed_by_mode", "fixed_by_mode", "fixed_by_mode")),
 ]
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not (CHROMIUM.exists() and CHROMEDRIVER.exists()),
-        reason=f"needs {CHROMIUM} and {CHROMEDRIVER} (Debian: chromium, chromium-driver)",
-    ),
-]
+pytestmark = NEEDS_BROWSER
 Opener = Callable[..., Page]
 
 
@@ -68,14 +61,6 @@ def versions() -> list[Matrix]:
     return runs
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    """Return a browser with a profile of its own."""
-    browser = start(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.quit()
-
-
 @pytest.fixture
 def open_page(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Opener]:
     """Return a function that opens the comparison of runs, and put the browser back afterwards."""
@@ -83,11 +68,7 @@ def open_page(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Opener]:
     def open_(*runs: Matrix, hash_: str = "") -> Page:
         path = tmp_path / "compare.html"
         write_report(path, render(compare(runs or versions())))
-        driver.get_log("browser")
-        page = Page(driver, path.as_uri())
-        driver.get("about:blank")
-        driver.get(page.address + hash_)
-        return page
+        return opened(driver, path, hash_)
 
     yield open_
     put_back(driver)

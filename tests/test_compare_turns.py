@@ -14,8 +14,8 @@ from reports.compare_rows import Change, few_processes
 from reports.matrix import Matrix
 from scanner.confirm import powerful, rounds_for
 from scanner.records import MODES, Header, Observation, Sentinel
-from tests.compared import SETTINGS, in_turns, pair_of, run_of, shows
-from tests.runs import ENVIRONMENT, RUNS, Planned, drifting, ended, ran, row, stable
+from tests.compared import in_turns, pair_of, run_of, shows
+from tests.runs import ENVIRONMENT, RUNS, SETTINGS, Planned, drifting, ended, ran, row, stable
 
 PLANNED = row("torch.Tensor.scatter_add_")
 

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
 from opspecs.model import Case, OpSpec, call  # noqa: E402
 from scanner import bits  # noqa: E402
 from scanner.observe import Comparison, observe  # noqa: E402
+from tests.raw_bits import raw  # noqa: E402
 
 DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.cuda)]
 # Bits of float32 values.
@@ -147,3 +150,94 @@ def test_negative_zero_in_a_gradient_is_a_difference(device: str, changes: bool)
     assert observed["outcome"] == "ran"
     assert list(observed["digests"].values()) == ([3, 3] if changes else [6])
     assert observed["forward_differing"] == 0
+
+
+def _comparison(first: Any, runs: int, *, queued: bool) -> Comparison:
+    """Return a comparison that takes the path of the CPU or, on the CPU, the path of a GPU."""
+    comparison = Comparison(bits.parts(first, "output"), runs)
+    if queued:
+        comparison._on_cpu = False
+        comparison._flags = torch.zeros((runs, len(bits.parts(first, "output"))), dtype=torch.bool)
+    return comparison
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["at once", "queued"])
+def test_an_op_that_reuses_its_buffer_does_not_hide_differences(queued: bool) -> None:
+    """The first output is copied: an op which returns the same memory each time is compared with what it was."""
+    buffer = torch.zeros(4)
+    compare = _comparison(buffer, 4, queued=queued)
+    for index in range(1, 4):
+        buffer.fill_(index)
+        compare.add(index, bits.parts(buffer, "output"))
+    result = compare.result()
+
+    assert (result["executions"], len(result["digests"]), result["first_differing"]) == (4, 4, 1)
+    assert result["outputs"][0]["differing"] == 3
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["at once", "queued"])
+def test_outputs_that_share_memory_are_each_compared(queued: bool) -> None:
+    """Views of one buffer count as outputs of their own."""
+    base = torch.zeros(6)
+    compare = _comparison((base[:3], base[3:]), 2, queued=queued)
+    other = base.clone()
+    other[5] = 1.0
+    compare.add(1, bits.parts((other[:3], other[3:]), "output"))
+    result = compare.result()
+
+    assert [(output["name"], output["differing"]) for output in result["outputs"]] == [
+        ("output[0]", 0),
+        ("output[1]", 1),
+    ]
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["at once", "queued"])
+@given(outputs=st.lists(st.integers(0, 3), min_size=1, max_size=12))
+@settings(max_examples=40, deadline=None)
+def test_comparison_counts_what_came(queued: bool, outputs: list[int]) -> None:
+    """Digests, their counts and the first that differed are those of the outputs, in both ways of comparing."""
+    compare = _comparison(torch.full((3,), float(outputs[0])), len(outputs), queued=queued)
+    for index, value in enumerate(outputs[1:], start=1):
+        compare.add(index, bits.parts(torch.full((3,), float(value)), "output"))
+    result = compare.result()
+
+    differing = [index for index, value in enumerate(outputs) if value != outputs[0]]
+    assert result["executions"] == len(outputs)
+    assert sorted(result["digests"].values()) == sorted(outputs.count(value) for value in set(outputs))
+    assert next(iter(result["digests"].values())) == outputs.count(outputs[0])
+    assert result["first_differing"] == (differing[0] if differing else None)
+    assert result["outputs"][0]["differing"] == len(differing)
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["at once", "queued"])
+def test_other_structure_differs(queued: bool) -> None:
+    """An output of another shape, dtype or number differs, and the comparison goes on behind it."""
+    compare = _comparison(torch.zeros(3), 5, queued=queued)
+    later = [torch.zeros(4), torch.zeros(3, dtype=torch.float64), (torch.zeros(3), 1), torch.zeros(3)]
+    for index, value in enumerate(later, start=1):
+        compare.add(index, bits.parts(value, "output"))
+    result = compare.result()
+
+    assert list(result["digests"].values()) == [2, 1, 1, 1]
+    assert (result["first_differing"], result["outputs"][0]["differing"]) == (1, 3)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "int8", "bool"])
+def test_comparison_on_cuda(dtype: str) -> None:
+    """On a GPU the queued flags see the last bit of the last element, and a reused buffer hides nothing."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    size = getattr(torch, dtype).itemsize
+    plain, flipped = bytes(4096 * size), bytes(4096 * size - 1) + b"\1"
+    first, same, other = (raw(data, dtype).cuda() for data in (plain, plain, flipped))
+    compare = Comparison(bits.parts(first, "output"), 4)
+    compare.add(1, bits.parts(same, "output"))
+    compare.add(2, bits.parts(other, "output"))
+    first.copy_(other)
+    compare.add(3, bits.parts(first, "output"))
+    result = compare.result()
+
+    assert list(result["digests"].values()) == [2, 2]
+    assert (result["first_differing"], result["outputs"][0]["differing"]) == (2, 2)
+    assert bits.digest(bits.parts(same, "output")) == bits.digest(bits.parts(same.cpu(), "output"))

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from reports import html
 from reports.coverage import coverages, sort_of
 from reports.matrix import load
-from scanner.records import Dispatch, KernelGroup, Kernels, Mode, Reached, Row, Settings, Writes
+from scanner.overload_records import Dispatch, KernelGroup, Kernels, Reached, Writes
+from scanner.records import Mode, Row, Settings
 from tests.conftest import Command, one_line
 from tests.documented import found
 from tests.runs import ENVIRONMENT, Planned, row, write_run

@@ -1,4 +1,4 @@
-"""A scan proves that it can see: controls, sentinels, perturbations, chosen power, ops made to run."""
+"""A scan proves that it can see: controls, sentinels, perturbations, ops made to run."""
 
 from __future__ import annotations
 
@@ -13,37 +13,24 @@ import pytest
 from scanner.controls import check_controls
 from scanner.power import has_power
 from scanner.records import Observation
-from scanner.runfile import Run, read_run
+from scanner.runfile import Run
 from scanner.verdicts import MatrixRow, matrix
-from tests.conftest import Command, command_in, lines
+from tests.conftest import command_in, lines
+from tests.evidence_scans import rows_by_name, scan
 
-SPECS = Path(__file__).with_name("circumstances.py")
 RUNS = 24
-
-
-def _scan(folder: Path, *arguments: object, code: int = 0, **options: Any) -> Run:
-    done = command_in(folder)(
-        "scan", "--specs", SPECS, "--device", "cpu", "--no-cost", "-o", "run.jsonl", *arguments, **options
-    )
-    assert done.returncode == code, done.stderr
-    return read_run(folder / "run.jsonl")
-
-
-def _rows(run: Run) -> dict[str, MatrixRow]:
-    found = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels, costs=run.costs)
-    return {row.row.spec.removeprefix("circumstance."): row for row in found}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Scan every circumstance with every perturbation but threads."""
-    return _scan(tmp_path_factory.mktemp("circumstances"), "circumstance.*", "--runs", RUNS)
+    return scan(tmp_path_factory.mktemp("circumstances"), "circumstance.*", "--runs", RUNS)
 
 
 @pytest.fixture(scope="module")
 def rows(run: Run) -> dict[str, MatrixRow]:
     """Return the rows of that scan by the name of the function."""
-    return _rows(run)
+    return rows_by_name(run)
 
 
 def test_controls_answer_in_every_process_of_every_mode(run: Run) -> None:
@@ -63,32 +50,6 @@ def test_rare_control_shows_its_schedule(run: Run) -> None:
     }
 
     assert rare not in (f"0 of {RUNS} differed", f"{RUNS} of {RUNS} differed")
-
-
-def test_control_that_misbehaves_voids_the_scan(tmp_path: Path) -> None:
-    """Where a random op ignores its seed the scan says so, exits 4, and every report repeats it."""
-    specs = tmp_path / "broken.py"
-    specs.write_text(
-        "import sys, itertools\n"
-        "from opspecs.model import Case, OpSpec, call\n"
-        "if 'torch' in sys.modules:\n"
-        "    import torch\n"
-        "    rand, count = torch.rand, itertools.count()\n"
-        "    torch.rand = lambda *a, **k: rand(*a, **k) + next(count)\n"
-        "SPECS = [OpSpec(name='plain', op='torch.neg', why='Test.', cases={'one': Case(\n"
-        "    inputs=lambda t: call(t.normal(8)))})]\n"
-    )
-
-    run = _scan(tmp_path, "plain", "--specs", specs, "--runs", 4, "--processes", 1, code=4)
-
-    assert run.closing is not None
-    assert run.closing.distrust[0].startswith(
-        "the control random in process 0 of mode off should show 0 of 4 differed, seeded, and shows"
-    )
-    report = command_in(tmp_path)
-    for form in ("md", "html"):
-        assert "Not trustworthy: the control random" in report("report", "run.jsonl", "--format", form).stdout
-    assert json.loads(report("report", "run.jsonl", "--format", "json").stdout)["distrust"]
 
 
 def test_unfinished_scan_is_judged_by_its_controls_too(run: Run, tmp_path: Path) -> None:
@@ -137,9 +98,9 @@ def test_where_nothing_can_race_rows_are_of_low_power(tmp_path: Path, how: str) 
             "preexec_fn": lambda: os.sched_setaffinity(0, {core}),
         }
 
-    run = _scan(tmp_path, "circumstance.doubles", "--processes", 1, **options)
+    run = scan(tmp_path, "circumstance.doubles", "--processes", 1, **options)
 
-    rows = _rows(run)
+    rows = rows_by_name(run)
     assert not any(map(has_power, run.sentinels))
     assert rows["doubles"].weak is not None
     assert "torch.index_put" in rows["doubles"].weak
@@ -171,7 +132,7 @@ def test_differences_are_told_by_perturbation(rows: dict[str, MatrixRow]) -> Non
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there is no /proc here to ask")
 def test_stress_reaches_every_core(tmp_path: Path) -> None:
     """As many threads as cores compute, and each may use all of them, though OpenMP has bound the main thread."""
-    run = _scan(
+    run = scan(
         tmp_path, "circumstance.burners_off_their_cores",
         "--perturb", "quiet,stress", "--runs", 8, "--processes", 1,
     )  # fmt: skip
@@ -194,18 +155,18 @@ def test_poison_shows_memory_that_was_never_written(rows: dict[str, MatrixRow]) 
 
 def test_quiet_alone_sees_neither(tmp_path: Path) -> None:
     """Without the perturbation the same op looks deterministic: that is what they are for."""
-    run = _scan(tmp_path, "circumstance.under_stress", "--perturb", "quiet", "--processes", 1)
+    run = scan(tmp_path, "circumstance.under_stress", "--perturb", "quiet", "--processes", 1)
 
-    assert _rows(run)["under_stress"].finding == "deterministic"
+    assert rows_by_name(run)["under_stress"].finding == "deterministic"
 
 
 def test_thread_counts_are_compared_among_themselves(tmp_path: Path) -> None:
     """Other bits under another thread count are told, and are no nondeterminism."""
     if _cores() < 2:
         pytest.skip("one core: there is no other thread count")
-    run = _scan(tmp_path, "circumstance.by_threads", "--perturb", "quiet,threads", "--processes", 1)
+    run = scan(tmp_path, "circumstance.by_threads", "--perturb", "quiet,threads", "--processes", 1)
 
-    row = _rows(run)["by_threads"]
+    row = rows_by_name(run)["by_threads"]
     assert row.off.verdict == "deterministic"
     counts = sorted({1, 2, _cores()} - {run.header.environment.threads})
     assert row.off.other_threads == tuple(f"threads={count}" for count in counts)
@@ -215,10 +176,10 @@ def test_thread_counts_are_compared_among_themselves(tmp_path: Path) -> None:
 
 def test_thread_counts_alone_have_a_reference_too(tmp_path: Path) -> None:
     """Asked for thread counts alone, a scan still compares executions under its own."""
-    run = _scan(tmp_path, "circumstance.by_threads", "--perturb", "threads", "--processes", 1)
+    run = scan(tmp_path, "circumstance.by_threads", "--perturb", "threads", "--processes", 1)
 
     assert run.header.settings.perturb == ("quiet", "threads")
-    assert _rows(run)["by_threads"].finding == "deterministic"
+    assert rows_by_name(run)["by_threads"].finding == "deterministic"
 
 
 def test_differences_between_processes_are_told_apart(rows: dict[str, MatrixRow]) -> None:
@@ -283,61 +244,6 @@ def test_declared_constants_say_so(rows: dict[str, MatrixRow]) -> None:
     assert not rows["doubles"].off.constant
 
 
-def test_rate_and_confidence_choose_the_executions(tmp_path: Path) -> None:
-    """1 in 100 seen with 90 %: ln 0.1 / ln 0.99 = 229.1, so 230 of them quiet; ten differences are enough."""
-    run = _scan(
-        tmp_path, "circumstance.doubles", "circumstance.under_stress",
-        "--max-rate", 0.01, "--confidence", 0.9, "--processes", 1,
-    )  # fmt: skip
-
-    rows = _rows(run)
-    quiet = next(group for group in rows["doubles"].off.groups if group.perturbation == "quiet")
-    assert 230 <= quiet.executions <= 235
-    assert rows["doubles"].off.runs == pytest.approx(2 * quiet.executions, abs=8)
-    stress = next(group for group in rows["under_stress"].off.groups if group.perturbation == "stress")
-    assert (stress.executions, stress.differing) == (10, 10)
-    assert run.header.settings.confidence == 0.9
-
-
-def test_time_bounds_a_case_and_the_true_n_is_recorded(tmp_path: Path) -> None:
-    """A slow case runs as often as its time allows, and is compared over just that."""
-    run = _scan(
-        tmp_path, "circumstance.slow", "circumstance.doubles",
-        "--runs", 100, "--max-time", 0.6, "--perturb", "quiet", "--processes", 1,
-    )  # fmt: skip
-
-    rows = _rows(run)
-    assert 2 <= rows["slow"].off.runs < 20
-    assert rows["doubles"].off.runs == 100
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (
-            ("--perturb", "quiet,noise"),
-            "'noise' is none; the perturbations: quiet, stress, shift, poison, threads",
-        ),
-        (("--perturb", ","), "none given"),
-        (("--max-rate", "0.1", "--runs", "3"), "--max-rate chooses how many executions"),
-        (("--confidence", "0.9"), "--confidence says how probably --max-rate would be seen"),
-        (("--max-rate", "1"), "--max-rate"),
-        (("--max-rate", "1e-7", "--device", "cpu"), "--max-rate 1e-07 needs more than 1000000 executions"),
-        (("--max-rate", "1e-17", "--device", "cpu"), "--max-rate 1e-17 needs more than 1000000 executions"),
-        (("--max-rate", "0.999999999", "--device", "cpu"), "give a rate farther from 0 and 1"),
-        (("--confidence", "nan", "--max-rate", "0.5"), "is not a number"),
-        (("--max-time", "0"), "--max-time"),
-    ],
-)
-def test_bad_power_is_one_line(detmatrix: Command, arguments: tuple[str, ...], told: str) -> None:
-    """What cannot be asked is told in one line, with exit code 2."""
-    done = detmatrix("scan", "cumsum", *arguments)
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
-    assert told in done.stderr
-
-
 def test_two_scans_agree(tmp_path: Path) -> None:
     """The same scan of real ops again gives the same findings: serial ones, raising ones, and one that races."""
     if _cores() < 2:
@@ -347,7 +253,7 @@ def test_two_scans_agree(tmp_path: Path) -> None:
     for number in range(2):
         folder = tmp_path / str(number)
         folder.mkdir()
-        run = _scan(folder, *patterns)
+        run = scan(folder, *patterns)
         rows = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
         found.append({row.row.id: row.finding for row in rows})
 
@@ -355,53 +261,7 @@ def test_two_scans_agree(tmp_path: Path) -> None:
     assert {"deterministic", "fixed_by_mode", "raises", "over_alert"} <= set(found[0].values())
 
 
-def test_worker_that_replaces_another_answers_the_controls(tmp_path: Path) -> None:
-    """A worker started after a crash could be a broken one as well: if it misbehaves the scan is void."""
-    specs = tmp_path / "broken.py"
-    # The first worker breaks down in the middle, and every later one loads a generator that takes no seed.
-    specs.write_text(
-        "import itertools, os, pathlib, sys\n"
-        "from opspecs.model import Case, OpSpec, call\n"
-        f"mark = pathlib.Path({str(tmp_path / 'mark')!r})\n"
-        "if 'torch' in sys.modules and mark.exists():\n"
-        "    import torch\n"
-        "    rand, count = torch.rand, itertools.count()\n"
-        "    torch.rand = lambda *a, **k: rand(*a, **k) + next(count)\n"
-        "def ends(x):\n"
-        "    mark.touch()\n"
-        "    os.abort()\n"
-        "case = {'one': Case(inputs=lambda t: call(t.normal(8)))}\n"
-        "SPECS = [OpSpec(name='ends', op=ends, why='Test.', cases=case),\n"
-        "         OpSpec(name='plain', op='torch.neg', why='Test.', cases=case)]\n"
-    )
-
-    run = _scan(tmp_path, "ends", "plain", "--specs", specs, "--runs", 4, "--processes", 1, code=4)
-
-    assert run.closing is not None
-    assert any("control random in process 0 of mode off" in told for told in run.closing.distrust)
-    assert len({control.spec for control in run.controls if control.mode == "off"}) == 6
-    # Told in the file at once: a scan that is cut off and goes on does not forget it.
-    path = tmp_path / "run.jsonl"
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    assert "Not trustworthy: the control random" in command_in(tmp_path)("report", path).stdout
-    assert command_in(tmp_path)("scan", "--resume", "-o", path).returncode == 4
-    assert read_run(path).distrust == run.distrust
-
-
-def test_resumed_scan_has_a_sentinel_behind_its_last_row(tmp_path: Path) -> None:
-    """Cut off before the sentinel that ends a pass, a scan runs it when it goes on."""
-    _scan(tmp_path, "circumstance.doubles", "--processes", 1)
-    path = tmp_path / "run.jsonl"
-    records = path.read_text().splitlines(keepends=True)
-    last = max(place for place, line in enumerate(records) if '"kind":"sentinel"' in line)
-    path.write_text("".join(records[:last]))
-
-    run = _scan(tmp_path, "--resume")
-
-    assert max(sentinel.before for sentinel in run.sentinels if sentinel.mode == "on") == 1
-
-
 def test_few_executions_are_no_false_alarm(tmp_path: Path) -> None:
     """With one execution per process, or a short timeout for the rows, the controls still answer rightly."""
-    _scan(tmp_path, "circumstance.doubles", "--runs", 1, "--perturb", "poison", "--processes", 1)
-    _scan(tmp_path, "circumstance.doubles", "--timeout", 0.02, "--processes", 1, "--force")
+    scan(tmp_path, "circumstance.doubles", "--runs", 1, "--perturb", "poison", "--processes", 1)
+    scan(tmp_path, "circumstance.doubles", "--timeout", 0.02, "--processes", 1, "--force")

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from scanner.dispatch import Overloads, kernels
-from scanner.records import Dispatch, Mode
+from scanner.overload_records import Dispatch
+from scanner.records import Mode
 from scanner.runfile import Run, read_run
 from tests.conftest import Command, command_in, lines
 

@@ -1,83 +1,19 @@
-"""The HTML report in a real headless browser: filters, panels, keyboard, phone, dark, print, and hostile text."""
+"""The HTML report in a real headless browser: panels, keyboard, phone, dark, print, and hostile text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 from msgspec.structs import replace
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
-from reports.cli import RENDERERS
-from reports.matrix import load
-from reports.output import write_report
-from tests.browser import CHROMEDRIVER, CHROMIUM, CONTRAST, Page, put_back, start
+from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Opener, Page
 from tests.evidence_runs import controls, evidence_run
-from tests.runs import ENVIRONMENT, Planned, drifting, ended, every_finding, ran, row, stable, write_run
-from tests.test_coverage_command import DISPATCHES, KERNELS, ROWS, SETTINGS
+from tests.runs import ENVIRONMENT, drifting, ended, every_finding, ran, row, stable, two_runs, write_run
 
-HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>{{ 7 * 7 }}'\"&"
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not (CHROMIUM.exists() and CHROMEDRIVER.exists()),
-        reason=f"needs {CHROMIUM} and {CHROMEDRIVER} (Debian: chromium, chromium-driver)",
-    ),
-]
-
-
-class Opener(Protocol):
-    """Renders run files and opens the page."""
-
-    def __call__(self, *runs: Path, hash_: str = "") -> Page:
-        """Open it, with the filters of an address."""
-        ...
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    """Return a browser with a profile of its own."""
-    browser = start(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.quit()
-
-
-@pytest.fixture
-def open_page(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Opener]:
-    """Return a function that opens the report of run files, and put the browser back afterwards."""
-
-    def open_(*runs: Path, hash_: str = "") -> Page:
-        path = tmp_path / "report.html"
-        write_report(path, RENDERERS["html"](load([str(run) for run in runs])))
-        driver.get_log("browser")
-        page = Page(driver, path.as_uri())
-        driver.get("about:blank")
-        driver.get(page.address + hash_)
-        return page
-
-    yield open_
-    put_back(driver)
-
-
-@pytest.fixture
-def page(open_page: Opener, tmp_path: Path) -> Page:
-    """Return the open report of a run that shows every finding and every verdict."""
-    return open_page(write_run(tmp_path / "run.jsonl"))
-
-
-def two_runs(folder: Path) -> tuple[Path, Path]:
-    """Return a run on the CPU and one of some of its rows on CUDA."""
-    on_cuda: list[Planned] = [
-        (replace(planned, device="cuda:0"), observations) for planned, observations in every_finding()[:4]
-    ]
-    environment = replace(ENVIRONMENT, gpu="Example GPU", torch="2.11.0+cu130")
-    return (
-        write_run(folder / "cpu.jsonl"),
-        write_run(folder / "cuda.jsonl", on_cuda, environment=environment, closing=None),
-    )
+pytestmark = NEEDS_BROWSER
 
 
 def test_page_loads_without_a_complaint(page: Page) -> None:
@@ -91,105 +27,6 @@ def test_page_loads_without_a_complaint(page: Page) -> None:
         ["■raises", "1"],
     ]
     assert page.one("#shown").get_attribute("aria-live") == "polite"
-    assert page.errors() == []
-
-
-def test_filter_by_text(page: Page) -> None:
-    """Every word typed must stand in the row: its id, its reason, its alert caller."""
-    page.one("#q").send_keys("put_ ALERT")
-    page.told("0 of 10 rows")
-    assert page.one(".nothing").is_displayed()
-
-    page.one("#q").clear()
-    page.one("#q").send_keys("Forward put_")
-    page.told("1 of 10 rows")
-    assert page.shown() == ["put_"]
-    assert [family.text for family in page.all(".family h3") if family.is_displayed()] == ["indexing"]
-
-    page.one("#q").clear()
-    page.one("#q").send_keys("signal 11")
-    page.told("1 of 10 rows")
-    assert page.shown() == ["cumsum"]
-
-
-def test_filter_by_finding(page: Page) -> None:
-    """The overview's counts are switches: one finding, two, none; the list beside them follows."""
-    page.one('.tile[data-finding="silent"]').click()
-    page.told("1 of 10 rows")
-    assert page.shown() == ["index_put_"]
-    assert page.one("#finding").get_attribute("value") == "silent"
-
-    page.one('.tile[data-finding="inconclusive"]').click()
-    page.told("4 of 10 rows")
-    pressed = [tile.get_attribute("data-finding") for tile in page.all('.tile[aria-pressed="true"]')]
-    assert pressed == ["silent", "inconclusive"]
-
-    page.select("finding", "raises")
-    page.told("1 of 10 rows")
-    assert page.shown() == ["put_"]
-
-    page.one('.tile[data-finding=""]').click()
-    page.told("10 of 10 rows")
-
-
-@pytest.mark.parametrize(
-    ("verdict", "ops"),
-    [
-        ("raises", ["put_", "MaxUnpool2d"]),
-        ("nondeterministic", ["scatter_add_", "put_", "index_put_"]),
-        ("off:nondeterministic", ["scatter_add_", "put_"]),
-        ("on:nondeterministic", ["index_put_"]),
-        ("on:timeout", []),
-        ("crash", ["cumsum"]),
-    ],
-)
-def test_filter_by_verdict(page: Page, verdict: str, ops: list[str]) -> None:
-    """A verdict is looked for in either mode or in one of them."""
-    page.select("verdict", verdict)
-    page.told(f"{len(ops)} of 10 rows")
-
-    assert page.shown() == ops
-
-
-def test_filter_by_device_and_run(open_page: Opener, tmp_path: Path) -> None:
-    """Several runs stand together, row beside row, and can be told apart by device and by run."""
-    page = open_page(*two_runs(tmp_path))
-    page.told("14 of 14 rows")
-    assert page.shown()[:4] == ["scatter_add_"] * 4
-
-    page.select("device", "cuda:0")
-    page.told("4 of 14 rows")
-    page.select("device", "")
-    page.select("run", "1")
-    page.told("10 of 14 rows")
-    page.one("#reset").click()
-    page.told("14 of 14 rows")
-    assert "cuda.jsonl: Incomplete" in page.one(".alarm").text
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "ops"),
-    [
-        ("power", "low", ["cumsum"]),
-        ("power", "other", ["scatter_add_", "put_", "topk", "empty", "Conv2d"]),
-        ("slower", "2", ["scatter_add_", "empty"]),
-        ("slower", "timed", ["scatter_add_", "topk", "empty"]),
-        ("slower", "untimed", ["put_", "Conv2d", "cumsum"]),
-        ("verdict", "warn_only:nondeterministic", ["put_"]),
-        ("verdict", "nondeterministic", ["scatter_add_", "topk", "Conv2d"]),
-    ],
-)
-def test_filter_by_evidence(open_page: Opener, tmp_path: Path, name: str, value: str, ops: list[str]) -> None:
-    """Rows of low power, slow rows and rows made to run can be asked for, and the address remembers it."""
-    page = open_page(evidence_run(tmp_path / "run.jsonl"))
-    page.select(name, value)
-    page.told(f"{len(ops)} of 6 rows")
-    assert page.shown() == ops
-
-    address = page.driver.current_url
-    page.driver.get("about:blank")
-    page.driver.get(address)
-    page.told(f"{len(ops)} of 6 rows")
     assert page.errors() == []
 
 
@@ -232,47 +69,6 @@ def test_panel_tells_the_evidence(open_page: Opener, tmp_path: Path) -> None:
         for word in ("undefined", "NaN", "null")
         for told in (add, put, ties, empty, conv, cumsum)
     )
-
-
-def test_address_holds_the_filters(page: Page) -> None:
-    """A filtered view is an address: opened again it shows the same, and reset forgets it."""
-    page.one("#q").send_keys("torch.tensor")
-    page.told("4 of 10 rows")
-    page.one('.tile[data-finding="silent"]').click()
-    page.one('.tile[data-finding="raises"]').click()
-    page.select("verdict", "on:raises")
-    page.told("1 of 10 rows")
-    address = page.driver.current_url
-    assert address == f"{page.address}#q=torch.tensor&finding=silent,raises&verdict=on:raises"
-
-    page.driver.get("about:blank")
-    page.driver.get(address)
-    page.told("1 of 10 rows")
-    assert page.shown() == ["put_"]
-
-    page.one("#reset").click()
-    page.told("10 of 10 rows")
-    assert page.driver.current_url == page.address
-
-
-def test_address_of_another_report(open_page: Opener, tmp_path: Path) -> None:
-    """What this page does not have is left out of an address instead of hiding everything."""
-    page = open_page(
-        write_run(tmp_path / "run.jsonl"), hash_="#finding=gone,raises&device=cuda:7&verdict=x&run=9"
-    )
-
-    page.told("1 of 10 rows")
-    assert page.errors() == []
-
-
-def test_links_keep_the_filters(page: Page) -> None:
-    """Jumping to a family moves the focus there and leaves the filters in the address."""
-    page.one('.tile[data-finding="inconclusive"]').click()
-    page.told("3 of 10 rows")
-    page.one(".families li:last-child a").click()
-
-    assert page.driver.current_url.endswith("#finding=inconclusive")
-    assert page.run("return document.activeElement.querySelector('h3').textContent") == "pooling"
 
 
 def test_panel_by_keyboard(page: Page) -> None:
@@ -467,36 +263,3 @@ def test_page_without_scripts(driver: webdriver.Chrome, open_page: Opener, tmp_p
     ):
         assert expected in told
     assert page.one(".chart svg").is_displayed()
-
-
-def test_overloads_are_filtered(open_page: Opener, tmp_path: Path) -> None:
-    """The overloads have filters of their own; lists of what was never reached open where something is found."""
-    run = write_run(tmp_path / "run.jsonl", ROWS, settings=SETTINGS, kernels=KERNELS, dispatches=DISPATCHES)
-    page = open_page(run)
-
-    def shown() -> list[str]:
-        visible = (
-            "return [...document.querySelectorAll('.overload:not([hidden])')].map((one) => one.textContent)"
-        )
-        return [text.split()[0] for text in page.run(visible)]
-
-    def choose(name: str, value: str) -> None:
-        page.run(
-            "const one = document.querySelector(`form.overloads [name=${arguments[0]}]`); one.value = arguments[1];"
-            "one.dispatchEvent(new Event('input', { bubbles: true }))",
-            name,
-            value,
-        )
-
-    assert len(shown()) == 12
-    choose("worst", "silent")
-    assert len(shown()) == 3
-    choose("worst", "never")
-    choose("q", "FOREACH")
-    assert shown() == ["aten::_foreach_add_"]
-    assert page.one("form.overloads .shown").text == "1 of 12 overloads"
-    assert page.run("return document.querySelectorAll('details.never[open]').length") == 1
-    choose("q", "")
-    assert page.run("return document.querySelectorAll('details.never[open]').length") == 0
-    assert len(page.all("tr.row:not([hidden])")) == 4
-    assert page.errors() == []

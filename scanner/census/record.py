@@ -6,10 +6,8 @@ short name, so that those of two builds can be held against each other.
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import zlib
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from scanner.errors import BuildError
+from scanner.reading import readable, refuse_newer
 from scanner.records import Count, Record
 
 # Census format history:
@@ -176,11 +175,7 @@ def read_census(path: str | Path) -> Census:
         opening = _Opening()
     if opening.kind != "census":
         raise BuildError(f"{path}: not a census; give a file that detmatrix census wrote")
-    if isinstance(opening.format, int) and opening.format > FORMAT:
-        raise BuildError(
-            f"{path}: written in census format {opening.format}, this detmatrix reads up to {FORMAT}; "
-            f"upgrade detmatrix to read it"
-        )
+    refuse_newer(path, "census", opening.format, FORMAT, BuildError)
     try:
         return msgspec.json.decode(data, type=Census)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -190,21 +185,15 @@ def read_census(path: str | Path) -> Census:
 def is_census(path: str | Path) -> bool:
     """Tell whether a file opens as a census does; of one that cannot be read, that it is none."""
     try:
-        with gzip.open(path) if Path(path).suffix == ".gz" else Path(path).open("rb") as file:
+        with readable(Path(path), "detmatrix census", BuildError) as file:
             return re.match(rb'\s*\{\s*"kind"\s*:\s*"census"', file.read(_OPENING)) is not None
-    except (OSError, EOFError, zlib.error):
+    except BuildError:
         return False
 
 
 def _read_bytes(path: Path) -> bytes:
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise BuildError(
-            f"{path}: cannot be read ({told}); give a file that detmatrix census wrote"
-        ) from error
+    with readable(path, "detmatrix census", BuildError) as file:
+        data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise BuildError(f"{path}: larger than any census; give a file that detmatrix census wrote")
     return data

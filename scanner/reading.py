@@ -1,0 +1,54 @@
+"""Reading files that detmatrix wrote, run files, traces and censuses, and refusing those it cannot read."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from scanner.errors import DetmatrixError
+
+
+@contextmanager
+def readable(path: Path, writer: str, failure: type[DetmatrixError]) -> Iterator[IO[bytes]]:
+    """Open a file, decompressed if its name ends in ``.gz``; what goes wrong until it is closed is told.
+
+    Args:
+        path: The file.
+        writer: What writes such files: ``"scan"``.
+        failure: What to raise.
+
+    Raises:
+        DetmatrixError: As *failure*: the file cannot be opened or read.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield file  # type: ignore[misc] # typeshed knows gzip's files by another name
+    except (OSError, EOFError, zlib.error) as error:
+        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise failure(f"{path}: cannot be read ({told}); give a file that {writer} wrote") from error
+
+
+def refuse_newer(
+    path: str | Path, what: str, written: object, newest: int, failure: type[DetmatrixError]
+) -> None:
+    """Refuse a file of a format above the newest that is known; what is no number is not judged here.
+
+    Args:
+        path: The file.
+        what: What the format is of: ``"run file"``.
+        written: The format that the file says it has.
+        newest: The newest that this detmatrix reads.
+        failure: What to raise.
+
+    Raises:
+        DetmatrixError: As *failure*: the file has a newer format.
+    """
+    if isinstance(written, int) and written > newest:
+        raise failure(
+            f"{path}: written in {what} format {written}, this detmatrix reads up to {newest}; "
+            f"upgrade detmatrix to read it"
+        )

@@ -1,0 +1,27 @@
+"""Scans of the circumstances that show what verdicts rest on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from scanner.runfile import Run, read_run
+from scanner.verdicts import MatrixRow, matrix
+from tests.conftest import command_in
+
+SPECS = Path(__file__).with_name("circumstances.py")
+
+
+def scan(folder: Path, *arguments: object, code: int = 0, **options: Any) -> Run:
+    """Scan, and return the run; the circumstances are among the specs."""
+    done = command_in(folder)(
+        "scan", "--specs", SPECS, "--device", "cpu", "--no-cost", "-o", "run.jsonl", *arguments, **options
+    )
+    assert done.returncode == code, done.stderr
+    return read_run(folder / "run.jsonl")
+
+
+def rows_by_name(run: Run) -> dict[str, MatrixRow]:
+    """Return the rows of a run, those of circumstances by the name of the function."""
+    found = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels, costs=run.costs)
+    return {row.row.spec.removeprefix("circumstance."): row for row in found}

@@ -1,0 +1,128 @@
+"""Scripts of ``detmatrix repro`` as tests make them; loading this takes a torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from opspecs.model import OpSpec, Planned
+from opspecs.registry import select
+from scanner.recipe import recipe
+from scanner.records import FORMAT, Header, Observation, Output, Settings
+from scanner.repro import Recipe, script
+from scanner.verdicts import MatrixRow, matrix
+from tests.runs import ENVIRONMENT, row
+
+SEED = 3
+OUTPUT = Output(name="output", shape=(4096,), dtype="float32", differing=0)
+# Ops as a user declares them, for the findings that no op of PyTorch gives on a CPU.
+PLANTED = '''
+from __future__ import annotations
+
+import time
+import click
+import torch
+from opspecs.model import Case, MissingError, OpSpec, call
+
+FACTOR = (3.0, 1)
+
+
+def scaled(x: torch.Tensor, case: Case | None = None, factor: float = FACTOR[0]) -> torch.Tensor:
+    return x * factor  # noqa: RUF100
+
+
+def by_mode(x, bias):
+    """Give other bits with the flag on."""
+    return scaled(x) + torch.are_deterministic_algorithms_enabled() * bias
+
+
+def noisy(x):
+    """Return other bits each time, in a number, beside all kinds of things that stay."""
+    return {"sum": x.sum().item(), "noise": time.perf_counter_ns(), "none": None, "both": [x, (x.to_sparse(),)]}
+
+
+def fails(x):
+    raise ValueError("on purpose")
+
+
+def closing(y):
+    return lambda x: x + y
+
+
+def elsewhere(x):
+    return click.echo(x)
+
+
+def lacking(t):
+    raise MissingError("gizmo")
+
+
+def spec(name, op, inputs=lambda t: call(t.normal(8)), **options):
+    return OpSpec(name=f"mine.{name}", op=op, why="Planted.", cases={"only": Case(inputs=inputs)}, **options)
+
+
+SPECS = (
+    spec("by_mode", by_mode, lambda t: call(t.normal(8), 2.0)),
+    spec("noisy", noisy),
+    spec("fails", fails),
+    spec("missing", "torch.no_such_op"),
+    spec("closing", closing(1)),
+    spec("elsewhere", elsewhere),
+    spec("opaque", fails, lambda t: call(iter([t]))),
+    spec("failing", fails, lambda t: call(1 / 0)),
+    spec("lacking", fails, lacking),
+    spec("unseeded", fails, lambda t: call(torch.rand(8))),
+)
+'''
+
+
+def header(**environment: Any) -> Header:
+    """Return the header of a run on this machine, whose variables change nothing in this process."""
+    settings = Settings(patterns=(), device="cpu", runs=2, processes=1, timeout=60.0, seed=SEED)
+    changed = msgspec.structs.replace(ENVIRONMENT, **{"variables": {}, **environment})
+    return Header(format=FORMAT, tool="0", started="", settings=settings, environment=changed, planned=())
+
+
+def seen(spec: OpSpec, planned: Planned, *outputs: Output, device: str = "cpu") -> MatrixRow:
+    """Return a row of which nothing is known but, if given, its outputs."""
+    planned_row = row(
+        planned.spec, planned.case, planned.direction, planned.dtype, family=spec.family, device=device
+    )
+    observed = Observation(
+        spec=planned.spec,
+        case=planned.case,
+        direction=planned.direction,
+        dtype=planned.dtype,
+        mode="off",
+        process=0,
+        outcome="ran",
+        executions=2,
+        digests={"a": 2},
+        outputs=outputs,
+    )
+    head = msgspec.structs.replace(header(), planned=(planned_row,))
+    (found,) = matrix(head, [observed], closed=True)
+    return found
+
+
+def asked(planned: Planned, device: str = "cpu") -> Recipe:
+    """Return the recipe of a row."""
+    fields = {name: getattr(planned, name) for name in ("spec", "case", "direction", "dtype")}
+    return msgspec.convert(recipe(**fields, device=device, seed=SEED, specs=[]), Recipe)
+
+
+def loaded(text: str) -> dict[str, Any]:
+    """Execute a script as a module, which runs nothing, and return its names."""
+    names: dict[str, Any] = {"__name__": "script"}
+    exec(compile(text, "script", "exec"), names)
+    return names
+
+
+def put() -> tuple[OpSpec, Planned]:
+    return select(["torch.Tensor.put_:overwrite:forward:float32"], "cpu")[0]
+
+
+def loaded_put(**options: Any) -> dict[str, Any]:
+    """Return the names of a script with nothing special about it."""
+    return loaded(script(asked(put()[1], **options), seen(*put(), OUTPUT), header()))

@@ -1,0 +1,256 @@
+"""The docstring of the installed torch, the tables of the releases, and the wheels they are read from."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from scanner import claims
+from scanner.claims import contradictions, documented_claims, documented_versions, parse_claims
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from tests.bullets import CUBLAS, DETERMINISTIC, RAISES, read
+
+# Release: bullets that act deterministically, that raise, that raise for cuBLAS; claims.
+COUNTS = {
+    "2.0.1": (17, 28, 3, 49),
+    "2.1.2": (21, 30, 3, 55),
+    "2.2.2": (20, 29, 3, 53),
+    "2.3.1": (20, 29, 3, 53),
+    "2.4.1": (20, 29, 3, 53),
+    "2.5.1": (20, 29, 3, 53),
+    "2.6.0": (20, 29, 3, 53),
+    "2.7.1": (20, 29, 3, 53),
+    "2.8.0": (22, 27, 3, 53),
+    "2.9.1": (22, 27, 3, 53),
+    "2.10.0": (22, 26, 0, 49),
+    "2.11.0": (22, 26, 0, 49),
+    "2.12.1": (22, 26, 0, 49),
+    "2.13.0": (23, 25, 0, 49),
+    "2.14.1": (25, 24, 0, 50),
+    "2.15.0": (25, 32, 0, 59),
+}
+
+
+# --- The docstring and the tables ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def docstring() -> str:
+    torch = pytest.importorskip("torch")
+    return torch.use_deterministic_algorithms.__doc__ or ""
+
+
+def test_installed_docstring_is_read_in_full(docstring: str) -> None:
+    """Every bullet line of the installed torch gives a claim, and every word of it is accounted for."""
+    found = parse_claims(docstring)
+
+    assert len({claim.order for claim in found}) == len(re.findall(r"^ *\* ", docstring, re.MULTILINE))
+    assert [claim.text for claim in found if not claim.parsed] == []
+
+
+def test_installed_docstring_is_written_again(docstring: str) -> None:
+    """The sources of each section, indented, are the docstring's own lines."""
+    found = parse_claims(inspect.cleandoc(docstring))
+    for section in ("deterministic", "raises"):
+        sources = {claim.order: claim.source or "" for claim in found if claim.section == section}
+
+        assert textwrap.indent("\n".join(sources.values()), "    ") + "\n\n" in inspect.cleandoc(docstring)
+
+
+def test_stripped_indentation_changes_nothing(docstring: str) -> None:
+    """Python 3.13 strips the indentation of docstrings; the claims are equal, sources included."""
+    assert parse_claims(inspect.cleandoc(docstring)) == parse_claims(docstring)
+
+
+def test_installed_docstring_is_the_tabled_one(docstring: str) -> None:
+    """The table of the installed release says what its docstring says."""
+    torch = pytest.importorskip("torch")
+    version = torch.__version__.partition("+")[0]
+    if version not in documented_versions():
+        pytest.skip(f"torch {version} is not tabled")
+    tabled = tuple(msgspec.structs.replace(claim, source=None) for claim in parse_claims(docstring))
+
+    assert documented_claims(version) == tabled
+
+
+def test_tables_count() -> None:
+    """Every release from 2.0 to 2.15 is tabled with as many bullets as its docstring has."""
+    counted = {}
+    for version in documented_versions():
+        found = documented_claims(version)
+        sections = Counter({claim.order: claim.section for claim in found}.values())
+        counted[version] = (sections["deterministic"], sections["raises"], sections["cublas"], len(found))
+
+    assert counted == COUNTS
+    assert list(counted) == list(COUNTS)
+
+
+@pytest.mark.parametrize("version", COUNTS)
+def test_tables_are_understood_and_current(version: str) -> None:
+    """No bullet is unparsed, ids are unique, no docstring is held, and this parser reads the same today."""
+    tabled = documented_claims(version)
+    assert {(claim.parsed, claim.source) for claim in tabled} == {(True, None)}
+    assert len({claim.id for claim in tabled}) == len(tabled)
+
+    headings = {"deterministic": DETERMINISTIC, "raises": RAISES, "cublas": CUBLAS}
+    for claim in tabled:
+        bullet = claim.text.replace(" - ", "\n\n          - ")
+        again = [
+            msgspec.structs.replace(found, order=claim.order, text=claim.text, source=None)
+            for found in read(bullet, headings[claim.section])
+        ]
+
+        assert claim in again
+
+
+def test_tables_are_written_as_they_are_read() -> None:
+    """Encoding a table gives the bytes of its file."""
+    for version in documented_versions():
+        written = claims.encode_table(version, documented_claims(version))
+
+        assert (claims.DATA / f"{version}.json").read_bytes() == written
+
+
+def test_contradictions_are_pairs_that_can_meet() -> None:
+    """Only scatter_reduce in 2.15 stands in both lists for one device; conditions and devices keep others apart."""
+    found = {
+        version: [(one.id, other.id) for one, other in contradictions(documented_claims(version))]
+        for version in documented_versions()
+    }
+
+    assert {version: pairs for version, pairs in found.items() if pairs} == {
+        "2.15.0": [
+            (
+                "deterministic/torch.Tensor.scatter_reduce/cuda/reduce=mean,sum",
+                "raises/torch.Tensor.scatter_reduce/cuda",
+            )
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("acting", "raising", "expected"),
+    [
+        ("torch.a", "torch.a", 1),
+        ("torch.a", "torch.b", 0),
+        ("torch.a when called on a CPU tensor", "torch.a", 1),
+        ("torch.a when called on a CPU tensor", "torch.a when called on a CUDA tensor", 0),
+        ("torch.a, torch.b when called on a CPU tensor", "torch.b when called on a CPU or CUDA tensor", 1),
+        ("torch.a when called on a CUDA tensor", "torch.a when attempting to differentiate a CUDA tensor", 1),
+        ("torch.a when ``x=1``", "torch.a when ``x=2``", 0),
+        ("torch.a when ``x=1`` or ``x=2``", "torch.a when ``x=2`` or ``x=3``", 1),
+        ("torch.a when ``x=1``", "torch.a when ``y=2``", 1),
+        ("torch.a", "torch.a in mysterious ways", 0),
+    ],
+)
+def test_contradictions_need_a_common_call(acting: str, raising: str, expected: int) -> None:
+    """Two claims contradict each other if some call of some op is meant by both."""
+    found = parse_claims(f"{DETERMINISTIC}\n        * {acting}\n\n{RAISES}\n        * {raising}\n")
+
+    assert len(contradictions(found)) == expected
+
+
+@pytest.mark.parametrize("version", ["2.13", "2.13.0", "2.13.0+cu130", "2.13.1", "2.13.0a0+git1234"])
+def test_a_minor_release_names_its_table(version: str) -> None:
+    """Patch levels and builds of one minor share its lists; 2.1 is not 2.13."""
+    assert documented_claims(version) == documented_claims("2.13.0") != documented_claims("2.1")
+
+
+def test_the_very_release_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among tables of one minor release the one asked for is taken, and else the latest."""
+    monkeypatch.setattr(claims, "DATA", tmp_path)
+    tables = {}
+    for patch in (0, 9, 10):
+        tables[patch] = parse_claims(f"{RAISES}\n* torch.v{patch}")
+        (tmp_path / f"2.99.{patch}.json").write_bytes(claims.encode_table(f"2.99.{patch}", tables[patch]))
+
+    assert [documented_claims(name)[0].targets for name in ("2.99.0", "2.99.9+cpu", "2.99.5")] == [
+        tables[0][0].targets,
+        tables[9][0].targets,
+        tables[10][0].targets,
+    ]
+
+
+@pytest.mark.parametrize("version", ["1.13.1", "3.0.0", "2", "", "../../secrets"])
+def test_untabled_release_is_refused(version: str) -> None:
+    """The message says which tables there are and how to write one."""
+    with pytest.raises(UsageError, match=r"no table .*2\.13\.0.*python -m scanner\.claims WHEEL"):
+        documented_claims(version)
+
+
+def test_damaged_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the file and the field."""
+    monkeypatch.setattr(claims, "DATA", tmp_path)
+    (tmp_path / "2.99.0.json").write_text('{"torch":"2.99.0","claims":[{"id":3}]}')
+
+    with pytest.raises(UsageError, match=r"2\.99\.0\.json: cannot be read .*\$\.claims\[0\]\.id.*restore"):
+        documented_claims("2.99")
+
+
+# --- Wheels ----------------------------------------------------------------------------------------------------
+
+
+def wheel(folder: Path, init: str, name: str = "torch-2.99.0+cpu-cp311-none-any.whl") -> Path:
+    with zipfile.ZipFile(folder / name, "w") as file:
+        file.writestr("torch/__init__.py", init)
+    return folder / name
+
+
+def function(docstring: str) -> str:
+    return f"raise SystemExit\ndef use_deterministic_algorithms(mode):\n    r'''{docstring}'''\n"
+
+
+def test_wheel_is_read_and_not_run(tmp_path: Path) -> None:
+    """The docstring comes out as it stands in the source, backslashes included."""
+    assert claims.docstring_of_wheel(wheel(tmp_path, function("Sets\n    \\'x'."))) == "Sets\n    \\'x'."
+    assert claims.docstring_of_wheel(wheel(tmp_path, "def use_deterministic_algorithms(): ...")) == ""
+
+
+@pytest.mark.parametrize("init", ["x = 1", "def f(:", "\0"])
+def test_other_files_are_refused(init: str, tmp_path: Path) -> None:
+    """A wheel without the function, or without Python, is a usage error that names the file."""
+    path = wheel(tmp_path, init)
+
+    with pytest.raises(UsageError, match=re.escape(str(path))):
+        claims.docstring_of_wheel(path)
+
+
+def test_what_is_no_wheel_is_refused(tmp_path: Path) -> None:
+    """Text files, missing files and folders are usage errors."""
+    (tmp_path / "text").write_text("no zip")
+    with zipfile.ZipFile(tmp_path / "empty", "w"):
+        pass
+    for name in ("text", "empty", "missing", "."):
+        with pytest.raises(UsageError, match="not a torch wheel"):
+            claims.docstring_of_wheel(tmp_path / name)
+
+
+def test_command_writes_and_checks_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command tables a wheel; with --check it writes nothing and tells whether the table is current."""
+    monkeypatch.setattr(claims, "DATA", tmp_path / "claims")
+    path = wheel(tmp_path, function(f"\n{RAISES}\n        * :func:`torch.a`\n        * torch.b mostly\n"))
+
+    assert claims.main(["--check", str(path)]) == EXIT_CHECK_FAILED
+    assert documented_versions() == ()
+    assert claims.main([str(path)]) == EXIT_DONE
+    assert [(claim.text, claim.source) for claim in documented_claims("2.99.0")] == [
+        (":func:`torch.a`", None),
+        ("torch.b mostly", None),
+    ]
+    assert claims.main(["--check", str(path)]) == EXIT_DONE
+    assert "2.99.0: 2 raises; 2 claims, 1 unparsed\n  unparsed: torch.b mostly\n" in capsys.readouterr().out
+
+
+def test_command_needs_a_release_in_the_name(tmp_path: Path) -> None:
+    """A wheel of another project is refused before anything is written."""
+    with pytest.raises(UsageError, match="not named torch-VERSION"):
+        claims.main([str(wheel(tmp_path, function(""), "numpy-2.0-any.whl"))])

@@ -1,0 +1,122 @@
+"""Judged claims in Markdown and JSON, and what a check tells of drift."""
+
+from __future__ import annotations
+
+import json
+
+from reports import docs_json, docs_markdown
+from reports.docs_join import AGREEMENT_MEANING
+from reports.docs_render import drift_lines
+from scanner.verdicts import upper_bound
+from tests.documented import docs_of, docstring, found, shown
+from tests.runs import RUNS, Planned, row
+
+
+def every_agreement() -> tuple[str, list[Planned], list[Planned]]:
+    """Return a docstring, a CPU run and a CUDA run that show every agreement and every kind of drift."""
+    text = docstring(
+        [
+            ":func:`torch.a` when called on a CUDA tensor",
+            ":func:`torch.b` when called on a CPU or CUDA tensor",
+            ":func:`torch.both` when called on a CPU tensor",
+            "torch.odd | on Tuesdays",
+        ],
+        [
+            ":func:`torch.c` when called on a CUDA tensor",
+            ":func:`torch.both`",
+            ":func:`torch.gone` with ``x=True``",
+            ":func:`torch.m` when called on an MPS tensor",
+        ],
+    )
+    cpu = [
+        shown("torch.b", "deterministic", "cpu"),
+        shown("torch.both", "inconclusive", "cpu"),
+        shown("torch.new_", "fixed_by_mode", "cpu"),
+        shown("torch.m", "deterministic", "cpu"),
+    ]
+    cuda = [
+        shown("torch.a", "fixed_by_mode"),
+        shown("torch.b", "silent"),
+        shown("torch.c", "raises"),
+        shown("torch.c", "fixed_by_mode", dtype="int64"),
+        shown("torch.new_", "raises", direction="backward"),
+    ]
+    return text, cpu, cuda
+
+
+def test_json_has_the_promised_keys() -> None:
+    """Each claim says what it says, what the runs say of it, and which rows decide."""
+    docs = docs_of(*every_agreement())
+    told = json.loads("".join(docs_json.render(docs)))
+
+    assert {name: told["counts"][name] for name in AGREEMENT_MEANING} == {
+        "contradicted": 2,
+        "confirmed": 1,
+        "not_triggered": 1,
+        "not_run": 3,
+        "not_covered": 1,
+    }
+    keys = ("section", "targets", "device", "direction", "conditions", "text", "agreement", "evidence")
+    assert {key: told["claims"][0][key] for key in keys} == {
+        "section": "deterministic",
+        "targets": ["torch.a"],
+        "device": "cuda",
+        "direction": "any",
+        "conditions": [],
+        "text": ":func:`torch.a` when called on a CUDA tensor",
+        "agreement": "confirmed",
+        "evidence": ["torch.a:fixed_by_mode:forward:float32"],
+    }
+    assert [(one["op"], one["device"], one["finding"], one["evidence"]) for one in told["undocumented"]] == [
+        ("torch.new_", "cpu", "fixed_by_mode", ["torch.new_:fixed_by_mode:forward:float32"]),
+        ("torch.new_", "cuda", "raises", ["torch.new_:raises:backward:float32"]),
+    ]
+    assert [one["targets"] for one in told["self_contradictory"]] == [["torch.both"]]
+    assert [one["text"] for one in told["unparsed"]] == ["torch.odd | on Tuesdays"]
+    assert [(one["path"], one["upper_bound"]) for one in told["runs"]] == [
+        ("cpu.jsonl", upper_bound(2 * RUNS)),
+        ("cuda.jsonl", upper_bound(2 * RUNS)),
+    ]
+
+
+def test_markdown_tells_every_claim() -> None:
+    """One row per claim with both modes' k of n, the bound, the legend, and the pipes escaped."""
+    text = "".join(docs_markdown.render(docs_of(*every_agreement())))
+    (line,) = [line for line in text.splitlines() if line.startswith("| `torch.a` when")]
+
+    assert [cell.strip() for cell in line.split("|")[2:-1]] == [
+        "deterministic",
+        "cuda",
+        "confirmed",
+        "nondeterministic: 3 of 100 differed, 4 distinct",
+        "deterministic: 0 of 100 differed, 1 distinct",
+        "1 for: `torch.a:fixed_by_mode:forward:float32`",
+    ]
+    assert "with 95 % confidence: 2.95 % for n = 100" in text
+    assert "* torch.odd \\| on Tuesdays (deterministic)\n" in text
+    assert all(f"* **{plain}**" in text for plain in ("confirmed", "not_triggered", "undocumented", "silent"))
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.replace("\\|", "").count("|") for line in tables} == {4, 8, 9}
+
+
+def test_drift_is_told_line_by_line() -> None:
+    """The check names what is contradicted first, then undocumented, in both lists, and not covered."""
+    told = [line.split(": ")[:2] for line in drift_lines(docs_of(*every_agreement()))]
+
+    assert told == [
+        ["contradicted", "deterministic/torch.b/cuda"],
+        ["contradicted", "raises/torch.c/cuda"],
+        ["undocumented", "torch.new_, forward on cpu"],
+        ["undocumented", "torch.new_, backward on cuda"],
+        ["self_contradictory", "deterministic/torch.both/cpu and raises/torch.both"],
+        ["unparsed", "torch.odd | on Tuesdays"],
+        ["not_covered", "raises/torch.gone/x=True"],
+    ]
+
+
+def test_no_drift_is_silent() -> None:
+    """Lists that the rows confirm, or say nothing against, leave nothing to tell."""
+    text = docstring(["torch.a"], ["torch.b"])
+    docs = docs_of(text, [found(row("torch.a"), "deterministic"), found(row("torch.b"), "over_alert")])
+
+    assert list(drift_lines(docs)) == []

@@ -1,0 +1,70 @@
+"""From two cells to a finding: every pair of verdicts, and why a row is inconclusive."""
+
+from __future__ import annotations
+
+import re
+from typing import get_args
+
+import pytest
+
+from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, Cell, Finding, Verdict, finding_of
+
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+# Rows: mode off; columns: mode on, in the order of VERDICTS (deterministic, nondeterministic, raises, error,
+# timeout, crash, not_run).
+_FINDINGS: dict[Verdict, str] = {
+    "deterministic":    "deterministic silent over_alert   inconclusive inconclusive inconclusive inconclusive",
+    "nondeterministic": "fixed_by_mode silent raises       inconclusive inconclusive inconclusive inconclusive",
+    "raises":           "inconclusive  silent inconclusive inconclusive inconclusive inconclusive inconclusive",
+    "error":            "inconclusive  silent inconclusive inconclusive inconclusive inconclusive inconclusive",
+    "timeout":          "inconclusive  silent inconclusive inconclusive inconclusive inconclusive inconclusive",
+    "crash":            "inconclusive  silent inconclusive inconclusive inconclusive inconclusive inconclusive",
+    "not_run":          "inconclusive  silent inconclusive inconclusive inconclusive inconclusive inconclusive",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("off", "on", "expected"),
+    [
+        (off, on, finding)
+        for off, findings in _FINDINGS.items()
+        for on, finding in zip(VERDICTS, findings.split(), strict=True)
+    ],
+)
+def test_finding_of_every_pair(off: Verdict, on: Verdict, expected: Finding) -> None:
+    """The table of the design, total over 49 pairs; the reason stands where it is inconclusive, and only there."""
+    finding, reason = finding_of(Cell(verdict=off, first="a"), Cell(verdict=on, first="a"))
+
+    assert finding == expected
+    assert (reason is not None) == (expected == "inconclusive")
+
+
+def test_modes_with_other_outputs_are_mode_dependent() -> None:
+    """Each mode repeats itself, but they disagree."""
+    off, on = (Cell(verdict="deterministic", runs=5, first=digest) for digest in "ab")
+
+    assert finding_of(off, on) == ("mode_dependent", None)
+
+
+@pytest.mark.parametrize(
+    ("off", "on", "reason"),
+    [
+        (Cell(verdict="error", reason="bad"), Cell(verdict="deterministic"), "off: error (bad)"),
+        (Cell(verdict="deterministic"), Cell(verdict="crash", reason="dead"), "on: crash (dead)"),
+        (Cell(verdict="timeout"), Cell(verdict="raises", reason="put_"), "off: timeout"),
+        (Cell(verdict="not_run", reason="x"), Cell(verdict="error", reason="y"), "off: not_run (x); on: error (y)"),
+        (Cell(verdict="raises"), Cell(verdict="raises"), "off: raises, on: raises"),
+        (Cell(verdict="raises"), Cell(verdict="deterministic"), "off: raises, on: deterministic"),
+    ],
+)  # fmt: skip
+def test_inconclusive_tells_which_mode_lacks_a_verdict(off: Cell, on: Cell, reason: str) -> None:
+    """The reason names the mode, its verdict and its reason."""
+    assert finding_of(off, on) == ("inconclusive", reason)
+
+
+def test_every_verdict_and_finding_has_one_sentence() -> None:
+    """Reports print what each word means."""
+    assert set(VERDICT_MEANING) == set(VERDICTS)
+    assert set(FINDING_MEANING) == set(get_args(Finding))
+    for meaning in (*VERDICT_MEANING.values(), *FINDING_MEANING.values()):
+        assert re.fullmatch(r"\S[^.]*\.", meaning)

@@ -1,0 +1,59 @@
+"""``detmatrix list``: every row once, by pattern, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.conftest import Command
+
+
+def test_list_json_holds_every_row_once(detmatrix: Command) -> None:
+    """Each row has an id of its own, says where it runs, and a pattern of that id selects it."""
+    listed = json.loads(detmatrix("list", "--format", "json").stdout)
+
+    ids = [row["id"] for row in listed]
+    assert len(set(ids)) == len(ids) > 100
+    assert {tuple(row["devices"]) for row in listed} == {("cpu", "cuda"), ("cuda",), ("cpu",)}
+    for row in listed:
+        assert row["id"] == ":".join(row[name] for name in ("spec", "case", "direction", "dtype"))
+        assert row["op"].startswith(("torch.", "opspecs."))
+        assert row["why"]
+    again = json.loads(detmatrix("list", ids[-1], "--format", "json").stdout)
+    assert again == listed[-1:]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "specs"),
+    [
+        (["torch.cumsum"], {"torch.cumsum"}),
+        (["cumsum"], {"torch.cumsum"}),
+        (["torch.nn.Conv?d"], {"torch.nn.Conv1d", "torch.nn.Conv2d", "torch.nn.Conv3d"}),
+        (["Conv[12]d", "cumsum"], {"torch.nn.Conv1d", "torch.nn.Conv2d", "torch.cumsum"}),
+        (["torch.cumsum:*:forward:float32"], {"torch.cumsum"}),
+    ],
+)
+def test_patterns_select(detmatrix: Command, patterns: list[str], specs: set[str]) -> None:
+    """A name, its last part, shell wildcards, a row id: each selects, and several add up."""
+    listed = json.loads(detmatrix("list", *patterns, "--format", "json").stdout)
+
+    assert {row["spec"] for row in listed} == specs
+    if ":" in patterns[0]:
+        assert {(row["direction"], row["dtype"]) for row in listed} == {("forward", "float32")}
+
+
+def test_list_table_agrees_with_json(detmatrix: Command) -> None:
+    """The last line counts what JSON lists, and every op and case stands in the table."""
+    listed = json.loads(detmatrix("list", "--format", "json").stdout)
+    table = detmatrix("list").stdout
+
+    names = {row["spec"] for row in listed}
+    cases = {(row["spec"], row["case"]) for row in listed}
+    on_cpu, on_cuda = (sum(device in row["devices"] for row in listed) for device in ("cpu", "cuda"))
+    assert table.splitlines()[-1] == (
+        f"{len(names)} ops, {len(cases)} cases, {on_cuda} rows on CUDA, {on_cpu} on the CPU"
+    )
+    assert {line.strip() for line in table.splitlines()} >= names
+    assert len(re.findall(r"^    \S", table, re.MULTILINE)) == len(cases)

@@ -1,0 +1,170 @@
+"""Controls in every report, and whether a scan can be trusted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from reports import evidence, markdown
+from scanner.records import MODES, WORKER_MODES, Closing, Mode
+from tests.evidence_runs import FORCING, FORMS, ONE, controls, only, quiet_row, table_of, text
+from tests.runs import Planned, raised, ran, stable, write_run
+
+
+def test_controls_are_tabled(run: Path) -> None:
+    """Each control is told with what it must answer and what it did, once for the processes that agree."""
+    line = "| varies    | on        | 0-1         | 50 distinct of 50 | 50 distinct of 50 | yes     |"
+
+    assert line in text("md", run)
+    assert "<td>varies</td><td>on</td><td>0-1</td><td>50 distinct of 50</td>" in text("html", run)
+    assert "each answered as it must" in text("md", run)
+    told = json.loads(text("json", run))["controls"]
+    assert len(told) == 12
+    assert told[0] == {
+        "control": "constant",
+        "mode": "off",
+        "process": 0,
+        "expected": "0 of 50 differed",
+        "seen": "0 of 50 differed",
+        "ok": True,
+    }
+
+
+def test_disagreeing_processes_of_a_control_are_told_apart(tmp_path: Path) -> None:
+    """A control that is right in one process and wrong in another has a line for each."""
+    lines = evidence.control_lines(only(write_run(tmp_path / "r.jsonl", controls=controls("blind"))))
+
+    assert [
+        (line.mode, line.processes, line.seen, line.ok) for line in lines if line.control == "varies"
+    ] == [
+        ("off", "0", "50 distinct of 50", "yes"),
+        ("off", "1", "1 distinct of 50", "no"),
+        ("on", "0-1", "50 distinct of 50", "yes"),
+    ]
+
+
+def test_an_unfinished_scan_with_a_wrong_control_is_not_trustworthy(tmp_path: Path) -> None:
+    """Before the closing line says so, the controls' observations do, and no row can be read without it."""
+    path = write_run(tmp_path / "r.jsonl", [quiet_row()], controls=controls("blind"), closing=None)
+    reason = "the control varies in process 1 of mode off should show 50 distinct of 50, and shows 1 distinct of 50"
+    told, page = text("md", path), text("html", path)
+
+    assert only(path).distrust == (reason,)
+    assert f"> [!CAUTION]\n> **Not trustworthy: {reason}**" in told.split("| finding")[0]
+    assert "| deterministic (n = 100 per mode), not trustworthy |" in told
+    assert "| 1 distinct of 50  | **no** " in told
+    assert '<td class="untrusted">no</td>' in page
+    assert "<title>NOT TRUSTWORTHY: detmatrix" in page
+    assert '<h1>Nondeterminism matrix<span class="untrusted">, not trustworthy</span></h1>' in page
+    assert '<span class="untrusted">not trustworthy</span></td>' in page
+    assert table_of(path)["torch.cumsum"]["distrust"] == reason
+
+
+def test_a_trustworthy_scan_is_never_called_otherwise(run: Path) -> None:
+    """Where nothing is against a scan no report says the word, but as an absence."""
+    assert not any("not trustworthy" in text(form, run).lower() for form in FORMS)
+    assert table_of(run)["torch.cumsum"]["distrust"] == "NA"
+
+
+def test_runs_are_trusted_each_by_itself(tmp_path: Path, run: Path) -> None:
+    """Beside a run that can be trusted another's rows are marked, and the page's title says that some are."""
+    closing = Closing(seconds=1, load=(), observations=0, distrust=("no reason",))
+    bad = write_run(tmp_path / "bad.jsonl", [quiet_row()], closing=closing)
+    page = text("html", run, bad)
+
+    assert ", not all of it trustworthy" in page
+    assert page.count('<span class="untrusted">not trustworthy</span></td>') == 1
+
+
+def test_an_excerpt_says_first_that_it_cannot_be_trusted(tmp_path: Path) -> None:
+    """Where a few rows stand in another page they carry the same marks."""
+    closing = Closing(seconds=1, load=(), observations=0, distrust=("a control was wrong",))
+    path = write_run(tmp_path / "r.jsonl", [quiet_row()], closing=closing)
+    told = "".join(markdown.excerpt([only(path)]))
+
+    assert told.startswith("**Not trustworthy: a control was wrong**\n")
+    assert "1 rows, found by a scan that is not trustworthy: 1 deterministic." in told
+    assert "per mode), not trustworthy |" in told
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_run_without_controls_says_so(tmp_path: Path, form: str) -> None:
+    """A file of format 1 had none; a newer one may have planned none."""
+    old = write_run(tmp_path / "old.jsonl", [quiet_row()], format_=1)
+    new = write_run(tmp_path / "new.jsonl", [quiet_row()])
+
+    assert "No controls: scanned before detmatrix had them." in text(form, old)
+    assert "No controls: none were planned." in text(form, new)
+    assert "no sentinel: nothing shows whether anything could race" in text(form, old)
+
+
+def test_a_control_that_was_never_reached_is_not_passed_over(tmp_path: Path) -> None:
+    """A planned control without an observation has a line that says so."""
+    (constant, seen), (varies, _) = controls()
+    path = write_run(tmp_path / "r.jsonl", controls=[(constant, seen), (varies, [])], closing=None)
+
+    assert (
+        "| varies    | any    | none        | an answer        | not observed     | **not known** |"
+        in text("md", path)
+    )
+    assert "each answered as it must; 1 not observed" in text("md", path)
+
+
+def seen_in(planned: Planned, modes: Sequence[Mode]) -> Planned:
+    """Return a control without what was observed of it in other modes."""
+    return planned[0], [one for one in planned[1] if one.mode in modes]
+
+
+def test_a_finished_scan_is_distrusted_for_what_it_shows(tmp_path: Path) -> None:
+    """Where the closing line says nothing the observations do; what it says stands first, and nothing twice."""
+    wrong = "the control varies in process 1 of mode off should show 50 distinct of 50, and shows 1 distinct of 50"
+    other = [replace(one, inputs_digest="o" * 8) for one in ran(ONE, "on", *stable())]
+    inputs = [
+        f"the inputs of {ONE.id} in process {process} of mode on are not those of the first process"
+        for process in range(2)
+    ]
+
+    def distrust(*stored: str) -> tuple[str, ...]:
+        closing = Closing(seconds=1, load=(), observations=0, distrust=stored)
+        planned = [(ONE, [*ran(ONE, "off", *stable()), *other])]
+        return only(
+            write_run(tmp_path / f"{len(stored)}.jsonl", planned, controls=controls("blind"), closing=closing)
+        ).distrust
+
+    assert distrust() == (*inputs, wrong)
+    assert distrust("the worker was replaced", wrong) == ("the worker was replaced", wrong, *inputs)
+
+
+def test_a_control_that_was_passed_over_is_distrust(tmp_path: Path) -> None:
+    """A finished scan that observed rows where a control is missing is not trustworthy; an unfinished one may go on."""
+    constant, (varies, seen) = controls()
+    partly = [one for one in seen if (one.mode, one.process) != ("on", 1)]
+    path = write_run(tmp_path / "r.jsonl", [quiet_row()], controls=[constant, (varies, partly)])
+    begun = write_run(
+        tmp_path / "b.jsonl", [quiet_row()], controls=[constant, (varies, partly)], closing=None
+    )
+    told = text("md", path)
+
+    assert only(path).distrust == ("the control varies was not observed in process 1 of mode on",)
+    assert only(begun).distrust == ()
+    assert "| varies    | on     | 1           | an answer " in told
+    assert "; 1 not observed, so nothing below is trustworthy." in told
+
+
+def test_only_processes_that_observed_rows_owe_controls(tmp_path: Path) -> None:
+    """A mode in which no row was observed owes none; one in which rows were made to run owes all."""
+    forced = ONE, [*ran(ONE, "off", *stable()), *raised(ONE, "on", "x"), *ran(ONE, "warn_only", *stable())]
+    both = [seen_in(control, MODES) for control in controls(modes=WORKER_MODES)]
+    quiet = write_run(tmp_path / "q.jsonl", [quiet_row()], settings=FORCING, controls=both)
+    made = write_run(tmp_path / "m.jsonl", [forced], settings=FORCING, controls=both)
+
+    assert only(quiet).distrust == ()
+    assert len(only(made).distrust) == 4
+    assert {told.split(" in ")[1] for told in only(made).distrust} == {
+        "process 0 of mode warn_only",
+        "process 1 of mode warn_only",
+    }

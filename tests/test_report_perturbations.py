@@ -1,0 +1,226 @@
+"""Perturbations in every report: what was asked for, what ran, what each revealed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from reports import evidence, perturbations, words
+from reports.matrix import load
+from scanner.perturb import DEFAULT
+from scanner.records import MODES, Group
+from tests.evidence_runs import FORMS, ONE, one_row, only, rows_of, table_of, text, under
+from tests.runs import RUNS, SETTINGS, Planned, drifting, ran, row, stable, write_run
+
+
+def under_run(path: Path, asked: Sequence[str], *groups: tuple[Group, ...]) -> Path:
+    """Write a run that asked for perturbations, with a row for each of some groups of executions."""
+    planned: list[Planned] = []
+    for number, of_row in enumerate(groups):
+        one = row(f"torch.op{number}")
+        planned.append((one, [o for mode in MODES for o in ran(one, mode, *stable(), groups=of_row)]))
+    return write_run(path, planned, settings=replace(SETTINGS, perturb=tuple(asked)))
+
+
+@pytest.mark.parametrize(
+    ("groups", "said", "unsaid"),
+    [
+        (
+            [under(quiet=(50, 0), stress=(0, 0))],
+            "they were all quiet (nothing is done). Asked for but had no share: stress, shift, poison. A process",
+            "shared among",
+        ),
+        (
+            [under(quiet=(50, 0)), under(quiet=(25, 0), poison=(25, 0))],
+            "Asked for but had no share: stress, shift. A process",
+            "stress (",
+        ),
+        (
+            [under(quiet=(20, 0), stress=(10, 0), shift=(10, 0), poison=(10, 0))],
+            "they were shared among quiet (nothing is done), stress (",
+            "Asked for",
+        ),
+        (
+            [()],
+            "no perturbation of theirs is on record (asked for: quiet, stress, shift, poison).",
+            "shared among",
+        ),
+        (
+            [],
+            "no perturbation of theirs is on record (asked for: quiet, stress, shift, poison).",
+            "shared among",
+        ),
+    ],
+)
+def test_only_perturbations_that_ran_are_claimed(
+    tmp_path: Path, groups: list[tuple[Group, ...]], said: str, unsaid: str
+) -> None:
+    """What shares the executions is read off the rows shown; what was asked for and never ran is told as that."""
+    told = words.n_words(only(under_run(tmp_path / "r.jsonl", DEFAULT, *groups)))
+
+    assert said in told
+    assert unsaid not in told
+
+
+def test_rows_that_are_left_out_claim_no_perturbation(tmp_path: Path) -> None:
+    """Of a report of some rows only the perturbations of those are told."""
+    path = under_run(
+        tmp_path / "r.jsonl", ("quiet", "stress"), under(quiet=(25, 0), stress=(25, 0)), under(quiet=(50, 0))
+    )
+    (one,) = load([str(path)], patterns=("torch.op1:*",))
+
+    assert "Asked for but had no share: stress." in words.n_words(one)
+    assert "Asked for" not in words.n_words(only(path))
+
+
+def test_other_thread_counts_are_no_part_of_n(tmp_path: Path) -> None:
+    """Executions with another thread count share no n, and it is said when there were any."""
+    apart = Group(perturbation="threads=1", executions=5, differing=0, digests={"t": 5})
+    told = words.n_words(
+        only(under_run(tmp_path / "r.jsonl", ("quiet", "threads"), (*under(quiet=(50, 0)), apart)))
+    )
+    never = words.n_words(only(under_run(tmp_path / "n.jsonl", ("quiet", "threads"), under(quiet=(50, 0)))))
+
+    assert "they were all quiet (nothing is done). Executions with another thread count (" in told
+    assert "are no part of n unless they differ among themselves." in told
+    assert "Asked for" not in told
+    assert "another thread count" not in never
+    assert "Asked for but had no share: threads." in never
+
+
+@pytest.mark.parametrize(
+    ("groups", "where"),
+    [
+        (under(quiet=(25, 0), stress=(25, 1)), "only under stress"),
+        (under(quiet=(20, 2), stress=(10, 0), shift=(10, 1), poison=(10, 1)), "not under stress"),
+        (under(quiet=(20, 0), stress=(10, 1), shift=(10, 0), poison=(10, 1)), "only under stress and poison"),
+        (under(quiet=(48, 1), stress=(2, 0)), None),
+        (under(quiet=(47, 1), stress=(3, 0)), "only under quiet"),
+        (under(quiet=(25, 1), stress=(25, 1)), None),
+        (under(quiet=(50, 2)), None),
+        ((), None),
+        (
+            (
+                *under(quiet=(50, 2)),
+                Group(perturbation="threads=1", executions=5, differing=0, digests={"t": 5}),
+            ),
+            None,
+        ),
+    ],
+)
+def test_what_only_some_perturbations_reveal(
+    tmp_path: Path, groups: tuple[Group, ...], where: str | None
+) -> None:
+    """A row that differs under one perturbation and in five executions of two processes under another does not."""
+    found = one_row(tmp_path, [*ran(ONE, "off", *drifting(3), groups=groups), *ran(ONE, "on", *stable())])
+
+    assert [it.where for it in perturbations.revealed([found])] == ([where] if where else [])
+
+
+def test_what_only_some_perturbations_reveal_is_listed(tmp_path: Path, run: Path) -> None:
+    """Markdown and page list such rows with their counts, and say in a line where there are none or none is known."""
+    quiet = under_run(tmp_path / "q.jsonl", DEFAULT, under(quiet=(25, 0), poison=(25, 0)))
+    unknown = under_run(tmp_path / "u.jsonl", ("quiet",), under(quiet=(50, 0)))
+    heading = "Rows that only some perturbations reveal"
+    told, page = text("md", run), text("html", run)
+
+    assert f"## {heading}\n" in told
+    assert (
+        "| `torch.Tensor.scatter_add_:collisions:forward:float32` | off    | only under stress | quiet 0 of 50, stress 6 "
+        "of 50 |\n"
+    ) in told
+    assert (
+        "<td>torch.Tensor.scatter_add_:collisions:forward:float32</td><td>off</td><td>only under stress</td>"
+        "<td>quiet 0 of 50, stress 6 of 50</td>"
+    ) in page
+    for form in FORMS:
+        assert heading in text(form, quiet)
+        assert "None: no row that differed kept the same bits in 5 or more executions" in text(form, quiet)
+        assert "None is known: these rows ran under no perturbation but quiet" in text(form, unknown)
+
+
+def test_settings_have_words(tmp_path: Path) -> None:
+    """Shares, seconds and switches among the settings are told as such."""
+    settings = replace(SETTINGS, confidence=0.95, max_rate=0.01, max_time=1.5, cost=True, perturb=DEFAULT)
+    told = dict(words.settings_words(only(write_run(tmp_path / "r.jsonl", [], settings=settings))))
+
+    assert told["confidence that n was chosen for"] == "95 %"
+    assert told["rate of differing that n was chosen for"] == "1 %"
+    assert told["executions per case and process, at most"] == "1.5 s"
+    assert told["rows timed"] == "yes"
+    assert told["perturbations asked for"] == "quiet, stress, shift, poison"
+
+
+def test_rerun_is_disturbed_alike() -> None:
+    """The command for a row names the perturbations where they are not the default, and the time limit."""
+    assert "--perturb quiet -o" in words.rerun_options(SETTINGS)
+    assert "--timeout 60 -o" in words.rerun_options(replace(SETTINGS, perturb=DEFAULT))
+    assert "--timeout 60 --max-time 2 -o" in words.rerun_options(
+        replace(SETTINGS, perturb=DEFAULT, max_time=2.0)
+    )
+
+
+def test_perturbations_are_told_of_what_differed(run: Path) -> None:
+    """Under which perturbation executions differed stands beside the distances, and in JSON of every cell."""
+    rows = rows_of(run)
+
+    assert "| 6 of 100, 4 distinct  | stress 6 of 50 | within a process " in text("md", run)
+    assert rows["torch.Tensor.scatter_add_"]["off"]["groups"] == [
+        {"perturbation": "quiet", "executions": 50, "differing": 0},
+        {"perturbation": "stress", "executions": 50, "differing": 6},
+    ]
+    assert rows["torch.topk"]["off"]["groups"] == []
+    assert json.loads(text("json", run))["perturbations"]["quiet"] == "nothing is done"
+
+
+@pytest.mark.parametrize(
+    ("groups", "told"),
+    [
+        ((), "not recorded"),
+        (under(quiet=(50, 0)), "none"),
+        (under(quiet=(25, 1), stress=(16, 0), poison=(9, 9)), "quiet 2 of 50, poison 18 of 18"),
+    ],
+)
+def test_under_words(tmp_path: Path, groups: tuple[Group, ...], told: str) -> None:
+    """Only the perturbations under which something differed are named; none is said, and so is no record."""
+    assert told == evidence.under_words(one_row(tmp_path, ran(ONE, "off", *drifting(), groups=groups)).off)
+
+
+def test_differences_between_processes_are_told_apart(run: Path) -> None:
+    """Processes that each repeat themselves but not one another are not said to differ within."""
+    cell = rows_of(run)["torch.nn.Conv2d"]["off"]
+
+    assert "50 of 100 differed, 2 distinct, between processes only |" in text("md", run)
+    assert "50 of 100 differed, 2 distinct, between processes only</span>" in text("html", run)
+    assert (cell["where"], cell["within"], cell["between"]) == ("between processes only", 0, True)
+    assert rows_of(run)["torch.Tensor.scatter_add_"]["off"]["where"] == "within a process"
+    assert table_of(run)["torch.nn.Conv2d"]["off_where"] == "between processes only"
+    assert (
+        text("md", run).count("between processes only |") == 3
+    )  # in the matrix, and where it is told how far, twice
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [((1,), "other bits with 1 thread"), ((2, 8), "other bits with 2 and 8 threads"), ((), "1 distinct")],
+)
+def test_other_thread_counts_are_no_nondeterminism(
+    tmp_path: Path, counts: tuple[int, ...], told: str
+) -> None:
+    """Other bits under another thread count are told, and the cell stays deterministic."""
+    apart = tuple(
+        Group(perturbation=f"threads={count}", executions=5, differing=0, digests={f"t{count}": 5})
+        for count in counts
+    )
+    groups = (*under(quiet=(RUNS, 0)), *apart)
+    found = one_row(tmp_path, [*ran(ONE, "off", *stable(), groups=groups), *ran(ONE, "on", *stable())])
+
+    assert words.cell_words(found, "off").endswith(told)
+    assert words.cell_words(found, "off").startswith("deterministic: 0 of ")
+    racing = one_row(tmp_path / "racing", ran(ONE, "off", *drifting(2), groups=groups))
+    assert words.cell_words(racing, "off").endswith(" 2 distinct")
+    assert set(racing.off.other_threads) == {group.perturbation for group in apart}

@@ -1,0 +1,213 @@
+"""What sameness leans on, in every report: low power, sentinels, constants, n."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+from msgspec.structs import replace
+
+from reports import words
+from reports.cli import RENDERERS
+from reports.matrix import load
+from scanner.perturb import PERTURBATIONS
+from scanner.records import MODES, Group
+from tests.evidence_runs import (
+    FORCING,
+    FORMS,
+    ONE,
+    cost,
+    only,
+    quiet_row,
+    rows_of,
+    sentinel,
+    table_of,
+    text,
+    under,
+)
+from tests.runs import RUNS, SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
+
+
+def test_low_power_is_marked_in_every_report(run: Path) -> None:
+    """The row beside the sentinel that hardly differed is marked with the reason; the others are not."""
+    reason = "the sentinel (torch.index_put) differed in 2 of 11 executions beside it (mode off, process 1, load 0.5)"
+    told, page = text("md", run), text("html", run)
+
+    assert (
+        f"Low power: 1 of 6 rows did not differ in a mode in which hardly anything could race: {reason}"
+        in told
+    )
+    assert "| deterministic (n = 100 per mode), low power |" in told
+    assert told.count(", low power |") == 1
+    assert f"* {reason}: 1 shown: `torch.cumsum:n_d:forward:float32`\n" in told
+    assert page.count('<a class="weak" href="#power-0-0">low power</a>') == 1
+    assert f'<li id="power-0-0" tabindex="-1">1 row: {reason}</li>' in page
+    assert '<p class="alarm low_power"' in page
+    assert {spec: one["low_power"] for spec, one in rows_of(run).items()} == {
+        "torch.Tensor.scatter_add_": None,
+        "torch.Tensor.put_": None,
+        "torch.topk": None,
+        "torch.empty": None,
+        "torch.nn.Conv2d": None,
+        "torch.cumsum": reason,
+    }
+    assert [table_of(run)[spec]["low_power"] for spec in ("torch.cumsum", "torch.topk")] == [reason, "NA"]
+    assert json.loads(text("json", run))["low_power"] == {reason: 1}
+
+
+def test_many_rows_of_low_power_are_counted(tmp_path: Path) -> None:
+    """The most frequent reason is told first and names ten rows; counts are those of the whole scan."""
+    planned = [quiet_row(row(f"torch.op{number}")) for number in range(14)]
+    path = write_run(
+        tmp_path / "r.jsonl",
+        planned,
+        sentinels=[sentinel(before=0, differing=0), sentinel(before=12), sentinel("on", 0, 13, 1)],
+    )
+    (one,) = load([str(path)], patterns=("torch.op1*:*",))
+    told = "".join(RENDERERS["md"]([one]))
+
+    assert list(one.weak.values()) == [12, 2]
+    assert "Low power: 14 of 14 rows did not differ" in told
+    assert "(12 rows), and 1 more reason" in told
+    assert "load 0.5): 3 shown: `torch.op1:collisions:forward:float32`, `torch.op10:" in told
+    assert (
+        "`torch.op9:collisions:forward:float32` and 2 more, marked in the tables\n"
+        in text("md", path).split("## Low power")[1]
+    )
+
+
+def test_hostile_evidence_stays_text(tmp_path: Path) -> None:
+    """Names of perturbations, sentinels, alerts and constants from a run file are neither markup nor elements."""
+    bad = "<b>x</b> | **y** [l](http://e) `z`"
+    one = row("torch.op", constant=bad)
+    digests = {"o": 5}
+    groups = (*under(quiet=(RUNS, 0)), Group(perturbation=bad, executions=5, differing=0, digests=digests))
+    still = [o for mode in MODES for o in ran(one, mode, *stable(), blank="zeros", groups=groups)]
+    loud = row("torch.loud")
+    seen = [
+        *ran(loud, "off", *stable()),
+        *raised(loud, "on", bad),
+        *ran(loud, "warn_only", *drifting(), alerts=(bad,)),
+    ]
+    path = write_run(
+        tmp_path / "r.jsonl",
+        [(one, still), (loud, seen)],
+        settings=replace(FORCING, perturb=(bad,)),
+        sentinels=[replace(sentinel(differing=0), op=bad)],
+        costs=[cost(one, 1e-5, 9e-5)],
+        controls=[quiet_row(row(f"control.{bad}"))],
+        closing=None,
+    )
+    told, page = text("md", path), text("html", path)
+    tokens = MarkdownIt("commonmark").enable("table").parse(told)
+    inline = [token for outer in tokens for token in [outer, *(outer.children or [])]]
+
+    assert not [token for token in inline if token.type in ("html_block", "html_inline", "link_open")]
+    assert not [token for token in inline if "x" in token.content and token.type == "strong_open"]
+    assert "<b>x" not in page
+    assert page.count("<script") == 4
+    lines = [line.replace("\\|", "") for line in told.splitlines() if line.startswith("| `torch.")]
+    assert [line.count("|") for line in lines if "float32 |" in line] == [10, 10]
+
+
+def test_sentinels_are_summed_up(run: Path) -> None:
+    """How many checks there were, the lowest and the median share that differed, by mode and process."""
+    assert (
+        "| off    | 1         | torch.index_put | 3        | 20 %     | 100 %    | 1               |"
+        in text("md", run)
+    )
+    for form in FORMS:
+        told = text(form, run).replace("torch.index\\_put", "torch.index_put")
+        assert (
+            "12 checks of torch.index_put: 100 % of the executions differed in the median, 20 % at the lowest; "
+            "1 without power (below 50 %)"
+        ) in told
+    assert len(json.loads(text("json", run))["sentinels"]) == 12
+
+
+# Constants, n.
+
+
+def test_a_constant_does_not_lean_on_its_n(run: Path) -> None:
+    """A result that holds no information is called constant, with the reason and without a bound."""
+    told = rows_of(run)["torch.empty"]
+
+    assert "| deterministic (constant: the flag fills it) |" in text("md", run)
+    assert "| deterministic: 0 of 100 differed, constant |" in text("md", run)
+    assert "</b> <span>constant: the flag fills it</span></td>" in text("html", run)
+    assert (told["constant"], told["off"]["constant"], told["off"]["upper_bound"]) == (
+        "the flag fills it",
+        True,
+        None,
+    )
+    assert table_of(run)["torch.empty"]["constant"] == "the flag fills it"
+    assert table_of(run)["torch.empty"]["off_upper_bound"] == "NA"
+    assert rows_of(run)["torch.cumsum"]["constant"] is None
+
+
+def test_constants_bound_nothing_in_words(tmp_path: Path) -> None:
+    """The n of a constant is not among those that the bound is told for."""
+    empty = row("torch.empty", constant="filled")
+    path = write_run(
+        tmp_path / "r.jsonl",
+        [
+            (empty, [o for mode in ("off", "on") for o in ran(empty, mode, {"a": 7}, blank="nan")]),
+            quiet_row(),
+        ],
+    )
+
+    assert "95 % confidence: 2.95 % for n = 100. That" in text("md", path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "format_", "said", "unsaid"),
+    [
+        ({}, 1, "they were not perturbed. Where", "ten executions"),
+        (
+            {},
+            2,
+            "a cell's n counts what was executed, so that k of n of such a cell is an order of magnitude, not an unbiased",
+            "or a case",
+        ),
+        (
+            {"perturb": ("quiet", "poison")},
+            2,
+            f"shared among quiet (nothing is done) and poison ({PERTURBATIONS['poison'].meaning}).",
+            "stress",
+        ),
+        ({"perturb": ("future",)}, 2, "they were all future (unknown to this detmatrix).", "shared"),
+        (
+            {"confidence": 0.99, "max_rate": 0.001},
+            2,
+            "a difference in 0.1 % of the executions would be seen with a probability of 99 %.",
+            "or a case",
+        ),
+        ({"max_time": 2.5}, 2, "or a case has run for 2.5 s in it;", "probability"),
+    ],
+)
+def test_n_is_explained(
+    tmp_path: Path, changes: dict[str, Any], format_: int, said: str, unsaid: str
+) -> None:
+    """What shares the executions, what n was chosen for, and what ends them early is told with n."""
+    settings = replace(SETTINGS, **changes)
+    shares = dict.fromkeys(settings.perturb, (RUNS // len(settings.perturb), 0))
+    groups = under(**shares) if format_ > 1 else ()
+    planned = ONE, [o for mode in MODES for o in ran(ONE, mode, *stable(), groups=groups)]
+    path = write_run(tmp_path / "r.jsonl", [planned], settings=settings, format_=format_)
+    told = words.n_words(only(path))
+
+    assert said in told
+    assert unsaid not in told
+
+
+@pytest.mark.parametrize("form", RENDERERS)
+def test_old_files_render(tmp_path: Path, form: str) -> None:
+    """A file of format 1, which knows nothing of all this, gives every report, each with its words for it."""
+    plan: list[Planned] = [quiet_row(), (row("torch.put"), raised(row("torch.put"), "on", "put_"))]
+    told = text(form, write_run(tmp_path / "old.jsonl", plan, format_=1))
+
+    assert "torch.cumsum" in told
+    assert form != "md" or "raises; not made to run" in told

@@ -1,0 +1,93 @@
+"""What an op that raises does when it is made to run, in every report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reports import words
+from scanner.records import Observation
+from tests.evidence_runs import FORCING, FORMS, ONE, one_row, only, rows_of, table_of, text
+from tests.runs import Planned, ended, raised, ran, stable, write_run
+
+
+def test_an_op_that_raises_is_told_as_made_to_run(run: Path) -> None:
+    """What it does, and every alert it passes, stands in the row; rows that do not raise were not made to."""
+    told, flat = rows_of(run), table_of(run)
+    cell = "made to run: nondeterministic, 9 of 100 differed, 10 distinct"
+
+    assert f"| raises; {cell} |" in text("md", run)
+    assert "| `put_`, `index_put_` |" in text("md", run)
+    assert f"<span>{cell}</span></td>" in text("html", run)
+    assert "<td><code>put_</code>, <code>index_put_</code></td>" in text("html", run)
+    assert told["torch.Tensor.put_"]["finding"] == "raises"
+    assert told["torch.Tensor.put_"]["alerts"] == ["put_", "index_put_"]
+    forced = told["torch.Tensor.put_"]["warn_only"]
+    assert [forced[name] for name in ("verdict", "runs", "differing", "distinct", "alerts")] == [
+        "nondeterministic",
+        100,
+        9,
+        10,
+        ["put_", "index_put_"],
+    ]
+    assert told["torch.topk"]["warn_only"] == {
+        "verdict": "not_run",
+        "reason": "only ops that raise are forced to run",
+    }
+    names = ("verdict", "runs", "differing", "alerts")
+    assert [flat["torch.Tensor.put_"][f"warn_only_{name}"] for name in names] == [
+        "nondeterministic",
+        "100",
+        "9",
+        "put_ index_put_",
+    ]
+    assert [flat["torch.topk"][f"warn_only_{name}"] for name in names] == ["not_run", "NA", "NA", "NA"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        ([], "raises; not made to run"),
+        (
+            ran(ONE, "warn_only", *stable()),
+            "raises; made to run: deterministic, 0 of 100 differed, 1 distinct",
+        ),
+        (ended(ONE, "warn_only", "crash", "signal 11"), "raises; made to run: crash"),
+    ],
+)
+def test_words_of_an_op_that_raises(tmp_path: Path, seen: list[Observation], told: str) -> None:
+    """Not made to run, made to run without a difference, and made to run in vain are three things."""
+    observations = [*ran(ONE, "off", *stable()), *raised(ONE, "on", "x"), *seen]
+
+    assert told == words.on_words(one_row(tmp_path, observations))
+
+
+def test_why_an_op_could_not_be_made_to_run_is_listed(tmp_path: Path) -> None:
+    """A cell of warn_only without a verdict has its reason among the others, if there was to be one."""
+    plan: list[Planned] = [(ONE, [*ran(ONE, "off", *stable()), *raised(ONE, "on", "x")])]
+    crashed = [(ONE, [*plan[0][1], *ended(ONE, "warn_only", "crash", "signal 11")])]
+    unasked = text("md", write_run(tmp_path / "old.jsonl", plan))
+
+    told = text("md", write_run(tmp_path / "r.jsonl", crashed, settings=FORCING))
+    assert f"* crash: signal 11\n  * `{ONE.id}` warn_only\n" in told
+    assert "Cells without a usable verdict" not in unasked
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_row_that_could_not_be_made_to_run_says_why_it_is_inconclusive(tmp_path: Path, form: str) -> None:
+    """Both modes have a verdict, and what the finding lacks is told beside it."""
+    seen = [
+        *ran(ONE, "off", *stable()),
+        *raised(ONE, "on", "x"),
+        *ended(ONE, "warn_only", "crash", "signal 11"),
+    ]
+    path = write_run(tmp_path / "r.jsonl", [(ONE, seen)], settings=FORCING)
+    reason = "made to run with the flag on: crash (signal 11)"
+    told = text(form, path).replace("\\", "")
+
+    if form == "md":
+        assert f"* {reason}\n  * `{ONE.id}`\n" in told.split("## Cells without a usable verdict")[1]
+    else:
+        assert f"inconclusive</b> <small>{reason}</small></td>" in told
+    assert only(path).rows[0].reason == reason

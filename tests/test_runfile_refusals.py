@@ -1,0 +1,268 @@
+"""Run files that are refused: values, lines and formats that cannot be, each told with its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scanner.records import FORMAT
+from scanner.runfile import read_run
+from tests.conftest import ADVICE, refusal
+
+
+def _changed(data: bytes, path: Path, number: int, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Write *data* with a change made to the record in line *number*."""
+    records = [json.loads(line) for line in data.splitlines()]
+    change(records[number - 1])
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "expected"),
+    [
+        (1, {"settings.runs": 0}, "line 1: Expected `int` >= 1 - at `$.settings.runs`"),
+        (1, {"settings.seed": -1}, "line 1: Expected `int` >= 0 - at `$.settings.seed`"),
+        (1, {"settings.timeout": 0}, "line 1: Expected `float` > 0.0 - at `$.settings.timeout`"),
+        (1, {"settings.processes": True}, "line 1: Expected `int`, got `bool` - at `$.settings.processes`"),
+        (1, {"settings.modes": ["off", "sideways"]},
+         "line 1: Invalid enum value 'sideways' - at `$.settings.modes[1]`"),
+        (1, {"environment.load": ["low"]}, "line 1: Expected `float`, got `str` - at `$.environment.load[0]`"),
+        (1, {"environment.variables": {"off": {"A": 1}}},
+         "line 1: Expected `str`, got `int` - at `$.environment.variables[...][...]`"),
+        (1, {"planned": {}}, "line 1: Expected `array`, got `object` - at `$.planned`"),
+        (1, {"format": True}, "line 1: Expected `int`, got `bool` - at `$.format`"),
+        (1, {"format": "1"}, "line 1: Expected `int`, got `str` - at `$.format`"),
+        (2, {"executions": -1}, "line 2: Expected `int` >= 0 - at `$.executions`"),
+        (2, {"executions": True}, "line 2: Expected `int`, got `bool` - at `$.executions`"),
+        (2, {"executions": 1.5}, "line 2: Expected `int`, got `float` - at `$.executions`"),
+        (2, {"mode": "warn"}, "line 2: Invalid enum value 'warn' - at `$.mode`"),
+        (2, {"outcome": "fine"}, "line 2: Invalid enum value 'fine' - at `$.outcome`"),
+        (2, {"direction": None}, "line 2: Expected `str`, got `null` - at `$.direction`"),
+        (2, {"digests": {"a": 0}}, "line 2: Expected `int` >= 1 - at `$.digests[...]`"),
+        (2, {"seconds": -0.5}, "line 2: Expected `float` >= 0.0 - at `$.seconds`"),
+        (2, {"seeded": 1}, "line 2: Expected `bool`, got `int` - at `$.seeded`"),
+        (2, {"verdict": "deterministic"}, "line 2: Object contains unknown field `verdict`"),
+        (2, {"kind": "remark"}, "line 2: Invalid value 'remark' - at `$.kind`"),
+        (5, {"observations": "4"}, "line 5: Expected `int`, got `str` - at `$.observations`"),
+        (5, {"distrust": "no"}, "line 5: Expected `array`, got `str` - at `$.distrust`"),
+    ],
+)  # fmt: skip
+def test_wrong_values_are_told_with_their_path(
+    small: bytes, tmp_path: Path, number: int, change: dict[str, Any], expected: str
+) -> None:
+    """The line, the field and what was expected of it, and what to do."""
+
+    def apply(record: dict[str, Any]) -> None:
+        for path, value in change.items():
+            *parents, name = path.split(".")
+            for parent in parents:
+                record = record[parent]
+            record[name] = value
+
+    path = _changed(small, tmp_path / "run.jsonl", number, apply)
+
+    advice = "restore the file, or cut it before this line and scan --resume"
+    assert refusal(path) == f"{expected}; {advice}"
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "expected"),
+    [
+        (1, "format", "line 1: Object missing required field `format`"),
+        (1, "environment", "line 1: Object missing required field `environment`"),
+        (2, "outcome", "line 2: Object missing required field `outcome`"),
+        (5, "load", "line 5: Object missing required field `load`"),
+        (3, "kind", "line 3: Object missing required field `kind`"),
+    ],
+)
+def test_missing_fields_are_named(
+    small: bytes, tmp_path: Path, number: int, name: str, expected: str
+) -> None:
+    """A field that is gone is told by its name."""
+    path = _changed(small, tmp_path / "run.jsonl", number, lambda record: record.pop(name))
+
+    assert refusal(path).startswith(f"{expected}; restore the file")
+
+
+@pytest.mark.parametrize(
+    ("number", "content", "expected"),
+    [
+        (2, b"", "line 2: Input data was truncated"),
+        (2, b"{", "line 2: Input data was truncated"),
+        (2, b"null", "line 2: Expected `object`, got `null`"),
+        (2, b"[" * 100_000, "line 2: Expected `object`, got `array`"),
+        (2, b'{"kind":"closing","seconds":1e999}', "line 2: Number out of range - at `$.seconds`"),
+        (2, b'{"kind":"closing","seconds":NaN}', "line 2: JSON is malformed: invalid character (byte 28)"),
+        (2, b'{"kind":"closing\xff"}', "line 2: 'utf-8' codec can't decode byte 0xff"),
+        (2, b'{"load":' + b"[" * 100_000, "line 2: maximum recursion depth exceeded"),
+    ],
+    ids=["blank", "cut", "null", "nested", "infinite", "NaN", "bytes", "deep"],
+)
+def test_lines_that_are_no_record_are_refused(
+    small: bytes, tmp_path: Path, number: int, content: bytes, expected: str
+) -> None:
+    """Whatever stands in a line, the line is named."""
+    broken = small.split(b"\n")
+    broken[number - 1] = content
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b"\n".join(broken))
+
+    assert refusal(path).startswith(expected)
+
+
+def test_newer_format_is_refused_with_advice(small: bytes, tmp_path: Path) -> None:
+    """A file of a later detmatrix says which format it has, whatever else is new in it."""
+    path = _changed(
+        small, tmp_path / "run.jsonl", 1, lambda record: record.update(format=FORMAT + 1, settings="other")
+    )
+
+    assert refusal(path) == (
+        f"written in run file format {FORMAT + 1}, this detmatrix reads up to {FORMAT}; upgrade detmatrix to read it"
+    )
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_no_such_format(small: bytes, tmp_path: Path, number: int) -> None:
+    """Formats are counted from 1."""
+    path = _changed(small, tmp_path / "run.jsonl", 1, lambda record: record.update(format=number))
+
+    assert refusal(path) == f"line 1: no such run file format: {number} - at `$.format`"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "no whole line in it"),
+        (b"{}", "no whole line in it"),
+        (b"\n", "no header line"),
+        (b"{}\n", "no header line"),
+        (b"[1, 2]\n", "no header line"),
+        (b'{"kind": 1}\n', "no header line"),
+        (b'{"kind": "closing"}\n', "no header line"),
+        (b'{\n  "rows": []\n}\n', "no header line"),
+        (b"spec,case\ntorch.cumsum,small\n", "no header line"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "no header line"),
+        (b'\xef\xbb\xbf{"kind": "header"}\n', "no header line"),
+        (b'{"x":' + b"[" * 100_000 + b"\n", "no header line"),
+    ],
+    ids=["empty", "short", "blank", "object", "array", "number", "closing", "report", "csv", "png", "bom", "deep"],
+)  # fmt: skip
+def test_foreign_files_are_refused(tmp_path: Path, content: bytes, told: str) -> None:
+    """What scan did not write is no run file."""
+    path = tmp_path / "foreign"
+    path.write_bytes(content)
+
+    assert refusal(path) == f"not a detmatrix run file ({told}); {ADVICE}"
+
+
+def test_unreadable_places_are_refused(tmp_path: Path) -> None:
+    """A folder, a name without a file, a path below a file, a name too long, and .gz that is none."""
+    below = tmp_path / "file.gz"
+    below.write_bytes(b"plain")
+
+    assert refusal(tmp_path) == f"cannot be read (Is a directory); {ADVICE}"
+    assert refusal(tmp_path / "none") == f"cannot be read (No such file or directory); {ADVICE}"
+    assert refusal(below / "x") == f"cannot be read (Not a directory); {ADVICE}"
+    assert refusal(tmp_path / ("x" * 300)) == f"cannot be read (File name too long); {ADVICE}"
+    assert refusal(below) == f"cannot be read (Not a gzipped file (b'pl')); {ADVICE}"
+
+
+# Whole lines in the wrong place
+
+
+def _rearranged(small: bytes, tmp_path: Path, *numbers: int) -> Path:
+    """Write the lines of a run in another order."""
+    old = small.splitlines(keepends=True)
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b"".join(old[number - 1] for number in numbers))
+    return path
+
+
+_ID = "torch.cumsum:collisions:forward:float32"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ((2, 3, 5), f"not a detmatrix run file (no header line); {ADVICE}"),
+        ((1, 2, 2), f"line 3: the observation of {_ID} stands twice (first in line 2); remove one of them"),
+        ((1, 2, 1), "line 3: header after the header; two runs in one file? Split it at this line"),
+        ((1, 2, 3, 4, 5, 1),
+         "line 6: header after the closing line; two runs in one file? Split it at this line"),
+        ((1, 2, 3, 4, 5, 2),
+         "line 6: observation after the closing line; two runs in one file? Split it at this line"),
+        ((1, 2, 3, 4, 5, 5),
+         "line 6: closing after the closing line; two runs in one file? Split it at this line"),
+        ((1, 2, 4, 5), ("line 4: the scan closed with 3 observations, the file holds 2 - at `$.observations`; "
+         "restore the file")),
+    ],
+)  # fmt: skip
+def test_lines_in_the_wrong_place_are_refused(
+    small: bytes, tmp_path: Path, numbers: tuple[int, ...], expected: str
+) -> None:
+    """Lines that are whole but missing, double or in a wrong order are told with their number."""
+    assert refusal(_rearranged(small, tmp_path, *numbers)) == expected
+
+
+def test_order_of_observations_is_free(small: bytes, tmp_path: Path) -> None:
+    """A resumed scan may have written them in another order."""
+    assert len(read_run(_rearranged(small, tmp_path, 1, 4, 3, 2, 5)).observations) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"spec": "torch.neg"}, ("the observation of torch.neg:collisions:forward:float32 (process 0) was never "
+         "planned; restore the file")),
+        ({"process": 2}, f"the observation of {_ID} (process 2) was never planned; restore the file"),
+        ({"process": 10**30}, f"the observation of {_ID} (process {10**30}) was never planned; restore the file"),
+        ({"executions": 49}, (f"the observation of {_ID} counts 49 executions but 50 digests - at `$.digests`; "
+         "restore the file")),
+        ({"digests": {}}, (f"the observation of {_ID} counts 50 executions but 0 digests - at `$.digests`; "
+         "restore the file")),
+        ({"digests": {}, "executions": 0}, (f"the observation of {_ID} counts 0 executions but 0 digests - at "
+         "`$.digests`; restore the file")),
+        ({"first_differing": 0}, (f"the observation of {_ID} names execution 0 of 50 as the first that differed "
+         "- at `$.first_differing`; restore the file")),
+        ({"first_differing": 50}, (f"the observation of {_ID} names execution 50 of 50 as the first that differed "
+         "- at `$.first_differing`; restore the file")),
+        ({"forward_differing": 50}, (f"the observation of {_ID} counts 50 differing of 50 executions, the first "
+         "included - at `$.forward_differing`; restore the file")),
+        ({"outputs": [{"name": "output", "shape": [1], "dtype": "float32", "differing": 50}]},
+         (f"the observation of {_ID} counts 50 differing of 50 executions, the first included - at "
+         "`$.outputs[0].differing`; restore the file")),
+        ({"outcome": "invalid", "executions": 0, "forward_differing": 1},
+         (f"the observation of {_ID} counts 1 differing of 0 executions, the first included - at "
+         "`$.forward_differing`; restore the file")),
+    ],
+)  # fmt: skip
+def test_observations_that_cannot_be_are_refused(
+    small: bytes, tmp_path: Path, change: dict[str, Any], expected: str
+) -> None:
+    """An observation belongs to a planned row and process, and its digests are its executions."""
+    path = _changed(small, tmp_path / "run.jsonl", 2, lambda record: record.update(change))
+
+    assert refusal(path) == f"line 2: {expected}"
+
+
+def test_unplanned_mode_is_refused(small: bytes, tmp_path: Path) -> None:
+    """A run of one mode holds no observation of the other."""
+    path = _changed(small, tmp_path / "run.jsonl", 1, lambda record: record["settings"].update(modes=["off"]))
+
+    assert (
+        refusal(path) == f"line 4: the observation of {_ID} (process 0) was never planned; restore the file"
+    )
+
+
+def test_row_planned_twice_is_refused(small: bytes, tmp_path: Path) -> None:
+    """Two rows of one name would share their observations."""
+    path = _changed(
+        small, tmp_path / "run.jsonl", 1, lambda record: record["planned"].append(record["planned"][0])
+    )
+
+    assert refusal(path) == "line 1: a row is planned twice - at `$.planned`; restore the file"

@@ -1,0 +1,137 @@
+"""Where a scan writes: what it refuses, what it overwrites, what it goes on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scanner.runfile import read_run
+from tests.conftest import Command, command_in, refused
+
+SPECS = Path(__file__).with_name("quick.py")
+OPTIONS = ("quick.cumsum", "--specs", SPECS, "--device", "cpu", "--runs", 2, "--processes", 1)
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Scan a case in both modes, and return the run file."""
+    folder = tmp_path_factory.mktemp("complete")
+    done = command_in(folder)("scan", *OPTIONS, "-o", "run.jsonl")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    return (folder / "run.jsonl").read_bytes()
+
+
+@pytest.fixture
+def unfinished(tmp_path: Path, complete: bytes) -> Path:
+    """Return a scan that was cut short before its last observation."""
+    path = tmp_path / "run.jsonl"
+    written = complete.splitlines(keepends=True)
+    last = max(place for place, line in enumerate(written) if line.startswith(b'{"kind":"observation"'))
+    path.write_bytes(b"".join(written[:last]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("none/run.jsonl", ("none/run.jsonl: cannot be written (No such file or directory); choose another place "
+         "with -o")),
+        ("file/run.jsonl", "file/run.jsonl: cannot be written (Not a directory); choose another place with -o"),
+        ("folder", "Invalid value for '-o' / '--output': File 'folder' is a directory (see detmatrix scan --help)"),
+        ("/proc/run.jsonl", ("/proc/run.jsonl: cannot be written (No such file or directory); choose another place "
+         "with -o")),
+        ("x" * 300, "x" * 300 + ": cannot be written (File name too long); choose another place with -o"),
+        ("run.jsonl.gz", ("run.jsonl.gz: a scan writes plain run files; choose a name without .gz, compress it "
+         "later")),
+        ("file", ("file: exists and is no run file that can be read; choose another place with -o, or overwrite it "
+         "with --force")),
+    ],
+)  # fmt: skip
+def test_output_that_cannot_be_is_refused(
+    detmatrix: Command, tmp_path: Path, output: str, expected: str
+) -> None:
+    """A folder that is missing, a place that cannot be written, a foreign file in the way."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("precious")
+
+    assert refused(detmatrix("scan", "cumsum", "-o", output)) == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_complete_run_is_not_overwritten_unasked(detmatrix: Command, tmp_path: Path, complete: bytes) -> None:
+    """Only --force throws a run away."""
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(complete)
+
+    told = refused(detmatrix("scan", *OPTIONS, "-o", "run.jsonl"))
+
+    assert told == (
+        "run.jsonl: holds a complete run; choose another place with -o, or overwrite it with --force"
+    )
+    assert path.read_bytes() == complete
+    done = detmatrix("scan", *OPTIONS, "--seed", 1, "-o", "run.jsonl", "--force")
+    assert done.returncode == 0, done.stderr
+    assert read_run(path).header.settings.seed == 1
+
+
+def test_unfinished_run_asks_what_to_do(detmatrix: Command, unfinished: Path) -> None:
+    """It is neither overwritten nor gone on with unasked."""
+    before = unfinished.read_bytes()
+
+    told = refused(detmatrix("scan", *OPTIONS, "-o", "run.jsonl"))
+
+    assert told == (
+        "run.jsonl: holds an unfinished scan (7 of 8 observations); go on with --resume, or start over with --force"
+    )
+    assert unfinished.read_bytes() == before
+
+
+def test_damaged_run_is_not_resumed(detmatrix: Command, unfinished: Path) -> None:
+    """Exit 3, the line and the field; the file stays as it is."""
+    damaged = unfinished.read_bytes().replace(b'"outcome":"ran"', b'"outcome":"fun"', 1)
+    unfinished.write_bytes(damaged)
+
+    told = refused(detmatrix("scan", *OPTIONS, "--resume", "-o", "run.jsonl"), 3)
+
+    assert told == (
+        "run.jsonl, line 3: Invalid enum value 'fun' - at `$.outcome`; restore the file, or cut it before this line "
+        "and scan --resume"
+    )
+    assert unfinished.read_bytes() == damaged
+
+
+def test_foreign_file_is_not_resumed(detmatrix: Command, tmp_path: Path) -> None:
+    """Exit 3: there is nothing in it to go on with."""
+    (tmp_path / "run.jsonl").write_text("precious\n")
+
+    told = refused(detmatrix("scan", *OPTIONS, "--resume", "-o", "run.jsonl"), 3)
+
+    assert told == "run.jsonl: not a detmatrix run file (no header line); give a file that scan wrote"
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        (("--runs", 3), "--runs is not the one it began with (3, it has 2)"),
+        (("--timeout", 5), "--timeout is not the one it began with (5.0, it has 60.0)"),
+        (
+            ("quick.put_",),
+            "the list of patterns is not the one it began with (quick.cumsum quick.put_, it has quick.cumsum)",
+        ),
+    ],
+    ids=lambda value: str(value[0]) if isinstance(value, tuple) else None,
+)
+def test_resuming_with_other_settings_is_refused(
+    detmatrix: Command, unfinished: Path, option: tuple[object, ...], expected: str
+) -> None:
+    """One run, one set of settings: what differs is named with both values."""
+    before = unfinished.read_bytes()
+
+    told = refused(detmatrix("scan", *OPTIONS, *option, "--resume", "-o", "run.jsonl"))
+
+    assert told == (
+        f"run.jsonl: cannot be resumed, {expected}; start over with --force, or choose another place with -o"
+    )
+    assert unfinished.read_bytes() == before

@@ -1,0 +1,84 @@
+"""Specs of the user's, which ``--specs`` names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Command, refused
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, "own.py: no such file"),
+        ("SPECS = (\n", "own.py, line 1: SyntaxError: '(' was never closed (own.py, line 1)"),
+        ("\n\nSPECS = [1 / 0]\n", "own.py, line 3: ZeroDivisionError: division by zero"),
+        ("raise ValueError('a\\nb')\n", "own.py, line 1: ValueError: a b"),
+        ("x = 1\n", "own.py: declares no SPECS; assign a tuple of OpSpec to it"),
+        (
+            "from opspecs.model import OpSpec as O\nSPECS = [O(name='a', op='a', why='', cases={'x': lambda t: t})]\n",
+            "own.py, line 2: 'a': cases must map names to Case(inputs=lambda t: call(...))",
+        ),
+        (
+            "from opspecs.model import Case, OpSpec as O\ncases = {'x': Case(inputs=id, directions=['sideways'])}\n\
+SPECS = [O(name='a', op='torch.neg', why='', cases=cases)]\n",
+            "own.py, line 3: 'a': directions must be among forward, backward",
+        ),
+        ("SPECS = [1]\n", "own.py, line 1: declares no SPECS; assign a tuple of OpSpec to it"),
+        (
+            "import sys\nsys.exit(0)\n",
+            "own.py: exits when it is loaded; let it declare SPECS and do nothing else",
+        ),
+        (
+            "from opspecs.registry import SPECS as OURS\nSPECS = OURS[:1]\n",
+            "own.py: the name torch.nn.Conv1d is taken; give the spec a name of its own",
+        ),
+        *(
+            (
+                f"from opspecs.controls import SPECS as OURS\nfrom dataclasses import replace\n\
+SPECS = [replace(OURS[0], name={name!r})]\n",
+                (
+                    f"own.py, line 3: {name!r}: names that begin with control. or sentinel. are those of our own; give the "
+                    "spec another name"
+                ),
+            )
+            for name in ("control.constant", "control.mine", "sentinel.index_put")
+        ),
+    ],
+    ids=[
+        *(
+            "missing",
+            "syntax",
+            "raises",
+            "two lines",
+            "absent",
+            "bare lambda",
+            "direction",
+            "no specs",
+            "exits",
+        ),
+        *("taken", "control", "like a control", "sentinel"),
+    ],
+)
+def test_spec_file_that_cannot_be_used(
+    detmatrix: Command, tmp_path: Path, content: str | None, expected: str
+) -> None:
+    """The file, the line and what is wrong with it."""
+    if content is not None:
+        (tmp_path / "own.py").write_text(content)
+
+    told = refused(detmatrix("scan", "--specs", "own.py", "-o", "run.jsonl"))
+
+    assert told == expected
+    assert not (tmp_path / "run.jsonl").exists()
+
+
+def test_spec_file_is_a_python_file(detmatrix: Command, tmp_path: Path) -> None:
+    """Another ending is told rather than guessed at."""
+    (tmp_path / "own.txt").write_text("SPECS = []\n")
+
+    told = refused(detmatrix("scan", "--specs", "own.txt"))
+
+    assert told == "own.txt: not a Python file; give one that ends in .py"
