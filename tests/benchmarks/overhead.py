@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from typing import Any, NamedTuple
 
 # As a worker's threads are; to be set before torch starts them.
 os.environ.setdefault("OMP_PROC_BIND", "true")
 
 import torch
 
+from opspecs.model import OpSpec
 from opspecs.registry import select
 from scanner.execution import Execution, InvalidCaseError, NotRunnableError
 from scanner.observe import observe
@@ -35,18 +37,9 @@ def main() -> None:
     device = "cuda:0" if options.device == "cuda" else options.device
     ratios: list[tuple[float, float, str, str]] = []
     for spec, row in select(options.patterns, kind):
-        case = {"direction": row.direction, "dtype": row.dtype, "device": device, "seed": 0}
-        bare = observed = float("inf")
-        for _ in range(TURNS):
-            try:
-                bare = min(bare, _bare(Execution(spec, row.case, **case), options.runs, device))  # type: ignore[arg-type]
-            except (InvalidCaseError, NotRunnableError):
-                break
-            seen = observe(spec, row.case, runs=options.runs, **case)  # type: ignore[arg-type]
-            if seen["outcome"] == "ran":
-                observed = min(observed, seen["seconds"])
-        if observed < float("inf"):
-            ratios.append((observed / bare, bare, row.id, spec.family))
+        one = ratio_of(spec, row.case, row.direction, row.dtype, device, options.runs)
+        if one is not None:
+            ratios.append((one.observed / one.bare, one.bare, row.id, spec.family))
     total = sum(ratio * bare for ratio, bare, *_ in ratios) / sum(bare for _, bare, *_ in ratios)
     print(f"observing {len(ratios)} cases {options.runs} times each, over the bare calls")
     print(f"  catalog {total:.3f} (aim: 1.25 at most on the CPU, 1.15 on CUDA)")
@@ -57,6 +50,29 @@ def main() -> None:
         print(f"  {title}")
         for ratio, bare, name, _ in sorted(chosen, reverse=True)[:8]:
             print(f"    {ratio:.2f} {name} ({bare / options.runs * 1e6:.0f} us a call)")
+
+
+class Ratio(NamedTuple):
+    """Seconds of a case's executions, bare and observed."""
+
+    bare: float
+    observed: float
+
+
+def ratio_of(spec: OpSpec, case: str, direction: str, dtype: str, device: str, runs: int) -> Ratio | None:
+    """Time a case, bare and observed; ``None`` if it does not run."""
+    where: dict[str, Any] = {"direction": direction, "dtype": dtype, "device": device, "seed": 0}
+    bare = observed = float("inf")
+    for _ in range(TURNS):
+        try:
+            bare = min(bare, _bare(Execution(spec, case, **where), runs, device))
+        except (InvalidCaseError, NotRunnableError):
+            return None
+        seen = observe(spec, case, runs=runs, **where)
+        if seen["outcome"] != "ran":
+            return None
+        observed = min(observed, seen["seconds"])
+    return Ratio(bare, observed)
 
 
 def _bare(execution: Execution, runs: int, device: str) -> float:
