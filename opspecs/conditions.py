@@ -18,14 +18,12 @@ def traits_of(entry: str, args: Arguments, kwargs: Named, dtype: str) -> dict[st
     """Return the traits of a sample.
 
     Args:
-        entry: Name of its spec: ``"opinfo:index_put_"``, ``"module:nn.EmbeddingBag"``.
-        args: What the op is called with; of a module, the module comes first.
+        entry: Name of its spec: ``"opinfo:index_put_"``.
+        args: What the op is called with.
         kwargs: And by name.
         dtype: Of the case.
     """
     name = entry.partition(":")[2]
-    if entry == "module:nn.EmbeddingBag":
-        return {"mode": str(args[0].mode)}
     for function, tell in _TRAITS.items():
         if name in (function, f"{function}_") or name.startswith(f"{function}."):
             return tell(args, kwargs, dtype)

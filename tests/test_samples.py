@@ -1,0 +1,104 @@
+"""Which samples of PyTorch's databases become rows, how they are enlarged, and what the lists' conditions say of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+# PyTorch's databases need it, and the other tests do not.
+pytest.importorskip("expecttest")
+
+from opspecs import database
+from scanner.samples import entry_rows
+
+
+@pytest.fixture(autouse=True, scope="module")
+def threads() -> Iterator[None]:
+    """Give the process its threads back: whoever enumerates has one."""
+    count = torch.get_num_threads()
+    yield
+    torch.set_num_threads(count)
+
+
+@functools.cache
+def _rows(name: str, dtype: str = "float32") -> list[dict[str, Any]]:
+    answer = entry_rows(name, device="cpu", seed=0, dtypes=[dtype], samples=2, trial=True)
+    return list(answer["rows"])
+
+
+def _enlarged(name: str) -> list[dict[str, Any]]:
+    return [row for row in _rows(name) if row["provoked"] == "enlarged"]
+
+
+@pytest.mark.parametrize("name", ["opinfo:as_strided", "opinfo:randint", "opinfo:select"])
+def test_growing_what_is_hardly_read_is_no_enlargement(name: str) -> None:
+    """However large the input, sixteen elements of it, or one row, are all these look at."""
+    assert _rows(name)
+    assert [row for row in _enlarged(name) if row["case"] in {"enlarged_2", "enlarged_3", "enlarged_7"}] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["opinfo:sum", "opinfo:amax", "opinfo:amin", "opinfo:median", "opinfo:linalg.det"]
+)
+def test_what_reads_all_of_its_input_is_enlarged(name: str) -> None:
+    """A reduction gives as few elements as before, of many more."""
+    assert _enlarged(name)
+
+
+def test_a_scalar_index_into_a_grown_table_does_not_count() -> None:
+    """Of embedding the row with many indices is taken, which repeat, and not the one that reads one line."""
+    told = {row["case"]: row["provokes"] for row in _enlarged("opinfo:nn.functional.embedding")}
+
+    assert set(told) == {"enlarged_2"}
+    assert told["enlarged_2"] == "large enough for kernels to run in parallel; indices repeat"
+
+
+def test_one_row_has_indices_that_repeat() -> None:
+    """Where the samples that are least alike index by lists, one more is enlarged, whose index is a tensor."""
+    assert any("indices repeat" in row["provokes"] for row in _enlarged("opinfo:__getitem__"))
+
+
+def test_nothing_is_said_to_repeat_that_does_not() -> None:
+    """Sines have no indices and distinct values, sorted values are made to repeat."""
+    assert {row["provokes"] for row in _enlarged("opinfo:sin")} == {
+        "large enough for kernels to run in parallel"
+    }
+    assert all(row["provokes"].endswith("; values repeat") for row in _enlarged("opinfo:sort"))
+    assert {row["provokes"] for row in _rows("opinfo:sort") if row["provoked"] == "samples"} == {""}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "expected"),
+    [
+        ("opinfo:put", "float32", [{"accumulate": "False"}, {"accumulate": "True"}]),
+        ("opinfo:index_put_", "float32", [{"accumulate": "False"}, {"accumulate": "True"}]),
+        ("opinfo:scatter", "float32", [{"src": "Tensor"}, {"src": "number"}]),
+        ("opinfo:scatter_reduce.amax", "float32", [{"reduce": "amax"}]),
+        ("opinfo:bincount", "int64", [{"weights": "given"}, {"weights": "none"}]),
+        ("opinfo:median", "float32", [{"output": "indices"}, {"output": "value"}]),
+        ("opinfo:nn.functional.interpolate.bilinear", "float32", [{"mode": "bilinear"}]),
+        ("opinfo:empty", "float32", [{"fill": "floating:NaN"}]),
+        ("opinfo:empty", "int64", [{"fill": "integer:maximum"}]),
+        ("opinfo:empty", "complex64", [{"fill": "complex:NaN"}]),
+        ("opinfo:resize_", "float32", [{"fill": "floating:NaN", "quantized": "False"}]),
+        ("opinfo:nn.functional.embedding_bag", "float32", [{"mode": "mean"}, {"mode": "sum"}]),
+        ("opinfo:sin", "float32", [{}]),
+    ],
+)
+def test_traits_are_those_of_the_lists(name: str, dtype: str, expected: list[dict[str, str]]) -> None:
+    """What a bullet makes its condition is told of each sample of the op, whether it stands by name, by place or nowhere."""
+    found = {tuple(sorted(row["traits"].items())) for row in _rows(name, dtype)}
+
+    assert sorted(found) == [tuple(sorted(traits.items())) for traits in expected]
+
+
+def test_what_writes_is_one_entry() -> None:
+    """zero_ and resize_ write as they are; there is no zero__."""
+    entries = database.entries("opinfo")
+
+    assert not [name for name in entries if name.endswith("__") and not name.startswith("opinfo:__")]
+    assert {"opinfo:zero_", "opinfo:resize_", "opinfo:put_"} <= entries.keys()
