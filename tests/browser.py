@@ -123,6 +123,14 @@ class Page:
             lambda _: self.one("#shown").text == text, f"never told {text!r}"
         )
 
+    def focused(self, beginning: str) -> None:
+        """Wait until what has the focus begins with a text."""
+        script = "return document.activeElement.textContent"
+        WebDriverWait(self.driver, 10).until(
+            lambda _: self.run(script).startswith(beginning),
+            f"nothing that begins with {beginning!r} has the focus",
+        )
+
     def errors(self) -> list[str]:
         """Return what the browser logged since it was last asked."""
         return [entry["message"] for entry in self.driver.get_log("browser")]

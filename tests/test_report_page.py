@@ -36,9 +36,7 @@ def test_low_power_leads_to_its_reason(open_page: Opener, tmp_path: Path) -> Non
     (link,) = page.all("a.weak")
     link.send_keys(Keys.ENTER)
 
-    assert page.run("return document.activeElement.textContent").startswith(
-        "1 row: the sentinel (torch.index_put)"
-    )
+    page.focused("1 row: the sentinel (torch.index_put)")
 
 
 def test_panel_tells_the_evidence(open_page: Opener, tmp_path: Path) -> None:
