@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reports.coverage import KERNEL_MEANING, SORT_MEANING, Coverage, Overload
+from reports.coverage_claims import documented_alerts
 from reports.json_text import json_of, one_or_several
 
 
@@ -36,6 +37,7 @@ def _coverage(one: Coverage) -> Iterator[str]:
         "groups": one.counts,
         "decomposed": one.decomposed,
         "alerts": one.alerts,
+        "documented_alerts": documented_alerts(one),
         "missing": one.missing,
         "sorts": SORT_MEANING,
         "kernels": KERNEL_MEANING,

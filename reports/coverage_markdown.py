@@ -16,6 +16,7 @@ from reports.coverage import (
     figure_words,
     never_lines,
 )
+from reports.coverage_claims import HEADS, documented_lines
 from reports.markdown import code, plain, table
 
 _IDS = 3  # rows that a cell names
@@ -53,6 +54,9 @@ def _counts(one: Coverage) -> Iterator[str]:
 
 def _alerts(one: Coverage) -> Iterator[str]:
     yield "## Alerts\n\n"
+    if documented := documented_lines(one):
+        yield table(HEADS, [tuple(map(plain, line)) for line in documented])
+        yield "\n"
     if not one.alerts:
         yield "No row met an alert.\n\n"
         return

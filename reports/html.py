@@ -14,7 +14,7 @@ from itertools import count
 import msgspec
 from msgspec.structs import replace
 
-from reports import cost, coverage, evidence, perturbations, sampled, words
+from reports import cost, coverage, coverage_claims, evidence, perturbations, sampled, words
 from reports.chart import chart
 from reports.docs_build_words import link_words
 from reports.matrix import (
@@ -67,6 +67,8 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         sampled=sampled,
         cost=cost,
         coverage=coverage,
+        documented_lines=coverage_claims.documented_lines,
+        documented_heads=[head.capitalize() for head in coverage_claims.HEADS],
         coverages=coverage.coverages(every),
         limit=_limit_words(every, matrices),
         charts=[chart(one.rows) for one in matrices],

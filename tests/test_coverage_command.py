@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from reports import html
 from reports.coverage import coverages, sort_of
 from reports.matrix import load
+from scanner.claims import parse_claims
 from scanner.overload_records import Dispatch, KernelGroup, Kernels, Reached, Writes
 from scanner.records import Mode, Row, Settings
 from tests.conftest import Command, one_line
-from tests.documented import found
+from tests.documented import docstring, found
 from tests.runs import ENVIRONMENT, Planned, row, write_run
 
 SETTINGS = Settings(
@@ -122,6 +123,35 @@ def test_alerts_and_the_overloads_that_raised_them(detmatrix: Command, run: Path
             "rows": ["torch.Tensor.put_:overwrite:forward:float32"],
         },
     ]
+
+
+def test_documented_alerts_are_held_against_those_that_were_met(detmatrix: Command, tmp_path: Path) -> None:
+    """One was triggered, one was not though a row speaks to it, one no row speaks to; another device's is not there."""
+    raising = [
+        ":meth:`torch.Tensor.put_`",
+        ":func:`torch.sum`",
+        ":func:`torch.mm`",
+        ":func:`torch.cumsum` when called on a CUDA tensor",
+    ]
+    run = write_run(
+        tmp_path / "run.jsonl",
+        [PUT, SUM],
+        settings=SETTINGS,
+        claims=parse_claims(docstring([], raising)),
+        kernels=KERNELS,
+        dispatches=DISPATCHES[:2],
+    )
+
+    assert told(detmatrix, run)["documented_alerts"] == [
+        {"bullet": "torch.Tensor.put_", "rows": 1, "callers": ["put_"], "overloads": ["aten::put_"]},
+        {"bullet": "torch.sum", "rows": 1, "callers": [], "overloads": []},
+        {"bullet": "torch.mm", "rows": 0, "callers": [], "overloads": []},
+    ]
+    page = "".join(html.render(load([str(run)])))
+    for shown in (detmatrix("coverage", run).stdout, page):
+        assert "not triggered" in shown
+        assert "not tried" in shown
+        assert "torch.cumsum" not in shown.partition("aten::")[0].partition("ocumented to raise")[2]
 
 
 def test_rows_that_are_not_known_are_told(detmatrix: Command, run: Path) -> None:
