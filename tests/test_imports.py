@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 # The modules that a worker loads, and so all that another interpreter with a torch must provide for.
 WORKER = {
     *("worker", "observe", "execution", "bits", "state", "alerts", "perturb", "severity", "cost"),
-    *("recipe", "drawing", "source", "dispatch", "reach", "walk", "kernels", "samples"),
+    *("recipe", "drawing", "source", "dispatch", "reach", "walk", "kernels", "samples", "growth"),
 }
 
 
