@@ -37,7 +37,8 @@ _CHOOSES_AMONG_EQUALS = (
 # Kernels that do not check their integers: drawn anew these would be addresses outside of a tensor, and what such a
 # kernel then does to memory would speak in every later row. (A malloc that checks itself has seen lu_unpack do it.)
 _TRUSTS_INTEGERS = (
-    "lu_unpack", "lu_solve", "ldl_solve", "segment_reduce", "embedding_bag", "ctc_loss", "_unsafe_masked_index",
+    "lu_unpack", "lu_solve", "ldl_solve", "segment_reduce", "embedding_bag", "ctc_loss", "CTCLoss",
+    "_unsafe_masked_index",
     "sparse", "nested", "jagged", "packed",
 )  # fmt: skip
 
