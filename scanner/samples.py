@@ -122,9 +122,13 @@ class _Planner:
 
     def _collide(self, samples: list[Sample]) -> None:
         """Enlarge one more sample, in which indices repeat, if there is one and that is so in none that were taken."""
-        indices = [number for number, sample in enumerate(samples) if _has_indices(sample)][:_SPARE]
-        for number in indices:
-            if any(_COLLIDES in row["provokes"] for row in self._answer["rows"]):
+        rows = [row for row in self._answer["rows"] if row["dtype"] == self._dtype]
+        taken = {row["case"] for row in rows}
+        indices = [number for number, sample in enumerate(samples) if _has_indices(sample)]
+        for number in [one for one in indices if f"enlarged_{one}" not in taken][:_SPARE]:
+            if any(
+                _COLLIDES in row["provokes"] for row in self._answer["rows"] if row["dtype"] == self._dtype
+            ):
                 return
             self._enlarge(number, samples[number], needs=_COLLIDES)
 

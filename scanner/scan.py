@@ -170,6 +170,8 @@ class _Scan:
         self._writer.begin(self._begun.end if self._begun else 0)
         if self._begun is None:
             self._writer.write(self._header)
+            # A plan that cannot be read is told before anything is measured, not behind it.
+            read_run(self._plan.output)
             return
         self._passes.recall(self._begun)
         self._timed = {cost.key for cost in self._begun.costs}

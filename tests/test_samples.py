@@ -102,3 +102,11 @@ def test_what_writes_is_one_entry() -> None:
 
     assert not [name for name in entries if name.endswith("__") and not name.startswith("opinfo:__")]
     assert {"opinfo:zero_", "opinfo:resize_", "opinfo:put_"} <= entries.keys()
+
+
+@pytest.mark.parametrize("name", ["opinfo:repeat_interleave", "opinfo:__getitem__", "opinfo:index_put"])
+def test_no_row_stands_twice(name: str) -> None:
+    """The sample that is enlarged for its indices is one that was not taken before."""
+    keys = [(row["case"], row["direction"], row["dtype"]) for row in _rows(name)]
+
+    assert len(keys) == len(set(keys))
