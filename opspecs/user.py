@@ -35,7 +35,7 @@ def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
     if path.suffix != ".py":
         raise SpecFileError(f"{path}: not a Python file; give one that ends in .py")
     try:
-        specs = getattr(_module(path.absolute()), "SPECS", None)
+        specs = getattr(_module(path.resolve()), "SPECS", None)
     except Exception as error:
         raise SpecFileError(f"{_where(error, path)}: {type(error).__name__}: {error}") from error
     assigned = _line(path, lambda node: isinstance(node, ast.Name) and node.id == "SPECS")
@@ -49,7 +49,7 @@ def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
             where = _line(path, lambda node: _names(node, name)) or assigned  # noqa: B023
             raise SpecFileError(f"{path}{where}: {name!r}: {wrong}")
     return tuple(
-        replace(spec, family=spec.family or path.stem, source="own", file=str(path.absolute()))
+        replace(spec, family=spec.family or path.stem, source="own", file=str(path.resolve()))
         for spec in specs
     )
 
@@ -163,14 +163,14 @@ def _where(error: BaseException, path: Path) -> str:
     Where Python could not read a file, it is that file, and where the package around it failed, that one's.
     """
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_file():
-        same = Path(error.filename) == path.absolute()
+        same = Path(error.filename) == path.resolve()
         return f"{path if same else error.filename}, line {error.lineno}"
     found = ""
-    around = {str(folder / "__init__.py") for folder in _packages(path.absolute())}
+    around = {str(folder / "__init__.py") for folder in _packages(path.resolve())}
     trace = error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if name == str(path.absolute()):
+        if name == str(path.resolve()):
             found = f"{path}, line {trace.tb_lineno}"
         elif name in around:
             found = found or f"{name}, line {trace.tb_lineno}"

@@ -188,6 +188,17 @@ def test_file_in_a_package_imports_what_lies_beside_it(tmp_path: Path) -> None:
     assert spec.op_name == "own_package.inner.ops.op"
 
 
+def test_file_that_is_named_from_within_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way to it is not what says where it lies."""
+    path = _package(tmp_path, "from .. import NAME\n" + _spec(name="NAME"))
+    (path.parent / "below").mkdir()
+    monkeypatch.chdir(path.parent / "below")
+
+    (spec,) = load_specs("../own.py")
+
+    assert spec.name == "m.x"
+
+
 def test_package_that_fails(tmp_path: Path) -> None:
     """The line is that of the package's own file."""
     path = _package(tmp_path, _spec())
