@@ -49,7 +49,13 @@ def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
             where = _line(path, lambda node: _names(node, name)) or assigned  # noqa: B023
             raise SpecFileError(f"{path}{where}: {name!r}: {wrong}")
     return tuple(
-        replace(spec, family=spec.family or path.stem, source="own", file=str(path.resolve()))
+        replace(
+            spec,
+            documented=tuple(spec.documented),
+            family=spec.family or path.stem,
+            source="own",
+            file=str(path.resolve()),
+        )
         for spec in specs
     )
 
@@ -87,18 +93,21 @@ class _PartOf(ModuleSpec):
 
 def _module(path: Path) -> ModuleType:
     """Return the module of a file, executed; one that its own package has imported is not executed again."""
-    name = f"detmatrix_specs_{path.stem}"
-    spec = _PartOf(name, SourceFileLoader(name, str(path)), origin=str(path))
-    spec.has_location = True
-    spec.package = _package(path)
-    dotted = f"{spec.package}.{path.stem}" if spec.package else name
+    package = _package(path)
+    dotted = f"{package}.{path.stem}".removeprefix(".")
     known = sys.modules.get(dotted)
-    if known is not None and spec.package:
+    if package and known is not None:
         return known
+    # By this name a script that reproduces a row knows what it has to write out.
+    name = f"detmatrix_specs_{dotted}"
+    loader = SourceFileLoader(name, str(path))
+    spec = _PartOf(name, loader, origin=str(path))
+    spec.has_location = True
+    spec.package = package
     module = importlib.util.module_from_spec(spec)
-    # Others of its package know it by the name it has there.
     sys.modules[name] = module
-    _execute(dotted, module, SourceFileLoader(name, str(path)))
+    # Others of its package know it by the name it has there.
+    _execute(dotted if package else name, module, loader)
     return module
 
 
@@ -111,7 +120,7 @@ def _execute(dotted: str, module: ModuleType, loader: Loader) -> None:
         del sys.modules[dotted]
         raise
     around, _, own = dotted.rpartition(".")
-    if around:
+    if around in sys.modules:
         setattr(sys.modules[around], own, module)
 
 
