@@ -221,20 +221,21 @@ def environment_of(session: nox.Session, version: str) -> str:
     """Return the Python of an environment that has one version of torch and nothing of ours, kept between runs."""
     folder = Path(session.virtualenv.location).parent / f"torch-{version}"
     python = str(folder / "bin" / "python")
+    # PyTorch's own databases, sources of specs, import NumPy and expecttest; torch 2.2 and older know no NumPy 2.
+    needed = ("numpy<2" if _numbers(version)[:2] < [2, 3] else "numpy", "expecttest")
+    # Says what is in it: an environment from before something was needed is made anew.
     ready = folder / "ready"
-    if ready.exists():
+    if ready.exists() and ready.read_text(encoding="utf-8") == " ".join(needed):
         session.log(f"torch {version} is installed in {folder}")
         return python
     session.log(f"Installing torch {version} in {folder}; a CUDA build is several gigabytes")
     session.run("python", "-m", "venv", "--clear", str(folder))
-    # PyTorch's own op database, a source of specs, needs NumPy; torch 2.2 and older know no NumPy 2.
-    numpy = "numpy<2" if _numbers(version)[:2] < [2, 3] else "numpy"
     try:
-        session.run(python, "-m", "pip", "install", f"torch=={version}", numpy, external=True)
+        session.run(python, "-m", "pip", "install", f"torch=={version}", *needed, external=True)
         session.run(python, "-c", "import torch", external=True)
     except CommandFailed:
         session.error(f"torch {version} cannot be had for this Python and machine: see what pip says above")
-    ready.touch()
+    ready.write_text(" ".join(needed), encoding="utf-8")
     return python
 
 

@@ -101,6 +101,8 @@ class OpSpec:
     family: str = field(default="", compare=False)
     # Where the spec is from, as run files call it; what loads specs of another origin says so.
     source: str = field(default="documented", compare=False)
+    # Where a spec of the user's is declared, so that an error in it can say so; empty of all others.
+    file: str = field(default="", compare=False)
 
     @property
     def op_name(self) -> str:
@@ -121,7 +123,7 @@ class OpSpec:
             if device not in (*case.devices, "any"):
                 continue
             extra = self.cuda_dtypes if device != "cpu" and "cuda" in case.devices else ()
-            dtypes = self.dtypes + extra if case.dtypes is None else case.dtypes
+            dtypes = (*self.dtypes, *extra) if case.dtypes is None else case.dtypes
             # Each once, however often it is named: a row is planned once.
             for direction in dict.fromkeys(case.directions or self.directions):
                 for dtype in dict.fromkeys(dtypes):

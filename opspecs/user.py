@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from typing import get_args
+from types import ModuleType
 
-from opspecs.model import Case, Direction, OpSpec
-
-# What controls and sentinels are known by in a run file.
-_OURS = ("control.", "sentinel.")
+from opspecs.faults import faults
+from opspecs.model import OpSpec
 
 
 class SpecFileError(Exception):
@@ -23,73 +23,165 @@ class SpecFileError(Exception):
 def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
     """Execute a Python file and return the ``SPECS`` it declares, each in the family named after the file.
 
+    A file that lies in a package is executed as a part of it, whether or not this Python has it installed, so that it
+    may import what lies beside it.
+
     Raises:
-        SpecFileError: It cannot be executed, or ``SPECS`` is not a sequence of specs.
+        SpecFileError: It cannot be executed, or ``SPECS`` is not a sequence of specs that can be scanned.
     """
     path = Path(file)
-    module_spec = importlib.util.spec_from_file_location(f"detmatrix_specs_{path.stem}", path)
-    if module_spec is None or module_spec.loader is None:
+    if not path.exists():
+        raise SpecFileError(f"{path}: no such file")
+    if path.suffix != ".py":
         raise SpecFileError(f"{path}: not a Python file; give one that ends in .py")
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[module_spec.name] = module
     try:
-        module_spec.loader.exec_module(module)
-    except FileNotFoundError:
-        raise SpecFileError(f"{path}: no such file") from None
+        specs = getattr(_module(path.resolve()), "SPECS", None)
     except Exception as error:
-        raise SpecFileError(f"{path}{_line(error, path)}: {type(error).__name__}: {error}") from error
-    specs = getattr(module, "SPECS", None)
+        raise SpecFileError(f"{_where(error, path)}: {type(error).__name__}: {error}") from error
+    assigned = _line(path, lambda node: isinstance(node, ast.Name) and node.id == "SPECS")
     if not isinstance(specs, (tuple, list)) or not all(isinstance(spec, OpSpec) for spec in specs):
-        where = _declared(path, lambda node: isinstance(node, ast.Name) and node.id == "SPECS")
-        raise SpecFileError(f"{path}{where}: declares no SPECS; assign a tuple of OpSpec to it")
+        raise SpecFileError(f"{path}{assigned}: declares no SPECS; assign a tuple of OpSpec to it")
+    if not specs:
+        raise SpecFileError(f"{path}{assigned}: SPECS is empty; put an OpSpec into it")
     for spec in specs:
-        if wrong := next(_faults(spec), None):
+        if wrong := next(faults(spec), None):
             name = spec.name
-            where = _declared(path, lambda node: isinstance(node, ast.Constant) and node.value == name)  # noqa: B023
-            raise SpecFileError(f"{path}{where}: {spec.name!r}: {wrong}")
-    return tuple(replace(spec, family=spec.family or path.stem, source="own") for spec in specs)
+            where = _line(path, lambda node: _names(node, name)) or assigned  # noqa: B023
+            raise SpecFileError(f"{path}{where}: {name!r}: {wrong}")
+    return tuple(
+        replace(
+            spec,
+            documented=tuple(spec.documented),
+            family=spec.family or path.stem,
+            source="own",
+            file=str(path.resolve()),
+        )
+        for spec in specs
+    )
 
 
-def _faults(spec: OpSpec) -> Iterator[str]:
-    """Yield what a spec declares that a scan could not run, and what to declare instead; the first is told."""
-    if not isinstance(spec.name, str) or not spec.name or ":" in spec.name:
-        yield "name must be a text without ':', which separates the parts of a row id"
-    elif spec.name.startswith(_OURS):
-        yield f"names that begin with {' or '.join(_OURS)} are those of our own; give the spec another name"
-    if not isinstance(spec.op, str) and not callable(spec.op):
-        yield "op must be a dotted path below torch, or a function"
-    if not spec.cases or not all(isinstance(case, Case) for case in spec.cases.values()):
-        yield "cases must map names to Case(inputs=lambda t: call(...))"
-    if not all(isinstance(name, str) and name and ":" not in name for name in spec.cases):
-        yield "the name of a case must be a text without ':'"
-    if not all(callable(case.inputs) for case in spec.cases.values()):
-        yield "the inputs of a case must be a function of t that returns call(...)"
-    declared: list[OpSpec | Case] = [spec, *spec.cases.values()]
-    if not all(set(one.directions or ()) <= set(get_args(Direction)) for one in declared):
-        yield f"directions must be among {', '.join(get_args(Direction))}"
-    if isinstance(spec.documented, str):
-        yield "documented must be a tuple of names, such as ('torch.Tensor.put_',)"
-    if any(
-        isinstance(one.dtypes, str) or not all(isinstance(n, str) for n in one.dtypes or ())
-        for one in declared
-    ):
-        yield "dtypes must be a tuple of names such as 'float32'"
+def place_of(error: BaseException, file: str) -> str:
+    """Return ``", my_ops.py, line 12"``: the innermost line of the user's that an exception passed through.
+
+    Args:
+        error: What was raised.
+        file: Of the spec. Files beside it, and all of its package, are the user's too. Empty of specs that are ours.
+    """
+    if not file:
+        return ""
+    packages = _packages(Path(file))
+    found = ""
+    trace = error.__traceback__
+    while trace is not None:
+        path = Path(trace.tb_frame.f_code.co_filename)
+        if packages[0] in path.parents if packages else path.parent == Path(file).parent:
+            found = f", {path.name}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
 
 
-def _declared(path: Path, fits: Callable[[ast.AST], bool]) -> str:
+class _PartOf(ModuleSpec):
+    """Tells the import system which package a module lies in, since its name does not."""
+
+    package = ""
+
+    @property
+    def parent(self) -> str:
+        """The package in which relative imports begin."""
+        return self.package
+
+
+def _module(path: Path) -> ModuleType:
+    """Return the module of a file, executed; one that its own package has imported is not executed again."""
+    package = _package(path)
+    dotted = f"{package}.{path.stem}".removeprefix(".")
+    known = sys.modules.get(dotted)
+    if package and known is not None:
+        return known
+    # By this name a script that reproduces a row knows what it has to write out.
+    name = f"detmatrix_specs_{dotted}"
+    loader = SourceFileLoader(name, str(path))
+    spec = _PartOf(name, loader, origin=str(path))
+    spec.has_location = True
+    spec.package = package
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    # Others of its package know it by the name it has there.
+    _execute(dotted if package else name, module, loader)
+    return module
+
+
+def _execute(dotted: str, module: ModuleType, loader: Loader) -> None:
+    """Execute a module as the import system does, which knows it while it runs and forgets it if it fails."""
+    sys.modules[dotted] = module
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        del sys.modules[dotted]
+        raise
+    around, _, own = dotted.rpartition(".")
+    if around in sys.modules:
+        setattr(sys.modules[around], own, module)
+
+
+def _package(path: Path) -> str:
+    """Import the packages around a file, from where they lie, and return the name of the innermost; empty if none."""
+    name = ""
+    for folder in _packages(path):
+        name = f"{name}.{folder.name}".removeprefix(".")
+        known = sys.modules.get(name)
+        if known is None:
+            spec = importlib.util.spec_from_file_location(
+                name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+            )
+            if spec is None or spec.loader is None:
+                return ""
+            _execute(name, importlib.util.module_from_spec(spec), spec.loader)
+        elif not any(Path(place).resolve() == folder.resolve() for place in getattr(known, "__path__", ())):
+            # Another package has the name, ours perhaps: what the file imports of its own cannot be found.
+            return ""
+    return name
+
+
+def _packages(path: Path) -> list[Path]:
+    """Return the folders of the packages in which a file lies, the outermost first."""
+    found: list[Path] = []
+    folder = path.parent
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        found.insert(0, folder)
+        folder = folder.parent
+    return found
+
+
+def _names(node: ast.AST, name: object) -> bool:
+    """Tell whether a node is the name that a spec is given."""
+    if not isinstance(node, ast.keyword) or node.arg != "name":
+        return False
+    return isinstance(node.value, ast.Constant) and node.value.value == name
+
+
+def _line(path: Path, fits: Callable[[ast.AST], bool]) -> str:
     """Return ``", line 12"``: where the first node that fits stands in a file that was executed a moment ago."""
     lines = [node.lineno for node in ast.walk(ast.parse(path.read_bytes())) if fits(node)]  # type: ignore[attr-defined]
     return f", line {min(lines)}" if lines else ""
 
 
-def _line(error: BaseException, path: Path) -> str:
-    """Return ``", line 12"``: the innermost line of the file that an exception passed through."""
-    if isinstance(error, SyntaxError):
-        return f", line {error.lineno}"
+def _where(error: BaseException, path: Path) -> str:
+    """Return ``my_ops.py, line 12``: the innermost line of the file that an exception passed through.
+
+    Where Python could not read a file, it is that file, and where the package around it failed, that one's.
+    """
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_file():
+        same = Path(error.filename) == path.resolve()
+        return f"{path if same else error.filename}, line {error.lineno}"
     found = ""
+    around = {str(folder / "__init__.py") for folder in _packages(path.resolve())}
     trace = error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path.absolute()):
-            found = f", line {trace.tb_lineno}"
+        name = trace.tb_frame.f_code.co_filename
+        if name == str(path.resolve()):
+            found = f"{path}, line {trace.tb_lineno}"
+        elif name in around:
+            found = found or f"{name}, line {trace.tb_lineno}"
         trace = trace.tb_next
-    return found
+    return found or str(path)

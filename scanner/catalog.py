@@ -21,10 +21,12 @@ def load_catalog(spec_files: Sequence[str], sources: Sequence[str] = ("documente
     Raises:
         UsageError: A file cannot be used, or declares a name that is taken.
     """
+    specs = {spec.name: spec for spec in SPECS} if "documented" in sources else {}
+    if not spec_files:
+        return tuple(specs.values())
     # Only those who bring specs of their own pay for it: listing must start fast.
     from opspecs.user import SpecFileError, load_specs  # noqa: PLC0415
 
-    specs = {spec.name: spec for spec in SPECS} if "documented" in sources else {}
     for path in spec_files:
         try:
             own = load_specs(path)
@@ -45,23 +47,29 @@ def with_installed(files: Sequence[str]) -> tuple[str, ...]:
     """Return files of specs with those that installed packages bring: the modules of entry points ``detmatrix.specs``.
 
     They are loaded like files of the user's, by the main process and by each worker; another interpreter needs what
-    they import.
+    they import from elsewhere.
 
     Raises:
-        UsageError: An entry point names no file of Python.
+        UsageError: An entry point names no file of Python, or the package around it fails.
     """
     found = list(files)
     for point in entry_points(group=_GROUP):
+        owner = point.dist.name if point.dist else "a package"
+        told = f"{owner}: its entry point {point.name} = {point.value} of the group {_GROUP}"
+        mend = f"mend it there, or uninstall {owner}"
         try:
             spec = importlib.util.find_spec(point.module)
-        except ImportError:
+        except (Exception, SystemExit) as error:
+            # A package that is not there, or a module that is none; not one that its package lacks in turn.
+            missing = error.name if isinstance(error, ModuleNotFoundError) else None
+            if missing is None or not f"{point.module}.".startswith(f"{missing}."):
+                failed = f"{type(error).__name__}: {error}"
+                raise UsageError(
+                    f"{told} lies in a package that fails when it is imported ({failed}); {mend}"
+                ) from error
             spec = None
         if spec is None or not spec.origin or not Path(spec.origin).is_file():
-            owner = point.dist.name if point.dist else "a package"
-            raise UsageError(
-                f"{owner}: its entry point {point.name} = {point.value} of the group {_GROUP} names no module with a "
-                f"file; mend it there, or uninstall {owner}"
-            )
+            raise UsageError(f"{told} names no module with a file; {mend}")
         found.append(spec.origin)
     return tuple(dict.fromkeys(found))
 

@@ -15,6 +15,7 @@ import torch
 
 from opspecs.inputs import Inputs
 from opspecs.model import Call, MissingError, OpSpec
+from opspecs.user import place_of
 from scanner import bits
 
 
@@ -54,7 +55,8 @@ class Execution:
             raise
         except Exception as error:
             # An alert raised while drawing inputs would say nothing of the op.
-            raise InvalidCaseError(f"its inputs could not be drawn ({first_line(error)})") from error
+            told = f"{first_line(error)}{place_of(error, spec.file)}"
+            raise InvalidCaseError(f"its inputs could not be drawn ({told})") from error
         if not isinstance(self.call, Call):
             raise InvalidCaseError("its inputs are no call(...)")
         self.leaves = inputs.leaves

@@ -9,8 +9,8 @@ import click
 
 from opspecs.database import databases
 from opspecs.model import OpSpec, Planned
-from opspecs.registry import SPECS, select
-from scanner.catalog import choose
+from opspecs.registry import select
+from scanner.catalog import choose, load_catalog, with_installed
 from scanner.errors import UsageError
 from scanner.options import Sources, format_option
 
@@ -42,6 +42,8 @@ def command(
 ) -> None:
     """List the ops and cases that match the PATTERNs (default: all). Needs a torch for the databases alone.
 
+    Specs that installed packages bring are among them.
+
     A case that says what it provokes can expose a difference; an innocent case leaves the op no choice of order.
     With --claims, list the documented bullets, and below each the ops and how many of their rows speak to it.
     """
@@ -55,7 +57,7 @@ def command(
         return
     if version is not None:
         raise UsageError("--torch names the release whose claims are listed; add --claims")
-    specs = SPECS if sources is None or "documented" in sources else ()
+    specs = load_catalog(with_installed(()), sources or ("documented",))
     if databases(sources):
         # They start a worker.
         from scanner.enumeration import listed  # noqa: PLC0415

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from opspecs.model import MissingError, OpSpec
+from opspecs.user import place_of
 from scanner import bits, perturb, state
-from scanner.alerts import caller_in
+from scanner.alerts import alert_caller, caller_in
 from scanner.execution import Execution, InvalidCaseError, NotRunnableError, first_line
 from scanner.severity import Severity
 
@@ -69,7 +70,7 @@ def observe(
     except InvalidCaseError as error:
         observed.update(outcome="invalid", message=str(error))
     except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included; all of it is data
-        observed.update(outcome="raised", exception=type(error).__name__, message=_message(error))
+        observed.update(outcome="raised", exception=type(error).__name__, message=_message(error, spec.file))
     if changed := state.changes(before, state.snapshot()):
         observed.update(outcome="invalid", message=f"changed global state ({changed})")
     return observed
@@ -93,9 +94,17 @@ class Budget:
         return now + self.max_time * self.shares[group] / self.runs
 
 
-def _message(error: BaseException) -> str:
-    """Return the first line of an exception's text; the alerts say all that matters in it."""
-    return first_line(error).removeprefix(type(error).__name__).removeprefix(": ")
+def _message(error: BaseException, file: str) -> str:
+    """Return the first line of an exception's text; the alerts say all that matters in it.
+
+    Args:
+        error: What was raised.
+        file: In which the user declared the spec, so that all but an alert says where in the user's code it came up.
+    """
+    text = first_line(error).removeprefix(type(error).__name__).removeprefix(": ")
+    if alert_caller(type(error).__name__, text):
+        return text
+    return f"{text}{place_of(error, file)}".removeprefix(", ")
 
 
 def _observe(observed: dict[str, Any], prepare: Any, budget: Budget) -> None:

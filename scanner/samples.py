@@ -74,9 +74,11 @@ def entry_rows(
 
 
 def _dtypes(declared: list[str], wanted: list[str] | None) -> list[str]:
-    """Return the dtypes to scan. Of an entry without any, float32 stands for the row that says so."""
-    if wanted is not None:
-        return [dtype for dtype in declared if dtype in wanted or wanted == ["all"]]
+    """Return the dtypes to scan; of an entry without any of them, the first one stands for the row that says so."""
+    if wanted is not None and "all" not in wanted:
+        return [dtype for dtype in declared if dtype in wanted] or wanted[:1]
+    if wanted is not None and declared:
+        return declared
     order = ("float32", "float64", "bfloat16", "float16", "complex64", "int64")
     return [next((dtype for dtype in order if dtype in declared), (declared or ["float32"])[0])]
 

@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 from collections import Counter
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from scanner.plan import (
     DEFAULT_SEED,
     DEFAULT_SOURCES,
     DEFAULT_TIMEOUT,
+    DTYPES,
     MOST_RUNS,
     Plan,
 )
@@ -76,6 +78,20 @@ class Perturbations(ParamType):
             if name not in PERTURBATIONS:
                 self.fail(f"{name!r} is none; the perturbations: {', '.join(PERTURBATIONS)}", param, ctx)
         return names or self.fail(f"none given; the perturbations: {', '.join(PERTURBATIONS)}", param, ctx)
+
+
+class Dtypes(Names):
+    """Names of dtypes, or ``all``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse a name that no torch has."""
+        names = super().convert(value, param, ctx)
+        for name in names:
+            if name not in (*DTYPES, "all"):
+                near = get_close_matches(name, DTYPES)
+                hint = f"did you mean {' or '.join(near)}?" if near else "give names such as float32, or all"
+                self.fail(f"{name!r} is no dtype; {hint}", param, ctx)
+        return names
 
 
 @click.command(name="scan")
@@ -155,7 +171,7 @@ class Perturbations(ParamType):
 )
 @click.option(
     "--dtypes",
-    type=Names(),
+    type=Dtypes(),
     metavar="LIST",
     help="Dtypes of the databases' entries, or all that each declares. Default: float32, or the first that it has.",
 )

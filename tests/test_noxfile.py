@@ -99,6 +99,26 @@ def test_recorded_censuses_are_of_builds_for_cuda(
     assert not [name for name in censuses if "cpu" in name]
 
 
+def test_environment_has_what_the_databases_import(noxfile: ModuleType, tmp_path: Path) -> None:
+    """NumPy and expecttest beside torch; one that was made without them is made anew, any other is kept."""
+    (tmp_path / "torch-2.15.0").mkdir()
+    (tmp_path / "torch-2.15.0" / "ready").touch()
+    ran: list[tuple[str, ...]] = []
+    session = SimpleNamespace(
+        virtualenv=SimpleNamespace(location=str(tmp_path / "record")),
+        log=lambda _: None,
+        run=lambda *command, **_: ran.append(command),
+    )
+
+    python = noxfile.environment_of(session, "2.15.0")
+
+    (installed,) = (command for command in ran if "install" in command)
+    assert installed == (python, "-m", "pip", "install", "torch==2.15.0", "numpy", "expecttest")
+    ran.clear()
+    assert noxfile.environment_of(session, "2.15.0") == python
+    assert not ran
+
+
 @pytest.mark.parametrize(
     ("closing", "before", "kept"),
     [

@@ -10,11 +10,15 @@ import pytest
 
 from tests.conftest import Command, lines, one_line
 
+# The worker sees nothing of the folder that the package is installed in but the file.
 _SPECS = """\
+from bringing import WHY
 from opspecs.model import Case, OpSpec, call
 
+from .ops import op
+
 CASES = {"row": Case(inputs=lambda t: call(t.normal(8, 64), 1))}
-SPECS = (OpSpec(name="brought.sum", op="torch.sum", why="Adds.", cases=CASES),)
+SPECS = (OpSpec(name="brought.sum", op=op, why=WHY, cases=CASES),)
 """
 
 
@@ -23,7 +27,8 @@ def package(tmp_path: Path) -> dict[str, Any]:
     """Install a package that brings specs; return the options that let a command see it."""
     site = tmp_path / "site"
     (site / "bringing").mkdir(parents=True)
-    (site / "bringing" / "__init__.py").touch()
+    (site / "bringing" / "__init__.py").write_text("WHY = 'Adds.'\n")
+    (site / "bringing" / "ops.py").write_text("def op(x, dim):\n    return x.sum(dim)\n")
     (site / "bringing" / "specs.py").write_text(_SPECS)
     about = site / "bringing-1.0.dist-info"
     about.mkdir()
@@ -42,6 +47,45 @@ def test_installed_specs_are_scanned(detmatrix: Command, tmp_path: Path, package
     header = lines(tmp_path / "run.jsonl")[0]
     assert [(row["spec"], row["source"]) for row in header["planned"]] == [("brought.sum", "own")]
     assert [Path(path).name for path in header["settings"]["specs"]] == ["specs.py"]
+
+
+def test_installed_specs_are_listed(detmatrix: Command, package: dict[str, Any]) -> None:
+    """What a scan would select, the list shows."""
+    done = detmatrix("list", "brought.*", **package)
+
+    assert done.returncode == 0, done.stderr
+    assert [line.strip() for line in done.stdout.splitlines()][1:3] == [
+        "brought.sum",
+        "row  forward; float32; innocent",
+    ]
+
+
+@pytest.mark.parametrize("command", ["scan", "list"])
+def test_package_that_fails_is_told(
+    detmatrix: Command, tmp_path: Path, package: dict[str, Any], command: str
+) -> None:
+    """One line says which, and how to do without it."""
+    (tmp_path / "site" / "bringing" / "__init__.py").write_text("1 / 0\n")
+
+    done = detmatrix(command, "brought.*", **package)
+
+    assert done.returncode == 2
+    assert one_line(done.stderr) == (
+        "detmatrix: bringing: its entry point mine = bringing.specs of the group detmatrix.specs lies in a package that "
+        "fails when it is imported (ZeroDivisionError: division by zero); mend it there, or uninstall bringing"
+    )
+
+
+def test_package_that_lacks_a_library_is_told(
+    detmatrix: Command, tmp_path: Path, package: dict[str, Any]
+) -> None:
+    """It is there; what it imports is not."""
+    (tmp_path / "site" / "bringing" / "__init__.py").write_text("import no_such_library\n")
+
+    done = detmatrix("list", "brought.*", **package)
+
+    assert done.returncode == 2
+    assert "No module named 'no_such_library'" in one_line(done.stderr)
 
 
 def test_entry_point_without_a_module_is_told(

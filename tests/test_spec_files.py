@@ -24,8 +24,12 @@ from tests.conftest import Command, refused
         (
             "from opspecs.model import Case, OpSpec as O\ncases = {'x': Case(inputs=id, directions=['sideways'])}\n\
 SPECS = [O(name='a', op='torch.neg', why='', cases=cases)]\n",
-            "own.py, line 3: 'a': directions must be among forward, backward",
+            (
+                "own.py, line 3: 'a': case 'x': directions must be a tuple of names among forward, backward, such as "
+                "('forward',), and is ['sideways']"
+            ),
         ),
+        ("x = 1\nSPECS = ()\n", "own.py, line 2: SPECS is empty; put an OpSpec into it"),
         ("SPECS = [1]\n", "own.py, line 1: declares no SPECS; assign a tuple of OpSpec to it"),
         (
             "import sys\nsys.exit(0)\n",
@@ -56,6 +60,7 @@ SPECS = [replace(OURS[0], name={name!r})]\n",
             "absent",
             "bare lambda",
             "direction",
+            "empty",
             "no specs",
             "exits",
         ),

@@ -1,0 +1,72 @@
+"""Which dtypes of the databases' entries a scan takes, and what it says of those that an entry lacks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from scanner.plan import DTYPES
+from scanner.samples import _dtypes
+from tests.conftest import Command
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("flaot32", "'flaot32' is no dtype; did you mean float32"),
+        ("float32,nonsense", "'nonsense' is no dtype; give names such as float32, or all"),
+    ],
+)
+def test_name_that_is_no_dtype(detmatrix: Command, tmp_path: Path, given: str, expected: str) -> None:
+    """It is refused before a worker starts."""
+    done = detmatrix("scan", "--source", "opinfo", "opinfo:neg", "--dtypes", given, "-o", "run.jsonl")
+
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert not (tmp_path / "run.jsonl").exists()
+
+
+def test_dtypes_are_those_of_torch() -> None:
+    """The main process knows them without a torch."""
+    known = {
+        str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
+    }
+    assert known <= set(DTYPES)
+
+
+def test_entry_without_the_dtype_keeps_a_row(detmatrix: Command) -> None:
+    """It does not vanish: its row is not run, and says which dtypes there are."""
+    pytest.importorskip("expecttest")
+
+    done = detmatrix(
+        "scan", "opinfo:bincount", "--source", "opinfo", "--dtypes", "float32,bool", "--device", "cpu", "--runs", 2,
+        "--processes", 1, "--no-cost", "--no-overloads", "-o", "run.jsonl",
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(detmatrix("report", "run.jsonl", "--format", "json").stdout)["rows"]
+    assert (row["case"], row["direction"], row["dtype"]) == ("sample_0", "forward", "float32")
+    for mode in ("off", "on"):
+        assert row[mode]["verdict"] == "not_run"
+        assert row[mode]["reason"].startswith(
+            "the database declares no float32 for this device, only uint8, int8, int16, int32, int64"
+        )
+
+
+@pytest.mark.parametrize(
+    ("declared", "wanted", "expected"),
+    [
+        (["int8", "int64"], ["int64", "float32"], ["int64"]),
+        (["int8", "int64"], ["float32", "bool"], ["float32"]),
+        (["int8", "int64"], ["all"], ["int8", "int64"]),
+        (["int8", "int64"], ["all", "float32"], ["int8", "int64"]),
+        ([], ["all"], ["float32"]),
+        (["int8", "int64"], None, ["int64"]),
+    ],
+)
+def test_dtypes_of_an_entry(declared: list[str], wanted: list[str] | None, expected: list[str]) -> None:
+    """At least one row stands for every entry."""
+    assert _dtypes(declared, wanted) == expected

@@ -1,0 +1,275 @@
+"""A file of the user's specs is checked before a scan rests on it, and an error says where in the file to look."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opspecs.user import SpecFileError, load_specs
+from tests.conftest import command_in, lines
+
+_HEAD = "from opspecs.model import Case, OpSpec, call\n\n"
+_DTYPES = "dtypes must be a tuple of names such as 'float32', and is "
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    """Forget the modules that a test loads."""
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith(("detmatrix_specs_", "own_package")):
+            del sys.modules[name]
+
+
+def _refused(path: Path) -> str:
+    """Return what is said of a file that cannot be used, without its folder."""
+    with pytest.raises(SpecFileError) as caught:
+        load_specs(path)
+    return str(caught.value).removeprefix(f"{path.parent}/")
+
+
+def _spec(fields: str = "", case: str = "", name: str = "'m.x'") -> str:
+    """Return a file with one spec, whose name stands in line 4."""
+    fields = (
+        fields if "cases=" in fields else f"cases={{'c': Case(inputs=lambda t: call(), {case})}}, {fields}"
+    )
+    why = "" if "why=" in fields else "why='', "
+    op = "" if "op=" in fields else "op='torch.neg', "
+    return f"{_HEAD}SPECS = (OpSpec(\n    name={name}, {op}{why}{fields}),)\n"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ("op=5", "op must be a dotted path below torch, or a function, and is 5"),
+        ("op='torch neg'", "op must be a dotted path below torch, or a function, and is 'torch neg'"),
+        ("why=None", "why must be a text, and is None"),
+        ("why='\\ud800'", "why must be a text, and is '\\ud800'"),
+        ("family=1", "family must be a text, and is 1"),
+        ("in_place='no'", "in_place must be True or False, and is 'no'"),
+        ("some_leaves=None", "some_leaves must be True or False, and is None"),
+        (
+            "directions=5",
+            "directions must be a tuple of names among forward, backward, such as ('forward',), and is 5",
+        ),
+        (
+            "directions=()",
+            "directions must be a tuple of names among forward, backward, such as ('forward',), and is ()",
+        ),
+        ("dtypes=None", f"{_DTYPES}None"),
+        ("dtypes='float32'", f"{_DTYPES}'float32'"),
+        ("dtypes={'float32'}", f"{_DTYPES}{{'float32'}}"),
+        ("dtypes=()", f"{_DTYPES}()"),
+        ("cuda_dtypes='float16'", f"cuda_{_DTYPES}'float16'"),
+        (
+            "documented='torch.put'",
+            "documented must be a tuple of names, such as ('torch.Tensor.put_',), and is 'torch.put'",
+        ),
+        (
+            "cases=(('c', Case(inputs=lambda t: call())),)",
+            "cases must map names to Case(inputs=lambda t: call(...))",
+        ),
+        ("cases={}", "cases must map names to Case(inputs=lambda t: call(...))"),
+        (
+            "cases={'a:b': Case(inputs=lambda t: call())}",
+            "the name of a case must be a text of one line without ':'",
+        ),
+    ],
+)
+def test_fields_of_a_spec(tmp_path: Path, fields: str, expected: str) -> None:
+    """Each is checked, and told with file, line, spec and what to declare."""
+    (tmp_path / "own.py").write_text(_spec(fields))
+
+    assert _refused(tmp_path / "own.py") == f"own.py, line 4: 'm.x': {expected}"
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("provokes=None", "provokes must be a text, and is None"),
+        ("constant=0", "constant must be a text, and is 0"),
+        (
+            "traits={'dim': 1}",
+            "traits must map texts to texts, such as {'accumulate': 'True'}, and is {'dim': 1}",
+        ),
+        ("traits=None", "traits must map texts to texts, such as {'accumulate': 'True'}, and is None"),
+        (
+            "devices='cpu'",
+            "devices must be a tuple of names among cpu, cuda, such as ('cpu',), and is 'cpu'",
+        ),
+        ("devices=()", "devices must be a tuple of names among cpu, cuda, such as ('cpu',), and is ()"),
+        ("dtypes=()", f"{_DTYPES}()"),
+        (
+            "directions='backward'",
+            "directions must be a tuple of names among forward, backward, such as ('forward',), and is 'backward'",
+        ),
+    ],
+)
+def test_fields_of_a_case(tmp_path: Path, case: str, expected: str) -> None:
+    """Each is checked, and the case named too."""
+    (tmp_path / "own.py").write_text(_spec(case=case))
+
+    assert _refused(tmp_path / "own.py") == f"own.py, line 4: 'm.x': case 'c': {expected}"
+
+
+def test_name_that_is_no_text(tmp_path: Path) -> None:
+    """The row ids begin with it."""
+    (tmp_path / "own.py").write_text(_spec(name="5"))
+
+    assert _refused(tmp_path / "own.py") == (
+        "own.py, line 4: 5: name must be a text of one line without ':', which separates the parts of a row id"
+    )
+
+
+def test_name_that_is_computed_is_told_with_the_line_of_the_specs(tmp_path: Path) -> None:
+    """No line of the file holds it."""
+    (tmp_path / "own.py").write_text(_spec("why=None", name="f'm.{1}'"))
+
+    assert _refused(tmp_path / "own.py") == "own.py, line 3: 'm.1': why must be a text, and is None"
+
+
+def test_lists_do_for_tuples(tmp_path: Path) -> None:
+    """On every device."""
+    (tmp_path / "own.py").write_text(_spec("dtypes=['float32', 'float64'], directions=['forward']"))
+
+    (spec,) = load_specs(tmp_path / "own.py")
+
+    for device in ("cpu", "cuda", "any"):
+        assert [row.dtype for row in spec.rows(device)] == ["float32", "float64"]
+
+
+def test_missing_file_that_a_file_opens(tmp_path: Path) -> None:
+    """The spec file is there; its line that opens the other one is told."""
+    (tmp_path / "own.py").write_text("\nopen('missing.csv')\n")
+
+    assert _refused(tmp_path / "own.py") == (
+        "own.py, line 2: FileNotFoundError: [Errno 2] No such file or directory: 'missing.csv'"
+    )
+
+
+def test_syntax_error_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told with the file it is in; a text that was no file is told with the line that read it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_package_helper.py").write_text("\nx = (\n")
+    (tmp_path / "own.py").write_text("import own_package_helper\n")
+    (tmp_path / "reads.py").write_text("import ast\nast.literal_eval('(')\n")
+
+    assert _refused(tmp_path / "own.py").startswith(
+        "own_package_helper.py, line 2: SyntaxError: '(' was never closed"
+    )
+    assert _refused(tmp_path / "reads.py").startswith("reads.py, line 2: SyntaxError: ")
+
+
+def _package(tmp_path: Path, specs: str) -> Path:
+    folder = tmp_path / "own_package" / "inner"
+    folder.mkdir(parents=True)
+    (tmp_path / "own_package" / "__init__.py").write_text("NAME = 'm.x'\n")
+    (folder / "__init__.py").touch()
+    (folder / "own.py").write_text(specs)
+    return folder / "own.py"
+
+
+def test_file_in_a_package_imports_what_lies_beside_it(tmp_path: Path) -> None:
+    """By relative and absolute imports, although the package is not installed; it is executed once."""
+    imports = "from .. import NAME\nfrom own_package.inner import ops\n"
+    path = _package(tmp_path, imports + _spec("op=ops.op", name="NAME") + "assert ops.again() is SPECS\n")
+    (path.parent / "ops.py").write_text(
+        "def op(x):\n    return x\n\n\ndef again():\n    from own_package.inner.own import SPECS\n    return SPECS\n"
+    )
+
+    (spec,) = load_specs(path)
+
+    assert spec.name == "m.x"
+    assert spec.op_name == "own_package.inner.ops.op"
+
+
+def test_file_that_is_named_from_within_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way to it is not what says where it lies."""
+    path = _package(tmp_path, "from .. import NAME\n" + _spec(name="NAME"))
+    (path.parent / "below").mkdir()
+    monkeypatch.chdir(path.parent / "below")
+
+    (spec,) = load_specs("../own.py")
+
+    assert spec.name == "m.x"
+
+
+def test_package_that_fails(tmp_path: Path) -> None:
+    """The line is that of the package's own file."""
+    path = _package(tmp_path, _spec())
+    (path.parent / "__init__.py").write_text("\n1 / 0\n")
+
+    assert _refused(path) == "__init__.py, line 2: ZeroDivisionError: division by zero"
+
+
+_BROKEN = """\
+from opspecs.model import Case, OpSpec, call
+
+from .helper import helped
+
+
+def broken(x):
+    return x + absent
+
+
+def alerting(x):
+    raise RuntimeError(
+        "mine does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'"
+    )
+
+
+def undrawn(t):
+    return call(t.absent(8))
+
+
+DRAWN = {"c": Case(inputs=lambda t: call(t.normal(8)))}
+SPECS = (
+    OpSpec(name="m.broken", op=broken, why="", cases=DRAWN),
+    OpSpec(name="m.helped", op=helped, why="", cases=DRAWN),
+    OpSpec(name="m.alerting", op=alerting, why="", cases=DRAWN),
+    OpSpec(name="m.undrawn", op="torch.neg", why="", cases={"c": Case(inputs=undrawn)}),
+    OpSpec(name="m.outside", op="torch.mm", why="", cases=DRAWN),
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def messages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Scan ops that fail; return what their observations say."""
+    folder = tmp_path_factory.mktemp("broken")
+    (folder / "own_package").mkdir()
+    (folder / "own_package" / "__init__.py").touch()
+    (folder / "own_package" / "own.py").write_text(_BROKEN)
+    (folder / "own_package" / "helper.py").write_text("def helped(x):\n    return x.absent\n")
+    done = command_in(folder)(
+        "scan", "m.*", "--specs", "own_package/own.py", "--device", "cpu", "--runs", 2, "--processes", 1,
+        "--no-cost", "--no-overloads", "-o", "run.jsonl",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    records = lines(folder / "run.jsonl")
+    return {one["spec"]: one["message"] for one in records if one["kind"] == "observation"}
+
+
+def test_error_in_the_users_op_says_where(messages: dict[str, Any]) -> None:
+    """The innermost line of the user's, in the file of the spec or in one beside it."""
+    assert messages["m.broken"] == "name 'absent' is not defined, own.py, line 7"
+    assert messages["m.helped"] == "'Tensor' object has no attribute 'absent', helper.py, line 2"
+
+
+def test_inputs_that_cannot_be_drawn_say_where(messages: dict[str, Any]) -> None:
+    """The line of the function that draws them."""
+    assert messages["m.undrawn"] == (
+        "its inputs could not be drawn (AttributeError: 'Inputs' object has no attribute 'absent', own.py, line 17)"
+    )
+
+
+def test_messages_of_others_stay_as_they_are(messages: dict[str, Any]) -> None:
+    """An alert is known by its text, and an error inside torch passed through no line of the user's."""
+    assert messages["m.alerting"].endswith("but you set 'torch.use_deterministic_algorithms(True)'")
+    assert "own.py" not in messages["m.outside"]
+    assert "line" not in messages["m.outside"]
