@@ -183,12 +183,17 @@ def record(session: nox.Session) -> None:
     """Record the scans of versions of PyTorch in reports/runs: ``-- 2.5.1 2.7.1``; other arguments go to the scan."""
     arguments = list(session.posargs)
     device = _taken(session, arguments, "--device") or "cpu"
+    source = _taken(session, arguments, "--source")
     versions = _versions(session, arguments)
     if not versions:
         session.error("name the versions of torch to record, such as 2.5.1")
+    kind = device.partition(":")[0]
+    if source:
+        # Beside the run of the documented ops, which comparisons are made of.
+        kind, arguments = f"{kind}-{source}", ["--source", source, *arguments]
     install_without_torch(session)
     for version in versions:
-        run = Path(session.create_tmp()) / f"torch-{version}-{device.partition(':')[0]}.jsonl"
+        run = Path(session.create_tmp()) / f"torch-{version}-{kind}.jsonl"
         python = environment_of(session, version)
         session.run(
             "detmatrix", "scan", "--python", python, "--device", device, "--force", "-o", str(run), *arguments
