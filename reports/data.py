@@ -20,6 +20,7 @@ from reports.matrix import (
     outputs_of,
 )
 from reports.report_build import EXPECTED_MEANING, about_words, json_fields
+from reports.report_held import disagreement
 from reports.severity import first_differing
 from scanner.controls import check_controls
 from scanner.records import MODES, Mode
@@ -102,6 +103,14 @@ def _builds(one: Matrix) -> dict[str, object]:
     return {"builds": builds, "expected": EXPECTED_MEANING}
 
 
+def _expected(row: MatrixRow, one: Matrix) -> list[dict[str, object]]:
+    """Return what each build says of a row, and where the row measured something else."""
+    return [
+        fields | {"disagreement": disagreement(row, build.of(row.row)) if build.same_device else None}
+        for fields, build in zip(json_fields(row, one.expected), one.expected, strict=True)
+    ]
+
+
 def _row(row: MatrixRow, one: Matrix) -> dict[str, object]:
     """Return a row: the keys that are promised, then what else is known of it."""
     planned = row.row
@@ -129,7 +138,7 @@ def _row(row: MatrixRow, one: Matrix) -> dict[str, object]:
         "recipe": planned.recipe or None,
         "samples": planned.samples or None,
         "cost": _cost(row),
-        **({"expected": json_fields(row, one.expected)} if one.expected else {}),
+        **({"expected": _expected(row, one)} if one.expected else {}),
     }
 
 

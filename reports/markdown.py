@@ -16,6 +16,7 @@ from tabulate import tabulate
 from reports import cost, evidence, perturbations, words
 from reports.matrix import COMPARED, Matrix, alerts_of
 from reports.report_build import EXPECTED_MEANING, Expected, about_words, device_words
+from reports.report_held import DISAGREEMENTS, disagreements
 from reports.sampled import sampled_words
 from scanner.errors import one_line
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, MatrixRow
@@ -24,6 +25,7 @@ _COLUMNS = ("op", "case", "direction", "dtype", "off", "on", "finding", "alert c
 _FAR = ("row", "mode", "differed", "under", "where", "first differing", "output", "examined")
 _DISTANCE = ("elements differing", "largest absolute", "largest relative", "largest ULP", "V_ermv", "V_c")
 _SLOW = ("row", "off", "on", "ratio", "between quartiles", "fill off", "peak memory off", "peak memory on")
+_DISAGREES = ("row", "measured, and expected")
 _EXPECTED = ("row", "documented", "binary (expected)", "trace (expected)", "measured")
 _IDS = 10  # rows of low power that a reason names
 _MARKUP = re.compile(r"([\\`*\[\]|~$]|\b_|_\b|(?<!\w)_(?!\w))")
@@ -163,6 +165,12 @@ def _expected(one: Matrix, build: Expected) -> Iterator[str]:
         lines.append((code(row.row.id), *map(plain, (said.documented, said.binary, said.trace, measured))))
     yield table(_EXPECTED, lines)
     yield "\n"
+    if found := disagreements(build, one.rows):
+        yield f"{DISAGREEMENTS}\n\n"
+        yield table(_DISAGREES, [(code(row.row.id), plain(told)) for row, told in found])
+        yield "\n"
+    elif build.same_device:
+        yield "No row measured something else than these files let expect.\n\n"
 
 
 def _far(one: Matrix) -> Iterator[str]:
