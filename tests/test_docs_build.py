@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from reports.docs_build import Build, Expected, count, expect
+from reports.docs_build_files import paired
 from reports.docs_links import Places, words
 from scanner.census.record import Alert, Census, encode, read_census
 from scanner.claims import documented_claims
@@ -219,6 +220,23 @@ def test_another_build_is_not_joined(tmp_path: Path, census: Census) -> None:
         told["not_joined"][0].partition(", and")[0]
     ]
     assert "torch 2.13.0+cu130" in told["not_joined"][1]
+
+
+def test_a_trace_is_joined_with_the_census_of_its_own_build(census: Census, trace: TraceFile) -> None:
+    """Of censuses of one release, in whatever order, it is the one of the same version; else one of its device."""
+    other = ("other", replace(census, torch="2.15.0+cu130"))
+    cpu = ("cpu", replace(census, torch="2.15.0+cpu", libraries=()))
+    own = ("own", census)
+    for named in ((own, other, cpu), (other, cpu, own), (cpu, own, other)):
+        assert next(paired([*named, ("trace", trace)]))[0] == own
+    assert next(paired([cpu, other, ("trace", trace)]))[0] == other
+
+    on_cpu = replace(
+        trace,
+        settings=replace(trace.settings, device="cpu"),
+        build=replace(trace.build, torch="2.15.0+cpu", cuda=None),
+    )
+    assert next(paired([own, cpu, ("trace", on_cpu)]))[0] == cpu
 
 
 def test_names_of_a_build_are_no_markup(tmp_path: Path, census: Census) -> None:
