@@ -34,8 +34,8 @@ Expectation = Literal[
 ]
 EXPECTATION_MEANING: dict[Expectation, str] = {
     "alert_gone": "Documented to raise, but no alert in the build is one that its ops are known to lead to.",
-    "alert_reached": "Documented to act deterministically, but with the flag on a traced case reaches an "
-    "overload whose function always alerts, and which leads to no question for the flag.",
+    "alert_reached": "Documented to act deterministically, but with the flag on a traced case meets an alert, or "
+    "reaches an overload whose function always alerts, and which leads to no question for the flag.",
     "alert_partly": "Documented to raise: some of its traced cases lead to an alert, and others end without "
     "one that is known.",
     "expected_raise": "Documented to raise, and an alert in the build is one that its ops lead to.",
@@ -74,7 +74,7 @@ class Traced(Struct, frozen=True, kw_only=True):
     told: str  # in words
     alerts: tuple[Link, ...]
     flags: tuple[Link, ...]
-    certain: bool = False  # an alert on all ways, by an overload that leads to no question for the flag
+    certain: bool = False  # met, or on all ways by an overload that leads to no question for the flag
 
 
 class Expected(Struct, frozen=True, kw_only=True):
@@ -268,7 +268,7 @@ class Reader:
             told=told,
             alerts=tuple(alerts),
             flags=tuple(flags),
-            certain=bool(met)
+            certain=on.caller is not None
             or any(
                 one.way == "function" and one.place.path == "always" and one.overload not in asking
                 for one in alerts

@@ -96,6 +96,33 @@ def test_a_deterministic_bullet_whose_case_reaches_an_alert(build: Build) -> Non
     assert len(one.deciding) < len(one.traced)
 
 
+def test_an_alert_that_the_trace_met_needs_no_census(census: Census, trace: TraceFile) -> None:
+    """It is an alert whether a census names its caller, names others only, or is not there."""
+    rows = tuple(
+        replace(
+            row,
+            reached=tuple(
+                replace(reach, outcome="alert", stopped="forward", caller="met_by_nobody_else")
+                if reach.mode == "on"
+                else reach
+                for reach in row.reached
+            ),
+        )
+        if row.row.spec == "torch.Tensor.scatter_reduce"
+        else row
+        for row in trace.rows
+    )
+    met = replace(trace, rows=rows)
+    for named in (("census", census), None):
+        one = of(
+            expect(documented_claims("2.15"), named, ("trace", met), "cuda"),
+            "deterministic/torch.Tensor.scatter_reduce",
+        )
+
+        assert one.expectation == "alert_reached"
+        assert {row.told for row in one.deciding} == {"the trace met the alert of met_by_nobody_else"}
+
+
 def test_an_alert_with_a_question_before_it_stays_unsettled(build: Build) -> None:
     """Both stand under the name of one overload: which of them a call meets is not in the build."""
     one = of(build, "deterministic/torch.Tensor.scatter/cuda")
