@@ -176,11 +176,15 @@ class Reader:
             flags = flags or tuple(link for link in by_words if link.place.kind == "flag")
         decide = self._raising if claim.section == "raises" else self._acting
         expectation = decide(claim, traced, alerts, flags)
-        if expectation == "unlinked" and claim.device == "any":
+        if claim.device == "any" and (
+            expectation == "unlinked" or (expectation == "alert_gone" and not traced)
+        ):
             other = list(self._elsewhere.worded(claim))
-            alerts = tuple(link for link in other if link.place.kind == "alert")
-            flags = tuple(link for link in other if link.place.kind == "flag")
-            expectation = "other_device" if other else "unlinked"
+            instead = tuple(link for link in other if link.place.kind == "alert")
+            # A question for the flag elsewhere does not bring back an alert that is gone here.
+            if instead or (other and expectation == "unlinked"):
+                alerts, flags = instead, tuple(link for link in other if link.place.kind == "flag")
+                expectation = "other_device"
         return Expected(
             claim=claim,
             expectation=expectation,

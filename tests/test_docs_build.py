@@ -148,6 +148,23 @@ def test_an_alert_of_another_device_is_not_one_of_this(build: Build) -> None:
     assert {"quantized_resize_cpu_"} == {link.place.alert for link in one.alerts}
 
 
+@pytest.mark.parametrize(
+    ("build_of", "without"),
+    [("2.1.2-cu121", "alert_gone"), ("2.2.2-cu121", "unlinked"), ("2.13.0-cu130", "unlinked")],
+)
+def test_an_alert_of_another_device_is_not_gone(build_of: str, without: str) -> None:
+    """Nor where a function of this device, which has the same words, asks for the flag; it is if both lack it."""
+    other = read_census(REPORTS / "censuses" / f"torch-{build_of}.json.gz")
+    claims = documented_claims(build_of.rpartition("-")[0])
+    less = replace(other, alerts=tuple(one for one in other.alerts if one.alert != "quantized_resize_cpu_"))
+    id_ = "raises/torch.Tensor.resize_/quantized=True"
+    said = of(expect(claims, ("census", other), None, "cuda"), id_)
+
+    assert said.expectation == "other_device"
+    assert {"quantized_resize_cpu_"} == {link.place.alert for link in said.alerts}
+    assert of(expect(claims, ("census", less), None, "cuda"), id_).expectation == without
+
+
 def test_places_without_a_bullet_are_told_with_their_ops(build: Build) -> None:
     """An alert no bullet speaks of, a question for the flag, and what leads nowhere."""
     found = {(one.kind, one.ops) for one in build.unspoken if one.ops}
