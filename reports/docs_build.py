@@ -20,6 +20,7 @@ from scanner.reroutes import reroutes
 from scanner.trace_records import TracedRow, TraceFile
 
 _NAMED = 2  # overloads of a part that are named
+_RAISING = frozenset({"raises", "cublas"})  # the lists of what raises
 
 Expectation = Literal[
     "alert_gone",
@@ -38,7 +39,8 @@ EXPECTATION_MEANING: dict[Expectation, str] = {
     "reaches an overload whose function always alerts, and which leads to no question for the flag.",
     "alert_partly": "Documented to raise: some of its traced cases lead to an alert, and others end without "
     "one that is known.",
-    "expected_raise": "Documented to raise, and an alert in the build is one that its ops lead to.",
+    "expected_raise": "Documented to raise, and an alert in the build is one that its ops lead to, or the one of "
+    "its list: that of cuBLAS.",
     "unsettled": "Documented to act deterministically; an alert is linked; the build does not say whether "
     "a call meets it: the flag is asked for too, or there is a way past, or no trace.",
     "expected_flag": "Documented to act deterministically, and the flag is asked for or reroutes the case; "
@@ -170,11 +172,13 @@ class Reader:
         traced = tuple(self.trace(row, claim.direction) for row in self._rows if speaks(row.row, claim))
         alerts = tuple(dict.fromkeys(link for one in traced for link in one.alerts))
         flags = tuple(dict.fromkeys(link for one in traced for link in one.flags))
-        if not alerts and (claim.section == "raises" or not flags):
+        if claim.section == "cublas":
+            alerts = tuple(dict.fromkeys((*alerts, *self._places.cublas())))
+        if not alerts and (claim.section in _RAISING or not flags):
             by_words = [link for link in self._places.worded(claim) if self._applies(link, claim)]
             alerts = tuple(link for link in by_words if link.place.kind == "alert")
             flags = flags or tuple(link for link in by_words if link.place.kind == "flag")
-        decide = self._raising if claim.section == "raises" else self._acting
+        decide = self._raising if claim.section in _RAISING else self._acting
         expectation = decide(claim, traced, alerts, flags)
         if claim.device == "any" and (
             expectation == "unlinked" or (expectation == "alert_gone" and not traced)
@@ -202,7 +206,8 @@ class Reader:
             return "alert_partly" if passing else "expected_raise"
         if alerts:
             return "expected_raise"
-        known = flags or any(one.way != "stopped" for one in traced)
+        # What raises for cuBLAS is linked by the alert itself, so that a build without it is known to lack it.
+        known = flags or claim.section == "cublas" or any(one.way != "stopped" for one in traced)
         return "alert_gone" if known and self._places.all and not self._near(claim) else "unlinked"
 
     def _near(self, claim: Claim) -> bool:

@@ -165,6 +165,23 @@ def test_an_alert_of_another_device_is_not_gone(build_of: str, without: str) -> 
     assert of(expect(claims, ("census", less), None, "cuda"), id_).expectation == without
 
 
+@pytest.mark.parametrize("build_of", ["2.1.2-cu121", "2.9.1-cu128"])
+def test_the_list_of_cublas_is_one_of_what_raises(build_of: str) -> None:
+    """Its ops lead to the alert of cuBLAS, which then is no place without a bullet; without it, it is gone."""
+    older = read_census(REPORTS / "censuses" / f"torch-{build_of}.json.gz")
+    less = replace(older, alerts=tuple(one for one in older.alerts if one.alert != "cuBLAS"))
+    claims = documented_claims(build_of.rpartition("-")[0])
+    build = expect(claims, ("census", older), None, "cuda")
+    without = expect(claims, ("census", less), None, "cuda")
+
+    for name in ("mm", "mv", "bmm"):
+        one = of(build, f"cublas/torch.{name}/cuda")
+        assert one.expectation == "expected_raise"
+        assert {("cuBLAS", "list")} == {(link.place.alert, link.way) for link in one.alerts}
+        assert of(without, one.claim.id).expectation == "alert_gone"
+    assert "cuBLAS" not in {one.place.alert for one in build.unspoken}
+
+
 def test_places_without_a_bullet_are_told_with_their_ops(build: Build) -> None:
     """An alert no bullet speaks of, a question for the flag, and what leads nowhere."""
     found = {(one.kind, one.ops) for one in build.unspoken if one.ops}
