@@ -20,6 +20,7 @@ from scanner.reroutes import reroutes
 from scanner.trace_records import TracedRow, TraceFile
 
 _NAMED = 2  # overloads of a part that are named
+_RAISING = frozenset({"raises", "cublas"})  # the lists of what raises
 
 Expectation = Literal[
     "alert_gone",
@@ -34,11 +35,12 @@ Expectation = Literal[
 ]
 EXPECTATION_MEANING: dict[Expectation, str] = {
     "alert_gone": "Documented to raise, but no alert in the build is one that its ops are known to lead to.",
-    "alert_reached": "Documented to act deterministically, but with the flag on a traced case reaches an "
-    "overload whose function always alerts, and which leads to no question for the flag.",
+    "alert_reached": "Documented to act deterministically, but with the flag on a traced case meets an alert, or "
+    "reaches an overload whose function always alerts, and which leads to no question for the flag.",
     "alert_partly": "Documented to raise: some of its traced cases lead to an alert, and others end without "
     "one that is known.",
-    "expected_raise": "Documented to raise, and an alert in the build is one that its ops lead to.",
+    "expected_raise": "Documented to raise, and an alert in the build is one that its ops lead to, or the one of "
+    "its list: that of cuBLAS.",
     "unsettled": "Documented to act deterministically; an alert is linked; the build does not say whether "
     "a call meets it: the flag is asked for too, or there is a way past, or no trace.",
     "expected_flag": "Documented to act deterministically, and the flag is asked for or reroutes the case; "
@@ -74,7 +76,7 @@ class Traced(Struct, frozen=True, kw_only=True):
     told: str  # in words
     alerts: tuple[Link, ...]
     flags: tuple[Link, ...]
-    certain: bool = False  # an alert on all ways, by an overload that leads to no question for the flag
+    certain: bool = False  # met, or on all ways by an overload that leads to no question for the flag
 
 
 class Expected(Struct, frozen=True, kw_only=True):
@@ -170,17 +172,23 @@ class Reader:
         traced = tuple(self.trace(row, claim.direction) for row in self._rows if speaks(row.row, claim))
         alerts = tuple(dict.fromkeys(link for one in traced for link in one.alerts))
         flags = tuple(dict.fromkeys(link for one in traced for link in one.flags))
-        if not alerts and (claim.section == "raises" or not flags):
+        if claim.section == "cublas":
+            alerts = tuple(dict.fromkeys((*alerts, *self._places.cublas())))
+        if not alerts and (claim.section in _RAISING or not flags):
             by_words = [link for link in self._places.worded(claim) if self._applies(link, claim)]
             alerts = tuple(link for link in by_words if link.place.kind == "alert")
             flags = flags or tuple(link for link in by_words if link.place.kind == "flag")
-        decide = self._raising if claim.section == "raises" else self._acting
+        decide = self._raising if claim.section in _RAISING else self._acting
         expectation = decide(claim, traced, alerts, flags)
-        if expectation == "unlinked" and claim.device == "any":
+        if claim.device == "any" and (
+            expectation == "unlinked" or (expectation == "alert_gone" and not traced)
+        ):
             other = list(self._elsewhere.worded(claim))
-            alerts = tuple(link for link in other if link.place.kind == "alert")
-            flags = tuple(link for link in other if link.place.kind == "flag")
-            expectation = "other_device" if other else "unlinked"
+            instead = tuple(link for link in other if link.place.kind == "alert")
+            # A question for the flag elsewhere does not bring back an alert that is gone here.
+            if instead or (other and expectation == "unlinked"):
+                alerts, flags = instead, tuple(link for link in other if link.place.kind == "flag")
+                expectation = "other_device"
         return Expected(
             claim=claim,
             expectation=expectation,
@@ -198,7 +206,8 @@ class Reader:
             return "alert_partly" if passing else "expected_raise"
         if alerts:
             return "expected_raise"
-        known = flags or any(one.way != "stopped" for one in traced)
+        # What raises for cuBLAS is linked by the alert itself, so that a build without it is known to lack it.
+        known = flags or claim.section == "cublas" or any(one.way != "stopped" for one in traced)
         return "alert_gone" if known and self._places.all and not self._near(claim) else "unlinked"
 
     def _near(self, claim: Claim) -> bool:
@@ -268,7 +277,7 @@ class Reader:
             told=told,
             alerts=tuple(alerts),
             flags=tuple(flags),
-            certain=bool(met)
+            certain=on.caller is not None
             or any(
                 one.way == "function" and one.place.path == "always" and one.overload not in asking
                 for one in alerts

@@ -74,13 +74,17 @@ def _builds(claims: Sequence[Claim], named: Sequence[tuple[str, Source]]) -> Ite
 def paired(
     named: Sequence[tuple[str, Source]],
 ) -> Iterator[tuple[tuple[str, Census] | None, tuple[str, TraceFile] | None, str]]:
-    """Yield each trace with the census of its device, then the censuses that are left; and the device."""
+    """Yield each trace with the census of its build or else of its device, then the censuses left; and the device."""
     censuses = [(name, one) for name, one in named if isinstance(one, Census)]
     used: list[Census] = []
     for name, one in named:
         if isinstance(one, TraceFile):
             device = device_of(None, one)
             fitting = [other for other in censuses if device == "cpu" or device_of(other[1], None) == device]
+            # One release is built for several versions of CUDA, and for none: the trace's own build comes first.
+            fitting.sort(
+                key=lambda other: (version(other[1]) != version(one), device_of(other[1], None) != device)
+            )
             used += [other for _, other in fitting[:1] if device_of(other, None) == device]
             yield fitting[0] if fitting else None, (name, one), device
     for name, census in censuses:

@@ -21,12 +21,15 @@ from scanner.trace_records import Overload
 # function  the build's declarations name this function for an overload that is reached
 # name      the function is called as an overload that is reached, but for words that say where it runs or how
 # words     no overload leads there; the function has no words but those of the bullet, and all of its op
-Way = Literal["met", "function", "name", "words"]
+# list      the bullet is in the list of one alert, that of cuBLAS, and the place raises it
+Way = Literal["met", "function", "name", "words", "list"]
 WAY_MEANING: dict[Way, str] = {
     "met": "the trace met the alert itself",
     "function": "the build declares the function for an overload that the case reaches",
     "name": "the function is called as an overload that the case reaches, but for words such as `cuda`",
     "words": "no overload leads there: the function has no words but those of the bullet, and all of its op",
+    "list": "the bullet is in the list of ops that raise for want of a cuBLAS workspace, and the alert is that one; "
+    "which of the functions that raise it the op calls is not known",
 }
 
 # They say where a function runs, or how it was made.
@@ -47,6 +50,7 @@ _WHERE = frozenset(
         "aot",
     ]
 )
+_CUBLAS = "cuBLAS"  # what a census calls the caller of that alert, whose text names none
 _FILLERS = frozenset({"with", "two"})  # no words of a bullet, and nothing is told by their absence
 _DIRECTIONS = frozenset({"forward", "backward"})
 # A word may be longer by an ending: "sample" and "sampler", "conv" and "convolution".
@@ -84,6 +88,10 @@ class Places:
     def met(self, caller: str) -> Iterator[Link]:
         """Yield the alerts that name a caller."""
         yield from (Link(one, "met") for one in self.all if one.alert == caller)
+
+    def cublas(self) -> Iterator[Link]:
+        """Yield the alerts of a cuBLAS whose workspace is not configured."""
+        yield from (Link(one, "list") for one in self.all if one.alert == _CUBLAS)
 
     def reached(self, overload: Overload) -> tuple[Link, ...]:
         """Return what an overload leads to."""

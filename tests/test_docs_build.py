@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from reports.docs_build import Build, Expected, count, expect
+from reports.docs_build_files import paired
 from reports.docs_links import Places, words
 from scanner.census.record import Alert, Census, encode, read_census
 from scanner.claims import documented_claims
@@ -95,6 +96,33 @@ def test_a_deterministic_bullet_whose_case_reaches_an_alert(build: Build) -> Non
     assert len(one.deciding) < len(one.traced)
 
 
+def test_an_alert_that_the_trace_met_needs_no_census(census: Census, trace: TraceFile) -> None:
+    """It is an alert whether a census names its caller, names others only, or is not there."""
+    rows = tuple(
+        replace(
+            row,
+            reached=tuple(
+                replace(reach, outcome="alert", stopped="forward", caller="met_by_nobody_else")
+                if reach.mode == "on"
+                else reach
+                for reach in row.reached
+            ),
+        )
+        if row.row.spec == "torch.Tensor.scatter_reduce"
+        else row
+        for row in trace.rows
+    )
+    met = replace(trace, rows=rows)
+    for named in (("census", census), None):
+        one = of(
+            expect(documented_claims("2.15"), named, ("trace", met), "cuda"),
+            "deterministic/torch.Tensor.scatter_reduce",
+        )
+
+        assert one.expectation == "alert_reached"
+        assert {row.told for row in one.deciding} == {"the trace met the alert of met_by_nobody_else"}
+
+
 def test_an_alert_with_a_question_before_it_stays_unsettled(build: Build) -> None:
     """Both stand under the name of one overload: which of them a call meets is not in the build."""
     one = of(build, "deterministic/torch.Tensor.scatter/cuda")
@@ -118,6 +146,40 @@ def test_an_alert_of_another_device_is_not_one_of_this(build: Build) -> None:
 
     assert one.expectation == "other_device"
     assert {"quantized_resize_cpu_"} == {link.place.alert for link in one.alerts}
+
+
+@pytest.mark.parametrize(
+    ("build_of", "without"),
+    [("2.1.2-cu121", "alert_gone"), ("2.2.2-cu121", "unlinked"), ("2.13.0-cu130", "unlinked")],
+)
+def test_an_alert_of_another_device_is_not_gone(build_of: str, without: str) -> None:
+    """Nor where a function of this device, which has the same words, asks for the flag; it is if both lack it."""
+    other = read_census(REPORTS / "censuses" / f"torch-{build_of}.json.gz")
+    claims = documented_claims(build_of.rpartition("-")[0])
+    less = replace(other, alerts=tuple(one for one in other.alerts if one.alert != "quantized_resize_cpu_"))
+    id_ = "raises/torch.Tensor.resize_/quantized=True"
+    said = of(expect(claims, ("census", other), None, "cuda"), id_)
+
+    assert said.expectation == "other_device"
+    assert {"quantized_resize_cpu_"} == {link.place.alert for link in said.alerts}
+    assert of(expect(claims, ("census", less), None, "cuda"), id_).expectation == without
+
+
+@pytest.mark.parametrize("build_of", ["2.1.2-cu121", "2.9.1-cu128"])
+def test_the_list_of_cublas_is_one_of_what_raises(build_of: str) -> None:
+    """Its ops lead to the alert of cuBLAS, which then is no place without a bullet; without it, it is gone."""
+    older = read_census(REPORTS / "censuses" / f"torch-{build_of}.json.gz")
+    less = replace(older, alerts=tuple(one for one in older.alerts if one.alert != "cuBLAS"))
+    claims = documented_claims(build_of.rpartition("-")[0])
+    build = expect(claims, ("census", older), None, "cuda")
+    without = expect(claims, ("census", less), None, "cuda")
+
+    for name in ("mm", "mv", "bmm"):
+        one = of(build, f"cublas/torch.{name}/cuda")
+        assert one.expectation == "expected_raise"
+        assert {("cuBLAS", "list")} == {(link.place.alert, link.way) for link in one.alerts}
+        assert of(without, one.claim.id).expectation == "alert_gone"
+    assert "cuBLAS" not in {one.place.alert for one in build.unspoken}
 
 
 def test_places_without_a_bullet_are_told_with_their_ops(build: Build) -> None:
@@ -219,6 +281,23 @@ def test_another_build_is_not_joined(tmp_path: Path, census: Census) -> None:
         told["not_joined"][0].partition(", and")[0]
     ]
     assert "torch 2.13.0+cu130" in told["not_joined"][1]
+
+
+def test_a_trace_is_joined_with_the_census_of_its_own_build(census: Census, trace: TraceFile) -> None:
+    """Of censuses of one release, in whatever order, it is the one of the same version; else one of its device."""
+    other = ("other", replace(census, torch="2.15.0+cu130"))
+    cpu = ("cpu", replace(census, torch="2.15.0+cpu", libraries=()))
+    own = ("own", census)
+    for named in ((own, other, cpu), (other, cpu, own), (cpu, own, other)):
+        assert next(paired([*named, ("trace", trace)]))[0] == own
+    assert next(paired([cpu, other, ("trace", trace)]))[0] == other
+
+    on_cpu = replace(
+        trace,
+        settings=replace(trace.settings, device="cpu"),
+        build=replace(trace.build, torch="2.15.0+cpu", cuda=None),
+    )
+    assert next(paired([own, cpu, ("trace", on_cpu)]))[0] == cpu
 
 
 def test_names_of_a_build_are_no_markup(tmp_path: Path, census: Census) -> None:
