@@ -85,6 +85,26 @@ def test_stripped_library(tmp_path: Path) -> None:
     assert "stripped" in _refused(with_library(tmp_path / "torch.whl", bytes(stripped)))
 
 
+def test_section_names_without_end(tmp_path: Path) -> None:
+    """Many sections whose names never end cost neither memory nor time: no name is read past what any has."""
+    count, names = struct.unpack_from("<HH", LIBRARY, 60)
+    large, table = 2 << 20, bytearray(LIBRARY[SECTIONS : SECTIONS + 64 * count])
+    struct.pack_into("<QQ", table, 64 * names + 24, len(LIBRARY), large)
+    library = bytearray(LIBRARY + b"a" * large + table + bytes(64 * 200))
+    struct.pack_into("<Q", library, 40, len(LIBRARY) + large)
+    struct.pack_into("<H", library, 60, count + 200)
+    path = with_library(tmp_path / "torch.whl", bytes(library))
+    tracemalloc.start()
+    try:
+        told = _refused(path)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert "libtorch_cpu.so: damaged: the name of section 0 has no end" in told
+    assert most < 32 << 20
+
+
 def test_two_members_of_one_name(tmp_path: Path) -> None:
     """Which of the two counts is for whoever unpacks to say, so neither does."""
     path = wheel(tmp_path / "torch.whl")
