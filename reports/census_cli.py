@@ -10,7 +10,7 @@ import click
 from reports import census_markdown
 from reports.output import write_report, write_to_stdout
 from scanner.census.record import Census, encode, read_census
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from scanner.options import format_option
 from scanner.runfile import read_run
 
@@ -68,7 +68,7 @@ def census(
     )
     if output is not None:
         write_report(Path(output), [encode(found)])
-        write_to_stdout([f"{census_markdown.summary(found)}\n"])
+        write_to_stdout([f"{one_line(census_markdown.summary(found))}\n"])
     elif run is None:
         write_to_stdout(census_markdown.render(found) if form == "md" else [encode(found)])
     if run is None:
@@ -76,11 +76,10 @@ def census(
     from scanner.census.check import met, missing_alerts  # noqa: PLC0415 - as the rest of the census
 
     missing = missing_alerts(found, run)
-    write_to_stdout(f"{line}\n" for line in missing)
+    write_to_stdout(f"{one_line(line)}\n" for line in missing)
     if not missing:
-        write_to_stdout(
-            [f"Every alert that {Path(run.path).name} met ({len(met(run))} callers) is in the census.\n"]
-        )
+        name = one_line(Path(run.path).name)
+        write_to_stdout([f"Every alert that {name} met ({len(met(run))} callers) is in the census.\n"])
     return EXIT_CHECK_FAILED if missing else EXIT_DONE
 
 
@@ -103,4 +102,4 @@ def _take(
 
 def _told(what: str) -> None:
     """Say on standard error what is being read."""
-    click.echo(f"reading {what}", err=True)
+    click.echo(f"reading {one_line(what)}", err=True)
