@@ -54,6 +54,8 @@ def census(
     Builds for Linux on x86-64, with the symbol tables that wheels on PyPI have. Without an option, the torch of the
     interpreter that runs detmatrix.
     """
+    if output is not None and output.endswith(".gz"):
+        raise UsageError(f"{output}: a census is written plain; choose a name without .gz, compress it later")
     if sum(one is not None for one in (python, wheel, recorded)) > 1:
         raise UsageError("--python, --wheel and --census each say what to read; give one of them")
     if not sass and (arch is not None or cuobjdump is not None):

@@ -54,3 +54,14 @@ def test_check_spells_out_what_a_run_says(detmatrix: Command, tmp_path: Path) ->
         0,
         "Every alert that known\\x1b[2J.jsonl met (1 callers) is in the census.\n",
     )
+
+
+def test_name_of_a_compressed_census_is_refused(detmatrix: Command, tmp_path: Path) -> None:
+    """A name that ends in .gz is read as gzip, and a census is written plain: nothing is read or written."""
+    wheel(tmp_path / "torch.whl")
+    done = detmatrix("census", "--wheel", "torch.whl", "-o", "census.json.gz")
+
+    assert refused(done) == (
+        "census.json.gz: a census is written plain; choose a name without .gz, compress it later"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["torch.whl"]
