@@ -10,7 +10,7 @@ import click
 from reports import census_markdown
 from reports.output import write_report, write_to_stdout
 from scanner.census.record import Census, encode, read_census
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from scanner.options import format_option
 from scanner.runfile import read_run
 
@@ -54,6 +54,8 @@ def census(
     Builds for Linux on x86-64, with the symbol tables that wheels on PyPI have. Without an option, the torch of the
     interpreter that runs detmatrix.
     """
+    if output is not None and output.endswith(".gz"):
+        raise UsageError(f"{output}: a census is written plain; choose a name without .gz, compress it later")
     if sum(one is not None for one in (python, wheel, recorded)) > 1:
         raise UsageError("--python, --wheel and --census each say what to read; give one of them")
     if not sass and (arch is not None or cuobjdump is not None):
@@ -68,7 +70,7 @@ def census(
     )
     if output is not None:
         write_report(Path(output), [encode(found)])
-        write_to_stdout([f"{census_markdown.summary(found)}\n"])
+        write_to_stdout([f"{one_line(census_markdown.summary(found))}\n"])
     elif run is None:
         write_to_stdout(census_markdown.render(found) if form == "md" else [encode(found)])
     if run is None:
@@ -76,11 +78,10 @@ def census(
     from scanner.census.check import met, missing_alerts  # noqa: PLC0415 - as the rest of the census
 
     missing = missing_alerts(found, run)
-    write_to_stdout(f"{line}\n" for line in missing)
+    write_to_stdout(f"{one_line(line)}\n" for line in missing)
     if not missing:
-        write_to_stdout(
-            [f"Every alert that {Path(run.path).name} met ({len(met(run))} callers) is in the census.\n"]
-        )
+        name = one_line(Path(run.path).name)
+        write_to_stdout([f"Every alert that {name} met ({len(met(run))} callers) is in the census.\n"])
     return EXIT_CHECK_FAILED if missing else EXIT_DONE
 
 
@@ -103,4 +104,4 @@ def _take(
 
 def _told(what: str) -> None:
     """Say on standard error what is being read."""
-    click.echo(f"reading {what}", err=True)
+    click.echo(f"reading {one_line(what)}", err=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import tracemalloc
+import venv
 import zipfile
 import zlib
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scanner.census.record import encode, read_census
 from tests.census_builds import LIBRARY, MEMBERS, detmatrix, wheel, with_library
 
 SECTIONS = struct.unpack_from("<Q", LIBRARY, 40)[0]  # where the section headers start
@@ -83,6 +86,26 @@ def test_stripped_library(tmp_path: Path) -> None:
             struct.pack_into("<I", stripped, at + 4, 0)
 
     assert "stripped" in _refused(with_library(tmp_path / "torch.whl", bytes(stripped)))
+
+
+def test_section_names_without_end(tmp_path: Path) -> None:
+    """Many sections whose names never end cost neither memory nor time: no name is read past what any has."""
+    count, names = struct.unpack_from("<HH", LIBRARY, 60)
+    large, table = 2 << 20, bytearray(LIBRARY[SECTIONS : SECTIONS + 64 * count])
+    struct.pack_into("<QQ", table, 64 * names + 24, len(LIBRARY), large)
+    library = bytearray(LIBRARY + b"a" * large + table + bytes(64 * 200))
+    struct.pack_into("<Q", library, 40, len(LIBRARY) + large)
+    struct.pack_into("<H", library, 60, count + 200)
+    path = with_library(tmp_path / "torch.whl", bytes(library))
+    tracemalloc.start()
+    try:
+        told = _refused(path)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert "libtorch_cpu.so: damaged: the name of section 0 has no end" in told
+    assert most < 32 << 20
 
 
 def test_two_members_of_one_name(tmp_path: Path) -> None:
@@ -161,6 +184,49 @@ def test_python_files_that_cannot_be_parsed(text: bytes, tmp_path: Path) -> None
 
     assert (code, told) == (0, "")
     assert "torch/bad.py" in out or b".b" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("torch/version.py", rb"__version__ = '2.99\udc80'"),
+        ("torch/version.py", rb"__version__ = '2.99'; cuda = '12\udc80'"),
+        ("torch/version.py", rb"__version__ = '2.99'; git_version = '\udc80'"),
+        ("torch/_meta.py", rb"alert_not_deterministic('x\udc80')"),
+    ],
+    ids=["torch", "cuda", "git", "alert"],
+)
+def test_text_that_cannot_be_written(name: str, text: bytes, tmp_path: Path) -> None:
+    """Half a character in a string of a build is replaced, so that the record can be written and read again."""
+    path = wheel(tmp_path / "torch.whl", MEMBERS | {name: text})
+    code, out, told = detmatrix("census", "--wheel", path, "-o", tmp_path / "census.json")
+
+    assert (code, told) == (0, "")
+    assert out.startswith("torch 2.99")
+    assert "?" in encode(read_census(tmp_path / "census.json"))
+
+
+def test_file_names_that_cannot_be_written(tmp_path: Path) -> None:
+    """File names need not be text: in a record they have a question mark there."""
+    path = wheel(tmp_path / os.fsdecode(b"\x80.whl"))
+    code, out, told = detmatrix("census", "--wheel", path, "-o", tmp_path / "census.json")
+
+    assert (code, told) == (0, "")
+    assert "?.whl" in out
+    assert read_census(tmp_path / "census.json").source == "?.whl"
+
+    venv.create(tmp_path / "env")
+    packages = next((tmp_path / "env").glob("lib*/python*/site-packages"))
+    odd = os.fsdecode(b"torch/\x80.py")
+    for name, content in (MEMBERS | {odd: MEMBERS["torch/_meta.py"]}).items():
+        (packages / name).parent.mkdir(parents=True, exist_ok=True)
+        (packages / name).write_bytes(content)
+    python = tmp_path / "env" / "bin" / "python"
+    code, _, told = detmatrix("census", "--python", python, "-o", tmp_path / "census.json")
+
+    assert (code, told) == (0, "")
+    files = {one.file for one in read_census(tmp_path / "census.json").python}
+    assert files == {"torch/_meta.py", "torch/?.py"}
 
 
 PLACES = st.one_of(

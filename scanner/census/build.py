@@ -48,7 +48,7 @@ class Build:
         Args:
             source: What the record calls it.
         """
-        self.source = source
+        self.source = whole(source)
         self._refuse_other_platforms()
         text = self.read("torch/version.py")
         if text is None:
@@ -222,4 +222,13 @@ def _version(source: str, text: bytes) -> Version:
     torch, git, cuda = (values.get(name) for name in ("__version__", "git_version", "cuda"))
     if not isinstance(torch, str):
         raise BuildError(f"{source}: torch/version.py names no version; give a build of torch")
-    return Version(torch, git if isinstance(git, str) else None, cuda if isinstance(cuda, str) else None)
+    return Version(
+        whole(torch),
+        whole(git) if isinstance(git, str) else None,
+        whole(cuda) if isinstance(cuda, str) else None,
+    )
+
+
+def whole(text: str) -> str:
+    """Return a text of a build with lone surrogates replaced, which could not be written to a record."""
+    return text.encode(errors="replace").decode()

@@ -12,11 +12,12 @@ import itertools
 import mmap
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from elftools.common.utils import struct_parse
 from elftools.elf.elffile import ELFFile
 
 from scanner.errors import BuildError
@@ -24,6 +25,7 @@ from scanner.errors import BuildError
 MAX_SECTIONS = 4096
 MAX_ENTRIES = 8_000_000  # of one table; the largest that a build of torch has holds 600 000
 MAX_NAME = 1 << 16
+MAX_SECTION_NAME = 1 << 10  # the longest in builds from 2.0 to 2.15 has 22 bytes
 _WRITE, _ALLOC, _EXECUTABLE = 1, 2, 4
 _JUMP_SLOT, _GLOB_DAT, _ADDRESS, _RELATIVE = 7, 6, 1, 8
 _FUNCTION_TYPES = {2, 10}  # STT_FUNC, STT_GNU_IFUNC
@@ -108,12 +110,20 @@ class Image:
         count = elf.num_sections()
         if count > MAX_SECTIONS:
             raise self._refusal(f"damaged: {count} sections")
+        # pyelftools would read the name of each section to its next zero, however far away that is.
+        start, size = elf.header["e_shoff"], elf.header["e_shentsize"]
+        headers = [
+            struct_parse(elf.structs.Elf_Shdr, elf.stream, start + number * size) for number in range(count)
+        ]
         sections = []
-        for number in range(count):
-            section = elf.get_section(number)
-            header = section.header
-            fields = (header[f"sh_{name}"] for name in ("flags", "addr", "offset", "size", "link", "entsize"))
-            sections.append(Section(str(section.name), str(header["sh_type"]), *fields))
+        for number, header in enumerate(headers):
+            name = self._section_name(headers[elf.get_shstrndx()], header["sh_name"])
+            if name is None:
+                raise self._refusal(f"damaged: the name of section {number} has no end")
+            fields = (
+                header[f"sh_{field}"] for field in ("flags", "addr", "offset", "size", "link", "entsize")
+            )
+            sections.append(Section(name, str(header["sh_type"]), *fields))
         filled = sorted(
             (one.offset, one.offset + one.size, one.name)
             for one in sections
@@ -125,6 +135,14 @@ class Image:
         if filled and filled[-1][1] > len(self.data):
             raise self._refusal(f"cut short: section {filled[-1][2]!r} reaches past the end of the file")
         return tuple(sections)
+
+    def _section_name(self, names: Mapping[str, int], offset: int) -> str | None:
+        """Return the name at a place of the table with that header; ``None`` if it is none, or longer than any."""
+        start = names["sh_offset"] + offset
+        end = self.data.find(
+            b"\0", start, min(start + MAX_SECTION_NAME, names["sh_offset"] + names["sh_size"])
+        )
+        return self.data[start:end].decode("ascii", "backslashreplace") if end >= 0 else None
 
     def _refusal(self, told: str) -> BuildError:
         return BuildError(f"{self.shown}: {told}")

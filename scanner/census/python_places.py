@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
 
-from scanner.census.build import Build
+from scanner.census.build import Build, whole
 from scanner.census.record import PythonPlace, UnreadFile
 
 # Names whose use is a question, whatever they are attributes of.
@@ -37,8 +37,9 @@ def python_places(build: Build) -> tuple[list[PythonPlace], list[UnreadFile]]:
     places: list[PythonPlace] = []
     unread: list[UnreadFile] = []
     seen: Counter[str] = Counter()
-    for name in build.python_files:
-        text = build.read(name)
+    for path in build.python_files:
+        text = build.read(path)
+        name = whole(path)
         if text is None:
             unread.append(UnreadFile(file=name, reason="larger than any Python file of torch"))
             continue
@@ -79,14 +80,14 @@ def _places(name: str, text: bytes) -> Iterator[tuple[_Kind, str, str | None, in
             if called in ALERTS:
                 argument = node.args[0] if node.args else None
                 literal = argument.value if isinstance(argument, ast.Constant) else None
-                alert = literal if isinstance(literal, str) else None
+                alert = whole(literal) if isinstance(literal, str) else None
                 yield "alerts", called, alert, node.lineno, function or "<module>"
         elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
             word = _last_name(node)
             if word in ASKS or (word == FLAG and isinstance(node, ast.Attribute) and _is_flag(node)):
                 yield (
                     "asks",
-                    word if word != FLAG else ast.unparse(node),
+                    word if word != FLAG else whole(ast.unparse(node)),
                     None,
                     node.lineno,
                     function or "<module>",
