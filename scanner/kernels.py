@@ -21,6 +21,7 @@ _DISPATCH = re.compile(r"    (?P<keys>\w+(?:, *\w+)*): *(?P<function>[\w:]+)")
 _EXPLICIT = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 _IMPLICIT = "CompositeImplicitAutograd"
 _COMPOSITE = (*_EXPLICIT, _IMPLICIT)
+_GENERATED = "ufunc_inner_loop"
 
 
 def kernel_of(name: str, dense: str, layouts: Sequence[str] = ()) -> str:
@@ -70,17 +71,20 @@ def _kernel(name: str, backend: str) -> str:
 
 
 def _functions(name: str, backend: str, declared: Mapping[str, dict[str, Any]]) -> list[str]:
-    """Return the C++ functions behind an overload, of which one is enough except where layouts have their own."""
+    """Return the C++ functions behind an overload for dense tensors; for other layouts, of an op that only they have."""
     entry = declared.get(name.removeprefix("aten::"))
     if entry is None:
         return []
     delegate = declared.get(entry.get("structured_delegate", ""))
     structured = delegate is not None or entry.get("structured") == "True"
     dispatch: dict[str, str] = (delegate or entry)["dispatch"]
-    # The kernels of other layouts are those of "SparseCUDA", "SparseCsrCUDA" and the like.
-    found = {key: function for key, function in dispatch.items() if key.endswith(backend)}
+    found = {key: function for key, function in dispatch.items() if key == backend}
     if not found:
         found = {key: function for key, function in dispatch.items() if key in _COMPOSITE}
+    # The dense function of an op with an inner loop is generated from it, and is not declared.
+    if not found and _GENERATED not in (delegate or entry):
+        # Keys of other layouts are "SparseCUDA", "SparseCsrCUDA" and the like.
+        found = {key: function for key, function in dispatch.items() if key.endswith(backend)}
     if not found and not dispatch:
         # Without a dispatch table the op is composite, and its function is called as the op is.
         found = {"": re.sub(r"\.(\w*_)?out$", "_out", name.removeprefix("aten::")).partition(".")[0]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from scanner.trace_records import FORMAT, TraceFile
 
 # A trace of the whole catalog is a few megabytes.
 _MOST_BYTES = 256 << 20
+_DEVICE = re.compile(r"cpu|cuda(:[0-9]+)?")
 
 
 class _Opening(msgspec.Struct):
@@ -60,7 +62,11 @@ def read_trace(path: str | Path) -> TraceFile:
 
 
 def _check(path: str, trace: TraceFile) -> None:
-    """Refuse what would be told twice, or in part."""
+    """Refuse a device that no trace is made for, and what would be told twice, or in part."""
+    if not _DEVICE.fullmatch(trace.settings.device):
+        raise RunFileError(
+            f"{path}: no such device: {trace.settings.device!r} - at `$.settings.device`; restore the file"
+        )
     seen: set[tuple[str, ...]] = set()
     for number, one in enumerate(trace.rows):
         wanted = ["off", "on", "late"] if one.row.direction == "backward" else ["off", "on"]

@@ -247,6 +247,11 @@ def test_recorded_trace_shows_known_reroutes() -> None:
             "not a detmatrix trace file; give a file that trace wrote",
         ),
         (lambda trace: trace.update(rows=5), "Expected `array`, got `int` - at `$.rows`"),
+        (
+            lambda trace: trace["settings"].update(device="m\x1bps:0"),
+            r"bad.json: no such device: 'm\x1bps:0' - at `$.settings.device`; restore the file",
+        ),
+        (lambda trace: trace["settings"].update(device="cuda:"), "no such device: 'cuda:'"),
         (lambda trace: trace["rows"].append(trace["rows"][0]), "is there twice - at `$.rows[9]`"),
         (
             lambda trace: trace["rows"][0]["reached"].pop(),
