@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.docs_build import Build, Expected, count, expect
+from reports.docs_build import Build, Expected, Reader, count, expect
 from reports.docs_build_files import paired
+from reports.docs_build_words import trace as trace_words
 from reports.docs_links import Places, words
 from scanner.census.record import Alert, Census, encode, read_census
 from scanner.claims import documented_claims
+from scanner.reroutes import chosen
 from scanner.trace_records import Overload, TraceFile
 from scanner.tracefile import read_trace
 from tests.census_builds import detmatrix
@@ -23,6 +25,11 @@ CENSUS = REPORTS / "censuses" / "torch-2.15.0-cu132.json.gz"
 TRACE = REPORTS / "traces" / "torch-2.15.0-cuda.json.gz"
 RUN = REPORTS / "runs" / "torch-2.15.0-cpu.jsonl.gz"
 RAISES = "raises/torch.nn.AvgPool3d/cuda/backward"
+LATE = (
+    "max_pool3d_with_indices_backward_cuda",
+    *(f"replication_pad{dimensions}d_backward_cuda" for dimensions in (1, 2, 3)),
+    *(f"upsample_{mode}_backward_out_cuda" for mode in ("bilinear2d", "bicubic2d", "trilinear3d")),
+)
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +128,37 @@ def test_an_alert_that_the_trace_met_needs_no_census(census: Census, trace: Trac
 
         assert one.expectation == "alert_reached"
         assert {row.told for row in one.deciding} == {"the trace met the alert of met_by_nobody_else"}
+
+
+def test_a_flag_turned_on_for_backward_alone_meets_the_alert(
+    census: Census, trace: TraceFile, build: Build
+) -> None:
+    """Where the path is chosen in forward, backward reaches the function of the flag being off, which alerts."""
+    late = [row for row in trace.rows if chosen(row) == "forward"]
+    reader, bare = Reader(census, trace, "cuda"), Reader(None, trace, "cuda")
+    told = {reader.trace(row, "backward").told.rpartition("; ")[2] for row in late}
+
+    assert len(late) == 51
+    assert {f"turned on only for backward it would raise {caller}" for caller in LATE} == told
+    assert {"turned on only for backward it does not reroute"} == {
+        bare.trace(row, "any").turned_on_late for row in late
+    }
+    assert trace_words(of(build, "torch.nn.MaxPool3d"), build).endswith(
+        "turned on only for backward it would raise max_pool3d_with_indices_backward_cuda (3 of 15 cases)"
+    )
+    assert "only for backward" not in trace_words(of(build, RAISES), build)
+
+
+def test_an_alert_met_for_backward_alone_is_told(census: Census, trace: TraceFile) -> None:
+    """It is told with the caller that the trace met, which need not be in the census."""
+    row = next(row for row in trace.rows if chosen(row) == "same")
+    off, on, late = row.reached
+    met = replace(row, reached=(off, on, replace(late, outcome="alert", stopped="backward", caller="mine")))
+    reader = Reader(census, trace, "cuda")
+
+    assert reader.trace(met, "any").told == (
+        f"{reader.trace(row, 'any').told}; turned on only for backward it raises mine"
+    )
 
 
 def test_an_alert_with_a_question_before_it_stays_unsettled(build: Build) -> None:
