@@ -54,7 +54,8 @@ PlaceKind = Literal["undocumented_alert", "undocumented_flag", "unlinked_alert",
 PLACE_MEANING: dict[PlaceKind, str] = {
     "undocumented_alert": "Alerts in the build to which no bullet leads, but ops that are named here.",
     "undocumented_flag": "Functions that ask for the flag, likewise: candidates for the first list.",
-    "unlinked_alert": "Alerts to which neither a bullet nor a traced case leads.",
+    "unlinked_alert": "Alerts to which neither a bullet nor a traced case leads. Words alone are no link where "
+    "overloads lead to other alerts.",
     "unlinked_flag": "Functions that ask for the flag, likewise.",
 }
 # What a traced row comes to with the flag on: the words of the trace column.
@@ -186,6 +187,12 @@ class Reader:
             by_words = [link for link in self._places.worded(claim) if self._applies(link, claim)]
             alerts = tuple(link for link in by_words if link.place.kind == "alert")
             flags = flags or tuple(link for link in by_words if link.place.kind == "flag")
+        elif claim.section == "raises":
+            # Of a case that could not be traced to its end, words are asked beside what the others reach.
+            known = {link.place for link in alerts}
+            rest = (link for one in traced if one.way == "stopped" for link in self.worded(one.row.row))
+            more = (link for link in rest if link.place.kind == "alert" and link.place not in known)
+            alerts += tuple(dict.fromkeys(more))
         decide = self._raising if claim.section in _RAISING else self._acting
         expectation = decide(claim, traced, alerts, flags)
         if claim.device == "any" and (
@@ -333,13 +340,15 @@ class Reader:
         for one in expected:
             # What a case reaches with the flag off alone is spoken of too: the flag leads it elsewhere.
             spoken |= {link.place for row in one.traced for link in (*row.late, *self._off(row.row))}
-            spoken |= {link.place for link in self._places.worded(one.claim)}
         ops: dict[Place, dict[str, None]] = {}
         for row in self._rows:
-            reached = [*self._off(row), *self._places.worded_row(row.row)]
+            reached = list(self._off(row))
             on = row.in_mode("on")
             if on is not None and on.caller is not None:
                 reached += self._places.met(on.caller)
+            # As with bullets: words are asked only where no overload leads to such a place.
+            kinds = {link.place.kind for link in reached}
+            reached += [link for link in self._places.worded_row(row.row) if link.place.kind not in kinds]
             for link in reached:
                 ops.setdefault(link.place, {})[names_of(row.row)[0]] = None
         for place in self._places.all:
