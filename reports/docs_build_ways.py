@@ -13,7 +13,7 @@ _NAMED = 2  # overloads of a part that are named
 
 def alerting(alerts: Sequence[Link], asking: set[str | None]) -> str:
     """Say which overload leads to an alert, the surest link first."""
-    first = min(alerts, key=lambda one: (one.way != "function", one.overload in asking))
+    first = min(alerts, key=lambda one: (one.way != "function", one.way == "shared", one.overload in asking))
     path = "always" if first.place.path == "always" else "on some ways"
     also = ", and one that asks for the flag" if first.overload in asking else ""
     return f"reaches {first.overload}, {whose(first)} alerts {path}{also}"
@@ -40,6 +40,8 @@ def _unsure(link: Link) -> tuple[bool, bool]:
 
 def whose(link: Link) -> str:
     """Say whose the function of a link is."""
+    if link.way == "shared":
+        return "and a function of the op's name, which may serve another of its overloads,"
     return "whose function" if link.way == "function" else "and a function of that name"
 
 

@@ -166,8 +166,11 @@ def test_an_alert_with_a_question_before_it_stays_unsettled(build: Build) -> Non
     one = of(build, "deterministic/torch.Tensor.scatter/cuda")
 
     assert one.expectation == "unsettled"
-    assert {"scatter_cuda_"} == {link.place.alert for link in one.alerts}
+    assert {("scatter_cuda_", "shared")} == {(link.place.alert, link.way) for link in one.alerts}
     assert one.flags
+    told = {row.on for row in one.traced if "scatter.src" in row.on}
+    assert len(told) == 1
+    assert "and a function of the op's name, which may serve another of its overloads, alerts" in told.pop()
 
 
 def test_an_alert_that_names_another_case_is_not_about_this_one(build: Build) -> None:
@@ -239,6 +242,20 @@ def test_overloads_lead_to_functions(census: Census, function: str, overload: st
     found = places.reached(Overload(overload, "own", ("at::native::structured_f_out_cuda",)))
 
     assert ([] if way is None else [way]) == [link.way for link in found]
+
+
+@pytest.mark.parametrize(
+    ("function", "way"),
+    [("at::native::f_cuda_kernel", "shared"), ("at::native::f_value_cuda_kernel", "name")],
+)
+def test_a_name_that_overloads_share_is_said_to_be_shared(census: Census, function: str, way: str) -> None:
+    """It names the op and no overload, so that it may serve another one."""
+    alert = replace(census.alerts[-1], function=function, library="libtorch_cuda.so")
+    places = Places(replace(census, alerts=(alert,), asks=(), python=()), "cuda")
+
+    for overload in ("aten::f.value", "aten::f_.value"):
+        (link,) = places.reached(Overload(overload, "own", ("at::native::structured_f_value_out",)))
+        assert link.way == way
 
 
 def test_words_of_names() -> None:
