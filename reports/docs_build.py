@@ -11,6 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from reports import docs_build_ways as ways
 from reports.docs_links import Link, Place, Places, applies, words
 from scanner.census.record import Census
 from scanner.claim_rows import device_kind, names_of, speaks
@@ -19,7 +20,6 @@ from scanner.records import Claim, Row
 from scanner.reroutes import reroutes
 from scanner.trace_records import TracedRow, TraceFile
 
-_NAMED = 2  # overloads of a part that are named
 _RAISING = frozenset({"raises", "cublas"})  # the lists of what raises
 
 Expectation = Literal[
@@ -54,7 +54,8 @@ PlaceKind = Literal["undocumented_alert", "undocumented_flag", "unlinked_alert",
 PLACE_MEANING: dict[PlaceKind, str] = {
     "undocumented_alert": "Alerts in the build to which no bullet leads, but ops that are named here.",
     "undocumented_flag": "Functions that ask for the flag, likewise: candidates for the first list.",
-    "unlinked_alert": "Alerts to which neither a bullet nor a traced case leads.",
+    "unlinked_alert": "Alerts to which neither a bullet nor a traced case leads. Words alone are no link where "
+    "overloads lead to other alerts.",
     "unlinked_flag": "Functions that ask for the flag, likewise.",
 }
 # What a traced row comes to with the flag on: the words of the trace column.
@@ -73,10 +74,18 @@ class Traced(Struct, frozen=True, kw_only=True):
 
     row: TracedRow
     way: Way
-    told: str  # in words
+    on: str  # in words, what it does with the flag on
+    # What turning the flag on for backward alone comes to, in words, where the path is chosen before.
+    turned_on_late: str | None
     alerts: tuple[Link, ...]
     flags: tuple[Link, ...]
-    certain: bool = False  # met, or on all ways by an overload that leads to no question for the flag
+    late: tuple[Link, ...]  # the alerts that it reaches only if the flag is turned on late
+    certain: bool  # an alert is met, or on all ways by an overload that leads to no question for the flag
+
+    @property
+    def told(self) -> str:
+        """All of it in words."""
+        return self.on if self.turned_on_late is None else f"{self.on}; {self.turned_on_late}"
 
 
 class Expected(Struct, frozen=True, kw_only=True):
@@ -178,6 +187,12 @@ class Reader:
             by_words = [link for link in self._places.worded(claim) if self._applies(link, claim)]
             alerts = tuple(link for link in by_words if link.place.kind == "alert")
             flags = flags or tuple(link for link in by_words if link.place.kind == "flag")
+        elif claim.section == "raises":
+            # Of a case that could not be traced to its end, words are asked beside what the others reach.
+            known = {link.place for link in alerts}
+            rest = (link for one in traced if one.way == "stopped" for link in self.worded(one.row.row))
+            more = (link for link in rest if link.place.kind == "alert" and link.place not in known)
+            alerts += tuple(dict.fromkeys(more))
         decide = self._raising if claim.section in _RAISING else self._acting
         expectation = decide(claim, traced, alerts, flags)
         if claim.device == "any" and (
@@ -258,31 +273,45 @@ class Reader:
         if on.caller is not None:
             way, told = "met", f"the trace met the alert of {on.caller}"
         elif alerts:
-            way, told = "alerts", _alerting(alerts, asking)
+            way, told = "alerts", ways.alerting(alerts, asking)
         elif changed:
             way = "reroutes"
             # What leads to a place of the build says more than what makes its inputs.
             instead = sorted(changed[0].only_on, key=lambda name: not links.get(name))
-            told = f"rerouted: {_some(changed[0].only_off)} becomes {_some(instead)}"
+            told = f"rerouted: {ways.some(changed[0].only_off)} becomes {ways.some(instead)}"
         elif on.outcome != "traced":
             way, told = "stopped", f"not traced: {on.message or on.outcome}"
         elif any(one.overload for one in flags):
             asked = next(one for one in flags if one.overload)
-            way, told = "asks", f"reaches {asked.overload}, {_whose(asked)} asks for the flag"
+            way, told = "asks", f"reaches {asked.overload}, {ways.whose(asked)} asks for the flag"
         else:
             way, told = "same", "the same overloads in both modes, none known to alert or to ask"
+        late = self._late(row)
         return Traced(
             row=row,
             way=way,
-            told=told,
+            on=told,
+            turned_on_late=ways.turned_on_late(row, late),
             alerts=tuple(alerts),
             flags=tuple(flags),
+            late=tuple(late),
             certain=on.caller is not None
             or any(
                 one.way == "function" and one.place.path == "always" and one.overload not in asking
                 for one in alerts
             ),
         )  # fmt: skip
+
+    def _late(self, row: TracedRow) -> list[Link]:
+        """Return what alerts if the flag is turned on for the backward part alone, and not if it was on before."""
+        on, late = row.in_mode("on"), row.in_mode("late")
+        if on is None or late is None:
+            return []
+        found = list(self._places.met(late.caller)) if late.caller not in {None, on.caller} else []
+        for name in late.backward:
+            if name not in on.backward and name in self._overloads:
+                found += self._places.reached(self._overloads[name])
+        return [one for one in found if one.place.kind == "alert" and self._applies_row(one, row.row)]
 
     def _python(self, row: TracedRow) -> list[Link]:
         """Return the Python function itself, where it asks for the flag and the flag reroutes the row."""
@@ -310,14 +339,16 @@ class Reader:
         spoken = {link.place for one in expected for link in (*one.alerts, *one.flags)}
         for one in expected:
             # What a case reaches with the flag off alone is spoken of too: the flag leads it elsewhere.
-            spoken |= {link.place for row in one.traced for link in self._off(row.row)}
-            spoken |= {link.place for link in self._places.worded(one.claim)}
+            spoken |= {link.place for row in one.traced for link in (*row.late, *self._off(row.row))}
         ops: dict[Place, dict[str, None]] = {}
         for row in self._rows:
-            reached = [*self._off(row), *self._places.worded_row(row.row)]
+            reached = list(self._off(row))
             on = row.in_mode("on")
             if on is not None and on.caller is not None:
                 reached += self._places.met(on.caller)
+            # As with bullets: words are asked only where no overload leads to such a place.
+            kinds = {link.place.kind for link in reached}
+            reached += [link for link in self._places.worded_row(row.row) if link.place.kind not in kinds]
             for link in reached:
                 ops.setdefault(link.place, {})[names_of(row.row)[0]] = None
         for place in self._places.all:
@@ -335,23 +366,6 @@ class Reader:
             if name in self._overloads:
                 yield from self._places.reached(self._overloads[name])
         yield from self._python(row)
-
-
-def _alerting(alerts: Sequence[Link], asking: set[str | None]) -> str:
-    """Say which overload leads to an alert, the surest link first."""
-    first = min(alerts, key=lambda one: (one.way != "function", one.overload in asking))
-    path = "always" if first.place.path == "always" else "on some ways"
-    also = ", and one that asks for the flag" if first.overload in asking else ""
-    return f"reaches {first.overload}, {_whose(first)} alerts {path}{also}"
-
-
-def _whose(link: Link) -> str:
-    return "whose function" if link.way == "function" else "and a function of that name"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = " and more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}" if names else "nothing"
 
 
 def count(build: Build) -> list[tuple[str, int, str]]:

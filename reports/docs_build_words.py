@@ -39,9 +39,16 @@ def trace(one: Expected, build: Build) -> str:
         return "no trace"
     if not one.traced:
         return "no case in the trace"
-    told = Counter(row.told for row in one.deciding).most_common()
-    more = f"; and {len(told) - _NAMED} other ways" if len(told) > _NAMED else ""
-    return "; ".join(f"{words} ({count} of {len(one.traced)} cases)" for words, count in told[:_NAMED]) + more
+    on = Counter(row.on for row in one.deciding)
+    # Of all its cases, since what the flag does when it comes too late decides nothing.
+    late = Counter(row.turned_on_late for row in one.traced if row.turned_on_late is not None)
+    return "; ".join(_most(counts, len(one.traced)) for counts in (on, late) if counts)
+
+
+def _most(counts: Counter[str], cases: int) -> str:
+    told = [f"{words} ({count} of {cases} cases)" for words, count in counts.most_common(_NAMED)]
+    more = f"; and {len(counts) - _NAMED} other ways" if len(counts) > _NAMED else ""
+    return "; ".join(told) + more
 
 
 def measured(one: Expected, docs: Docs | None) -> str:

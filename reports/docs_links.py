@@ -20,13 +20,16 @@ from scanner.trace_records import Overload
 # met       the trace met the alert itself
 # function  the build's declarations name this function for an overload that is reached
 # name      the function is called as an overload that is reached, but for words that say where it runs or how
+# shared    the function is called as the op of an overload that is reached, by a name that says no overload
 # words     no overload leads there; the function has no words but those of the bullet, and all of its op
 # list      the bullet is in the list of one alert, that of cuBLAS, and the place raises it
-Way = Literal["met", "function", "name", "words", "list"]
+Way = Literal["met", "function", "name", "shared", "words", "list"]
 WAY_MEANING: dict[Way, str] = {
     "met": "the trace met the alert itself",
     "function": "the build declares the function for an overload that the case reaches",
     "name": "the function is called as an overload that the case reaches, but for words such as `cuda`",
+    "shared": "the function is called as the op, a name that its overloads share: it may serve another than the one "
+    "that the case reaches",
     "words": "no overload leads there: the function has no words but those of the bullet, and all of its op",
     "list": "the bullet is in the list of ops that raise for want of a cuBLAS workspace, and the alert is that one; "
     "which of the functions that raise it the op calls is not known",
@@ -111,9 +114,10 @@ class Places:
             for one in self.all
             if _component(one.function) not in declared and _stem(_component(one.function)) in stems
         ]
-        # The name without the overload's own is shared by all overloads of an op, so it is the last resort.
+        # The name without the overload's own is shared by all overloads of an op, so it is the last resort, and said
+        # to be: which of them such a function serves is not in the build.
         yield from (exact + named) or [
-            Link(one, "name", overload.name)
+            Link(one, "shared", overload.name)
             for one in self.all
             if _stem(_component(one.function)) == _stem(base)
         ]

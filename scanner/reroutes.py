@@ -20,7 +20,8 @@ Chosen = Literal["same", "forward", "backward", "alert", "other", "unknown"]
 
 CHOSEN_MEANING: dict[Chosen, str] = {
     "same": "backward reaches the same overloads with the flag off and on",
-    "forward": "in forward: turned on only for backward, the flag changes nothing",
+    "forward": "in forward: turned on only for backward, the flag does not reroute: the overload of the flag being "
+    "off is reached, and raises if its function alerts",
     "backward": "in backward: turned on only for backward, the flag acts as if it had been on before",
     "alert": "turned on only for backward, the flag raises the alert",
     "other": "turned on only for backward, the flag leads to other overloads again",

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.docs_build import Build, Expected, count, expect
+from reports.docs_build import Build, Expected, Reader, count, expect
 from reports.docs_build_files import paired
+from reports.docs_build_words import trace as trace_words
 from reports.docs_links import Places, words
 from scanner.census.record import Alert, Census, encode, read_census
 from scanner.claims import documented_claims
+from scanner.reroutes import chosen
 from scanner.trace_records import Overload, TraceFile
 from scanner.tracefile import read_trace
 from tests.census_builds import detmatrix
@@ -23,6 +25,11 @@ CENSUS = REPORTS / "censuses" / "torch-2.15.0-cu132.json.gz"
 TRACE = REPORTS / "traces" / "torch-2.15.0-cuda.json.gz"
 RUN = REPORTS / "runs" / "torch-2.15.0-cpu.jsonl.gz"
 RAISES = "raises/torch.nn.AvgPool3d/cuda/backward"
+LATE = (
+    "max_pool3d_with_indices_backward_cuda",
+    *(f"replication_pad{dimensions}d_backward_cuda" for dimensions in (1, 2, 3)),
+    *(f"upsample_{mode}_backward_out_cuda" for mode in ("bilinear2d", "bicubic2d", "trilinear3d")),
+)
 
 
 @pytest.fixture(scope="module")
@@ -123,13 +130,47 @@ def test_an_alert_that_the_trace_met_needs_no_census(census: Census, trace: Trac
         assert {row.told for row in one.deciding} == {"the trace met the alert of met_by_nobody_else"}
 
 
+def test_a_flag_turned_on_for_backward_alone_meets_the_alert(
+    census: Census, trace: TraceFile, build: Build
+) -> None:
+    """Where the path is chosen in forward, backward reaches the function of the flag being off, which alerts."""
+    late = [row for row in trace.rows if chosen(row) == "forward"]
+    reader, bare = Reader(census, trace, "cuda"), Reader(None, trace, "cuda")
+    told = {reader.trace(row, "backward").told.rpartition("; ")[2] for row in late}
+
+    assert len(late) == 51
+    assert {f"turned on only for backward it would raise {caller}" for caller in LATE} == told
+    assert {"turned on only for backward it does not reroute"} == {
+        bare.trace(row, "any").turned_on_late for row in late
+    }
+    assert trace_words(of(build, "torch.nn.MaxPool3d"), build).endswith(
+        "turned on only for backward it would raise max_pool3d_with_indices_backward_cuda (3 of 15 cases)"
+    )
+    assert "only for backward" not in trace_words(of(build, RAISES), build)
+
+
+def test_an_alert_met_for_backward_alone_is_told(census: Census, trace: TraceFile) -> None:
+    """It is told with the caller that the trace met, which need not be in the census."""
+    row = next(row for row in trace.rows if chosen(row) == "same")
+    off, on, late = row.reached
+    met = replace(row, reached=(off, on, replace(late, outcome="alert", stopped="backward", caller="mine")))
+    reader = Reader(census, trace, "cuda")
+
+    assert reader.trace(met, "any").told == (
+        f"{reader.trace(row, 'any').told}; turned on only for backward it raises mine"
+    )
+
+
 def test_an_alert_with_a_question_before_it_stays_unsettled(build: Build) -> None:
     """Both stand under the name of one overload: which of them a call meets is not in the build."""
     one = of(build, "deterministic/torch.Tensor.scatter/cuda")
 
     assert one.expectation == "unsettled"
-    assert {"scatter_cuda_"} == {link.place.alert for link in one.alerts}
+    assert {("scatter_cuda_", "shared")} == {(link.place.alert, link.way) for link in one.alerts}
     assert one.flags
+    told = {row.on for row in one.traced if "scatter.src" in row.on}
+    assert len(told) == 1
+    assert "and a function of the op's name, which may serve another of its overloads, alerts" in told.pop()
 
 
 def test_an_alert_that_names_another_case_is_not_about_this_one(build: Build) -> None:
@@ -148,40 +189,6 @@ def test_an_alert_of_another_device_is_not_one_of_this(build: Build) -> None:
     assert {"quantized_resize_cpu_"} == {link.place.alert for link in one.alerts}
 
 
-@pytest.mark.parametrize(
-    ("build_of", "without"),
-    [("2.1.2-cu121", "alert_gone"), ("2.2.2-cu121", "unlinked"), ("2.13.0-cu130", "unlinked")],
-)
-def test_an_alert_of_another_device_is_not_gone(build_of: str, without: str) -> None:
-    """Nor where a function of this device, which has the same words, asks for the flag; it is if both lack it."""
-    other = read_census(REPORTS / "censuses" / f"torch-{build_of}.json.gz")
-    claims = documented_claims(build_of.rpartition("-")[0])
-    less = replace(other, alerts=tuple(one for one in other.alerts if one.alert != "quantized_resize_cpu_"))
-    id_ = "raises/torch.Tensor.resize_/quantized=True"
-    said = of(expect(claims, ("census", other), None, "cuda"), id_)
-
-    assert said.expectation == "other_device"
-    assert {"quantized_resize_cpu_"} == {link.place.alert for link in said.alerts}
-    assert of(expect(claims, ("census", less), None, "cuda"), id_).expectation == without
-
-
-@pytest.mark.parametrize("build_of", ["2.1.2-cu121", "2.9.1-cu128"])
-def test_the_list_of_cublas_is_one_of_what_raises(build_of: str) -> None:
-    """Its ops lead to the alert of cuBLAS, which then is no place without a bullet; without it, it is gone."""
-    older = read_census(REPORTS / "censuses" / f"torch-{build_of}.json.gz")
-    less = replace(older, alerts=tuple(one for one in older.alerts if one.alert != "cuBLAS"))
-    claims = documented_claims(build_of.rpartition("-")[0])
-    build = expect(claims, ("census", older), None, "cuda")
-    without = expect(claims, ("census", less), None, "cuda")
-
-    for name in ("mm", "mv", "bmm"):
-        one = of(build, f"cublas/torch.{name}/cuda")
-        assert one.expectation == "expected_raise"
-        assert {("cuBLAS", "list")} == {(link.place.alert, link.way) for link in one.alerts}
-        assert of(without, one.claim.id).expectation == "alert_gone"
-    assert "cuBLAS" not in {one.place.alert for one in build.unspoken}
-
-
 def test_places_without_a_bullet_are_told_with_their_ops(build: Build) -> None:
     """An alert no bullet speaks of, a question for the flag, and what leads nowhere."""
     found = {(one.kind, one.ops) for one in build.unspoken if one.ops}
@@ -196,12 +203,23 @@ def test_places_without_a_bullet_are_told_with_their_ops(build: Build) -> None:
     )
 
 
+def test_words_are_asked_of_a_case_that_was_not_traced(build: Build) -> None:
+    """The op of cuDNN has no fake implementation: its cases stop there, beside others that lead to an alert."""
+    alerts = {(link.place.alert, link.way) for link in of(build, "grid_sample").alerts}
+
+    assert alerts == {
+        ("cudnn_grid_sampler_backward", "words"),
+        ("grid_sampler_2d_backward_cuda", "name"),
+        ("grid_sampler_3d_backward_cuda", "name"),
+    }
+
+
 def test_words_lead_nowhere_that_the_trace_does_not(census: Census, build: Build) -> None:
     """Where words alone find an alert, and the trace finds one too, they have found the same."""
     for one in judged(census, None).expected:
         traced = {link.place.alert for link in of(build, one.claim.id).alerts if link.way != "words"}
         said = {link.place.alert for link in one.alerts}
-        if traced and said and "scatter_reduce" not in one.claim.id:
+        if traced and said:
             assert traced & said, one.claim.id
 
 
@@ -224,6 +242,20 @@ def test_overloads_lead_to_functions(census: Census, function: str, overload: st
     found = places.reached(Overload(overload, "own", ("at::native::structured_f_out_cuda",)))
 
     assert ([] if way is None else [way]) == [link.way for link in found]
+
+
+@pytest.mark.parametrize(
+    ("function", "way"),
+    [("at::native::f_cuda_kernel", "shared"), ("at::native::f_value_cuda_kernel", "name")],
+)
+def test_a_name_that_overloads_share_is_said_to_be_shared(census: Census, function: str, way: str) -> None:
+    """It names the op and no overload, so that it may serve another one."""
+    alert = replace(census.alerts[-1], function=function, library="libtorch_cuda.so")
+    places = Places(replace(census, alerts=(alert,), asks=(), python=()), "cuda")
+
+    for overload in ("aten::f.value", "aten::f_.value"):
+        (link,) = places.reached(Overload(overload, "own", ("at::native::structured_f_value_out",)))
+        assert link.way == way
 
 
 def test_words_of_names() -> None:

@@ -217,7 +217,10 @@ def test_markdown_escapes_what_ops_say(own: tuple[Path, TraceFile]) -> None:
     (alert,) = (line for line in told.splitlines() if "mine<" in line and "| on " in line)
 
     assert "`mine<\\|>does not exist`" in alert
-    assert "*forward*: in forward: turned on only for backward, the flag changes nothing." in told
+    assert (
+        "*forward*: in forward: turned on only for backward, the flag does not reroute: the overload of the flag "
+        "being off is reached, and raises if its function alerts." in told
+    )
     assert "## Not traced to the end" in told
     assert (
         command_in(own[0])("trace", "--read", "trace.json", "--format", "json").stdout
