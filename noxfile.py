@@ -362,4 +362,4 @@ def bench(session: nox.Session) -> None:
     for name in session.posargs or scripts:
         if name not in scripts:
             session.error(f"there is no benchmark {name}; there are {', '.join(scripts)}")
-        session.run("python", str(scripts[name]))
+        session.run("python", "-m", f"tests.benchmarks.{name}")

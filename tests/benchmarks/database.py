@@ -1,6 +1,6 @@
 """The whole of PyTorch's databases: how long a scan takes, and what observing costs over the bare calls.
 
-python tests/benchmarks/database.py [PATTERN...]: scans both databases on the CPU, ten executions of each row in both modes,
+python -m tests.benchmarks.database [PATTERN...]: scans both databases on the CPU, ten executions of each row in both modes,
 and then compares observing every row with as many bare calls. Takes about a quarter of an hour on two cores.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 # As a worker's threads are, and the order of its samples; to be set before torch starts them.
 if os.environ.get("PYTHONHASHSEED") != "0":
     os.environ |= {"OMP_PROC_BIND": "true", "PYTHONHASHSEED": "0"}
-    os.execv(sys.executable, [sys.executable, *sys.argv])
+    os.execv(sys.executable, [sys.executable, "-m", "tests.benchmarks.database", *sys.argv[1:]])
 
 from opspecs import database
 from scanner.records import Row
