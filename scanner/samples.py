@@ -113,7 +113,7 @@ class _Planner:
         for number in self._telling(_unlike(samples, _SPARE * most), most, trial=trial):
             case = f"sample_{number}"
             sample = samples[number]
-            self._traits = conditions.traits_of(self._entry.name, sample.args, sample.kwargs, self._dtype)
+            self._tell_traits(sample)
             self._add(case, "forward", "samples")
             if self._differentiable(case, "", trial=trial):
                 self._add(case, "backward", "samples")
@@ -132,7 +132,12 @@ class _Planner:
                 _COLLIDES in row["provokes"] for row in self._answer["rows"] if row["dtype"] == self._dtype
             ):
                 return
+            self._tell_traits(samples[number])
             self._enlarge(number, samples[number], needs=_COLLIDES)
+
+    def _tell_traits(self, sample: Sample) -> None:
+        """Note what the rows added next are instances of."""
+        self._traits = conditions.traits_of(self._entry.name, sample.args, sample.kwargs, self._dtype)
 
     def _telling(self, numbers: list[int], most: int, *, trial: bool) -> list[int]:
         """Return the first *most* samples that give an output with elements, or raise: there is something to compare."""
