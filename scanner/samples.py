@@ -229,11 +229,14 @@ class _Planner:
     def _provokes(self, case: str, recipe: str, target: int) -> str:
         """Say what in the grown inputs could expose a difference; nothing if the op has no more to do than before."""
         spec = database.find(self._entry.name, seed=self._options["seed"], recipe=recipe)
-        with warnings.catch_warnings(), _bounded_memory():
-            warnings.simplefilter("ignore")
-            execution = Execution(spec, case, direction="forward", **self._options)
-            if not does_more(execution, target):
-                return ""
+        try:
+            with warnings.catch_warnings(), _bounded_memory():
+                warnings.simplefilter("ignore")
+                execution = Execution(spec, case, direction="forward", **self._options)
+                if not does_more(execution, target):
+                    return ""
+        except Exception:  # noqa: BLE001 - it was accepted a moment ago; it may not have the memory again
+            return ""
         grown = repeating(execution, target)
         told = [_PARALLEL, _COLLIDES] if grown["indices"] else [_PARALLEL]
         return "; ".join(
