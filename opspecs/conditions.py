@@ -65,8 +65,9 @@ def _median(args: Arguments, kwargs: Named, _: str) -> dict[str, str]:
     return {"output": "indices" if along else "value"}
 
 
-def _fill(_: Arguments, __: Named, dtype: str) -> dict[str, str]:
-    """Tell what the flag fills memory with that was never written."""
+def _fill(_: Arguments, kwargs: Named, dtype: str) -> dict[str, str]:
+    """Tell what the flag fills memory with that was never written; the result may be asked for in another dtype."""
+    dtype = str(kwargs.get("dtype") or dtype).removeprefix("torch.")
     if dtype.startswith(("float", "bfloat")):
         return {"fill": "floating:NaN"}
     return {"fill": "complex:NaN" if dtype.startswith("complex") else "integer:maximum"}

@@ -63,7 +63,7 @@ def _digest_with(execution: Execution, large: set[int], part: int, sign: int) ->
         changed = tensor.detach().clone(memory_format=torch.contiguous_format)
         some = changed.view(-1).chunk(_PARTS)[part]
         # Beyond all others, so that a least, a middle and a greatest value is another one too.
-        beyond = None if some.dtype == torch.bool else sign * (changed.abs().max() + 1)
+        beyond = None if some.dtype == torch.bool else sign * (2 * changed.abs().max() + 1)
         some.copy_(~some if beyond is None else beyond)
         return changed
 
