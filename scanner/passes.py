@@ -75,7 +75,7 @@ class Passes:
         self._distrust: list[str] = []
         self._controlled: int | None = None  # the number of the last worker that answered the controls
         self.sentinels = 0
-        self.unwell: dict[tuple[str, ...], str] = {}  # rows that ended a worker or hung, and how
+        self.unwell: dict[tuple[str, ...], str] = {}  # rows that cost a worker, and how
 
     @property
     def observations(self) -> int:
@@ -230,6 +230,8 @@ class Passes:
             self._raised.add((key, process))
         if observation.outcome in {"crash", "timeout"}:
             self.unwell[key] = f"{observation.outcome} in mode {mode}"
+        elif str(observation.message).startswith("changed global state"):
+            self.unwell[key] = f"it {observation.message}"
 
 
 def ask(

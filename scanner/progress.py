@@ -41,8 +41,9 @@ class Progress(Protocol):
         """Nothing more will come."""
 
 
-def progress_for(stream: TextIO = sys.stderr, command: str = "scan") -> Progress:
-    """Return a live display if *stream* is a terminal, plain lines that begin with *command* if not."""
+def progress_for(command: str = "scan") -> Progress:
+    """Return a live display if standard error is a terminal, plain lines that begin with *command* if not."""
+    stream = sys.stderr
     return LiveProgress() if stream.isatty() else PlainProgress(stream, command)
 
 

@@ -207,7 +207,7 @@ class _Scan:
         """Have a row executed in the process that may switch the flag to either mode; its failure is its own."""
         place = place_of(row)
         if row.key in self._passes.unwell:
-            # What ended a worker or hung would do so again.
+            # What cost a worker would cost another one.
             told = f"not tried again: {self._passes.unwell[row.key]}"
             return msgspec.convert(place | {"outcome": "not_run", "message": told}, kind)
         settings = self._header.settings

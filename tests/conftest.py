@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,27 +15,56 @@ import pytest
 
 from scanner.errors import RunFileError
 from scanner.runfile import read_run
+from tests.commands import Command, command_in, process_in
 from tests.runs import raised, ran, row, stable, write_run
 
-Command = Callable[..., subprocess.CompletedProcess[str]]
+HERE = Path(__file__).parent
 ADVICE = "give a file that scan wrote"
-
-
-def command_in(folder: Path) -> Command:
-    """Return a function that runs ``detmatrix`` in *folder* and returns what it printed."""
-
-    def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "scanner", *map(str, arguments)]
-        options = {"cwd": folder, "capture_output": True, "text": True, "timeout": 600, **options}
-        return subprocess.run(command, check=False, **options)
-
-    return run
 
 
 @pytest.fixture
 def detmatrix(tmp_path: Path) -> Command:
-    """Return a function that runs ``detmatrix`` in an empty folder and returns what it printed."""
+    """Return a function that runs ``detmatrix`` in an empty folder, within this process."""
     return command_in(tmp_path)
+
+
+@pytest.fixture
+def detmatrix_process(tmp_path: Path) -> Command:
+    """Return a function that starts ``detmatrix`` in an empty folder, as a user does."""
+    return process_in(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def real_scan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the run file of the one real scan that tests share: specs that behave, misbehave, alert and crash.
+
+    One process of each mode, with timings and overloads. Tests that run in several processes share it too.
+    """
+    return shared_folder(tmp_path_factory, "real_scan", _scan_planted) / "run.jsonl"
+
+
+def _scan_planted(folder: Path) -> None:
+    names = ("quick", "planted", "recorded")
+    files = [word for name in names for word in ("--specs", HERE / f"{name}.py")]
+    options = ("--device", "cpu", "--runs", 6, "--processes", 1, "--timeout", 4)
+    done = command_in(folder)("scan", *names, *files, *options, "-o", "run.jsonl")
+    assert done.returncode == 0, done.stderr
+
+
+def shared_folder(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder that the first process of a test run to ask for it makes, while the others wait."""
+    root = factory.getbasetemp()
+    # Each process of pytest-xdist has a folder of its own in that of the whole run.
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    folder = root / name
+    with (root / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            unfinished = root / f"{name}.unfinished"
+            unfinished.mkdir()
+            make(unfinished)
+            unfinished.rename(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")

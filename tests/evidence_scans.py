@@ -7,7 +7,7 @@ from typing import Any
 
 from scanner.runfile import Run, read_run
 from scanner.verdicts import MatrixRow, matrix
-from tests.conftest import command_in
+from tests.commands import command_in
 
 SPECS = Path(__file__).with_name("circumstances.py")
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.census_builds import MEMBERS, wheel
-from tests.conftest import Command, refused
+from tests.commands import Command
+from tests.conftest import refused
 from tests.runs import raised, ran, row, stable, write_run
 
 # A terminal would clear the screen, and a line would become two.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Command
+from tests.commands import Command
 from tests.evidence_scans import rows_by_name, scan
 
 

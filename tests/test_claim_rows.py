@@ -15,7 +15,8 @@ from scanner.claim_rows import dtype_kind
 from scanner.claims import documented_claims, documented_versions
 from scanner.list_claims import Planning, plain, planning, rows_by_spec
 from scanner.records import Claim, Condition
-from tests.conftest import Command, one_line
+from tests.commands import Command
+from tests.conftest import one_line
 
 VERSIONS = documented_versions()
 CLAIMS = {version: documented_claims(version) for version in VERSIONS}

@@ -12,7 +12,8 @@ import click
 import pytest
 
 from scanner.cli import COMMANDS, cli
-from tests.conftest import Command, refused
+from tests.commands import Command
+from tests.conftest import refused
 
 # Usage
 

@@ -12,7 +12,8 @@ from reports.compare_excerpt import STEP, by_op, render
 from reports.compare_json import render as render_json
 from scanner.verdicts import Finding
 from tests.compared import run_of, shows
-from tests.conftest import Command, one_line
+from tests.commands import Command, command_in
+from tests.conftest import one_line
 from tests.runs import raised, row, write_run
 
 ROOT = Path(__file__).parent.parent
@@ -114,11 +115,12 @@ def test_hostile_text_stays_in_its_cell() -> None:
     assert "".join(render_json(compare(runs)))
 
 
-def test_the_block_of_the_recorded_runs(detmatrix: Command, tmp_path: Path) -> None:
+def test_the_block_of_the_recorded_runs(tmp_path: Path) -> None:
     """The block is written into the file, is fresh then, and its marker is the command that made it."""
     readme = tmp_path / "README.md"
     readme.write_text(BLOCK, encoding="utf-8")
-    written = detmatrix("compare", *RECORDED, "--into", readme, cwd=ROOT)
+    detmatrix = command_in(ROOT)
+    written = detmatrix("compare", *RECORDED, "--into", readme)
     text = readme.read_text(encoding="utf-8")
 
     assert (written.returncode, written.stdout, written.stderr) == (0, "", "")
@@ -126,10 +128,10 @@ def test_the_block_of_the_recorded_runs(detmatrix: Command, tmp_path: Path) -> N
     assert table(text, "from")[0][:3] == ["2.13.0+cpu → 2.15.0+cu132", "665", "0"]
     assert text.startswith("# Title\n")
     assert text.endswith("\n\nend\n")
-    assert detmatrix("compare", *RECORDED, "--into", readme, "--check", cwd=ROOT).returncode == 0
+    assert detmatrix("compare", *RECORDED, "--into", readme, "--check").returncode == 0
 
     readme.write_text(text.replace("665", "664"), encoding="utf-8")
-    stale = detmatrix("compare", *RECORDED, "--into", readme, "--check", cwd=ROOT)
+    stale = detmatrix("compare", *RECORDED, "--into", readme, "--check")
     assert stale.returncode == 1
     assert "README.md: the block 'compare' is stale; regenerate it with detmatrix compare" in stale.stdout
     assert "664" in readme.read_text(encoding="utf-8")

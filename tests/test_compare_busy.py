@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import command_in
+from tests.commands import command_in
 
 OPS = ("torch.Tensor.put_", "torch.take", "torch.index_put", "torch.cumsum", "torch.bincount")
 OPTIONS = ("--device", "cpu", "--runs", 20, "--no-cost", "--no-overloads")

@@ -16,7 +16,8 @@ from scanner.confirm import rows_here
 from scanner.records import Source
 from scanner.runfile import read_run
 from tests.compared import run_of
-from tests.conftest import command_in, lines, one_line
+from tests.commands import command_in
+from tests.conftest import lines, one_line
 from tests.runs import row
 
 HERE = Path(__file__).parent

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from scanner.runfile import read_run
-from tests.conftest import command_in
+from tests.commands import command_in
 from tests.evidence_scans import scan
 
 

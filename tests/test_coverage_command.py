@@ -16,7 +16,8 @@ from reports.matrix import load
 from scanner.claims import parse_claims
 from scanner.overload_records import Dispatch, KernelGroup, Kernels, Reached, Writes
 from scanner.records import Mode, Row, Settings
-from tests.conftest import Command, one_line
+from tests.commands import Command
+from tests.conftest import one_line
 from tests.documented import docstring, found
 from tests.runs import ENVIRONMENT, Planned, row, write_run
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,8 @@ from msgspec.structs import replace
 from reports.docs_render import RENDERERS
 from scanner.claims import parse_claims
 from scanner.records import Settings
-from tests.conftest import Command, one_line
+from tests.commands import Command, rendered_by_process
+from tests.conftest import one_line
 from tests.documented import docstring, found
 from tests.runs import CLOSING, ENVIRONMENT, row, write_run
 
@@ -40,22 +39,20 @@ def agreeing(tmp_path: Path) -> Path:
     return write_run(tmp_path / "good.jsonl", rows, claims=parse_claims(TEXT), environment=elsewhere)
 
 
-@pytest.mark.parametrize("form", RENDERERS)
-def test_same_bytes_every_time(detmatrix: Command, drifted: Path, form: str) -> None:
-    """Every format holds no date, no folder, and nothing that hashing could reorder; -o writes the same."""
+def test_same_bytes_every_time(detmatrix: Command, drifted: Path) -> None:
+    """Every format holds no date, no folder, and nothing that hashing could reorder, and takes no torch and no catalog; -o writes the same."""
     elsewhere = drifted.parent / "elsewhere"
     elsewhere.mkdir()
     copy = elsewhere / drifted.name
     copy.write_bytes(drifted.read_bytes())
-    told = [
-        detmatrix("docs", path, "--format", form, env=os.environ | {"PYTHONHASHSEED": seed})
-        for path, seed in ((drifted, "1"), (copy, "2"))
-    ]
-    written = detmatrix("docs", drifted, "--format", form, "-o", "out")
 
-    assert [(done.returncode, done.stderr) for done in (*told, written)] == [(0, "")] * 3
-    assert told[0].stdout == told[1].stdout == (drifted.parent / "out").read_bytes().decode()
-    assert str(drifted.parent) not in told[0].stdout
+    written = rendered_by_process(elsewhere, RENDERERS, "docs", copy)
+
+    for form in RENDERERS:
+        done = detmatrix("docs", drifted, "--format", form)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.encode() == written[form]
+        assert str(drifted.parent) not in done.stdout
 
 
 def test_the_default_is_markdown(detmatrix: Command, drifted: Path) -> None:
@@ -223,18 +220,3 @@ def test_errors(detmatrix: Command, drifted: Path, arguments: list[str], code: i
 
     assert (code, "") == (done.returncode, done.stdout)
     assert message in one_line(done.stderr)
-
-
-def test_docs_need_no_torch(drifted: Path) -> None:
-    """Every format renders where importing torch fails, and without the catalog."""
-    script = (
-        "import sys; sys.modules['torch'] = None; sys.modules['opspecs.registry'] = None\n"
-        "from scanner.cli import main\n"
-        f"main(['docs', {str(drifted)!r}, '--format', sys.argv[1], '-o', {str(drifted) + '.out'!r}])"
-    )
-    for form in RENDERERS:
-        done = subprocess.run(
-            [sys.executable, "-c", script, form], capture_output=True, text=True, check=False
-        )
-
-        assert (done.returncode, done.stderr) == (0, "")

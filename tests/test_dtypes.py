@@ -10,7 +10,7 @@ import torch
 
 from scanner.plan import DTYPES
 from scanner.samples import _dtypes
-from tests.conftest import Command
+from tests.commands import Command
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from scanner.power import has_power
 from scanner.records import Observation
 from scanner.runfile import Run
 from scanner.verdicts import MatrixRow, matrix
-from tests.conftest import command_in, lines
+from tests.commands import command_in
+from tests.conftest import lines
 from tests.evidence_scans import rows_by_name, scan
 
 RUNS = 24

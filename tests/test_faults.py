@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import command_in
+from tests.commands import command_in
 
 PLANTED = Path(__file__).with_name("planted.py")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Command, refused
+from tests.commands import Command
+from tests.conftest import refused
 
 
 def _scan_with(detmatrix: Command, python: Path) -> str:

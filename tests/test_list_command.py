@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.conftest import Command
+from tests.commands import Command
 
 
 def test_list_json_holds_every_row_once(detmatrix: Command) -> None:

@@ -16,7 +16,8 @@ import torch
 from opspecs import database, enlarge
 from opspecs.inputs import Inputs
 from opspecs.registry import could_match
-from tests.conftest import Command, command_in, lines, one_line
+from tests.commands import Command, command_in
+from tests.conftest import lines, one_line
 
 # PyTorch's databases need it, and the other tests do not.
 pytest.importorskip("expecttest")

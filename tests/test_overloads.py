@@ -11,7 +11,8 @@ from scanner.dispatch import Overloads, kernels
 from scanner.overload_records import Dispatch
 from scanner.records import Mode
 from scanner.runfile import Run, read_run
-from tests.conftest import Command, command_in, lines
+from tests.commands import Command, command_in
+from tests.conftest import lines
 
 SPECS_FILE = Path(__file__).with_name("recorded.py")
 SCAN = (

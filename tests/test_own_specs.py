@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Command, lines, one_line
+from tests.commands import Command
+from tests.conftest import lines, one_line
 
 # The worker sees nothing of the folder that the package is installed in but the file.
 _SPECS = """\

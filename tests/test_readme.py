@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scanner import errors
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING
-from tests.conftest import Command
+from tests.commands import Command
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -16,7 +16,8 @@ from scanner.manager import worker_environment
 from scanner.repro import Recipe, script
 from scanner.runfile import Run, read_run
 from scanner.verdicts import GroupCount, MatrixRow, matrix
-from tests.conftest import Command, command_in, one_line
+from tests.commands import Command, command_in
+from tests.conftest import one_line
 from tests.runs import drifting, ran, row, stable, write_run
 
 torch = pytest.importorskip("torch")

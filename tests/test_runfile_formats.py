@@ -15,7 +15,8 @@ from scanner.errors import RunFileError
 from scanner.records import FORMAT, Cost, Group, Sentinel, Severity, Timing
 from scanner.runfile import Run, read_run
 from scanner.verdicts import matrix
-from tests.conftest import Command, lines, one_line
+from tests.commands import Command
+from tests.conftest import lines, one_line
 from tests.quick import SPECS as QUICK
 
 SPECS = Path(__file__).with_name("quick.py")

@@ -16,7 +16,8 @@ import pytest
 
 from scanner.records import Observation
 from scanner.runfile import read_run
-from tests.conftest import Command, cells, command_in, lines
+from tests.commands import Command, command_in
+from tests.conftest import cells, lines
 
 # Cases of every verdict that finish in a moment each.
 SPECS = Path(__file__).with_name("quick.py")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from scanner.runfile import read_run
-from tests.conftest import Command, command_in, refused
+from tests.commands import Command, command_in
+from tests.conftest import refused
 
 SPECS = Path(__file__).with_name("quick.py")
 OPTIONS = ("quick.cumsum", "--specs", SPECS, "--device", "cpu", "--runs", 2, "--processes", 1)

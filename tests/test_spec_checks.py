@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from opspecs.user import SpecFileError, load_specs
-from tests.conftest import command_in, lines
+from tests.commands import command_in
+from tests.conftest import lines
 
 _HEAD = "from opspecs.model import Case, OpSpec, call\n\n"
 _DTYPES = "dtypes must be a tuple of names such as 'float32', and is "

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Command, refused
+from tests.commands import Command
+from tests.conftest import refused
 
 
 @pytest.mark.parametrize(

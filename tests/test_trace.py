@@ -13,7 +13,8 @@ import pytest
 from scanner.reroutes import chosen, reroutes
 from scanner.trace_records import TracedRow, TraceFile
 from scanner.tracefile import read_trace
-from tests.conftest import Command, command_in, one_line
+from tests.commands import Command, command_in
+from tests.conftest import one_line
 
 ROOT = Path(__file__).parent.parent
 

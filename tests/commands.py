@@ -1,0 +1,98 @@
+"""``detmatrix`` as tests call it: within this process, or as a process of its own where that is what matters."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from scanner.cli import main
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def command_in(folder: Path) -> Command:
+    """Return a function that runs ``detmatrix`` in *folder*, within this process, and returns what it printed.
+
+    Workers are processes all the same. What a scan leaves behind in a process that it expects to end with it is put
+    back: the folder, the streams, the handler of SIGTERM.
+    """
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        words = [str(argument) for argument in arguments]
+        with _captured("stdout") as printed, _captured("stderr") as complained, contextlib.chdir(folder):
+            handler = signal.getsignal(signal.SIGTERM)
+            try:
+                main(words)
+            except SystemExit as ended:
+                code = ended.code
+            finally:
+                signal.signal(signal.SIGTERM, handler)
+            assert isinstance(code, int)
+            return subprocess.CompletedProcess(words, code, _content(printed), _content(complained))
+
+    return run
+
+
+def process_in(folder: Path) -> Command:
+    """Return a function that starts ``detmatrix`` in *folder* as a user does, and returns what it printed.
+
+    It takes a second. Options go to ``subprocess.run``.
+    """
+
+    def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "scanner", *map(str, arguments)]
+        options = {"cwd": folder, "capture_output": True, "text": True, "timeout": 600, **options}
+        return subprocess.run(command, check=False, **options)
+
+    return run
+
+
+def rendered_by_process(
+    folder: Path, forms: Iterable[str], *arguments: object, without: Sequence[str] = ("torch", "opspecs.registry")
+) -> dict[str, bytes]:
+    """Return what a command writes in each format, run in one process that hashes strings by another seed.
+
+    Importing what it must do *without* fails there.
+    """
+    script = (
+        "import json, sys\n"
+        "words, without = json.loads(sys.argv[1])\n"
+        "sys.modules.update(dict.fromkeys(without))\n"
+        "from scanner.cli import main\n"
+        "for form in sys.argv[2:]:\n"
+        "    try: main([*words, '--format', form, '-o', f'rendered.{form}'])\n"
+        "    except SystemExit as ended: assert not ended.code, ended.code"
+    )
+    told = json.dumps([[str(argument) for argument in arguments], list(without)])
+    environment = os.environ | {"PYTHONHASHSEED": "2"}
+    command = [sys.executable, "-c", script, told, *forms]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return {form: (folder / f"rendered.{form}").read_bytes() for form in forms}
+
+
+@contextlib.contextmanager
+def _captured(name: str) -> Iterator[IO[str]]:
+    """Let a standard stream be a file, with a descriptor like that of a real one."""
+    before = getattr(sys, name)
+    with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as stream:
+        setattr(sys, name, stream)
+        try:
+            yield stream
+        finally:
+            setattr(sys, name, before)
+
+
+def _content(stream: IO[str]) -> str:
+    """Return what was written, with line ends as a process opened as text has them."""
+    stream.flush()
+    stream.seek(0)
+    return stream.read().replace("\r\n", "\n")

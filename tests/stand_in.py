@@ -1,0 +1,63 @@
+"""An interpreter to give to ``--python`` in which no torch is needed: a stand-in takes the place of each worker."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.stand_in_worker import BUILD
+
+WORKER = Path(__file__).with_name("stand_in_worker.py")
+
+
+class StandIn:
+    """Workers that do what a test tells them to, and note what they are asked."""
+
+    def __init__(self, folder: Path, *rules: Mapping[str, Any], build: Mapping[str, Any] | None = None) -> None:
+        """Write the interpreter.
+
+        Args:
+            folder: Where to; it may hold one.
+            rules: Each has ``then``, and what a request must be for it to hold: fields of the request, the ``mode``,
+                or the number of the ``worker``, counted from 1. The first that fits holds; ``start`` is the hello.
+
+                ``then`` is fields of the answer; or ``"die"``, ``"exit"``, ``"hang"``, ``"close"`` (the pipes),
+                ``"fork"`` (a child that keeps them open) and ``"garbage"`` in place of an answer; or ``"taint"``, the
+                answer of an op that left a flag behind. ``wait`` names a file: the answer comes when it is gone; or it takes so many
+                ``seconds``.
+            build: What the hello says of torch, where it is not the usual.
+        """
+        self._log = folder / "stand_in.log"
+        script = folder / "stand_in.json"
+        script.write_text(json.dumps({"rules": rules, "build": {**BUILD, **(build or {})}, "log": str(self._log)}))
+        self.python = folder / "python"
+        # What follows is ``-m scanner.worker`` and its options, as an interpreter gets them.
+        command = shlex.join([sys.executable, "-ISB", str(WORKER), str(script)])
+        self.python.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        self.python.chmod(0o755)
+
+    @property
+    def noted(self) -> list[dict[str, Any]]:
+        """What workers noted, in order: that they started (``do`` is ``start``), and each request."""
+        return [json.loads(line) for line in self._log.read_text().splitlines()] if self._log.exists() else []
+
+    @property
+    def started(self) -> int:
+        """How many workers there were."""
+        return sum(one["do"] == "start" for one in self.noted)
+
+    def asked(self, do: str) -> list[tuple[str, str]]:
+        """Return the mode and the id of each row of which this was asked, controls aside."""
+        return [
+            (one["mode"], ":".join(one[name] for name in ("spec", "case", "direction", "dtype")))
+            for one in self.noted
+            if one["do"] == do and not one["spec"].startswith("control.")
+        ]
+
+    def forget(self) -> None:
+        """Count from here on."""
+        self._log.unlink(missing_ok=True)

@@ -1,0 +1,367 @@
+"""Nothing that was observed is lost or measured twice, wherever a scan is cut, killed, interrupted or out of disk.
+
+Stand-ins take the place of workers, so that every place can be tried; that they answer as workers do is held by
+``test_stand_in``, and that a real scan goes on by ``test_scan``.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from scanner.errors import UsageError
+from scanner.runfile import read_run
+from tests.commands import Command
+from tests.conftest import lines
+from tests.in_process import Requests, in_process, small_scan
+from tests.stand_in import StandIn
+
+SPECS = Path(__file__).with_name("quick.py")
+OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 8, "--processes", 2)
+CHUNKS = 8
+
+
+def measured(path: Path) -> list[dict[str, Any]]:
+    """Return what a complete run holds of its rows, without what a clock, the load or a fresh worker adds.
+
+    A pass that goes on has a worker of its own, and a sentinel beside it.
+    """
+    records = lines(path)
+    assert records[-1].pop("kind") == "closing"
+    assert records[0].pop("started")
+    del records[0]["environment"]["load"]
+    return [record for record in records[:-1] if record["kind"] != "sentinel"]
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
+    """Let workers answer within this process."""
+    return in_process(monkeypatch)
+
+
+@pytest.fixture
+def whole(requests: Requests, tmp_path: Path) -> Path:
+    """Return a small run that nothing interrupted."""
+    path = tmp_path / "whole.jsonl"
+    small_scan(path)
+    requests.asked.clear()
+    return path
+
+
+@pytest.fixture
+def standing(tmp_path: Path) -> StandIn:
+    """Return an interpreter in which workers are stand-ins."""
+    return StandIn(tmp_path)
+
+
+# Cut
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_resuming_at_every_byte_keeps_every_whole_line(requests: Requests, whole: Path, chunk: int) -> None:
+    """Cut at any byte a file is completed; what stood in whole lines stays, and is not measured again."""
+    data, expected = whole.read_bytes(), measured(whole)
+    observed = [(one["mode"], one["spec"]) for one in expected if one["kind"] == "observation"]
+    path = whole.with_name("cut.jsonl")
+    for cut in range(chunk, len(data), CHUNKS):
+        path.write_bytes(data[:cut])
+        kept = data[: data.rfind(b"\n", 0, cut) + 1]
+        requests.asked.clear()
+
+        small_scan(path, resume=True)
+
+        assert path.read_bytes().startswith(kept), cut
+        assert measured(path) == expected, cut
+        rows = [
+            (one["mode"], one["spec"])
+            for one in requests.asked
+            if one["do"] == "observe" and not one["spec"].startswith("control.")
+        ]
+        there = kept.count(b'"kind":"observation"')
+        assert rows == [one for one in observed[there:] if not one[1].startswith("control.")], cut
+
+
+def test_resuming_after_every_line_through_processes(
+    detmatrix: Command, tmp_path: Path, standing: StandIn
+) -> None:
+    """The same by the command line and with processes: cut behind every line, and in the middle of every line."""
+    command = (*OPTIONS, "--python", standing.python)
+    path = tmp_path / "run.jsonl"
+    assert detmatrix("scan", *command, "-o", path).returncode == 0
+    data, expected = path.read_bytes(), measured(path)
+    ends = [place + 1 for place, byte in enumerate(data) if byte == ord("\n")]
+    # As many places as a few seconds allow: in each third line one of them.
+    for number, end in enumerate(ends[:-1]):
+        cut = end if number % 2 else (end + ends[number + 1]) // 2
+        if number % 3:
+            continue
+        path.write_bytes(data[:cut])
+
+        done = detmatrix("scan", *command, "--resume", "-o", path)
+
+        assert done.returncode == 0, done.stderr
+        assert measured(path) == expected
+
+
+def test_resuming_a_complete_run_changes_nothing(
+    detmatrix: Command, tmp_path: Path, standing: StandIn
+) -> None:
+    """There is nothing to do, and nothing is written."""
+    command = ("scan", *OPTIONS, "--python", standing.python, "-o", "run.jsonl")
+    detmatrix(*command)
+    before = (tmp_path / "run.jsonl").read_bytes()
+    standing.forget()
+
+    done = detmatrix(*command, "--resume")
+
+    assert (done.returncode, (tmp_path / "run.jsonl").read_bytes(), standing.started) == (0, before, 0)
+
+
+def test_resume_needs_no_settings_again(detmatrix: Command, tmp_path: Path, standing: StandIn) -> None:
+    """Without options a resumed scan goes on with those it began with."""
+    path = tmp_path / "run.jsonl"
+    detmatrix("scan", *OPTIONS, "--python", standing.python, "-o", path)
+    expected = measured(path)
+    path.write_bytes(path.read_bytes()[:-200].rpartition(b"\n")[0] + b"\n")
+
+    done = detmatrix("scan", "--resume", "--python", standing.python, "-o", path)
+
+    assert done.returncode == 0, done.stderr
+    assert measured(path) == expected
+
+
+def test_sentinel_behind_the_last_row_is_made_up_for(requests: Requests, whole: Path) -> None:
+    """Cut off before the sentinel that ends a pass, a scan runs it when it goes on."""
+    records = whole.read_bytes().splitlines(keepends=True)
+    last = max(place for place, line in enumerate(records) if b'"kind":"sentinel"' in line)
+    whole.write_bytes(b"".join(records[:last]))
+
+    run = small_scan(whole, resume=True)
+
+    assert max(sentinel.before for sentinel in run.sentinels if sentinel.mode == "on") == 2
+    assert [one["do"] for one in requests.asked][0] == "sentinel"
+
+
+# Killed
+
+
+def _kill_when_grown(arguments: list[str], path: Path, moment: random.Random) -> bool:
+    """Start a scan and kill it some time after it wrote; tell whether it was still going."""
+    before = path.stat().st_size if path.exists() else 0
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not (path.exists() and path.stat().st_size > before):
+        time.sleep(0.001)
+    time.sleep(moment.uniform(0, 0.1))
+    process.send_signal(signal.SIGKILL)
+    return process.wait() == -signal.SIGKILL
+
+
+def test_killed_and_resumed_scan_equals_an_unbroken_one(detmatrix_process: Command, tmp_path: Path) -> None:
+    """Killed with SIGKILL again and again and resumed each time, a scan ends with the same cells."""
+    standing = StandIn(tmp_path, {"do": "observe", "then": {}, "seconds": 0.01})
+    options = (*OPTIONS, "--python", standing.python)
+    whole, path = tmp_path / "whole.jsonl", tmp_path / "run.jsonl"
+    detmatrix_process("scan", *options, "-o", whole)
+    command = [sys.executable, "-m", "scanner", "scan", *map(str, options), "--resume", "-o", str(path)]
+    moment = random.Random(7)
+
+    kills = sum(_kill_when_grown(command, path, moment) for _ in range(6))
+    done = detmatrix_process(*command[3:])
+
+    assert kills >= 3
+    assert done.returncode == 0, done.stderr
+    assert measured(path) == measured(whole)
+    assert lines(path)[-1]["observations"] == lines(whole)[-1]["observations"]
+
+
+# Interrupted
+
+# A shell that starts its jobs in the background makes them ignore Ctrl-C, and a test suite's children inherit it.
+_RUN = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "from scanner.cli import main; main(sys.argv[1:])"
+)
+
+
+def _start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _RUN, *map(str, arguments)],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def _until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path) -> None:
+    """Ctrl-C leaves a valid file and exit code 130, and the command it prints finishes the scan."""
+    wait, path = tmp_path / "wait", tmp_path / "my run.jsonl"
+    wait.touch()
+    standing = StandIn(
+        tmp_path, {"do": "observe", "spec": "quick.put_", "mode": "off", "wait": str(wait), "then": {}}
+    )
+    process = _start(tmp_path, "scan", *OPTIONS, "--python", standing.python, "-o", path.name)
+    _until(lambda: "quick.put_" in {one.get("spec") for one in standing.noted})
+
+    process.send_signal(signal.SIGINT)
+    printed, told = process.communicate(timeout=30)
+
+    assert (process.returncode, printed) == (130, "")
+    last = told.splitlines()[-1]
+    said, _, again = last.partition(", go on with: ")
+    assert said == "detmatrix: interrupted; my run.jsonl is valid"
+    assert again == f"detmatrix scan --resume --python {standing.python} -o 'my run.jsonl'"
+    assert "Traceback" not in told
+    assert {one.spec for one in read_run(path).observations} == {"quick.cumsum"}
+    wait.unlink()
+    done = detmatrix(*shlex.split(again)[1:])
+    assert done.returncode == 0, done.stderr
+    # Seven rows and six controls in two modes of two processes.
+    assert lines(path)[-1]["observations"] == (7 + 6) * 4
+
+
+def test_interrupted_before_anything_was_observed(tmp_path: Path) -> None:
+    """While the first worker starts there is nothing to resume, and no file stays behind."""
+    wait, path = tmp_path / "wait", tmp_path / "run.jsonl"
+    wait.touch()
+    standing = StandIn(tmp_path, {"do": "start", "wait": str(wait), "then": {}})
+    process = _start(tmp_path, "scan", *OPTIONS, "--python", standing.python, "-o", path.name)
+    _until(lambda: standing.started > 0)
+
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    assert told == "detmatrix: interrupted; nothing was observed yet, start again\n"
+    assert not path.exists()
+
+
+def test_interrupted_at_every_request(requests: Requests, whole: Path) -> None:
+    """Whatever a worker is doing when Ctrl-C comes: the file is valid, and going on gives the same run."""
+    expected = measured(whole)
+    path = whole.with_name("run.jsonl")
+    small_scan(path)
+    for place in range(len(requests.asked)):
+        requests.asked.clear()
+        requests.before = lambda number, place=place: _interrupt() if number == place else None  # type: ignore[misc]
+        with pytest.raises(KeyboardInterrupt):
+            small_scan(path)
+        requests.before = lambda _: None
+        assert read_run(path).closing is None
+
+        small_scan(path, resume=True)
+
+        assert measured(path) == expected
+
+
+def _interrupt() -> NoReturn:
+    raise KeyboardInterrupt
+
+
+# Out of disk
+
+
+def test_full_disk_at_every_size(requests: Requests, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever line does not fit, it is taken back, the scan says how to go on, and going on gives the same run."""
+    expected, size = measured(whole), whole.stat().st_size
+    path = whole.with_name("run.jsonl")
+    write = os.write
+    for room in range(0, size, 101):
+        left = room
+
+        def limited(descriptor: int, data: bytes) -> int:
+            nonlocal left
+            if not left:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            written = write(descriptor, data[:left])
+            left -= written
+            return written
+
+        with monkeypatch.context() as patch, pytest.raises(UsageError, match="cannot be written") as refused:
+            patch.setattr("scanner.runfile.os.write", limited)
+            small_scan(path)
+        if not path.exists():
+            assert room < len(whole.read_bytes().splitlines()[0])
+            continue
+        assert "make room and go on with scan --resume" in str(refused.value)
+        assert path.read_bytes().endswith(b"\n")
+        assert path.stat().st_size <= room
+
+        small_scan(path, resume=True)
+
+        assert measured(path) == expected
+        path.unlink()
+    assert requests.asked
+
+
+def test_full_disk_is_one_line(detmatrix_process: Command, tmp_path: Path, standing: StandIn) -> None:
+    """When the system lets the file grow no further the command stops with one line, and can be resumed."""
+    command = (*OPTIONS, "--python", standing.python)
+    whole, path = tmp_path / "whole.jsonl", tmp_path / "run.jsonl"
+    detmatrix_process("scan", *command, "-o", whole)
+    script = (
+        "import resource, runpy, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({whole.stat().st_size * 2 // 3}, resource.RLIM_INFINITY))\n"
+        "sys.argv[0] = 'detmatrix'\n"
+        "runpy.run_module('scanner', run_name='__main__')\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script, "scan", *map(str, command), "-o", str(path)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert "cannot be written any further (File too large)" in done.stderr.splitlines()[-1]
+    assert read_run(path).observations
+    assert detmatrix_process("scan", *command, "--resume", "-o", path).returncode == 0
+    assert measured(path) == measured(whole)
+
+
+# Distrusted
+
+
+def test_distrust_is_not_forgotten(detmatrix: Command, tmp_path: Path) -> None:
+    """A worker that replaced another and failed a control voids the scan, also when the scan is cut off and goes on."""
+    broken = {"seeded": False, "digests": {"a": 7, "b": 1}}
+    standing = StandIn(
+        tmp_path,
+        {"worker": 1, "spec": "quick.fails", "then": "die"},
+        {"worker": 2, "spec": "control.random", "then": broken},
+    )
+    path = tmp_path / "run.jsonl"
+    command = ("scan", *OPTIONS, "--processes", 1, "--python", standing.python, "-o", path)
+
+    done = detmatrix(*command)
+
+    reason = (
+        "the control random in process 0 of mode off should show 0 of 8 differed, seeded, and shows 1 of 8 differed, "
+        "not seeded"
+    )
+    assert (done.returncode, lines(path)[-1]["distrust"]) == (4, [reason])
+    assert f"detmatrix: the scan cannot be trusted: {reason} (1 such)" in done.stderr
+    # The answers of the first worker stay in the file; of the second there is what it answered wrongly.
+    controls = [one for one in read_run(path).controls if one.mode == "off"]
+    assert len({one.spec for one in controls}) == len(controls) == 6
+    # Told in the file at once: a scan that is cut off and goes on does not forget it.
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert "Not trustworthy: the control random" in detmatrix("report", path).stdout
+    assert detmatrix(*command, "--resume").returncode == 4
+    assert json.loads(detmatrix("report", path, "--format", "json").stdout)["distrust"] == [reason]

@@ -1,0 +1,285 @@
+"""Workers that fail in every way, at everything they are asked: the failure costs what it must and no more.
+
+The workers are stand-ins, so that each failure can be had at each request; ``test_faults`` has ops that make real ones fail.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scanner import passes
+from scanner.runfile import Run, read_run
+from tests.commands import Command, command_in
+from tests.conftest import refused
+from tests.stand_in import StandIn
+
+SPECS = Path(__file__).with_name("quick.py")
+OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1, "--timeout", 0.3)
+# The row that the failures befall, the first but one.
+ROW = {"spec": "quick.cumsum", "direction": "forward", "dtype": "float64"}
+KEY = ("quick.cumsum", "small", "forward", "float64")
+# What a failure is told as, wherever it comes.
+TOLD = {
+    "die": "killed by SIGKILL (out of memory?)",
+    "exit": "exited with code 0 in the middle of the case",
+    "hang": "took longer than 0.3 s and was stopped",
+    "fork": "exited with code 7 in the middle of the case",
+    "garbage": "wrote something that is no reply into the reply pipe",
+}
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let controls and sentinels have no longer than rows."""
+    monkeypatch.setattr(passes, "PATIENCE", 0.3)
+    monkeypatch.setattr("scanner.scan.PATIENCE", 0.3)
+
+
+def _distrust(run: Run) -> tuple[str, ...]:
+    assert run.closing is not None
+    return run.closing.distrust
+
+
+def _scan(folder: Path, *rules: dict[str, Any], code: int = 0) -> tuple[Run, StandIn]:
+    standing = StandIn(folder, *rules)
+    done = command_in(folder)("scan", *OPTIONS, "--python", standing.python, "-o", "run.jsonl")
+    assert done.returncode == code, done.stderr
+    return read_run(folder / "run.jsonl"), standing
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, StandIn]:
+    """Return a scan in which nothing failed."""
+    return _scan(tmp_path_factory.mktemp("healthy"))
+
+
+@pytest.mark.parametrize("fault", [*TOLD, "close"])
+def test_failing_in_a_row_costs_its_cell(tmp_path: Path, healthy: tuple[Run, StandIn], fault: str) -> None:
+    """The cell says how the worker ended; another one answers the controls, and every other cell is as it would be."""
+    run, standing = _scan(tmp_path, {"do": "observe", "mode": "on", **ROW, "then": fault})
+
+    whole, usual = healthy
+    failed = [one for one in run.observations if one.outcome != "ran"]
+    assert [(one.key, one.mode) for one in failed] == [(KEY, "on")]
+    assert failed[0].outcome == ("timeout" if fault == "hang" else "crash")
+    assert failed[0].message == TOLD.get(fault, "closed its pipes and was stopped")
+    assert [one for one in run.observations if one not in failed] == [
+        one for one in whole.observations if (one.key, one.mode) != (KEY, "on")
+    ]
+    assert (run.controls, _distrust(run)) == (whole.controls, ())
+    assert standing.started == usual.started + 1
+    controls = [one["mode"] for one in standing.noted if one.get("spec", "").startswith("control.")]
+    assert (controls.count("off"), controls.count("on")) == (6, 12)
+    # What cost a worker once is neither timed nor looked into.
+    for aside in (run.costs, run.dispatches):
+        told = {one.key: one.message for one in aside}
+        assert told.pop(KEY) == f"not tried again: {failed[0].outcome} in mode on"
+        assert set(told.values()) == {None}
+
+
+def test_leaving_a_flag_behind_costs_its_cell(tmp_path: Path, healthy: tuple[Run, StandIn]) -> None:
+    """The next row is run by a fresh worker, and nothing that leaves a flag behind is tried again."""
+    run, standing = _scan(tmp_path, {"do": "observe", "mode": "off", **ROW, "then": "taint"})
+
+    whole, usual = healthy
+    (failed,) = [one for one in run.observations if one.outcome != "ran"]
+    told = "changed global state (thread count: 2 -> 1)"
+    assert (failed.key, failed.mode, failed.outcome, failed.message) == (KEY, "off", "invalid", told)
+    assert standing.started == usual.started + 1
+    assert len(run.observations) == len(whole.observations)
+    for aside in (run.costs, run.dispatches):
+        assert {one.key: one.message for one in aside}[KEY] == f"not tried again: it {told}"
+
+
+@pytest.mark.parametrize("fault", [*TOLD, "taint"])
+@pytest.mark.parametrize("do", ["cost", "dispatch"])
+def test_failing_aside_costs_its_record(
+    tmp_path: Path, healthy: tuple[Run, StandIn], do: str, fault: str
+) -> None:
+    """Evidence stays, and the rows behind it are timed and looked into by a fresh worker."""
+    run, standing = _scan(tmp_path, {"do": do, **ROW, "then": fault})
+
+    whole, usual = healthy
+    records, others = (run.costs, run.dispatches) if do == "cost" else (run.dispatches, run.costs)
+    outcome = {"hang": "timeout", "taint": "invalid"}.get(fault, "crash")
+    assert {one.key: one.outcome for one in records} == {
+        one.key: outcome if one.key == KEY else "ran" for one in whole.costs
+    }
+    assert {one.outcome for one in others} == {"ran"}
+    assert (run.observations, run.controls) == (whole.observations, whole.controls)
+    assert standing.started == usual.started + 1
+
+
+@pytest.mark.parametrize("fault", TOLD)
+def test_failing_in_a_sentinel_leaves_rows_without_power(tmp_path: Path, fault: str) -> None:
+    """Nothing is known of what could race, which the sentinel says; the scan goes on."""
+    run, _ = _scan(tmp_path, {"do": "sentinel", "mode": "on", "then": fault})
+
+    told = {sentinel.mode: (sentinel.executions, sentinel.message) for sentinel in run.sentinels}
+    assert told == {"off": (20, None), "on": (0, TOLD[fault])}
+    assert {one.outcome for one in run.observations} == {"ran"}
+    assert "low power" in command_in(tmp_path)("report", "run.jsonl").stdout
+
+
+@pytest.mark.parametrize("fault", TOLD)
+def test_failing_in_a_control_voids_the_scan(tmp_path: Path, fault: str) -> None:
+    """Exit 4, and the reason is how the worker ended; the worker that takes its place answers the others."""
+    run, _ = _scan(tmp_path, {"spec": "control.varies", "mode": "on", "then": fault}, code=4)
+
+    (reason,) = _distrust(run)
+    outcome = "timeout" if fault == "hang" else "crash"
+    assert reason == (
+        f"the control varies in process 0 of mode on should show a result, and shows {outcome} ({TOLD[fault]})"
+    )
+    assert len(run.controls) == 12
+
+
+@pytest.mark.parametrize("fault", TOLD)
+def test_failing_to_list_overloads_is_told(tmp_path: Path, fault: str) -> None:
+    """The list is not known, and the file says why; each row's own overloads are."""
+    run, _ = _scan(tmp_path, {"do": "kernels", "then": fault})
+
+    assert run.kernels is not None
+    assert (run.kernels.groups, run.kernels.message) == ((), TOLD[fault])
+    assert {one.outcome for one in run.dispatches} == {"ran"}
+
+
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        ("exit", "no worker could be started (exited with code 0)"),
+        ("die", "no worker could be started (killed by SIGKILL (out of memory?))"),
+        ("garbage", "no worker could be started (wrote something that is no reply into the reply pipe)"),
+        ({"failed": "ImportError: broken"}, "no worker could be started (ImportError: broken)"),
+        (
+            {"failed": "ModuleNotFoundError: No module named 'torch'"},
+            "has no torch; install it there (pip install torch)",
+        ),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("worker", [1, 2])
+def test_a_worker_that_does_not_start_ends_the_scan(
+    detmatrix: Command, tmp_path: Path, then: object, told: str, worker: int
+) -> None:
+    """One line; the first leaves no file behind, a later one a file that can be gone on with."""
+    standing = StandIn(tmp_path, {"do": "start", "worker": worker, "then": then})
+    path = tmp_path / "run.jsonl"
+
+    done = detmatrix("scan", *OPTIONS, "--python", standing.python, "-o", path)
+
+    # Nobody can mend in the command line what worked a moment ago.
+    code, prefix = (2, "--python ") if worker == 1 else (4, "")
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.splitlines()[-1] == f"detmatrix: {prefix}{standing.python}: {told}"
+    assert path.exists() == (worker > 1)
+    if worker > 1:
+        assert {one.mode for one in read_run(path).observations} == {"off"}
+        StandIn(tmp_path)
+        assert detmatrix("scan", "--resume", "--python", standing.python, "-o", path).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        {"outcome": "splendid"},
+        {"executions": "many"},
+        {"digests": {"a": 0}},
+        {"surprise": 1},
+        {"outputs": 3},
+    ],
+    ids=lambda then: next(iter(then)),
+)
+def test_a_reply_that_makes_no_sense_is_a_crash(tmp_path: Path, then: dict[str, Any]) -> None:
+    """What is no record of an observation becomes none, and the worker that said it is not asked again."""
+    run, _ = _scan(tmp_path, {"do": "observe", "mode": "off", **ROW, "then": then})
+
+    (failed,) = [one for one in run.observations if one.outcome != "ran"]
+    assert (failed.key, failed.mode, failed.outcome) == (KEY, "off", "crash")
+    assert str(failed.message).startswith("the worker's reply makes no sense (")
+
+
+def test_inputs_that_differ_void_the_scan(tmp_path: Path) -> None:
+    """Inputs that are not the same in every process and mode: exit 4, and the reason names the row."""
+    run, _ = _scan(tmp_path, {"do": "observe", "mode": "on", **ROW, "then": {"inputs_digest": "other"}}, code=4)
+
+    (reason,) = _distrust(run)
+    assert reason.startswith("the inputs of quick.cumsum:small:forward:float64 ")
+
+
+@pytest.mark.parametrize("control", ["constant", "varies", "rare", "uninitialised", "random", "alerts"])
+@pytest.mark.parametrize("mode", ["off", "on"])
+def test_a_control_that_answers_wrongly_voids_the_scan(tmp_path: Path, control: str, mode: str) -> None:
+    """Exit 4, one reason, and every report repeats it."""
+    wrong: dict[str, Any] = {"digests": {"a": 1, "b": 1, "c": 2}, "alerts": ["other"], "outcome": "ran"}
+    wrong |= {"executions": 4, "blank": None, "groups": [], "inputs_digest": "same"}
+    if (control, mode) == ("uninitialised", "off"):
+        wrong = {"outcome": "raised", "exception": "RuntimeError", "message": "no"}
+    run, _ = _scan(tmp_path, {"spec": f"control.{control}", "mode": mode, "then": wrong}, code=4)
+
+    assert _distrust(run)
+    assert all(told.startswith(f"the control {control} in process 0 of mode {mode} ") for told in _distrust(run))
+    for form in ("md", "html"):
+        assert "Not trustworthy: the control" in command_in(tmp_path)("report", "run.jsonl", "--format", form).stdout
+
+
+def test_workers_get_the_allowed_variables_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable of the user's shell does not reach a worker; those that steer threads do, and a mode adds its own."""
+    monkeypatch.setenv("DETMATRIX_STRANGER", "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    run, standing = _scan(tmp_path)
+
+    seen = {one["mode"]: one["variables"] for one in standing.noted if one["do"] == "start"}
+    recorded = run.header.environment.variables
+    assert set(seen) == {"off", "on"}
+    for mode, variables in seen.items():
+        assert "DETMATRIX_STRANGER" not in variables
+        assert variables["OMP_NUM_THREADS"] == recorded[mode]["OMP_NUM_THREADS"] == "1"
+        assert recorded[mode].items() <= variables.items()
+    assert "CUBLAS_WORKSPACE_CONFIG" in seen["on"]
+    assert "CUBLAS_WORKSPACE_CONFIG" not in seen["off"]
+    assert run.header.environment.cores == os.cpu_count()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("fault", ["hang", "close", "fork"])
+def test_stopped_workers_leave_nothing_behind(tmp_path: Path, fault: str) -> None:
+    """Whatever a worker started or ignored, behind the scan there is no process of it."""
+    _, standing = _scan(tmp_path, {"do": "observe", "mode": "on", **ROW, "then": fault})
+
+    deadline = time.monotonic() + 10
+    while (left := _using(standing.python.parent)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
+
+
+def _using(folder: Path) -> list[str]:
+    """Return the command lines of processes that name a folder."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            told = place.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder / "stand_in.json") in told:
+            found.append(told)
+    return found
+
+
+def test_stand_ins_refuse_what_they_do_not_know(detmatrix: Command, tmp_path: Path) -> None:
+    """A stand-in that is asked what it cannot answer ends, so that no test passes by its silence."""
+    standing = StandIn(tmp_path)
+
+    told = refused(
+        detmatrix("scan", "--source", "opinfo", "opinfo:add", "--device", "cpu", "--python", standing.python)
+    )
+
+    assert "exited with code 1" in told
+    assert "KeyError: 'entries'" in told
