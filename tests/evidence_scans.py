@@ -7,16 +7,21 @@ from typing import Any
 
 from scanner.runfile import Run, read_run
 from scanner.verdicts import MatrixRow, matrix
-from tests.commands import command_in
+from tests.commands import command_in, process_in
 
 SPECS = Path(__file__).with_name("circumstances.py")
 
 
 def scan(folder: Path, *arguments: object, code: int = 0, **options: Any) -> Run:
-    """Scan, and return the run; the circumstances are among the specs."""
-    done = command_in(folder)(
-        "scan", "--specs", SPECS, "--device", "cpu", "--no-cost", "-o", "run.jsonl", *arguments, **options
-    )
+    """Scan, and return the run; the circumstances are among the specs.
+
+    With options, which are those of ``subprocess.run``, the scan is a process of its own.
+    """
+    command = process_in(folder) if options else command_in(folder)
+    done = command(
+        "scan", "--specs", SPECS, "--device", "cpu", "--no-cost", "--no-overloads", "-o", "run.jsonl",
+        *arguments, **options,
+    )  # fmt: skip
     assert done.returncode == code, done.stderr
     return read_run(folder / "run.jsonl")
 

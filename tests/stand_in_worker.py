@@ -70,7 +70,9 @@ def _reply(requests: Any, replies: Any, asked: Answer, script: Answer) -> None:
         changed = "changed global state (thread count: 2 -> 1)"
         reply = {"answer": {**answer(asked), "outcome": "invalid", "message": changed}, "tainted": True}
     else:
-        reply = {"answer": {**answer(asked), **then}, "tainted": False}
+        reply = {"answer": {**answer(asked), **then}}
+        if asked["do"] != "kernels":
+            reply["tainted"] = False
     replies.write(json.dumps(reply) + "\n")
     replies.flush()
 
@@ -123,39 +125,29 @@ def answer(asked: Answer) -> Answer:
 
 
 def _observed(asked: Answer) -> Answer:
-    name, runs, mode = asked["spec"], asked["runs"], asked["mode"]
-    digests = {"first": runs}
-    told: Answer = {}
+    """Return what a row, or a control, shows; a digest is told by the number of the execution and its perturbation."""
+    name, mode = asked["spec"], asked["mode"]
     if name == "control.alerts" and mode == "on":
-        return {"outcome": "raised", "exception": "RuntimeError", "message": ALERT.format("put_")}
+        return _drawn(asked) | {"outcome": "raised", "exception": "RuntimeError", "message": ALERT.format("put_")}
+    if name == "control.varies":
+        return _ran(asked, lambda number, _: str(number))
+    if name == "control.rare":
+        schedule = _rare_schedule()
+        return _ran(asked, lambda *_: str(next(schedule)))
+    if name == "control.uninitialised" and mode == "off":
+        return _ran(asked, lambda number, perturbation: str(number) if perturbation == "poison" else "first")
+    told: Answer = {}
     if name == "control.alerts" and mode == "warn_only":
         told["alerts"] = ["put_"]
     elif name == "control.random":
         told["seeded"] = True
-    elif name == "control.varies":
-        digests = {str(number): 1 for number in range(runs)}
-    elif name == "control.rare":
-        differing = sum(differs for differs, _ in zip(_rare_schedule(), range(runs), strict=False))
-        digests = {"first": runs - differing, "other": differing} if differing else digests
     elif name == "control.uninitialised":
-        return _uninitialised(asked)
-    return _ran(asked, digests, **told)
+        told["blank"] = "nan"
+    return _ran(asked, lambda *_: "first") | told
 
 
-def _uninitialised(asked: Answer) -> Answer:
-    """Memory that nobody wrote differs wherever it is poisoned, and is filled with NaN with the flag on."""
-    runs = asked["runs"]
-    if asked["mode"] != "off":
-        return _ran(asked, {"first": runs}, blank="nan")
-    groups = _groups(asked)
-    poisoned = sum(group["executions"] for group in groups if group["perturbation"] == "poison")
-    if not poisoned:
-        return _ran(asked, {"first": runs})
-    for group in groups:
-        if group["perturbation"] == "poison":
-            group["differing"] = poisoned
-    digests = {"first": runs - poisoned, "other": poisoned}
-    return _ran(asked, digests) | {"groups": groups}
+def _sentinel(asked: Answer) -> Answer:
+    return _ran(asked, lambda number, _: str(number))
 
 
 def _rare_schedule() -> Iterator[bool]:
@@ -168,54 +160,63 @@ def _rare_schedule() -> Iterator[bool]:
         yield draws.random() < 0.1
 
 
-def _ran(asked: Answer, digests: dict[str, int], **told: Any) -> Answer:
-    runs = sum(digests.values())
-    differing = runs - next(iter(digests.values()))
-    name = "output" if asked["direction"] == "forward" else "grad of args[0]"
+def _drawn(asked: Answer) -> Answer:
+    """Return what is told of inputs, which depend on the row and the seed alone."""
+    digest = ":".join(str(asked[name]) for name in ("spec", "case", "dtype", "seed"))
+    told = {"inputs": [f"args[0]: {asked['dtype']} (4,)"], "inputs_digest": digest}
+    return told | {"setup_seconds": 0.125, "seconds": 0.25}
+
+
+def _ran(asked: Answer, digest_of: Callable[[int, str], str]) -> Answer:
+    """Execute as a worker does: half under the first perturbation, each of which ends after ten differences."""
+    names = asked.get("perturbations") or ["quiet"]
+    each = asked["runs"] // 2 // max(1, len(names) - 1)
+    shares = [asked["runs"] - each * (len(names) - 1), *[each] * (len(names) - 1)]
+    first = digest_of(0, names[0])
+    digests = {first: 1}
+    groups = []
+    first_differing = None
+    number = 1
+    for name, share in zip(names, shares, strict=True):
+        done, differing = (1 if name == names[0] else 0), 0
+        while done < share and differing < 10:
+            digest = digest_of(number, name)
+            digests[digest] = digests.get(digest, 0) + 1
+            if digest != first:
+                differing += 1
+                first_differing = number if first_differing is None else first_differing
+            done += 1
+            number += 1
+        if done:
+            groups.append({"perturbation": name, "executions": done, "differing": differing})
+    forward = asked["direction"] == "forward"
+    output = {
+        "name": "output" if forward else "grad of args[0]",
+        "shape": [4],
+        "dtype": asked["dtype"],
+        "differing": number - digests[first],
+        "severity": None,
+    }
     return {
+        **_drawn(asked),
         "outcome": "ran",
-        "executions": runs,
+        "executions": number,
         "digests": digests,
-        "first_differing": runs - differing if differing else None,
-        "outputs": [{"name": name, "shape": [4], "dtype": asked["dtype"], "differing": differing, "severity": None}],
-        "groups": _groups(asked, differing),
-        "forward_differing": 0,
+        "first_differing": first_differing,
+        "outputs": [output],
+        "groups": groups,
+        **({} if forward else {"forward_differing": 0}),
         "seeded": False,
         "alerts": [],
         "blank": None,
         "blank_output": None,
-        "inputs": [f"args[0]: {asked['dtype']} (4,)"],
-        "inputs_digest": f"{asked['spec']}:{asked['case']}:{asked['dtype']}:{asked['seed']}",
-        "seconds": 0.25,
-        "setup_seconds": 0.125,
-    } | told  # fmt: skip
-
-
-def _groups(asked: Answer, differing: int = 0) -> list[Answer]:
-    """Share the executions out: half to the first perturbation, the rest evenly; what differs is in the first."""
-    names = asked.get("perturbations") or ["quiet"]
-    left = asked["runs"]
-    shares = []
-    for place in range(len(names)):
-        share = left if place == len(names) - 1 else max(1, left // 2) if left else 0
-        shares.append(share)
-        left -= share
-    groups = []
-    for name, share in zip(names, shares, strict=True):
-        here = min(differing, share)
-        differing -= here
-        if share:
-            groups.append({"perturbation": name, "executions": share, "differing": here})
-    return groups
-
-
-def _sentinel(asked: Answer) -> Answer:
-    return _ran(asked, {str(number): 1 for number in range(asked["runs"])})
+    }
 
 
 def _cost(_: Answer) -> Answer:
     timing = {"low": 1e-4, "median": 2e-4, "high": 3e-4}
-    return {"outcome": "ran", "samples": 5, "calls": 1, **dict.fromkeys(("off", "on", "unfilled"), timing)}
+    timings = dict.fromkeys(("off", "on", "unfilled"), timing)
+    return {"outcome": "ran", "samples": 5, "calls": 1, **timings, "off_memory": None, "on_memory": None}
 
 
 def _dispatch(_: Answer) -> Answer:

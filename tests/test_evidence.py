@@ -24,8 +24,10 @@ RUNS = 24
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Scan every circumstance with every perturbation but threads."""
-    return scan(tmp_path_factory.mktemp("circumstances"), "circumstance.*", "--runs", RUNS)
+    """Scan every circumstance but the slow one with every perturbation."""
+    names = "quiet,stress,shift,poison,threads"
+    options = ("--runs", RUNS, "--perturb", names)
+    return scan(tmp_path_factory.mktemp("circumstances"), "circumstance.[!s]*", *options)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +88,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("how", ["one thread", "one core"])
 def test_where_nothing_can_race_rows_are_of_low_power(tmp_path: Path, how: str) -> None:
     """With one thread, or two on one core, the sentinel does not differ, and no report hides it."""
@@ -126,20 +129,16 @@ def test_differences_are_told_by_perturbation(rows: dict[str, MatrixRow]) -> Non
 
     assert row.off.verdict == "nondeterministic"
     assert {group.perturbation for group in row.off.groups if group.differing} == {"stress"}
-    assert [group.perturbation for group in row.off.groups] == ["quiet", "stress", "shift", "poison"]
-    assert sum(group.executions for group in row.off.groups) == row.off.runs == 2 * RUNS
+    compared = [group for group in row.off.groups if not group.perturbation.startswith("threads")]
+    assert [group.perturbation for group in compared] == ["quiet", "stress", "shift", "poison"]
+    assert sum(group.executions for group in compared) == row.off.runs
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there is no /proc here to ask")
-def test_stress_reaches_every_core(tmp_path: Path) -> None:
+def test_stress_reaches_every_core(run: Run) -> None:
     """As many threads as cores compute, and each may use all of them, though OpenMP has bound the main thread."""
-    run = scan(
-        tmp_path, "circumstance.burners_off_their_cores",
-        "--perturb", "quiet,stress", "--runs", 8, "--processes", 1,
-    )  # fmt: skip
-
-    (off, _) = run.observations
-    (output,) = off.outputs
+    seen = [one for one in run.observations if one.spec == "circumstance.burners_off_their_cores"]
+    (output,) = next(one for one in seen if one.mode == "off").outputs
     assert output.severity is not None
     cores = _cores()
     assert output.severity.max_abs == pytest.approx(1000 * cores * cores, rel=1e-3)
@@ -151,36 +150,33 @@ def test_poison_shows_memory_that_was_never_written(rows: dict[str, MatrixRow]) 
 
     assert row.finding == "silent"
     poison = next(group for group in row.on.groups if group.perturbation == "poison")
-    assert poison.differing == poison.executions
+    # The byte it is poisoned with is now and then the one that lay there in the first execution.
+    assert poison.differing > poison.executions / 2
 
 
-def test_quiet_alone_sees_neither(tmp_path: Path) -> None:
-    """Without the perturbation the same op looks deterministic: that is what they are for."""
-    run = scan(tmp_path, "circumstance.under_stress", "--perturb", "quiet", "--processes", 1)
-
-    assert rows_by_name(run)["under_stress"].finding == "deterministic"
-
-
-def test_thread_counts_are_compared_among_themselves(tmp_path: Path) -> None:
+def test_thread_counts_are_compared_among_themselves(run: Run, rows: dict[str, MatrixRow]) -> None:
     """Other bits under another thread count are told, and are no nondeterminism."""
     if _cores() < 2:
         pytest.skip("one core: there is no other thread count")
-    run = scan(tmp_path, "circumstance.by_threads", "--perturb", "quiet,threads", "--processes", 1)
 
-    row = rows_by_name(run)["by_threads"]
+    row = rows["by_threads"]
     assert row.off.verdict == "deterministic"
     counts = sorted({1, 2, _cores()} - {run.header.environment.threads})
     assert row.off.other_threads == tuple(f"threads={count}" for count in counts)
-    # Half are quiet; what ran under another count bounds nothing.
-    assert row.off.runs == 50 - 25 // len(counts) * len(counts)
+    # What ran under another count bounds nothing.
+    apart = sum(group.executions for group in row.off.groups if group.perturbation.startswith("threads"))
+    assert apart > 0
+    assert row.off.runs == 2 * RUNS - apart
 
 
-def test_thread_counts_alone_have_a_reference_too(tmp_path: Path) -> None:
-    """Asked for thread counts alone, a scan still compares executions under its own."""
-    run = scan(tmp_path, "circumstance.by_threads", "--perturb", "threads", "--processes", 1)
+def test_what_is_left_out_is_not_seen(tmp_path: Path) -> None:
+    """Asked for thread counts alone, a scan has a quiet reference too, and what takes stress looks deterministic."""
+    names = ("circumstance.by_threads", "circumstance.under_stress")
+    run = scan(tmp_path, *names, "--perturb", "threads", "--processes", 1)
 
     assert run.header.settings.perturb == ("quiet", "threads")
-    assert rows_by_name(run)["by_threads"].finding == "deterministic"
+    rows = rows_by_name(run)
+    assert {rows[name].finding for name in ("by_threads", "under_stress")} == {"deterministic"}
 
 
 def test_differences_between_processes_are_told_apart(rows: dict[str, MatrixRow]) -> None:
@@ -245,24 +241,10 @@ def test_declared_constants_say_so(rows: dict[str, MatrixRow]) -> None:
     assert not rows["doubles"].off.constant
 
 
-def test_two_scans_agree(tmp_path: Path) -> None:
-    """The same scan of real ops again gives the same findings: serial ones, raising ones, and one that races."""
-    if _cores() < 2:
-        pytest.skip("one core: what races differs when it likes")
-    patterns = ("torch.Tensor.put_", "torch.cumsum:*:forward:float32", "torch.histc", "torch.nn.MaxUnpool1d")
-    found = []
-    for number in range(2):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        run = scan(folder, *patterns)
-        rows = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
-        found.append({row.row.id: row.finding for row in rows})
-
-    assert found[0] == found[1]
-    assert {"deterministic", "fixed_by_mode", "raises", "over_alert"} <= set(found[0].values())
-
-
 def test_few_executions_are_no_false_alarm(tmp_path: Path) -> None:
-    """With one execution per process, or a short timeout for the rows, the controls still answer rightly."""
-    scan(tmp_path, "circumstance.doubles", "--runs", 1, "--perturb", "poison", "--processes", 1)
-    scan(tmp_path, "circumstance.doubles", "--timeout", 0.02, "--processes", 1, "--force")
+    """With one execution per process, and a short timeout for the rows, the controls still answer rightly."""
+    options = ("--runs", 1, "--perturb", "poison", "--timeout", 0.02, "--processes", 1)
+    run = scan(tmp_path, "circumstance.doubles", *options)
+
+    assert run.closing is not None
+    assert run.closing.distrust == ()

@@ -11,29 +11,15 @@ from scanner.dispatch import Overloads, kernels
 from scanner.overload_records import Dispatch
 from scanner.records import Mode
 from scanner.runfile import Run, read_run
-from tests.commands import Command, command_in
-from tests.conftest import lines
+from tests.commands import Command
+from tests.stand_in import StandIn
 
-SPECS_FILE = Path(__file__).with_name("recorded.py")
-SCAN = (
-    "scan", "recorded.*", "--specs", SPECS_FILE, "--device", "cpu", "--runs", 4, "--processes", 1,
-    "--perturb", "quiet", "--no-cost", "-o", "run.jsonl",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Scan ops that behave, alert, fail and crash under the recorder."""
-    folder = tmp_path_factory.mktemp("overloads")
-    done = command_in(folder)(*SCAN)
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-@pytest.fixture(scope="module")
-def run(folder: Path) -> Run:
-    """Read what was scanned."""
-    return read_run(folder / "run.jsonl")
+def run(real_scan: Path) -> Run:
+    """Return a scan of ops that behave, alert, fail and crash under the recorder."""
+    return read_run(real_scan)
 
 
 def _dispatch(run: Run, name: str) -> Dispatch:
@@ -73,6 +59,9 @@ def test_alerts_name_the_overload_that_raised(run: Run) -> None:
 def test_only_what_raises_is_made_to_run(run: Run) -> None:
     """A third execution is for rows that raise the alert."""
     assert {one.spec for one in run.dispatches if "warn_only" in one.modes} == {
+        "planted.alerts_in_either_mode",
+        "planted.random_alert",
+        "quick.put_",
         "recorded.put_",
         "recorded.unpool",
     }
@@ -141,34 +130,14 @@ def test_what_the_flag_warns_of_is_known_by_its_overload() -> None:
 
 def test_nothing_is_recorded_if_not_asked_for(detmatrix: Command, tmp_path: Path) -> None:
     """--no-overloads leaves out the list and the lines, and the coverage says so."""
-    assert detmatrix(*SCAN, "--no-overloads").returncode == 0
+    standing = StandIn(tmp_path)
+    options = ("--device", "cpu", "--processes", 1, "--no-overloads", "--python", standing.python, "-o", "run.jsonl")
+    assert detmatrix("scan", "torch.cumsum", *options).returncode == 0
     run = read_run(tmp_path / "run.jsonl")
     told = detmatrix("coverage", "run.jsonl")
 
     assert (run.kernels, run.dispatches) == (None, ())
+    assert not {one["do"] for one in standing.noted} & {"kernels", "dispatch"}
     assert told.returncode == 0
     assert "Overloads are not recorded: run.jsonl was scanned with --no-overloads." in told.stdout
     assert "0 of" not in told.stdout
-
-
-@pytest.mark.parametrize("kept", ["cost", "kernels", "dispatch"])
-def test_a_scan_cut_short_goes_on_where_it_was(folder: Path, tmp_path: Path, kept: str) -> None:
-    """Whatever of the recording was written is kept, and only what is missing is recorded."""
-    records = (folder / "run.jsonl").read_bytes().splitlines(keepends=True)
-    kinds = [record["kind"] for record in lines(folder / "run.jsonl")]
-    end = {"cost": kinds.index("kernels"), "kernels": kinds.index("kernels") + 1, "dispatch": len(kinds) - 3}[
-        kept
-    ]
-    path = tmp_path / "run.jsonl"
-    path.write_bytes(b"".join(records[:end]) + b'{"kind":"disp')
-
-    done = command_in(tmp_path)(*SCAN, "--resume")
-
-    assert done.returncode == 0, done.stderr
-    assert path.read_bytes().startswith(b"".join(records[:end]))
-    whole = read_run(folder / "run.jsonl")
-    again = read_run(path)
-    assert again.kernels == whole.kernels
-    assert [(one.spec, one.modes) for one in again.dispatches] == [
-        (one.spec, one.modes) for one in whole.dispatches
-    ]

@@ -15,25 +15,13 @@ from scanner.errors import RunFileError
 from scanner.records import FORMAT, Cost, Group, Sentinel, Severity, Timing
 from scanner.runfile import Run, read_run
 from scanner.verdicts import matrix
-from tests.commands import Command
+from tests.commands import Command, command_in
 from tests.conftest import lines, one_line
 from tests.quick import SPECS as QUICK
+from tests.stand_in import StandIn
 
 SPECS = Path(__file__).with_name("quick.py")
-SCAN = (
-    "scan",
-    "quick.cumsum",
-    "--specs",
-    SPECS,
-    "--device",
-    "cpu",
-    "--runs",
-    4,
-    "--processes",
-    1,
-    "-o",
-    "run.jsonl",
-)
+OPTIONS = ("quick.cumsum", "--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1, "-o", "run.jsonl")
 # Fields that came with formats 2 and 3, by the kind of line that has them.
 NEW = {
     "header": {"controls"},
@@ -46,10 +34,8 @@ NEW_SETTINGS = {"perturb", "confidence", "max_rate", "max_time", "cost", "overlo
 @pytest.fixture(scope="module")
 def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Scan a small op with everything on."""
-    from tests.conftest import command_in  # noqa: PLC0415 - the fixture of that name is made per test
-
     folder = tmp_path_factory.mktemp("formats")
-    done = command_in(folder)(*SCAN)
+    done = command_in(folder)("scan", *OPTIONS, "--python", StandIn(folder).python)
     assert done.returncode == 0, done.stderr
     return folder / "run.jsonl"
 
@@ -110,7 +96,7 @@ def test_unfinished_scan_of_an_older_format_is_not_resumed(
     """Adding lines an older reader cannot read would break a file that says it can; the way out is told."""
     _write(tmp_path / "run.jsonl", _first_format(scanned)[:-1])
 
-    done = detmatrix(*SCAN, "--resume")
+    done = detmatrix("scan", *OPTIONS, "--python", StandIn(tmp_path).python, "--resume")
 
     assert done.returncode == 2
     assert "cannot be resumed, its format is not the one it began with (3, it has 1)" in one_line(done.stderr)
@@ -134,6 +120,18 @@ def test_every_new_record_survives_the_round_trip(scanned: Path) -> None:
         Severity(examined=1, elements=2, differing_elements=1, v_c=0.5),
     ):  # fmt: skip
         assert msgspec.json.decode(msgspec.json.encode(record), type=type(record)) == record
+
+
+def test_a_real_scan_is_read_back(real_scan: Path) -> None:
+    """What real workers answered of real ops are records, as many of each as the scan counted."""
+    run = read_run(real_scan)
+
+    assert run.closing is not None
+    assert run.closing.observations == len(run.observations) + len(run.controls)
+    assert run.closing.sentinels == len(run.sentinels) > 0
+    assert run.closing.costs == run.closing.dispatches == len(run.header.planned) == len(run.costs)
+    assert any(cost.off and cost.on for cost in run.costs)
+    assert any(output.severity for one in run.observations for output in one.outputs)
 
 
 def _last(kind: str, **changes: object) -> Callable[[list[dict[str, Any]]], None]:

@@ -1,11 +1,9 @@
-"""Real scans: what they find on this CPU, and that nothing which is killed is lost."""
+"""Real scans: what they find on this CPU, what they tell of it, and that they go on where they were cut."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
 import time
@@ -14,183 +12,135 @@ from typing import Any
 
 import pytest
 
-from scanner.records import Observation
 from scanner.runfile import read_run
+from scanner.verdicts import matrix
 from tests.commands import Command, command_in
 from tests.conftest import cells, lines
 
-# Cases of every verdict that finish in a moment each.
-SPECS = Path(__file__).with_name("quick.py")
-OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 8, "--processes", 2)
+QUICK = Path(__file__).with_name("quick.py")
+# Ops that race, are serial, and raise, on any CPU with two threads.
+RACING = (
+    "torch.Tensor.put_", "torch.Tensor.index_put_:accumulate*", "torch.cumsum:*:forward:float32", "torch.histc",
+    "torch.nn.MaxUnpool1d",
+)  # fmt: skip
 
 
-def _report(run: Command, path: Path) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(run("report", path, "--format", "json").stdout)
-    return report
-
-
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Scan the quick cases without interruption."""
-    folder = tmp_path_factory.mktemp("unbroken")
-    done = command_in(folder)("scan", *OPTIONS, "-o", "run.jsonl")
+def _racing(folder: Path) -> Path:
+    """Scan ops of which some race; return the run file."""
+    options = ("--device", "cpu", "--processes", 1, "--no-cost", "--no-overloads")
+    done = command_in(folder)("scan", *RACING, *options, "-o", "run.jsonl")
     assert done.returncode == 0, done.stderr
     return folder / "run.jsonl"
 
 
-def _outcomes(path: Path) -> dict[tuple[object, ...], tuple[object, ...]]:
-    """Return what was observed, cell by cell, without what a clock measured."""
-    return {
-        (o.key, o.mode, o.process): (o.outcome, o.executions, o.inputs_digest, tuple(o.digests), o.message)
-        for o in read_run(path).observations
-    }
-
-
-def test_cpu_shows_every_verdict(detmatrix: Command, tmp_path: Path) -> None:
-    """A machine without a GPU shows deterministic, nondeterministic and raises from real runs of real ops."""
+@pytest.fixture(scope="module")
+def racing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a scan of ops of which some race."""
     torch = pytest.importorskip("torch")
     if torch.get_num_threads() < 2:
         pytest.skip("one thread: nothing differs on a CPU without a second one")
-    patterns = ["torch.Tensor.put_", "torch.Tensor.index_put_:accumulate*", "torch.cumsum:*:forward:float32"]
+    return _racing(tmp_path_factory.mktemp("racing"))
 
-    done = detmatrix("scan", *patterns, "--device", "cpu", "-o", "run.jsonl")
 
-    assert done.returncode == 0, done.stderr
-    report = _report(detmatrix, tmp_path / "run.jsonl")
+@pytest.mark.alone
+def test_cpu_shows_every_verdict(racing: Path) -> None:
+    """A machine without a GPU shows deterministic, nondeterministic and raises from real runs of real ops."""
+    report = json.loads(command_in(racing.parent)("report", racing, "--format", "json").stdout)
+
     seen = cells(report["rows"])
     assert seen["torch.Tensor.put_:accumulate:forward:float32"] == ("nondeterministic", "deterministic")
     assert seen["torch.Tensor.put_:overwrite:forward:float32"][1] == "raises"
     assert seen["torch.Tensor.put_:accumulate:forward:int64"] == ("deterministic", "deterministic")
+    assert seen["torch.Tensor.index_put_:accumulate:forward:float32"] == ("nondeterministic", "deterministic")
     alerts = {row["on"]["alert"] for row in report["rows"]}
-    assert alerts == {None, "put_"}
+    assert alerts == {None, "put_", "max_unpooling2d_forward_out"}
 
 
-def test_header_describes_machine_and_build(unbroken: Path) -> None:
+@pytest.mark.alone
+def test_two_scans_agree(racing: Path, tmp_path: Path) -> None:
+    """The same scan of real ops again gives the same findings: serial ones, raising ones, and ones that race."""
+    found = []
+    for path in (racing, _racing(tmp_path)):
+        run = read_run(path)
+        rows = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
+        found.append({row.row.id: row.finding for row in rows})
+
+    assert found[0] == found[1]
+    assert {"deterministic", "fixed_by_mode", "raises", "over_alert"} <= set(found[0].values())
+
+
+def test_header_describes_machine_and_build(real_scan: Path) -> None:
     """The run file says what was scanned, where, and under which variables."""
-    header = lines(unbroken)[0]
+    torch = pytest.importorskip("torch")
+    header = lines(real_scan)[0]
     environment = header["environment"]
 
     assert header["settings"]["device"] == "cpu"
-    assert environment["torch"].startswith("2.")
+    assert environment["torch"] == torch.__version__
+    assert environment["torch_git"] == torch.version.git_version
     assert environment["cores"] == os.cpu_count()
     if hasattr(os, "sched_getaffinity"):
         assert environment["affinity"] == sorted(os.sched_getaffinity(0))
     assert len(environment["load"]) == 3
     assert environment["variables"]["on"]["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     assert "CUBLAS_WORKSPACE_CONFIG" not in environment["variables"]["off"]
-    assert lines(unbroken)[-1]["kind"] == "closing"
+    assert lines(real_scan)[-1]["kind"] == "closing"
 
 
-def test_worker_environment_is_an_allow_list(detmatrix: Command, tmp_path: Path) -> None:
-    """A variable of the user's shell does not reach a worker; those that steer threads do, and are recorded."""
-    environment = os.environ | {"DETMATRIX_STRANGER": "1", "OMP_NUM_THREADS": "1"}
+def test_inputs_follow_from_the_seed(real_scan: Path) -> None:
+    """Inputs depend on the seed and on nothing else: not on the process, the mode, or what ran before."""
+    pytest.importorskip("torch")
+    from scanner.observe import observe  # noqa: PLC0415 - needs torch
+    from tests.quick import SPECS  # noqa: PLC0415
 
-    done = detmatrix("scan", *OPTIONS, "--processes", 1, "-o", "run.jsonl", env=environment)
+    scanned = {o.key: o.inputs_digest for o in read_run(real_scan).observations if o.inputs_digest}
+    for spec in SPECS:
+        for one in spec.rows("cpu"):
+            if one.spec == "quick.missing":
+                continue
+            where = {"direction": one.direction, "dtype": one.dtype, "device": "cpu", "runs": 1}
+            equal, other = (observe(spec, one.case, **where, seed=seed) for seed in (0, 1))  # type: ignore[arg-type]
+
+            key = (one.spec, one.case, one.direction, one.dtype)
+            assert equal["inputs_digest"] == scanned[key] != other["inputs_digest"]
+
+
+def test_real_scan_goes_on(detmatrix: Command, tmp_path: Path, real_scan: Path) -> None:
+    """A real scan that was cut is finished with the same inputs, outputs and verdicts; whole lines stay."""
+    options = ("quick.cumsum", "quick.put_", "--specs", QUICK, "--device", "cpu", "--runs", 6, "--processes", 1)
+    header, *records = lines(real_scan)
+    quick = [one for one in records if one.get("spec", "").startswith(("quick.cumsum", "quick.put_", "control."))]
+    # As the same scan of these rows alone would have left it, cut in the midst of mode on.
+    header["planned"] = [row for row in header["planned"] if row["spec"] in {"quick.cumsum", "quick.put_"}]
+    header["settings"] |= {"patterns": ["quick.cumsum", "quick.put_"], "specs": [str(QUICK)], "timeout": 60.0}
+    seen = [one for one in quick if one["kind"] == "observation" and one["mode"] != "warn_only"]
+    kept = "".join(json.dumps(one) + "\n" for one in (header, *seen[:-2]))
+    path = tmp_path / "run.jsonl"
+    path.write_text(kept + json.dumps(seen[-2])[:100])
+
+    done = detmatrix("scan", *options, "--resume", "-o", path)
+
+    assert done.returncode == 0, done.stderr
+    assert path.read_text().startswith(kept)
+    found, expected = (
+        {(o.key, o.mode): (o.outcome, o.inputs_digest, tuple(o.digests)) for o in read_run(file).observations}
+        for file in (path, real_scan)
+    )
+    assert found == {key: expected[key] for key in found}
+    assert len(found) == 5 * 2 + 1
+
+
+def test_thread_variables_reach_the_worker(detmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real worker lives under the thread count that the user's shell asks for, and the run file records it."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    options = ("--specs", QUICK, "--device", "cpu", "--runs", 2, "--processes", 1, "--no-cost", "--no-overloads")
+
+    done = detmatrix("scan", "quick.missing", *options, "-o", "run.jsonl")
 
     assert done.returncode == 0, done.stderr
     recorded = lines(tmp_path / "run.jsonl")[0]["environment"]
     assert recorded["threads"] == 1
     assert recorded["variables"]["off"]["OMP_NUM_THREADS"] == "1"
-    assert "DETMATRIX_STRANGER" not in recorded["variables"]["off"]
-
-
-def test_equal_seeds_give_equal_inputs_and_other_seeds_others(
-    detmatrix: Command, tmp_path: Path, unbroken: Path
-) -> None:
-    """Inputs depend on the seed and on nothing else, in every process and mode."""
-    for seed in (0, 1):
-        done = detmatrix("scan", *OPTIONS, "--processes", 1, "--seed", seed, "-o", f"{seed}.jsonl")
-        assert done.returncode == 0, done.stderr
-
-    def inputs(path: Path) -> set[tuple[object, ...]]:
-        return {(o.key, o.inputs_digest) for o in read_run(path).observations if o.inputs_digest}
-
-    assert inputs(tmp_path / "0.jsonl") == inputs(unbroken)
-    assert not inputs(tmp_path / "1.jsonl") & inputs(unbroken)
-
-
-def test_differing_inputs_make_a_scan_untrusted(detmatrix: Command, tmp_path: Path) -> None:
-    """Inputs that are not the same in every process void the scan: exit 4, and the file says why."""
-    specs = tmp_path / "unequal.py"
-    specs.write_text(
-        "import os\n"
-        "from opspecs.model import Case, OpSpec, call\n"
-        "SPECS = [OpSpec(name='unequal', op='torch.neg', why='Test.', cases={'pid': Case(\n"
-        "    inputs=lambda t: call(t.normal(8) + os.getpid()))})]\n"
-    )
-
-    done = detmatrix("scan", "unequal", "--specs", specs, "--device", "cpu", "--runs", 2, "-o", "run.jsonl")
-
-    assert done.returncode == 4
-    assert "cannot be trusted: the inputs of unequal:pid:forward:float32" in done.stderr
-    assert len(lines(tmp_path / "run.jsonl")[-1]["distrust"]) == 3
-
-
-def _kill_when_grown(arguments: list[str], path: Path, moment: random.Random) -> bool:
-    """Start a scan and kill it some time after it wrote; tell whether it was still going."""
-    before = path.stat().st_size if path.exists() else 0
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not (path.exists() and path.stat().st_size > before):
-        time.sleep(0.001)
-    time.sleep(moment.uniform(0, 0.4))
-    process.send_signal(signal.SIGKILL)
-    return process.wait() == -signal.SIGKILL
-
-
-def test_killed_and_resumed_scan_equals_an_unbroken_one(
-    detmatrix: Command, tmp_path: Path, unbroken: Path
-) -> None:
-    """Killed with SIGKILL again and again and resumed each time, a scan ends with the same cells."""
-    path = tmp_path / "run.jsonl"
-    arguments = [sys.executable, "-m", "scanner", "scan", *map(str, OPTIONS), "--resume", "-o", str(path)]
-    moment = random.Random(7)
-
-    kills = sum(_kill_when_grown(arguments, path, moment) for _ in range(6))
-    done = detmatrix(*arguments[3:])
-
-    assert kills >= 2
-    assert done.returncode == 0, done.stderr
-    assert _outcomes(path) == _outcomes(unbroken)
-    assert lines(path)[-1]["observations"] == lines(unbroken)[-1]["observations"]
-
-
-def test_resuming_at_any_byte_keeps_every_whole_line(
-    detmatrix: Command, tmp_path: Path, unbroken: Path
-) -> None:
-    """A file cut at an arbitrary byte is completed; what stood in whole lines is not measured again."""
-    whole = unbroken.read_bytes()
-    cuts = [0, 20, len(whole) // 3, whole.rfind(b"\n", 0, -1) + 1, len(whole) - 1]
-    for cut in cuts:
-        path = tmp_path / f"{cut}.jsonl"
-        path.write_bytes(whole[:cut])
-
-        done = detmatrix("scan", *OPTIONS, "--resume", "-o", path)
-
-        assert done.returncode == 0, done.stderr
-        assert _outcomes(path) == _outcomes(unbroken)
-        if cut > whole.find(b"\n"):
-            kept = whole[: whole[:cut].rfind(b"\n") + 1]
-            assert path.read_bytes().startswith(kept)
-
-
-def test_resuming_a_complete_run_changes_nothing(detmatrix: Command, unbroken: Path) -> None:
-    """There is nothing to do, and nothing is written."""
-    before = unbroken.read_bytes()
-
-    done = detmatrix("scan", *OPTIONS, "--resume", "-o", unbroken)
-
-    assert (done.returncode, unbroken.read_bytes()) == (0, before)
-
-
-def test_resume_needs_no_settings_again(detmatrix: Command, tmp_path: Path, unbroken: Path) -> None:
-    """Without options a resumed scan goes on with those it began with."""
-    path = tmp_path / "run.jsonl"
-    path.write_bytes(unbroken.read_bytes()[:-200].rpartition(b"\n")[0] + b"\n")
-
-    done = detmatrix("scan", "--resume", "-o", path)
-
-    assert done.returncode == 0, done.stderr
-    assert _outcomes(path) == _outcomes(unbroken)
 
 
 def test_workers_do_not_outlive_a_killed_scan(tmp_path: Path) -> None:
@@ -225,34 +175,8 @@ def _alive(pid: int) -> bool:
     return state.rpartition(")")[2].split()[0] not in "ZX"
 
 
-def test_full_disk_keeps_what_was_observed(detmatrix: Command, tmp_path: Path, unbroken: Path) -> None:
-    """When the file cannot grow the scan stops with one line, and the file can be resumed."""
-    script = (
-        "import resource, runpy, signal, sys\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({unbroken.stat().st_size * 2 // 3}, resource.RLIM_INFINITY))\n"
-        "sys.argv[0] = 'detmatrix'\n"
-        "runpy.run_module('scanner', run_name='__main__')\n"
-    )
-    path = tmp_path / "run.jsonl"
-
-    done = subprocess.run(
-        [sys.executable, "-c", script, "scan", *map(str, OPTIONS), "-o", str(path)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-    assert done.returncode == 2
-    assert "cannot be written any further (File too large)" in done.stderr.splitlines()[-1]
-    assert path.read_bytes().endswith(b"\n")
-    observed = read_run(path).observations
-    assert all(isinstance(observation, Observation) for observation in observed)
-    assert observed
-    assert detmatrix("scan", *OPTIONS, "--resume", "-o", path).returncode == 0
-    assert _outcomes(path) == _outcomes(unbroken)
-
-
 @pytest.mark.cuda
-def test_scan_on_cuda(detmatrix: Command, tmp_path: Path) -> None:
+def test_scan_on_cuda(detmatrix: Command) -> None:
     """On a GPU an atomic accumulation differs with the flag off, and the comparison there sees it."""
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
@@ -261,5 +185,6 @@ def test_scan_on_cuda(detmatrix: Command, tmp_path: Path) -> None:
     done = detmatrix("scan", "torch.index_add", "--device", "cuda", "-o", "run.jsonl")
 
     assert done.returncode == 0, done.stderr
-    seen = cells(_report(detmatrix, tmp_path / "run.jsonl")["rows"])
+    report = json.loads(detmatrix("report", "run.jsonl", "--format", "json").stdout)
+    seen = cells(report["rows"])
     assert seen["torch.index_add:collisions:forward:float32"][0] == "nondeterministic"

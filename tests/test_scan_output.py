@@ -9,16 +9,24 @@ import pytest
 from scanner.runfile import read_run
 from tests.commands import Command, command_in
 from tests.conftest import refused
+from tests.stand_in import StandIn
 
 SPECS = Path(__file__).with_name("quick.py")
 OPTIONS = ("quick.cumsum", "--specs", SPECS, "--device", "cpu", "--runs", 2, "--processes", 1)
+
+
+@pytest.fixture
+def scan(detmatrix: Command, tmp_path: Path) -> Command:
+    """Return a function that scans, or tries to, with stand-ins for workers."""
+    python = StandIn(tmp_path).python
+    return lambda *options: detmatrix("scan", *OPTIONS, "--python", python, *options)
 
 
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Scan a case in both modes, and return the run file."""
     folder = tmp_path_factory.mktemp("complete")
-    done = command_in(folder)("scan", *OPTIONS, "-o", "run.jsonl")
+    done = command_in(folder)("scan", *OPTIONS, "--python", StandIn(folder).python, "-o", "run.jsonl")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     return (folder / "run.jsonl").read_bytes()
 
@@ -61,27 +69,27 @@ def test_output_that_cannot_be_is_refused(
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def test_complete_run_is_not_overwritten_unasked(detmatrix: Command, tmp_path: Path, complete: bytes) -> None:
+def test_complete_run_is_not_overwritten_unasked(scan: Command, tmp_path: Path, complete: bytes) -> None:
     """Only --force throws a run away."""
     path = tmp_path / "run.jsonl"
     path.write_bytes(complete)
 
-    told = refused(detmatrix("scan", *OPTIONS, "-o", "run.jsonl"))
+    told = refused(scan("-o", "run.jsonl"))
 
     assert told == (
         "run.jsonl: holds a complete run; choose another place with -o, or overwrite it with --force"
     )
     assert path.read_bytes() == complete
-    done = detmatrix("scan", *OPTIONS, "--seed", 1, "-o", "run.jsonl", "--force")
+    done = scan("--seed", 1, "-o", "run.jsonl", "--force")
     assert done.returncode == 0, done.stderr
     assert read_run(path).header.settings.seed == 1
 
 
-def test_unfinished_run_asks_what_to_do(detmatrix: Command, unfinished: Path) -> None:
+def test_unfinished_run_asks_what_to_do(scan: Command, unfinished: Path) -> None:
     """It is neither overwritten nor gone on with unasked."""
     before = unfinished.read_bytes()
 
-    told = refused(detmatrix("scan", *OPTIONS, "-o", "run.jsonl"))
+    told = refused(scan("-o", "run.jsonl"))
 
     assert told == (
         "run.jsonl: holds an unfinished scan (7 of 8 observations); go on with --resume, or start over with --force"
@@ -89,12 +97,12 @@ def test_unfinished_run_asks_what_to_do(detmatrix: Command, unfinished: Path) ->
     assert unfinished.read_bytes() == before
 
 
-def test_damaged_run_is_not_resumed(detmatrix: Command, unfinished: Path) -> None:
+def test_damaged_run_is_not_resumed(scan: Command, unfinished: Path) -> None:
     """Exit 3, the line and the field; the file stays as it is."""
     damaged = unfinished.read_bytes().replace(b'"outcome":"ran"', b'"outcome":"fun"', 1)
     unfinished.write_bytes(damaged)
 
-    told = refused(detmatrix("scan", *OPTIONS, "--resume", "-o", "run.jsonl"), 3)
+    told = refused(scan("--resume", "-o", "run.jsonl"), 3)
 
     assert told == (
         "run.jsonl, line 3: Invalid enum value 'fun' - at `$.outcome`; restore the file, or cut it before this line "
@@ -103,11 +111,11 @@ def test_damaged_run_is_not_resumed(detmatrix: Command, unfinished: Path) -> Non
     assert unfinished.read_bytes() == damaged
 
 
-def test_foreign_file_is_not_resumed(detmatrix: Command, tmp_path: Path) -> None:
+def test_foreign_file_is_not_resumed(scan: Command, tmp_path: Path) -> None:
     """Exit 3: there is nothing in it to go on with."""
     (tmp_path / "run.jsonl").write_text("precious\n")
 
-    told = refused(detmatrix("scan", *OPTIONS, "--resume", "-o", "run.jsonl"), 3)
+    told = refused(scan("--resume", "-o", "run.jsonl"), 3)
 
     assert told == "run.jsonl: not a detmatrix run file (no header line); give a file that scan wrote"
 
@@ -125,12 +133,12 @@ def test_foreign_file_is_not_resumed(detmatrix: Command, tmp_path: Path) -> None
     ids=lambda value: str(value[0]) if isinstance(value, tuple) else None,
 )
 def test_resuming_with_other_settings_is_refused(
-    detmatrix: Command, unfinished: Path, option: tuple[object, ...], expected: str
+    scan: Command, unfinished: Path, option: tuple[object, ...], expected: str
 ) -> None:
     """One run, one set of settings: what differs is named with both values."""
     before = unfinished.read_bytes()
 
-    told = refused(detmatrix("scan", *OPTIONS, *option, "--resume", "-o", "run.jsonl"))
+    told = refused(scan(*option, "--resume", "-o", "run.jsonl"))
 
     assert told == (
         f"run.jsonl: cannot be resumed, {expected}; start over with --force, or choose another place with -o"

@@ -1,0 +1,153 @@
+"""The stand-in for a worker speaks the truth: a real worker, asked the same, answers in the same form."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from opspecs.controls import SPECS as CONTROLS
+from opspecs.model import Planned
+from scanner.controls import check_controls
+from scanner.manager import Stage, Worker
+from scanner.passes import place_of
+from scanner.records import FORMAT, WORKER_MODES, Header, Mode, Observation
+from scanner.rows import control_rows
+from tests.quick import SPECS
+from tests.runs import ENVIRONMENT, SETTINGS
+from tests.stand_in import StandIn
+
+Transcript = list[tuple[dict[str, Any], dict[str, Any]]]
+FILE = Path(__file__).with_name("quick.py")
+WHERE = {"device": "cpu", "seed": 0}
+RUNS = {"runs": 8, "perturbations": ["quiet", "stress", "shift", "poison"], "max_time": None}
+
+
+def _requests() -> Iterator[dict[str, Any]]:
+    """Yield what a scan asks of a worker: sentinels, controls, rows, timings, overloads."""
+    sentinel = {"spec": "sentinel.index_put", "case": "race", "direction": "forward", "dtype": "float32"}
+    yield {"do": "sentinel", **sentinel, **WHERE, "runs": 20}
+    rows = [planned for spec in (*CONTROLS, *SPECS) for planned in spec.rows("cpu")]
+    for one in rows:
+        yield {"do": "observe", **_place(one), **WHERE, **RUNS}
+    yield {"do": "kernels", "device": "cpu"}
+    for one in rows:
+        if one.spec == "quick.cumsum":
+            yield {"do": "cost", **_place(one), **WHERE, "max_seconds": 0.01}
+            yield {"do": "dispatch", **_place(one), **WHERE}
+
+
+def _place(one: Planned) -> dict[str, Any]:
+    return {"spec": one.spec, "case": one.case, "direction": one.direction, "dtype": one.dtype}
+
+
+def _transcript(python: str, mode: Mode) -> tuple[dict[str, Any], Transcript]:
+    """Return what a worker says of its torch, and each request with the reply."""
+    with Stage() as stage:
+        worker = Worker(python, mode, stage.path, (str(FILE),), device="cpu")
+        try:
+            # The flag is another one where rows are timed and looked into.
+            asked = [one for one in _requests() if mode == "on" or one["do"] in {"sentinel", "observe"}]
+            return worker.build, [(one, worker.ask(dict(one), 60)) for one in asked]
+        finally:
+            worker.stop()
+
+
+class Both(NamedTuple):
+    """What a real worker and a stand-in say of their torch, and reply."""
+
+    mode: Mode
+    transcripts: list[tuple[dict[str, Any], Transcript]]
+
+
+@pytest.fixture(scope="module", params=WORKER_MODES)
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """Return the transcripts of both, in each mode."""
+    pytest.importorskip("torch")
+    standing = StandIn(tmp_path_factory.mktemp("standing"))
+    pythons = sys.executable, str(standing.python)
+    return Both(request.param, [_transcript(python, request.param) for python in pythons])
+
+
+def _form(value: Any) -> Any:
+    """Return the fields and the kinds of what a worker replied; of a list those of its first item."""
+    if isinstance(value, dict):
+        return {name: _form(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_form(one) for one in value[:1]]
+    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+
+
+def test_the_hello_has_the_same_form(both: Both) -> None:
+    """Both say of their torch the same things."""
+    (real, _), (standing, _) = both.transcripts
+
+    assert set(real) == set(standing)
+    told = [name for name, value in real.items() if value is not None and name != "devices"]
+    assert [_form(real[name]) for name in told] == [_form(standing[name]) for name in told]
+
+
+# Fields that depend on what an op computes and on the machine: their presence is compared, and no more.
+_VALUES = {"severity", "blank", "blank_output", "digests", "first_differing", "inputs", "overloads", "groups"}
+
+
+def _shape(reply: dict[str, Any]) -> Any:
+    """Return the form of a reply, with what was executed under which perturbation."""
+
+    def hidden(form: Any) -> Any:
+        if isinstance(form, dict):
+            return {name: "…" if name in _VALUES else hidden(inner) for name, inner in form.items()}
+        return [hidden(one) for one in form] if isinstance(form, list) else form
+
+    answer = reply["answer"]
+    shared = [(group["perturbation"], group["executions"]) for group in answer.get("groups", []) if "outcome" in answer]
+    return hidden(_form(reply)), answer.get("outcome"), answer.get("executions"), shared
+
+
+# Where a healthy op gives one answer, these fail, are not there, or alert.
+_UNWELL = ("quick.fails", "quick.missing", "quick.put_")
+
+
+def test_replies_have_the_same_form(both: Both) -> None:
+    """Each reply has the same fields, of the same kinds, for as many executions under each perturbation."""
+    (_, real), (_, standing) = both.transcripts
+    healthy = [
+        (asked, reply, also)
+        for (asked, reply), (_, also) in zip(real, standing, strict=True)
+        if asked.get("spec") not in _UNWELL
+    ]
+
+    for asked, reply, also in healthy:
+        if asked["do"] == "sentinel":
+            # How soon ten executions have differed is up to the machine.
+            reply["answer"]["executions"] = also["answer"]["executions"]
+            reply["answer"]["groups"] = also["answer"]["groups"]
+        assert _shape(reply) == _shape(also), asked
+    assert len(healthy) == (20 if both.mode == "on" else 11)
+
+
+def test_controls_answer_alike(both: Both) -> None:
+    """What controls must show, both show: the same words of each, and right."""
+    rows = control_rows("cpu")
+    header = Header(
+        format=FORMAT, tool="0", started="", settings=SETTINGS, environment=ENVIRONMENT, planned=(), controls=rows
+    )  # fmt: skip
+    checks = []
+    for _, transcript in both.transcripts:
+        answers = {asked["spec"]: reply["answer"] for asked, reply in transcript if asked["do"] == "observe"}
+        observed = [
+            msgspec.convert(place_of(row) | answers[row.spec] | {"mode": both.mode, "process": 0}, Observation)
+            for row in rows
+        ]
+        checks.append(check_controls(header, observed))
+
+    real, standing = checks
+    assert all(check.ok for check in real)
+    assert [(one.control, one.expected, one.seen) for one in real] == [
+        (one.control, one.expected, one.seen) for one in standing
+    ]
+
