@@ -47,11 +47,30 @@ def install(session: nox.Session, *groups: str, torch: str = TORCH) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the whole test suite; arguments go to pytest."""
+    """Run the tests that a change needs before it is pushed; arguments go to pytest, which then runs all by itself."""
+    prepare(session)
+    if session.posargs:
+        session.run("pytest", *session.posargs)
+        return
+    # Threads that workers bind to cores would share one with those of the other's.
+    unbound = {"OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false"}
+    session.run("pytest", "-n", "auto", "--maxprocesses", "8", "-m", "not nightly and not alone", env=unbound)
+    # Load hides races, and so does a single thread: what asserts one runs beside nothing.
+    session.run("pytest", "-m", "alone and not nightly")
+
+
+@nox.session(default=False)
+def nightly(session: nox.Session) -> None:
+    """Run the tests that are slow by nature, one after the other; arguments go to pytest."""
+    prepare(session)
+    session.run("pytest", "-m", "nightly", *session.posargs)
+
+
+def prepare(session: nox.Session) -> None:
+    """Install what tests need, and say what is missing on this machine."""
     install(session, "tests")
     if not shutil.which("chromium"):
         session.warn("no chromium here: the tests of the HTML page in a browser are skipped")
-    session.run("pytest", *session.posargs)
 
 
 @nox.session(tags=["lint"])

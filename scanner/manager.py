@@ -26,6 +26,9 @@ from scanner.records import Mode
 # Importing torch takes seconds, and minutes from a cold network disk.
 START_SECONDS = 300.0
 
+# A worker that has closed its pipes gets so long to say by its exit code how it ended.
+LAST_SECONDS = 5.0
+
 # Of the interpreter of a worker; releases of torch from 2.0 on exist for it.
 NEEDS_PYTHON = (3, 10)
 
@@ -215,7 +218,7 @@ class Worker:
     def _ending(self) -> str:
         """Say how the process ended, with the last line it printed."""
         try:
-            code = self._process.wait(timeout=5)
+            code = self._process.wait(timeout=LAST_SECONDS)
         except subprocess.TimeoutExpired:
             self.stop()
             return "closed its pipes and was stopped"

@@ -41,7 +41,9 @@ _GETTERS: dict[str, Callable[[], Any]] = {
     "CUDA stream": lambda: torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else None,
     "working directory": os.getcwd,  # a Path would hide a directory that is gone
     # PyTorch names the folder of its compiler when it first loads it, which any op may be the first to make it do.
-    "environment": lambda: {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"},
+    "environment": lambda: {
+        name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"
+    },
 }
 
 

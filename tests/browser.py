@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +17,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from reports.cli import RENDERERS
 from reports.matrix import load
 from reports.output import write_report
+from tests import tied
 
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>{{ 7 * 7 }}'\"&"
@@ -68,7 +71,13 @@ def start(profile: Path) -> webdriver.Chrome:
     for flag in (*FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = Service(str(CHROMEDRIVER), env=os.environ | {"SE_OFFLINE": "true"})
+    driver = profile.with_name(f"{profile.name}.driver")
+    # Killed with the tests, neither driver nor browser would end by themselves.
+    driver.write_text(
+        f'#!/bin/sh\nexec {shlex.join([sys.executable, tied.__file__, str(CHROMEDRIVER)])} "$@"\n'
+    )
+    driver.chmod(0o755)
+    service = Service(str(driver), env=os.environ | {"SE_OFFLINE": "true"})
     return webdriver.Chrome(options=options, service=service)
 
 

@@ -56,7 +56,10 @@ def process_in(folder: Path) -> Command:
 
 
 def rendered_by_process(
-    folder: Path, forms: Iterable[str], *arguments: object, without: Sequence[str] = ("torch", "opspecs.registry")
+    folder: Path,
+    forms: Iterable[str],
+    *arguments: object,
+    without: Sequence[str] = ("torch", "opspecs.registry"),
 ) -> dict[str, bytes]:
     """Return what a command writes in each format, run in one process that hashes strings by another seed.
 

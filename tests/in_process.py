@@ -55,7 +55,9 @@ def in_process(patch: pytest.MonkeyPatch) -> Requests:
     requests = Requests()
     patch.setattr(crew, "Worker", requests.worker)
     # Choosing from the whole catalog, and looking for installed specs, would take longer than all else here.
-    patch.setattr(catalog, "SPECS", [spec for spec in quick.SPECS if spec.name in {"quick.put_", "quick.missing"}])
+    patch.setattr(
+        catalog, "SPECS", [spec for spec in quick.SPECS if spec.name in {"quick.put_", "quick.missing"}]
+    )
     patch.setattr(catalog, "entry_points", lambda **_: ())
     return requests
 

@@ -17,7 +17,9 @@ WORKER = Path(__file__).with_name("stand_in_worker.py")
 class StandIn:
     """Workers that do what a test tells them to, and note what they are asked."""
 
-    def __init__(self, folder: Path, *rules: Mapping[str, Any], build: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *rules: Mapping[str, Any], build: Mapping[str, Any] | None = None
+    ) -> None:
         """Write the interpreter.
 
         Args:
@@ -27,13 +29,15 @@ class StandIn:
 
                 ``then`` is fields of the answer; or ``"die"``, ``"exit"``, ``"hang"``, ``"close"`` (the pipes),
                 ``"fork"`` (a child that keeps them open) and ``"garbage"`` in place of an answer; or ``"taint"``, the
-                answer of an op that left a flag behind. ``wait`` names a file: the answer comes when it is gone; or it takes so many
+                answer of an op that left a flag behind, and ``"vary"``, that of one that differs each time. ``wait`` names a file: the answer comes when it is gone; or it takes so many
                 ``seconds``.
             build: What the hello says of torch, where it is not the usual.
         """
         self._log = folder / "stand_in.log"
         script = folder / "stand_in.json"
-        script.write_text(json.dumps({"rules": rules, "build": {**BUILD, **(build or {})}, "log": str(self._log)}))
+        script.write_text(
+            json.dumps({"rules": rules, "build": {**BUILD, **(build or {})}, "log": str(self._log)})
+        )
         self.python = folder / "python"
         # What follows is ``-m scanner.worker`` and its options, as an interpreter gets them.
         command = shlex.join([sys.executable, "-ISB", str(WORKER), str(script)])

@@ -21,7 +21,7 @@ ALERT = (
     "{} does not have a deterministic implementation, but you set "
     "'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation"
 )
-BUILD = {
+BUILD: dict[str, Any] = {
     "torch": TORCH,
     "torch_git": "0" * 40,
     "cuda": None,
@@ -56,16 +56,18 @@ def main() -> None:
 
 def _reply(requests: Any, replies: Any, asked: Answer, script: Answer) -> None:
     """Do what the first rule that fits says, or what a worker whose ops are healthy would do."""
-    rule = next((one for one in script["rules"] if _fits(one, asked)), {})
+    rule: Answer = next((one for one in script["rules"] if _fits(one, asked)), {})
     while "wait" in rule and Path(rule["wait"]).exists():
         time.sleep(0.01)
     time.sleep(rule.get("seconds", 0))
     then = rule.get("then", {})
-    if isinstance(then, str) and then != "taint":
+    if isinstance(then, str) and then in _FAULTS:
         _FAULTS[then](requests, replies)
         return
     if asked["do"] == "start":
         reply = {"build": script["build"]} | then
+    elif then == "vary":
+        reply = {"answer": _ran(asked, lambda number, _: f"{os.getpid()} {number}"), "tainted": False}
     elif then == "taint":
         changed = "changed global state (thread count: 2 -> 1)"
         reply = {"answer": {**answer(asked), "outcome": "invalid", "message": changed}, "tainted": True}
@@ -78,7 +80,9 @@ def _reply(requests: Any, replies: Any, asked: Answer, script: Answer) -> None:
 
 
 def _fits(rule: Answer, asked: Answer) -> bool:
-    return all(asked.get(name) == value for name, value in rule.items() if name not in {"then", "wait", "seconds"})
+    return all(
+        asked.get(name) == value for name, value in rule.items() if name not in {"then", "wait", "seconds"}
+    )
 
 
 def _wait_for_the_end(requests: Any) -> None:
@@ -128,7 +132,11 @@ def _observed(asked: Answer) -> Answer:
     """Return what a row, or a control, shows; a digest is told by the number of the execution and its perturbation."""
     name, mode = asked["spec"], asked["mode"]
     if name == "control.alerts" and mode == "on":
-        return _drawn(asked) | {"outcome": "raised", "exception": "RuntimeError", "message": ALERT.format("put_")}
+        return _drawn(asked) | {
+            "outcome": "raised",
+            "exception": "RuntimeError",
+            "message": ALERT.format("put_"),
+        }
     if name == "control.varies":
         return _ran(asked, lambda number, _: str(number))
     if name == "control.rare":

@@ -11,8 +11,8 @@ from reports.compare import compare
 from reports.compare_excerpt import STEP, by_op, render
 from reports.compare_json import render as render_json
 from scanner.verdicts import Finding
-from tests.compared import run_of, shows
 from tests.commands import Command, command_in
+from tests.compared import run_of, shows
 from tests.conftest import one_line
 from tests.runs import raised, row, write_run
 

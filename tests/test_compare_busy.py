@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.commands import command_in
+from tests.tied import busy_cores
 
 OPS = ("torch.Tensor.put_", "torch.take", "torch.index_put", "torch.cumsum", "torch.bincount")
 OPTIONS = ("--device", "cpu", "--runs", 20, "--no-cost", "--no-overloads")
-SPIN = "while True: pass"
+pytestmark = [pytest.mark.nightly, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +21,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("busy")
     detmatrix = command_in(folder)
     assert detmatrix("scan", *OPS, *OPTIONS, "-o", "quiet.jsonl").returncode == 0
-    busy = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(os.cpu_count() or 1)]
-    try:
+    with busy_cores():
         assert detmatrix("scan", *OPS, *OPTIONS, "-o", "busy.jsonl").returncode == 0
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
     return folder
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ from reports.compare_markdown import render
 from reports.compare_rows import CLASS_MEANING
 from scanner.claims import parse_claims
 from scanner.verdicts import Finding
-from tests.compared import run_of, shows
 from tests.commands import Command, rendered_by_process
+from tests.compared import run_of, shows
 from tests.conftest import one_line
 from tests.documented import docstring
 from tests.evidence_runs import cost

@@ -113,6 +113,7 @@ def test_the_page_shows_what_changed(page: Page) -> None:
     assert page.errors() == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("choice", "ops"),
     [
@@ -139,6 +140,7 @@ def test_classes_are_chosen_by_tile_and_by_list(page: Page, choice: str, ops: li
     assert page.one(f'.tile[data-class="{choice}"]').get_attribute("aria-pressed") == "true"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("filters", "ops"),
     [
@@ -244,6 +246,7 @@ def test_every_step_tells_what_it_rests_on(page: Page) -> None:
     assert "too_few_executions: One run saw the row differ" in first.text
 
 
+@pytest.mark.nightly
 def test_two_runs_stand_side_by_side(open_page: Opener) -> None:
     """Of two runs every row shows the cells of both modes and what its class rests on; environments are compared."""
     page = open_page(*versions()[1:])
@@ -259,6 +262,7 @@ def test_two_runs_stand_side_by_side(open_page: Opener) -> None:
     assert [line.split()[0] for line in differing] == ["torch", "Python"]
 
 
+@pytest.mark.nightly
 def test_two_kinds_of_device(open_page: Opener) -> None:
     """Runs of two kinds of device make two tables; a row of both has an address in each."""
     findings: tuple[Finding, ...] = ("raises", "fixed_by_mode")
@@ -282,6 +286,7 @@ def test_two_kinds_of_device(open_page: Opener) -> None:
     assert "torch.add:collisions:forward:float32@2" in ids
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", [360, 768, 1360])
 def test_no_overflow(open_page: Opener, width: int) -> None:
     """The page is never wider than the screen, also with nine versions, long names and open panels."""
@@ -311,6 +316,7 @@ def test_no_overflow(open_page: Opener, width: int) -> None:
     assert wide == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast(open_page: Opener, scheme: str) -> None:
     """Every text, on every tint, has a contrast of at least 4.5 in both schemes; every control has its name."""
@@ -364,6 +370,7 @@ def test_hostile_text_stays_text(open_page: Opener) -> None:
     assert page.errors() == []
 
 
+@pytest.mark.nightly
 def test_print(page: Page) -> None:
     """On paper: what changed, every step whole, and no controls."""
     page.command("Emulation.setEmulatedMedia", media="print")

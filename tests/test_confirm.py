@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from scanner.confirm import rows_here
 from scanner.records import Source
 from scanner.runfile import read_run
-from tests.compared import run_of
 from tests.commands import command_in
+from tests.compared import run_of
 from tests.conftest import lines, one_line
-from tests.runs import row
+from tests.runs import ALERT, row
+from tests.stand_in import StandIn
 
 HERE = Path(__file__).parent
 PLANNED = row("torch.Tensor.scatter_add_")
@@ -28,25 +29,19 @@ RAISES, DIFFERS, NOISE, STILL = (
 
 
 class Planted(NamedTuple):
-    """Two real scans, the second of a torch in which one op raises and one differs, and an edited third run."""
+    """Two scans, the second of a torch in which one op raises and one differs, with the interpreters of both."""
 
     folder: Path
     old: Path
     new: Path
-    python: Path  # the interpreter with the planted torch
+    pythons: tuple[str, str]
 
 
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
-    """Scan the torch here, and the same in a wrapper that plants changes.
-
-    In the file of the second scan an op that differs each time is made to look as if it had not.
-    """
-    pytest.importorskip("torch")
+@pytest.fixture(scope="module", params=["stand-ins", pytest.param("torch", marks=pytest.mark.nightly)])
+def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    """Scan twice, and make an op that differs each time look in the file of the second scan as if it had not."""
     folder = tmp_path_factory.mktemp("planted")
-    python = folder / "python"
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "another_torch.py"}" "$@"\n')
-    python.chmod(0o755)
+    pythons = _standing(folder) if request.param == "stand-ins" else _wrapped(folder)
     options = (
         "grown",
         "--specs",
@@ -59,10 +54,36 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
         2,
         "--no-cost",
     )
-    for name, interpreter in (("old", sys.executable), ("new", python)):
-        done = command_in(folder)("scan", *options, "--python", interpreter, "-o", f"{name}.jsonl")
+    for name, python in zip(("old", "new"), pythons, strict=True):
+        done = command_in(folder)(
+            "scan", *options, "--no-overloads", "--python", python, "-o", f"{name}.jsonl"
+        )
         assert done.returncode == 0, done.stderr
-    return Planted(folder, folder / "old.jsonl", _still(folder / "new.jsonl"), python)
+    return Planted(folder, folder / "old.jsonl", _still(folder / "new.jsonl"), pythons)
+
+
+def _wrapped(folder: Path) -> tuple[str, str]:
+    """Return the torch here, and the same in a wrapper that plants changes."""
+    pytest.importorskip("torch")
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "another_torch.py"}" "$@"\n')
+    python.chmod(0o755)
+    return sys.executable, str(python)
+
+
+def _standing(folder: Path) -> tuple[str, str]:
+    """Return two interpreters whose workers answer as those of the torch here and of the wrapped one."""
+    noise = {"do": "observe", "spec": "grown.noise", "then": "vary"}
+    alert = {"outcome": "raised", "exception": "RuntimeError", "message": ALERT.format("cumsum_planted")}
+    grown = (
+        {"do": "observe", "spec": "grown.sums", "mode": "on", "then": alert},
+        {"do": "observe", "spec": "grown.products", "then": "vary"},
+    )
+    pythons = []
+    for name, rules in (("before", (noise,)), ("after", (noise, *grown))):
+        (folder / name).mkdir()
+        pythons.append(str(StandIn(folder / name, *rules).python))
+    return pythons[0], pythons[1]
 
 
 def _still(path: Path) -> Path:
@@ -83,7 +104,7 @@ def confirmed(planted: Planted) -> tuple[dict[str, Any], str]:
     """Return the comparison as JSON after measuring again, and what was printed meanwhile."""
     done = command_in(planted.folder)(
         *("compare", planted.old, planted.new, "--confirm", "--format", "json", "--runs", 30),
-        *("--python", sys.executable, "--python", planted.python),
+        *(word for python in planted.pythons for word in ("--python", python)),
     )
     assert done.returncode == 0, done.stderr
     (pair,) = json.loads(done.stdout)["pairs"]
@@ -154,7 +175,7 @@ def _confirm(planted: Planted, *pythons: object, runs: Sequence[Path] = ()) -> s
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_each_run_needs_its_interpreter(planted: Planted, count: int) -> None:
     """The interpreters stand in the order of the runs, one each."""
-    told = _confirm(planted, *[sys.executable] * count)
+    told = _confirm(planted, *[planted.pythons[0]] * count)
 
     assert told == f"--confirm needs one --python for each run, in their order: 2 runs, {count} --python"
 
@@ -185,11 +206,12 @@ def test_another_torch_is_refused(planted: Planted) -> None:
     """An interpreter measures only its own run again: both versions are told."""
     other = _edited(planted, "other", {"torch": "2.0.0", "torch_git": "f" * 40})
     here = read_run(planted.old).header.environment
-    told = _confirm(planted, sys.executable, sys.executable, runs=(planted.old, other))
+    python = planted.pythons[0]
+    told = _confirm(planted, python, python, runs=(planted.old, other))
 
     git = f" (git {here.torch_git[:12]})" if here.torch_git else ""
     assert told == (
-        f"--python {sys.executable}: has torch {here.torch}{git}, and {other} is a run of torch 2.0.0 "
+        f"--python {python}: has torch {here.torch}{git}, and {other} is a run of torch 2.0.0 "
         f"(git ffffffffffff); give one --python for each run, in the order of the runs"
     )
 
@@ -197,9 +219,10 @@ def test_another_torch_is_refused(planted: Planted) -> None:
 def test_a_missing_device_is_told_and_keeps_nobody_from_comparing(planted: Planted) -> None:
     """Runs on CUDA are compared anywhere, and measured again only where there is such a device."""
     other = _edited(planted, "gpu", {"gpu": "Example GPU"}, "cuda:7")
-    told = _confirm(planted, sys.executable, sys.executable, runs=(other, other))
+    python = planted.pythons[0]
+    told = _confirm(planted, python, python, runs=(other, other))
 
-    assert told.startswith(f"--python {sys.executable}: {other} is a run on cuda:7, and torch ")
+    assert told.startswith(f"--python {python}: {other} is a run on cuda:7, and torch ")
     assert told.endswith("compare without --confirm")
     assert command_in(planted.folder)("compare", other, other).returncode == 0
 
@@ -207,7 +230,7 @@ def test_a_missing_device_is_told_and_keeps_nobody_from_comparing(planted: Plant
 def test_another_machine_is_refused(planted: Planted) -> None:
     """What another processor does says nothing about the runs."""
     other = _edited(planted, "machine", {"cpu": "Example CPU"})
-    told = _confirm(planted, sys.executable, sys.executable, runs=(other, other))
+    told = _confirm(planted, *[planted.pythons[0]] * 2, runs=(other, other))
 
     assert told.startswith("--confirm: machine.jsonl")
     assert "cannot be measured again here, other_device: Example CPU → " in told

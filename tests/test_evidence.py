@@ -14,7 +14,7 @@ from scanner.controls import check_controls
 from scanner.power import has_power
 from scanner.records import Observation
 from scanner.runfile import Run
-from scanner.verdicts import MatrixRow, matrix
+from scanner.verdicts import MatrixRow
 from tests.commands import command_in
 from tests.conftest import lines
 from tests.evidence_scans import rows_by_name, scan

@@ -39,10 +39,12 @@ def package(tmp_path: Path) -> dict[str, Any]:
     return {"env": {**os.environ, "PYTHONPATH": path}}
 
 
-def test_installed_specs_are_scanned(detmatrix: Command, tmp_path: Path, package: dict[str, Any]) -> None:
+def test_installed_specs_are_scanned(
+    detmatrix_process: Command, tmp_path: Path, package: dict[str, Any]
+) -> None:
     """A pattern finds them without any option, and their rows say that they are no specs of ours."""
     command = ("brought.*", "--device", "cpu", "--runs", 4, "--processes", 1, "--no-cost", "-o", "run.jsonl")
-    done = detmatrix("scan", *command, **package)
+    done = detmatrix_process("scan", *command, **package)
 
     assert done.returncode == 0, done.stderr
     header = lines(tmp_path / "run.jsonl")[0]
@@ -50,9 +52,9 @@ def test_installed_specs_are_scanned(detmatrix: Command, tmp_path: Path, package
     assert [Path(path).name for path in header["settings"]["specs"]] == ["specs.py"]
 
 
-def test_installed_specs_are_listed(detmatrix: Command, package: dict[str, Any]) -> None:
+def test_installed_specs_are_listed(detmatrix_process: Command, package: dict[str, Any]) -> None:
     """What a scan would select, the list shows."""
-    done = detmatrix("list", "brought.*", **package)
+    done = detmatrix_process("list", "brought.*", **package)
 
     assert done.returncode == 0, done.stderr
     assert [line.strip() for line in done.stdout.splitlines()][1:3] == [
@@ -63,12 +65,12 @@ def test_installed_specs_are_listed(detmatrix: Command, package: dict[str, Any])
 
 @pytest.mark.parametrize("command", ["scan", "list"])
 def test_package_that_fails_is_told(
-    detmatrix: Command, tmp_path: Path, package: dict[str, Any], command: str
+    detmatrix_process: Command, tmp_path: Path, package: dict[str, Any], command: str
 ) -> None:
     """One line says which, and how to do without it."""
     (tmp_path / "site" / "bringing" / "__init__.py").write_text("1 / 0\n")
 
-    done = detmatrix(command, "brought.*", **package)
+    done = detmatrix_process(command, "brought.*", **package)
 
     assert done.returncode == 2
     assert one_line(done.stderr) == (
@@ -78,24 +80,24 @@ def test_package_that_fails_is_told(
 
 
 def test_package_that_lacks_a_library_is_told(
-    detmatrix: Command, tmp_path: Path, package: dict[str, Any]
+    detmatrix_process: Command, tmp_path: Path, package: dict[str, Any]
 ) -> None:
     """It is there; what it imports is not."""
     (tmp_path / "site" / "bringing" / "__init__.py").write_text("import no_such_library\n")
 
-    done = detmatrix("list", "brought.*", **package)
+    done = detmatrix_process("list", "brought.*", **package)
 
     assert done.returncode == 2
     assert "No module named 'no_such_library'" in one_line(done.stderr)
 
 
 def test_entry_point_without_a_module_is_told(
-    detmatrix: Command, tmp_path: Path, package: dict[str, Any]
+    detmatrix_process: Command, tmp_path: Path, package: dict[str, Any]
 ) -> None:
     """One line names the package and the entry point."""
     (tmp_path / "site" / "bringing" / "specs.py").unlink()
 
-    done = detmatrix("scan", "brought.*", "--device", "cpu", **package)
+    done = detmatrix_process("scan", "brought.*", "--device", "cpu", **package)
 
     assert done.returncode == 2
     assert one_line(done.stderr) == (

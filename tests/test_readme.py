@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from scanner import errors
 from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING
 from tests.commands import Command
@@ -21,13 +23,16 @@ def _table(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows if not set(row[0]) <= set("-|")]
 
 
+@pytest.mark.alone
 def test_own_specs_scan_as_shown(detmatrix: Command, tmp_path: Path) -> None:
     """The example file scans by the command below it: the op with a race differs, the one without does not."""
     (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     (tmp_path / "my_ops.py").write_text(example, encoding="utf-8")
     (command,) = re.findall(r"detmatrix (scan --specs my_ops\.py) '(mine\.\*)'", README)
 
-    done = detmatrix(*command[0].split(), command[1], "--device", "cpu")
+    done = detmatrix(
+        *command[0].split(), command[1], "--device", "cpu", "--processes", 1, "--no-cost", "--no-overloads"
+    )
 
     assert done.returncode == 0, done.stderr
     report = json.loads(detmatrix("report", "detmatrix.jsonl", "--format", "json").stdout)

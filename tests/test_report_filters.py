@@ -11,7 +11,7 @@ from tests.evidence_runs import evidence_run
 from tests.runs import two_runs, write_run
 from tests.test_coverage_command import DISPATCHES, KERNELS, ROWS, SETTINGS
 
-pytestmark = NEEDS_BROWSER
+pytestmark = [*NEEDS_BROWSER, pytest.mark.nightly]
 
 
 def test_filter_by_text(page: Page) -> None:

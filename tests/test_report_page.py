@@ -151,6 +151,7 @@ def test_tables_are_tables_to_a_screen_reader(page: Page) -> None:
     assert page.run("return document.activeElement.id") == "matrix"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", [320, 360, 390, 768, 1090, 1360])
 def test_no_overflow(open_page: Opener, tmp_path: Path, width: int) -> None:
     """The page is never wider than the screen, also with long names, with panels open and two runs."""
@@ -179,6 +180,7 @@ def test_no_overflow(open_page: Opener, tmp_path: Path, width: int) -> None:
     assert wide == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", [390, 1360])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast(open_page: Opener, tmp_path: Path, scheme: str, width: int) -> None:

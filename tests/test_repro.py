@@ -50,6 +50,7 @@ import os, runpy, subprocess, sys, tempfile, traceback
 from types import SimpleNamespace
 import torch
 
+
 torch.use_deterministic_algorithms(False)  # loads a compiler
 
 def run(command, **_):
@@ -85,7 +86,18 @@ def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Scan a few rows, and return the run file."""
     folder = tmp_path_factory.mktemp("scanned")
     (folder / "planted.py").write_text(PLANTED, encoding="utf-8")
-    options = ["--device", "cpu", "--runs", 40, "--processes", 1, "--seed", SEED, "--no-cost"]
+    options = [
+        "--device",
+        "cpu",
+        "--runs",
+        40,
+        "--processes",
+        1,
+        "--seed",
+        SEED,
+        "--no-cost",
+        "--no-overloads",
+    ]
     patterns = [name for name in SHOWN if not name.startswith("mine.")]
     done = command_in(folder)(
         "scan",
@@ -137,6 +149,7 @@ def printed(scanned: Path) -> dict[str, str]:
     return dict(zip(found, (text.partition("\n")[2] for text in texts), strict=True))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", SHOWN)
 def test_script_shows_what_the_scan_showed(name: str, scanned: Path, printed: dict[str, str]) -> None:
     """Verdict by verdict it finds what the report says, and forces ops that raise to run."""
@@ -157,6 +170,7 @@ def test_script_shows_what_the_scan_showed(name: str, scanned: Path, printed: di
     assert verdicts == {mode: text.partition(":")[0] for mode, text in told.items()}
 
 
+@pytest.mark.alone
 def test_script_runs_under_perturbations(printed: dict[str, str]) -> None:
     """What brings perturbations about works, together too, and makes nothing differ that does not."""
     assert printed["disturbed"].splitlines()[1:] == [
@@ -166,6 +180,7 @@ def test_script_runs_under_perturbations(printed: dict[str, str]) -> None:
     ]
 
 
+@pytest.mark.alone
 def test_script_alone(scanned: Path, tmp_path: Path) -> None:
     """A script of the command line runs in processes of its own, in an empty folder, with torch and nothing of ours."""
     name = "torch.Tensor.put_:overwrite:forward:float32"
@@ -191,6 +206,7 @@ def test_script_alone(scanned: Path, tmp_path: Path) -> None:
     assert len(text.splitlines()) < 80
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("printed")
 def test_scripts_import_torch_alone(scanned: Path) -> None:
     """The standard library and torch are imported, whatever the op's own module imports."""
@@ -202,6 +218,7 @@ def test_scripts_import_torch_alone(scanned: Path) -> None:
         assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names | {"torch"}
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -151,7 +151,7 @@ def test_sentinel_behind_the_last_row_is_made_up_for(requests: Requests, whole: 
     run = small_scan(whole, resume=True)
 
     assert max(sentinel.before for sentinel in run.sentinels if sentinel.mode == "on") == 2
-    assert [one["do"] for one in requests.asked][0] == "sentinel"
+    assert next(one["do"] for one in requests.asked) == "sentinel"
 
 
 # Killed
@@ -281,21 +281,11 @@ def test_full_disk_at_every_size(requests: Requests, whole: Path, monkeypatch: p
     """Whichever line does not fit, it is taken back, the scan says how to go on, and going on gives the same run."""
     expected, size = measured(whole), whole.stat().st_size
     path = whole.with_name("run.jsonl")
-    write = os.write
     for room in range(0, size, 101):
-        left = room
-
-        def limited(descriptor: int, data: bytes) -> int:
-            nonlocal left
-            if not left:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            written = write(descriptor, data[:left])
-            left -= written
-            return written
-
-        with monkeypatch.context() as patch, pytest.raises(UsageError, match="cannot be written") as refused:
-            patch.setattr("scanner.runfile.os.write", limited)
-            small_scan(path)
+        with monkeypatch.context() as patch:
+            patch.setattr("scanner.runfile.os.write", _limited(room))
+            with pytest.raises(UsageError, match="cannot be written") as refused:
+                small_scan(path)
         if not path.exists():
             assert room < len(whole.read_bytes().splitlines()[0])
             continue
@@ -308,6 +298,21 @@ def test_full_disk_at_every_size(requests: Requests, whole: Path, monkeypatch: p
         assert measured(path) == expected
         path.unlink()
     assert requests.asked
+
+
+def _limited(left: int) -> Callable[[int, bytes], int]:
+    """Return what writes so many bytes and then finds the disk full."""
+    write = os.write
+
+    def limited(descriptor: int, data: bytes) -> int:
+        nonlocal left
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = write(descriptor, data[:left])
+        left -= written
+        return written
+
+    return limited
 
 
 def test_full_disk_is_one_line(detmatrix_process: Command, tmp_path: Path, standing: StandIn) -> None:

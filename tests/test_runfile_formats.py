@@ -21,7 +21,19 @@ from tests.quick import SPECS as QUICK
 from tests.stand_in import StandIn
 
 SPECS = Path(__file__).with_name("quick.py")
-OPTIONS = ("quick.cumsum", "--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1, "-o", "run.jsonl")
+OPTIONS = (
+    "quick.cumsum",
+    "--specs",
+    SPECS,
+    "--device",
+    "cpu",
+    "--runs",
+    4,
+    "--processes",
+    1,
+    "-o",
+    "run.jsonl",
+)
 # Fields that came with formats 2 and 3, by the kind of line that has them.
 NEW = {
     "header": {"controls"},

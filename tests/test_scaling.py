@@ -19,6 +19,8 @@ from scanner.rows import planned_rows
 from scanner.runfile import read_run
 from tests.large import SETTINGS, catalog, write_large
 
+pytestmark = pytest.mark.nightly
+
 FEW, MANY = 1200, 2400  # observations
 # Constant parts make it less than 2; a step that goes through all rows for each is near 4.
 LIMIT = 2.1

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -107,9 +106,22 @@ def test_inputs_follow_from_the_seed(real_scan: Path) -> None:
 
 def test_real_scan_goes_on(detmatrix: Command, tmp_path: Path, real_scan: Path) -> None:
     """A real scan that was cut is finished with the same inputs, outputs and verdicts; whole lines stay."""
-    options = ("quick.cumsum", "quick.put_", "--specs", QUICK, "--device", "cpu", "--runs", 6, "--processes", 1)
+    options = (
+        "quick.cumsum",
+        "quick.put_",
+        "--specs",
+        QUICK,
+        "--device",
+        "cpu",
+        "--runs",
+        6,
+        "--processes",
+        1,
+    )
     header, *records = lines(real_scan)
-    quick = [one for one in records if one.get("spec", "").startswith(("quick.cumsum", "quick.put_", "control."))]
+    quick = [
+        one for one in records if one.get("spec", "").startswith(("quick.cumsum", "quick.put_", "control."))
+    ]
     # As the same scan of these rows alone would have left it, cut in the midst of mode on.
     header["planned"] = [row for row in header["planned"] if row["spec"] in {"quick.cumsum", "quick.put_"}]
     header["settings"] |= {"patterns": ["quick.cumsum", "quick.put_"], "specs": [str(QUICK)], "timeout": 60.0}
@@ -130,10 +142,23 @@ def test_real_scan_goes_on(detmatrix: Command, tmp_path: Path, real_scan: Path) 
     assert len(found) == 5 * 2 + 1
 
 
-def test_thread_variables_reach_the_worker(detmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_variables_reach_the_worker(
+    detmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A real worker lives under the thread count that the user's shell asks for, and the run file records it."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    options = ("--specs", QUICK, "--device", "cpu", "--runs", 2, "--processes", 1, "--no-cost", "--no-overloads")
+    options = (
+        "--specs",
+        QUICK,
+        "--device",
+        "cpu",
+        "--runs",
+        2,
+        "--processes",
+        1,
+        "--no-cost",
+        "--no-overloads",
+    )
 
     done = detmatrix("scan", "quick.missing", *options, "-o", "run.jsonl")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from opspecs.user import SpecFileError, load_specs
-from tests.commands import command_in
+from tests.commands import process_in
 from tests.conftest import lines
 
 _HEAD = "from opspecs.model import Case, OpSpec, call\n\n"
@@ -247,7 +247,8 @@ def messages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (folder / "own_package" / "__init__.py").touch()
     (folder / "own_package" / "own.py").write_text(_BROKEN)
     (folder / "own_package" / "helper.py").write_text("def helped(x):\n    return x.absent\n")
-    done = command_in(folder)(
+    # A process of its own, which forgets the package.
+    done = process_in(folder)(
         "scan", "m.*", "--specs", "own_package/own.py", "--device", "cpu", "--runs", 2, "--processes", 1,
         "--no-cost", "--no-overloads", "-o", "run.jsonl",
     )  # fmt: skip

@@ -79,7 +79,9 @@ def _form(value: Any) -> Any:
         return {name: _form(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [_form(one) for one in value[:1]]
-    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+    return (
+        "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+    )
 
 
 def test_the_hello_has_the_same_form(both: Both) -> None:
@@ -104,7 +106,11 @@ def _shape(reply: dict[str, Any]) -> Any:
         return [hidden(one) for one in form] if isinstance(form, list) else form
 
     answer = reply["answer"]
-    shared = [(group["perturbation"], group["executions"]) for group in answer.get("groups", []) if "outcome" in answer]
+    shared = [
+        (group["perturbation"], group["executions"])
+        for group in answer.get("groups", [])
+        if "outcome" in answer
+    ]
     return hidden(_form(reply)), answer.get("outcome"), answer.get("executions"), shared
 
 
@@ -140,7 +146,9 @@ def test_controls_answer_alike(both: Both) -> None:
     for _, transcript in both.transcripts:
         answers = {asked["spec"]: reply["answer"] for asked, reply in transcript if asked["do"] == "observe"}
         observed = [
-            msgspec.convert(place_of(row) | answers[row.spec] | {"mode": both.mode, "process": 0}, Observation)
+            msgspec.convert(
+                place_of(row) | answers[row.spec] | {"mode": both.mode, "process": 0}, Observation
+            )
             for row in rows
         ]
         checks.append(check_controls(header, observed))
@@ -150,4 +158,3 @@ def test_controls_answer_alike(both: Both) -> None:
     assert [(one.control, one.expected, one.seen) for one in real] == [
         (one.control, one.expected, one.seen) for one in standing
     ]
-

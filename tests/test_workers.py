@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from scanner import passes
 from scanner.runfile import Run, read_run
 from tests.commands import Command, command_in
 from tests.conftest import refused
 from tests.stand_in import StandIn
 
+# Seconds: long for a stand-in on a busy machine, short for whoever waits for one that hangs.
+TIMEOUT = 0.8
 SPECS = Path(__file__).with_name("quick.py")
-OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1, "--timeout", 0.3)
+OPTIONS = ("--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1, "--timeout", TIMEOUT)
 # The row that the failures befall, the first but one.
 ROW = {"spec": "quick.cumsum", "direction": "forward", "dtype": "float64"}
 KEY = ("quick.cumsum", "small", "forward", "float64")
@@ -28,7 +29,7 @@ KEY = ("quick.cumsum", "small", "forward", "float64")
 TOLD = {
     "die": "killed by SIGKILL (out of memory?)",
     "exit": "exited with code 0 in the middle of the case",
-    "hang": "took longer than 0.3 s and was stopped",
+    "hang": f"took longer than {TIMEOUT} s and was stopped",
     "fork": "exited with code 7 in the middle of the case",
     "garbage": "wrote something that is no reply into the reply pipe",
 }
@@ -36,9 +37,9 @@ TOLD = {
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let controls and sentinels have no longer than rows."""
-    monkeypatch.setattr(passes, "PATIENCE", 0.3)
-    monkeypatch.setattr("scanner.scan.PATIENCE", 0.3)
+    """Let controls and sentinels have no longer than rows, and workers that closed their pipes hardly any time."""
+    for name in ("scanner.passes.PATIENCE", "scanner.scan.PATIENCE", "scanner.manager.LAST_SECONDS"):
+        monkeypatch.setattr(name, TIMEOUT)
 
 
 def _distrust(run: Run) -> tuple[str, ...]:
@@ -46,9 +47,9 @@ def _distrust(run: Run) -> tuple[str, ...]:
     return run.closing.distrust
 
 
-def _scan(folder: Path, *rules: dict[str, Any], code: int = 0) -> tuple[Run, StandIn]:
+def _scan(folder: Path, *rules: dict[str, Any], ops: str = "quick", code: int = 0) -> tuple[Run, StandIn]:
     standing = StandIn(folder, *rules)
-    done = command_in(folder)("scan", *OPTIONS, "--python", standing.python, "-o", "run.jsonl")
+    done = command_in(folder)("scan", ops, *OPTIONS, "--python", standing.python, "-o", "run.jsonl")
     assert done.returncode == code, done.stderr
     return read_run(folder / "run.jsonl"), standing
 
@@ -130,7 +131,9 @@ def test_failing_in_a_sentinel_leaves_rows_without_power(tmp_path: Path, fault: 
 @pytest.mark.parametrize("fault", TOLD)
 def test_failing_in_a_control_voids_the_scan(tmp_path: Path, fault: str) -> None:
     """Exit 4, and the reason is how the worker ended; the worker that takes its place answers the others."""
-    run, _ = _scan(tmp_path, {"spec": "control.varies", "mode": "on", "then": fault}, code=4)
+    run, _ = _scan(
+        tmp_path, {"spec": "control.varies", "mode": "on", "then": fault}, ops="quick.put_", code=4
+    )
 
     (reason,) = _distrust(run)
     outcome = "timeout" if fault == "hang" else "crash"
@@ -172,7 +175,7 @@ def test_a_worker_that_does_not_start_ends_the_scan(
     standing = StandIn(tmp_path, {"do": "start", "worker": worker, "then": then})
     path = tmp_path / "run.jsonl"
 
-    done = detmatrix("scan", *OPTIONS, "--python", standing.python, "-o", path)
+    done = detmatrix("scan", "quick", *OPTIONS, "--python", standing.python, "-o", path)
 
     # Nobody can mend in the command line what worked a moment ago.
     code, prefix = (2, "--python ") if worker == 1 else (4, "")
@@ -207,7 +210,9 @@ def test_a_reply_that_makes_no_sense_is_a_crash(tmp_path: Path, then: dict[str, 
 
 def test_inputs_that_differ_void_the_scan(tmp_path: Path) -> None:
     """Inputs that are not the same in every process and mode: exit 4, and the reason names the row."""
-    run, _ = _scan(tmp_path, {"do": "observe", "mode": "on", **ROW, "then": {"inputs_digest": "other"}}, code=4)
+    run, _ = _scan(
+        tmp_path, {"do": "observe", "mode": "on", **ROW, "then": {"inputs_digest": "other"}}, code=4
+    )
 
     (reason,) = _distrust(run)
     assert reason.startswith("the inputs of quick.cumsum:small:forward:float64 ")
@@ -224,9 +229,14 @@ def test_a_control_that_answers_wrongly_voids_the_scan(tmp_path: Path, control: 
     run, _ = _scan(tmp_path, {"spec": f"control.{control}", "mode": mode, "then": wrong}, code=4)
 
     assert _distrust(run)
-    assert all(told.startswith(f"the control {control} in process 0 of mode {mode} ") for told in _distrust(run))
+    assert all(
+        told.startswith(f"the control {control} in process 0 of mode {mode} ") for told in _distrust(run)
+    )
     for form in ("md", "html"):
-        assert "Not trustworthy: the control" in command_in(tmp_path)("report", "run.jsonl", "--format", form).stdout
+        assert (
+            "Not trustworthy: the control"
+            in command_in(tmp_path)("report", "run.jsonl", "--format", form).stdout
+        )
 
 
 def test_workers_get_the_allowed_variables_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

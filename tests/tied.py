@@ -1,0 +1,66 @@
+"""Helper processes of tests, tied to whoever started them: they end with it, also when it is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+# Each helper reads from a pipe that only the test writes to. It ends when the pipe does.
+_SPIN = """
+import os, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(0)), daemon=True).start()
+while True: pass
+"""
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+@contextlib.contextmanager
+def busy_cores() -> Iterator[list[int]]:
+    """Keep every core busy; yield the ids of the processes that do."""
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for _ in range(os.cpu_count() or 1):
+            process = subprocess.Popen([sys.executable, "-ISc", _SPIN], stdin=subprocess.PIPE)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            processes.append(process)
+        yield [process.pid for process in processes]
+
+
+def main() -> int:
+    """Run a command, and end it and all that it started when standard input ends or the command does.
+
+    For programs that know nothing of pipes: ``python tests/tied.py chromedriver --port=9515``.
+    """
+    # Whatever loses its parent below becomes a child of this process, wherever it has put itself.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    # Whoever ends it closes its input too.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL) as process:
+        while process.poll() is None and not select.select([0], [], [], 0.2)[0]:
+            pass
+        while children := _children():
+            for child in children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(-1, 0)
+    return 0
+
+
+def _children() -> list[int]:
+    return [
+        int(pid)
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
