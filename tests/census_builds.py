@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import zipfile
 from pathlib import Path
 
-from scanner.cli import main
+from tests.commands import command_in
 
 LIBRARY = (Path(__file__).parent / "data" / "census" / "alerts.so").read_bytes()
 VERSION = b"__version__ = '2.99.0+cpu'\ncuda: str | None = None\ngit_version = 'abc123'\n"
@@ -50,15 +48,6 @@ def with_library(path: Path, library: bytes) -> Path:
 
 def detmatrix(*arguments: str | Path) -> tuple[int, str, str]:
     """Run the command line in this process; return exit code, output, and messages but progress."""
-    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main([str(argument) for argument in arguments])
-        except SystemExit as ended:
-            code = ended.code
-    out.flush()
-    told = "".join(
-        line for line in err.getvalue().splitlines(keepends=True) if not line.startswith("reading ")
-    )
-    assert isinstance(code, int)
-    return code, out.buffer.getvalue().decode(), told
+    done = command_in(Path.cwd())(*arguments)
+    told = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("reading ")]
+    return done.returncode, done.stdout, "".join(told)

@@ -142,3 +142,24 @@ def test_only_scans_of_the_same_interrupted_session_stay(
 
     assert run.exists() == kept
     assert unfinished.read_text(encoding="utf-8") == "same"
+
+
+@pytest.mark.parametrize("marks", [set(), {"alone"}, {"nightly"}, {"alone", "nightly"}], ids=str)
+def test_every_test_is_run_by_one_session_once(noxfile: ModuleType, marks: set[str]) -> None:
+    """Whatever a test is marked with, one call of pytest in one session selects it, and CI runs both sessions."""
+    calls: list[tuple[str, ...]] = []
+    session = SimpleNamespace(
+        posargs=[],
+        install=lambda *_: None,
+        warn=lambda _: None,
+        run=lambda *command, **_: calls.append(command),
+    )
+
+    for name in ("tests", "nightly"):
+        getattr(noxfile, name).func(session)
+
+    chosen = [command[command.index("-m") + 1] for command in calls if command[0] == "pytest"]
+    names = {name: name in marks for name in ("alone", "nightly")}
+    assert [bool(eval(expression, {}, names)) for expression in chosen].count(True) == 1
+    told = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert all(f"python3 -m nox -s {name}\n" in told for name in ("tests", "nightly"))
