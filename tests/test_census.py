@@ -200,6 +200,7 @@ def test_check_refuses_a_run_of_another_build(small: Census, tmp_path: Path) -> 
     assert "take the census of the build that was scanned" in told
 
 
+@pytest.mark.nightly
 def test_installed_torch_agrees_with_what_was_recorded() -> None:
     """The census of the torch these tests run with has every alert that the recorded run of that build met."""
     code, out, told = detmatrix("census", "--check", RUN)

@@ -144,8 +144,8 @@ def test_only_scans_of_the_same_interrupted_session_stay(
     assert unfinished.read_text(encoding="utf-8") == "same"
 
 
-@pytest.mark.parametrize("marks", [set(), {"alone"}, {"nightly"}, {"alone", "nightly"}], ids=str)
-def test_every_test_is_run_by_one_session_once(noxfile: ModuleType, marks: set[str]) -> None:
+@pytest.mark.parametrize("marks", [(), ("alone",), ("nightly",), ("alone", "nightly")], ids=str)
+def test_every_test_is_run_by_one_session_once(noxfile: ModuleType, marks: tuple[str, ...]) -> None:
     """Whatever a test is marked with, one call of pytest in one session selects it, and CI runs both sessions."""
     calls: list[tuple[str, ...]] = []
     session = SimpleNamespace(
