@@ -52,7 +52,7 @@ def tests(session: nox.Session) -> None:
     if session.posargs:
         session.run("pytest", *session.posargs)
         return
-    # Threads that workers bind to cores would share one with those of the other's.
+    # Workers bind their threads to cores, and those of two tests would bind to the same ones.
     unbound = {"OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false"}
     session.run("pytest", "-n", "auto", "--maxprocesses", "8", "-m", "not nightly and not alone", env=unbound)
     # Load hides races, and so does a single thread: what asserts one runs beside nothing.

@@ -166,6 +166,10 @@ class Worker:
         except WorkerEndedError as error:
             _refuse_old(python, _version_of(python))
             raise UntrustedScanError(f"{python}: no worker could be started ({error})") from error
+        except BaseException:
+            # Ctrl-C while it imports torch: nobody else knows of it yet.
+            self.stop()
+            raise
         if "failed" in hello:
             self.stop()
             reason = hello["failed"]

@@ -63,9 +63,10 @@ def _start(mode: str, spec_files: list[str]) -> dict[str, Any]:
         import torch  # noqa: PLC0415 - its absence is an answer, not a traceback
     except Exception as error:  # noqa: BLE001 - a broken build fails in any way it likes
         return {"failed": f"{type(error).__name__}: {error}".split("\n", 1)[0]}
-    if mode != "off":
-        # It loads PyTorch's compiler, which takes as long as torch itself; who leaves the flag off never pays that.
-        torch.use_deterministic_algorithms(True, warn_only=mode == "warn_only")
+    # Setting the flag loads PyTorch's compiler, which takes as long as torch itself. Off is how torch starts, unless
+    # something in this environment turns the flag on.
+    if mode != "off" or torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(mode != "off", warn_only=mode == "warn_only")
     specs: dict[str, OpSpec] = {spec.name: spec for spec in (*SPECS, *CONTROLS)}
     try:
         for path in spec_files:

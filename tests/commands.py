@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from scanner.cli import main
+from scanner.errors import EXIT_INTERRUPTED
+from tests import tied
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -36,6 +38,9 @@ def command_in(folder: Path) -> Command:
             finally:
                 signal.signal(signal.SIGTERM, handler)
             assert isinstance(code, int)
+            if code == EXIT_INTERRUPTED:
+                # Whoever runs the tests wants them to stop.
+                raise KeyboardInterrupt
             return subprocess.CompletedProcess(words, code, _content(printed), _content(complained))
 
     return run
@@ -48,9 +53,7 @@ def process_in(folder: Path) -> Command:
     """
 
     def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "scanner", *map(str, arguments)]
-        options = {"cwd": folder, "capture_output": True, "text": True, "timeout": 600, **options}
-        return subprocess.run(command, check=False, **options)
+        return tied.run([sys.executable, "-m", "scanner", *arguments], cwd=folder, timeout=600, **options)
 
     return run
 
@@ -77,7 +80,7 @@ def rendered_by_process(
     told = json.dumps([[str(argument) for argument in arguments], list(without)])
     environment = os.environ | {"PYTHONHASHSEED": "2"}
     command = [sys.executable, "-c", script, told, *forms]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = tied.run(command, cwd=folder, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     return {form: (folder / f"rendered.{form}").read_bytes() for form in forms}
 

@@ -65,10 +65,10 @@ def real_scan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _scan_planted(folder: Path) -> None:
     names = ("quick", "planted", "recorded")
     files = [word for name in names for word in ("--specs", HERE / f"{name}.py")]
-    options = ("--device", "cpu", "--runs", 6, "--processes", 1, "--timeout", 3)
+    options = ("--device", "cpu", "--runs", 6, "--processes", 1, "--timeout", 4)
     with pytest.MonkeyPatch.context() as patch:
         # One of them closes its pipes and stays.
-        patch.setattr(manager, "LAST_SECONDS", 0.5)
+        patch.setattr(manager, "LAST_SECONDS", 2.0)
         done = command_in(folder)("scan", *names, *files, *options, "-o", "run.jsonl")
     assert done.returncode == 0, done.stderr
 

@@ -83,13 +83,14 @@ def sets_default_dtype(x: Any) -> Any:
 
 def sets_threads(x: Any) -> Any:
     """Change the thread count, which decides what differs on a CPU."""
-    _torch().set_num_threads(3)
+    _torch().set_num_threads(_torch().get_num_threads() + 1)
     return x + 1
 
 
 def sets_flag(x: Any) -> Any:
     """Put the process under another mode."""
-    _torch().use_deterministic_algorithms(True, warn_only=True)
+    # What use_deterministic_algorithms calls, which loads PyTorch's compiler besides.
+    _torch()._C._set_deterministic_algorithms(True, warn_only=True)
     return x + 1
 
 

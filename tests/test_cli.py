@@ -15,6 +15,8 @@ from scanner.cli import COMMANDS, cli
 from tests.commands import Command
 from tests.conftest import refused
 
+ROOT = Path(__file__).parent.parent
+
 # Usage
 
 
@@ -115,6 +117,39 @@ def test_output_that_goes_nowhere_gives_no_traceback(
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=False)
 
     assert (done.returncode, done.stderr) == (code, told)
+
+
+# Each command as a process
+
+RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
+CENSUS = ROOT / "reports" / "censuses" / "torch-2.13.0-cpu.json.gz"
+# What each is called with, and a word of what it prints, or writes.
+SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
+    "list": (("put_",), "torch.Tensor.put_"),
+    "scan": (
+        ("torch.Tensor.put_:overwrite", "--device", "cpu", "--runs", 2, "--processes", 1, "--no-cost"),
+        "",
+    ),
+    "report": ((RUN, "--rows", "torch.Tensor.put_:*"), "| `torch.Tensor.put_` "),
+    "repro": ((RUN, "torch.Tensor.put_:overwrite:forward:float32"), "import torch"),
+    "trace": (("torch.cumsum:long_rows:forward:float32",), "1 traced"),
+    "docs": ((RUN,), "torch.Tensor.put_"),
+    "coverage": ((RUN,), "not recorded"),
+    "census": (("--census", CENSUS), "put_"),
+    "compare": ((RUN, RUN), "same"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_runs_as_a_process(detmatrix_process: Command, name: str) -> None:
+    """Nothing that a command needs is there only because a test has loaded it."""
+    arguments, expected = SMOKE[name]
+
+    done = detmatrix_process(name, *arguments)
+
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert expected in done.stdout
 
 
 # Help

@@ -9,6 +9,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+from tests import tied
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -31,9 +33,7 @@ def test_adding_a_spec_takes_the_four_steps(tmp_path: Path) -> None:
     family.write_text(source[:-1] + textwrap.dedent(example).rstrip() + "\n)\n", encoding="utf-8")
 
     def run(*command: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+        done = tied.run([sys.executable, "-m", *command], cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
         return done
 

@@ -14,7 +14,7 @@ from tests.commands import command_in
 EXPECTED = {
     "segfault": ("crash", "crash", "SIGSEGV"),
     "abort": ("crash", "crash", "SIGABRT"),
-    "hang": ("timeout", "timeout", "longer than 3 s"),
+    "hang": ("timeout", "timeout", "longer than 4 s"),
     "killed": ("crash", "crash", "SIGKILL (out of memory?)"),
     "leave": ("error", "error", "SystemExit: 3"),
     "leave_at_once": ("crash", "crash", "exited with code 0"),

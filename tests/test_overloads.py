@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from scanner.dispatch import Overloads, kernels
+from scanner.dispatch import Overloads, kernels, record
 from scanner.overload_records import Dispatch
 from scanner.records import Mode
 from scanner.runfile import Run, read_run
+from tests import planted
 from tests.commands import Command
 from tests.stand_in import StandIn
 
@@ -150,3 +151,15 @@ def test_nothing_is_recorded_if_not_asked_for(detmatrix: Command, tmp_path: Path
     assert told.returncode == 0
     assert "Overloads are not recorded: run.jsonl was scanned with --no-overloads." in told.stdout
     assert "0 of" not in told.stdout
+
+
+def test_an_op_that_changes_the_process_taints_it() -> None:
+    """The worker is told in the words by which it knows to end."""
+    (spec,) = (spec for spec in planted.SPECS if spec.name == "planted.sets_default_dtype")
+    try:
+        recorded = record(spec, "only", direction="forward", dtype="float32", device="cpu", seed=0)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+    assert recorded["outcome"] == "invalid"
+    assert recorded["message"] == "changed global state (default dtype: torch.float32 -> torch.float64)"

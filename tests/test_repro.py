@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from scanner.manager import worker_environment
 from scanner.repro import Recipe, script
 from scanner.runfile import Run, read_run
 from scanner.verdicts import GroupCount, MatrixRow, matrix
+from tests import tied
 from tests.commands import Command, command_in
 from tests.conftest import one_line
 from tests.runs import drifting, ran, row, stable, write_run
@@ -49,7 +49,6 @@ FORKS = """
 import os, runpy, subprocess, sys, tempfile, traceback
 from types import SimpleNamespace
 import torch
-
 
 torch.use_deterministic_algorithms(False)  # loads a compiler
 
@@ -143,7 +142,7 @@ def printed(scanned: Path) -> dict[str, str]:
         places[-1].write_text(script(msgspec.convert(answer, Recipe), one, run.header), encoding="utf-8")
     command = [sys.executable, "-I", "-c", FORKS, *map(str, places)]
     options: dict[str, Any] = {"env": worker_environment("off", "cpu"), "capture_output": True, "text": True}
-    done = subprocess.run(command, cwd="/", check=False, **options)
+    done = tied.run(command, cwd="/", **options)
     assert done.returncode == 0, done.stderr
     texts = done.stdout.split("script: ")[1:]
     return dict(zip(found, (text.partition("\n")[2] for text in texts), strict=True))
@@ -187,9 +186,7 @@ def test_script_alone(scanned: Path, tmp_path: Path) -> None:
     place = tmp_path / "script.py"
 
     wrote = command_in(scanned.parent)("repro", scanned.name, name, "-o", place)
-    done = subprocess.run(
-        [sys.executable, "-I", place], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = tied.run([sys.executable, "-I", place], cwd=tmp_path)
 
     assert (wrote.returncode, wrote.stdout, wrote.stderr) == (0, "", "")
     assert (done.returncode, done.stderr) == (0, "")

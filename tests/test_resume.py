@@ -23,10 +23,11 @@ import pytest
 
 from scanner.errors import UsageError
 from scanner.runfile import read_run
+from tests import tied
 from tests.commands import Command
 from tests.conftest import lines
 from tests.in_process import Requests, in_process, small_scan
-from tests.stand_in import StandIn
+from tests.stand_in import StandIn, using
 
 SPECS = Path(__file__).with_name("quick.py")
 OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 8, "--processes", 2)
@@ -39,10 +40,15 @@ def measured(path: Path) -> list[dict[str, Any]]:
     A pass that goes on has a worker of its own, and a sentinel beside it.
     """
     records = lines(path)
-    assert records[-1].pop("kind") == "closing"
+    assert records[-1]["kind"] == "closing"
     assert records[0].pop("started")
-    del records[0]["environment"]["load"]
-    return [record for record in records[:-1] if record["kind"] != "sentinel"]
+    del (
+        records[0]["environment"]["load"],
+        records[-1]["seconds"],
+        records[-1]["load"],
+        records[-1]["sentinels"],
+    )
+    return [record for record in records if record["kind"] != "sentinel"]
 
 
 @pytest.fixture
@@ -90,19 +96,18 @@ def test_resuming_at_every_byte_keeps_every_whole_line(requests: Requests, whole
             if one["do"] == "observe" and not one["spec"].startswith("control.")
         ]
         there = kept.count(b'"kind":"observation"')
-        assert rows == [one for one in observed[there:] if not one[1].startswith("control.")], cut
+        due = [one for one in observed[there:] if not one[1].startswith("control.")]
+        assert rows == due, cut
 
 
-def test_resuming_after_every_line_through_processes(
-    detmatrix: Command, tmp_path: Path, standing: StandIn
-) -> None:
-    """The same by the command line and with processes: cut behind every line, and in the middle of every line."""
+def test_resuming_through_processes(detmatrix: Command, tmp_path: Path, standing: StandIn) -> None:
+    """The same by the command line and with processes: cut behind a line or in the middle of it, at every third line."""
     command = (*OPTIONS, "--python", standing.python)
     path = tmp_path / "run.jsonl"
     assert detmatrix("scan", *command, "-o", path).returncode == 0
     data, expected = path.read_bytes(), measured(path)
     ends = [place + 1 for place, byte in enumerate(data) if byte == ord("\n")]
-    # As many places as a few seconds allow: in each third line one of them.
+    # As many places as a few seconds allow.
     for number, end in enumerate(ends[:-1]):
         cut = end if number % 2 else (end + ends[number + 1]) // 2
         if number % 3:
@@ -160,7 +165,7 @@ def test_sentinel_behind_the_last_row_is_made_up_for(requests: Requests, whole: 
 def _kill_when_grown(arguments: list[str], path: Path, moment: random.Random) -> bool:
     """Start a scan and kill it some time after it wrote; tell whether it was still going."""
     before = path.stat().st_size if path.exists() else 0
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = tied.start(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and not (path.exists() and path.stat().st_size > before):
         time.sleep(0.001)
     time.sleep(moment.uniform(0, 0.1))
@@ -196,10 +201,8 @@ _RUN = (
 
 
 def _start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", _RUN, *map(str, arguments)],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    command = [sys.executable, "-c", _RUN, *arguments]
+    return tied.start(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def _until(happened: Callable[[], bool]) -> None:
@@ -232,8 +235,8 @@ def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path) 
     wait.unlink()
     done = detmatrix(*shlex.split(again)[1:])
     assert done.returncode == 0, done.stderr
-    # Seven rows and six controls in two modes of two processes.
-    assert lines(path)[-1]["observations"] == (7 + 6) * 4
+    # Seven rows and six controls in two modes of two processes, and one row made to run besides.
+    assert lines(path)[-1]["observations"] == (7 + 6) * 4 + (1 + 6) * 2
 
 
 def test_interrupted_before_anything_was_observed(tmp_path: Path) -> None:
@@ -250,6 +253,7 @@ def test_interrupted_before_anything_was_observed(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert told == "detmatrix: interrupted; nothing was observed yet, start again\n"
     assert not path.exists()
+    _until(lambda: not using(standing))
 
 
 def test_interrupted_at_every_request(requests: Requests, whole: Path) -> None:
@@ -277,7 +281,7 @@ def _interrupt() -> NoReturn:
 # Out of disk
 
 
-def test_full_disk_at_every_size(requests: Requests, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_at_many_sizes(requests: Requests, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever line does not fit, it is taken back, the scan says how to go on, and going on gives the same run."""
     expected, size = measured(whole), whole.stat().st_size
     path = whole.with_name("run.jsonl")
@@ -328,10 +332,7 @@ def test_full_disk_is_one_line(detmatrix_process: Command, tmp_path: Path, stand
         "runpy.run_module('scanner', run_name='__main__')\n"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", script, "scan", *map(str, command), "-o", str(path)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = tied.run([sys.executable, "-c", script, "scan", *command, "-o", path])
 
     assert done.returncode == 2
     assert "cannot be written any further (File too large)" in done.stderr.splitlines()[-1]

@@ -13,6 +13,7 @@ import pytest
 
 from scanner.runfile import read_run
 from scanner.verdicts import matrix
+from tests import tied
 from tests.commands import Command, command_in
 from tests.conftest import cells, lines
 
@@ -122,13 +123,14 @@ def test_real_scan_goes_on(detmatrix: Command, tmp_path: Path, real_scan: Path) 
     quick = [
         one for one in records if one.get("spec", "").startswith(("quick.cumsum", "quick.put_", "control."))
     ]
-    # As the same scan of these rows alone would have left it, cut in the midst of mode on.
+    # As the same scan of these rows alone would have left it, cut before what raised is made to run.
     header["planned"] = [row for row in header["planned"] if row["spec"] in {"quick.cumsum", "quick.put_"}]
     header["settings"] |= {"patterns": ["quick.cumsum", "quick.put_"], "specs": [str(QUICK)], "timeout": 60.0}
-    seen = [one for one in quick if one["kind"] == "observation" and one["mode"] != "warn_only"]
-    kept = "".join(json.dumps(one) + "\n" for one in (header, *seen[:-2]))
+    seen = [one for one in quick if one["kind"] == "observation"]
+    assert (seen[-1]["mode"], seen[-1]["spec"]) == ("warn_only", "quick.put_")
+    kept = "".join(json.dumps(one) + "\n" for one in (header, *seen[:-1]))
     path = tmp_path / "run.jsonl"
-    path.write_text(kept + json.dumps(seen[-2])[:100])
+    path.write_text(kept + json.dumps(seen[-1])[:100])
 
     done = detmatrix("scan", *options, "--resume", "-o", path)
 
@@ -176,7 +178,7 @@ def test_workers_do_not_outlive_a_killed_scan(tmp_path: Path) -> None:
     specs = Path(__file__).with_name("planted.py")
     command = [sys.executable, "-m", "scanner", "scan", "planted.doubles", "planted.hang"]
     command += ["--specs", str(specs), "--device", "cpu", "-o", str(path)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = tied.start(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not (path.exists() and b"doubles" in path.read_bytes()):
         time.sleep(0.05)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from opspecs.model import Call, OpSpec, Planned
 from opspecs.registry import FAMILIES, SPECS, NoMatchError, select
 from scanner.bits import digest, parts
 from scanner.execution import resolve
+from tests import tied
 
 # What one case may draw. Several worker processes draw it, and none may be short of memory.
 CPU_BYTES = 4 << 20
@@ -214,9 +214,7 @@ def test_specs_load_without_torch() -> None:
         "print(len(select(['pooling', 'torch.nn.Conv2d:*'], 'cuda')) > 0)"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = tied.run([sys.executable, "-c", program], timeout=60)
 
     expected = ("True\n", "")
     assert expected == (done.stdout, done.stderr)

@@ -97,3 +97,18 @@ def test_programs_end_with_all_that_they_started(how: str) -> None:
 
     assert len(pids) == 3
     assert _left(pids) == []
+
+
+def test_commands_end_with_a_test_that_is_killed() -> None:
+    """A command that a test waits for is not left behind either."""
+    script = (
+        "import sys\n"
+        "from tests import tied\n"
+        "tied.run([sys.executable, '-c', sys.argv[1]], capture_output=False)"
+    )
+    waits = "import os, time; print([os.getpid()], flush=True); time.sleep(600)"
+    with _start(sys.executable, "-c", script, waits) as process:
+        pids = _first_line(process)
+        process.kill()
+
+    assert _left(pids) == []

@@ -23,7 +23,6 @@ import os, time
 import torch
 from opspecs.model import Case, OpSpec, call
 
-
 def chosen_in_forward(x):
     return x.cumprod(0) if torch.are_deterministic_algorithms_enabled() else x.cumsum(0)
 
@@ -92,7 +91,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TraceFile]:
     """Return a trace of ops of our own on fake CPU tensors, and the folder that holds it."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "mine.py").write_text(SPECS)
-    return folder, _trace(folder, "mine.*", "--specs", "mine.py", "--device", "cpu", "--timeout", "10")
+    return folder, _trace(folder, "mine.*", "--specs", "mine.py", "--device", "cpu", "--timeout", "15")
 
 
 def _row(trace: TraceFile, start: str) -> TracedRow:
@@ -198,7 +197,7 @@ def test_gradients_are_brought_to_shape(own: tuple[Path, TraceFile]) -> None:
     [
         ("item", "not_traced", "needs the values of a tensor"),
         ("crash", "crash", "exited with code 3 in the middle of the case"),
-        ("hang", "timeout", "took longer than 10 s and was stopped"),
+        ("hang", "timeout", "took longer than 15 s and was stopped"),
         ("flag", "not_traced", "changed global state"),
     ],
 )

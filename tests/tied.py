@@ -9,8 +9,9 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 # Each helper reads from a pipe that only the test writes to. It ends when the pipe does.
 _SPIN = """
@@ -18,7 +19,30 @@ import os, threading
 threading.Thread(target=lambda: (os.read(0, 1), os._exit(0)), daemon=True).start()
 while True: pass
 """
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+
+
+def run(command: Sequence[object], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command as ``subprocess.run`` does, tied to this process; its output is kept, as text."""
+    options = {"capture_output": True, "text": True, **options}
+    return subprocess.run([str(word) for word in command], check=False, **_tied(options))
+
+
+def start(command: Sequence[object], **options: Any) -> subprocess.Popen[str]:
+    """Start a command as ``subprocess.Popen`` does, tied to this process."""
+    return subprocess.Popen([str(word) for word in command], **_tied({"text": True, **options}))
+
+
+def _tied(options: dict[str, Any]) -> dict[str, Any]:
+    """Have the kernel end a child with the process that started it; only Linux can."""
+    before = options.pop("preexec_fn", None)
+    if sys.platform == "linux":
+        prctl = ctypes.CDLL(None).prctl
+        options["preexec_fn"] = lambda: (prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), before and before())
+    elif before is not None:
+        options["preexec_fn"] = before
+    return options
 
 
 @contextlib.contextmanager
