@@ -369,7 +369,7 @@ def claims(session: nox.Session) -> None:
             f"torch=={version}",
         )
         for wheel in Path(folder).glob("torch-*.whl"):
-            session.run("python", "-m", "scanner.claims", "--check", str(wheel))
+            session.run("python", "-m", "scanner.claims.tables", "--check", str(wheel))
             wheel.unlink()
 
 

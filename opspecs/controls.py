@@ -1,6 +1,6 @@
 """Controls and sentinels: ops whose answer is known, run in every scan by the same engine as every other op.
 
-A control that answers wrongly means that the scan cannot see, or sees what is not there; ``scanner.controls`` says
+A control that answers wrongly means that the scan cannot see, or sees what is not there; ``scanner.verdicts.controls`` says
 what each must answer. A sentinel differs wherever anything can race at all: where it does not, neither could a row.
 """
 

@@ -10,27 +10,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from opspecs import (
+from opspecs.families import (
     attention,
     convolution,
+    cumulative,
     embedding,
-    folding,
+    fold,
+    gather,
     histogram,
     indexing,
     interpolation,
     loss,
-    matrix,
-    memory,
+    matmul,
     normalization,
-    ordering,
     padding,
     pooling,
     recurrent,
     sampling,
-    scan,
     scatter,
-    selection,
+    sorting,
     sparse,
+    uninitialized,
 )
 from opspecs.model import OpSpec, Planned
 
@@ -38,7 +38,7 @@ from opspecs.model import OpSpec, Planned
 FAMILIES: dict[str, tuple[OpSpec, ...]] = {
     "convolution": convolution.SPECS,
     "indexing": indexing.SPECS,
-    "selection": selection.SPECS,
+    "selection": gather.SPECS,
     "scatter": scatter.SPECS,
     "pooling": pooling.SPECS,
     "padding": padding.SPECS,
@@ -49,13 +49,13 @@ FAMILIES: dict[str, tuple[OpSpec, ...]] = {
     "attention": attention.SPECS,
     "recurrent": recurrent.SPECS,
     "normalization": normalization.SPECS,
-    "matrix": matrix.SPECS,
+    "matrix": matmul.SPECS,
     "sparse": sparse.SPECS,
-    "folding": folding.SPECS,
-    "scan": scan.SPECS,
+    "folding": fold.SPECS,
+    "scan": cumulative.SPECS,
     "histogram": histogram.SPECS,
-    "ordering": ordering.SPECS,
-    "memory": memory.SPECS,
+    "ordering": sorting.SPECS,
+    "memory": uninitialized.SPECS,
 }
 
 SPECS: tuple[OpSpec, ...] = tuple(

@@ -12,8 +12,8 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
-from opspecs.faults import faults
 from opspecs.model import OpSpec
+from opspecs.validation import faults
 
 
 class SpecFileError(Exception):

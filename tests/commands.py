@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from scanner.cli import main
+from scanner.cli.main import main
 from scanner.errors import EXIT_INTERRUPTED
 from tests import tied
 
@@ -72,7 +72,7 @@ def rendered_by_process(
         "import json, sys\n"
         "words, without = json.loads(sys.argv[1])\n"
         "sys.modules.update(dict.fromkeys(without))\n"
-        "from scanner.cli import main\n"
+        "from scanner.cli.main import main\n"
         "for form in sys.argv[2:]:\n"
         "    try: main([*words, '--format', form, '-o', f'rendered.{form}'])\n"
         "    except SystemExit as ended: assert not ended.code, ended.code"

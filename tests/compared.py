@@ -7,11 +7,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reports.compare import Pair, compare
-from reports.matrix import Matrix, matrix_of
-from scanner.records import FORMAT, WORKER_MODES, Claim, Cost, Header, Observation, Row, Sentinel, Settings
-from scanner.runfile import Run
-from scanner.verdicts import Finding
+from reports.compare.runs import Pair, compare
+from reports.matrix.model import Matrix, matrix_of
+from scanner.observations.records import (
+    FORMAT,
+    WORKER_MODES,
+    Claim,
+    Cost,
+    Header,
+    Observation,
+    Row,
+    Sentinel,
+    Settings,
+)
+from scanner.observations.runfile import Run
+from scanner.verdicts.findings import Finding
 from tests.runs import (
     CLOSING,
     ENVIRONMENT,

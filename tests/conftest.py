@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from scanner import manager
 from scanner.errors import RunFileError
-from scanner.runfile import read_run
+from scanner.observations.runfile import read_run
+from scanner.processes import process as manager
 from tests.commands import Command, command_in, process_in
 from tests.runs import raised, ran, row, stable, write_run
 

@@ -8,15 +8,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reports.docs_bullets import HEADINGS, INDENT
-from reports.docs_join import Docs, Judged, join
-from reports.docs_lists import regenerate
-from reports.docs_render import render_diff
-from reports.matrix import Matrix, matrix_of
-from scanner.claims import parse_claims
-from scanner.records import FORMAT, MODES, Claim, Header, Observation, Row
-from scanner.runfile import Run
-from scanner.verdicts import Finding
+from reports.docs.agreement import Docs, Judged, join
+from reports.docs.bullets import HEADINGS, INDENT
+from reports.docs.lists import regenerate
+from reports.docs.render import render_diff
+from reports.matrix.model import Matrix, matrix_of
+from scanner.claims.tables import parse_claims
+from scanner.observations.records import FORMAT, MODES, Claim, Header, Observation, Row
+from scanner.observations.runfile import Run
+from scanner.verdicts.findings import Finding
 from tests.evidence_runs import sentinel
 from tests.runs import CLOSING, ENVIRONMENT, SETTINGS, Planned, drifting, ended, raised, ran, row, stable
 

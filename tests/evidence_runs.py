@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from reports.cli import RENDERERS
-from reports.matrix import Matrix, load
-from scanner.records import (
+from reports.cli.report import RENDERERS
+from reports.matrix.model import Matrix, load
+from scanner.observations.records import (
     MODES,
     WORKER_MODES,
     Cost,
@@ -26,7 +26,7 @@ from scanner.records import (
     Severity,
     Timing,
 )
-from scanner.verdicts import MatrixRow
+from scanner.verdicts.findings import MatrixRow
 from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
 
 SEVERITY = Severity(

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from scanner import catalog, crew
-from scanner.plan import Plan
-from scanner.progress import PlainProgress
-from scanner.records import Mode
-from scanner.runfile import Run
-from scanner.scan import scan
+from scanner.cases import catalog
+from scanner.cases.settings import Plan
+from scanner.observations.records import Mode
+from scanner.observations.runfile import Run
+from scanner.processes import supervisor
+from scanner.run.progress import PlainProgress
+from scanner.run.scan import scan
 from tests import quick
 from tests.stand_in_worker import BUILD, answer
 
@@ -28,7 +29,7 @@ class Requests:
         self.before: Callable[[int], None] = lambda _: None
 
     def worker(self, _: str, mode: Mode, *__: object, **___: object) -> _Worker:
-        """Start a worker; the arguments are those of ``scanner.manager.Worker``."""
+        """Start a worker; the arguments are those of ``scanner.processes.process.Worker``."""
         return _Worker(self, mode)
 
 
@@ -53,7 +54,7 @@ class _Worker:
 def in_process(patch: pytest.MonkeyPatch) -> Requests:
     """Let workers answer within this process until the patch is undone, and two small specs be the catalog."""
     requests = Requests()
-    patch.setattr(crew, "Worker", requests.worker)
+    patch.setattr(supervisor, "Worker", requests.worker)
     # Choosing from the whole catalog, and looking for installed specs, would take longer than all else here.
     patch.setattr(
         catalog, "SPECS", [spec for spec in quick.SPECS if spec.name in {"quick.put_", "quick.missing"}]

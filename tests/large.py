@@ -8,9 +8,19 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from opspecs.model import Case, OpSpec, call
-from scanner.overload_records import Dispatch, KernelGroup, Kernels, Reached
-from scanner.records import FORMAT, Closing, Cost, Header, Mode, Observation, Row, Sentinel, Timing
-from scanner.runfile import RunWriter
+from scanner.observations.overload_records import Dispatch, KernelGroup, Kernels, Reached
+from scanner.observations.records import (
+    FORMAT,
+    Closing,
+    Cost,
+    Header,
+    Mode,
+    Observation,
+    Row,
+    Sentinel,
+    Timing,
+)
+from scanner.observations.runfile import RunWriter
 from tests import runs
 from tests.runs import ENVIRONMENT, PROCESSES, ended, raised, ran, row
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from scanner.overload_records import Dispatch, Kernels
-from scanner.records import (
+from scanner.observations.overload_records import Dispatch, Kernels
+from scanner.observations.records import (
     FORMAT,
     Blank,
     Claim,
@@ -28,7 +28,7 @@ from scanner.records import (
     Settings,
     Severity,
 )
-from scanner.runfile import Line, RunWriter
+from scanner.observations.runfile import Line, RunWriter
 
 RUNS, PROCESSES = 50, 2
 SETTINGS = Settings(patterns=(), device="cpu", runs=RUNS, processes=PROCESSES, timeout=60.0, seed=0)

@@ -8,10 +8,10 @@ import msgspec
 
 from opspecs.model import OpSpec, Planned
 from opspecs.registry import select
-from scanner.recipe import recipe
-from scanner.records import FORMAT, Header, Observation, Output, Settings
-from scanner.repro import Recipe, script
-from scanner.verdicts import MatrixRow, matrix
+from scanner.observations.records import FORMAT, Header, Observation, Output, Settings
+from scanner.repro.script import Recipe, script
+from scanner.verdicts.findings import MatrixRow, matrix
+from scanner.worker.repro.inputs import recipe
 from tests.runs import ENVIRONMENT, row
 
 SEED = 3

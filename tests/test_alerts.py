@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scanner.alerts import alert_caller
-from scanner.execution import first_line
+from scanner.worker.execution import first_line
 
 torch = pytest.importorskip("torch")
 

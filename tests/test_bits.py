@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scanner import bits
+from scanner.worker import bits
 
 torch = pytest.importorskip("torch")
 

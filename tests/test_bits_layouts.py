@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scanner import bits
+from scanner.worker import bits
 
 torch = pytest.importorskip("torch")
 

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from opspecs.model import Case, OpSpec, call  # noqa: E402
-from scanner import bits  # noqa: E402
+from scanner.worker import bits  # noqa: E402
 
 NAN = float("nan")
 

@@ -11,10 +11,10 @@ import pytest
 
 from opspecs.model import OpSpec
 from opspecs.registry import SPECS
-from scanner.claim_rows import dtype_kind
-from scanner.claims import documented_claims, documented_versions
-from scanner.list_claims import Planning, plain, planning, rows_by_spec
-from scanner.records import Claim, Condition
+from scanner.claims.coverage import Planning, plain, planning, rows_by_spec
+from scanner.claims.matching import dtype_kind
+from scanner.claims.tables import documented_claims, documented_versions
+from scanner.observations.records import Claim, Condition
 from tests.commands import Command
 from tests.conftest import one_line
 
@@ -240,18 +240,16 @@ def test_list_claims_says_what_is_not_covered(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bullet nothing speaks to stands in the list with those words, and in the count."""
-    from scanner import list_claims  # noqa: PLC0415 - patched here alone
+    from scanner.claims import coverage  # noqa: PLC0415 - patched here alone
 
-    monkeypatch.setattr(list_claims, "planning", lambda: [row for row in ROWS if row.spec != "torch.histc"])
+    monkeypatch.setattr(coverage, "planning", lambda: [row for row in ROWS if row.spec != "torch.histc"])
 
-    print(list_claims.coverage("2.15", "table"))
+    print(coverage.coverage("2.15", "table"))
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[lines.index("  torch.histc when called on a CUDA tensor") + 1] == "    not covered"
     assert "torch 2.15: 57 bullets, 56 covered, 1 not covered" in lines
-    (histc,) = (
-        one for one in json.loads(list_claims.coverage("2.15", "json"))["claims"] if not one["covered"]
-    )
+    (histc,) = (one for one in json.loads(coverage.coverage("2.15", "json"))["claims"] if not one["covered"])
     assert histc["targets"] == ["torch.histc"]
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scanner.claims import parse_claims
-from scanner.records import Claim
+from scanner.claims.tables import parse_claims
+from scanner.observations.records import Claim
 from tests.bullets import CUBLAS, DETERMINISTIC, RAISES, condition
 
 # What bullets are made of, and what breaks parsers.

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scanner import claims
-from scanner.claims import contradictions, documented_claims, documented_versions, parse_claims
+from scanner.claims import tables as claims
+from scanner.claims.tables import contradictions, documented_claims, documented_versions, parse_claims
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 from tests.bullets import CUBLAS, DETERMINISTIC, RAISES, read
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from scanner.cli import COMMANDS, cli
+from scanner.cli.main import COMMANDS, cli
 from tests.commands import Command
 from tests.conftest import refused
 

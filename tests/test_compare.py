@@ -8,13 +8,13 @@ from typing import Any, get_args
 import pytest
 from msgspec.structs import replace
 
-from reports.compare import compare, timelines
-from reports.compare_circumstances import REASON_MEANING, Reason
-from reports.compare_rows import CHANGES, CLASS_MEANING, Change, Kind, class_of
-from reports.matrix import load, matrix_of
+from reports.compare.comparable import REASON_MEANING, Reason
+from reports.compare.judge import CHANGES, CLASS_MEANING, Change, Kind, class_of
+from reports.compare.runs import compare, timelines
+from reports.matrix.model import load, matrix_of
 from scanner.errors import UsageError
-from scanner.records import MODES, Observation
-from scanner.verdicts import FINDING_MEANING, Finding
+from scanner.observations.records import MODES, Observation
+from scanner.verdicts.findings import FINDING_MEANING, Finding
 from tests.compared import OFTEN, pair_of, run_of, shows
 from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, drifting, ended, raised, ran, row, stable
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from reports.compare import compare
-from reports.compare_again import Again, confirm, open_to_doubt
-from reports.compare_excerpt import render as excerpt
-from reports.compare_rows import CHANGES, Judged, judge
-from reports.compare_words import failing
-from scanner.verdicts import Finding
+from reports.compare.excerpt import render as excerpt
+from reports.compare.judge import CHANGES, Judged, judge
+from reports.compare.remeasured import Again, confirm, open_to_doubt
+from reports.compare.runs import compare
+from reports.compare.words import failing
+from scanner.verdicts.findings import Finding
 from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
 from tests.runs import Planned, drifting, ran, row, stable
 

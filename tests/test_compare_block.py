@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from reports.compare import compare
-from reports.compare_excerpt import STEP, by_op, render
-from reports.compare_json import render as render_json
-from scanner.verdicts import Finding
+from reports.compare.excerpt import STEP, by_op, render
+from reports.compare.json import render as render_json
+from reports.compare.runs import compare
+from scanner.verdicts.findings import Finding
 from tests.commands import Command, command_in
 from tests.compared import run_of, shows
 from tests.conftest import one_line

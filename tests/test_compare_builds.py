@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports import compare_html, compare_json, compare_markdown
-from reports.compare import Comparison, compare
-from reports.compare_builds import builds_of
+from reports.compare import html as compare_html
+from reports.compare import json as compare_json
+from reports.compare import markdown as compare_markdown
+from reports.compare.builds import builds_of
+from reports.compare.runs import Comparison, compare
 from scanner.census.record import encode, read_census
-from scanner.claims import documented_claims
+from scanner.claims.tables import documented_claims
 from tests.census_builds import detmatrix
 from tests.compared import run_of, shows
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare import compare
-from reports.compare_again import open_to_doubt
-from reports.compare_circumstances import Reason
-from reports.compare_rows import Kind
-from reports.compare_words import failing, notes
-from reports.matrix import Matrix
-from scanner.claims import parse_claims
-from scanner.records import MODES, Claim
-from scanner.verdicts import Finding
+from reports.compare.comparable import Reason
+from reports.compare.judge import Kind
+from reports.compare.remeasured import open_to_doubt
+from reports.compare.runs import compare
+from reports.compare.words import failing, notes
+from reports.matrix.model import Matrix
+from scanner.claims.tables import parse_claims
+from scanner.observations.records import MODES, Claim
+from scanner.verdicts.findings import Finding
 from tests.compared import pair_of, run_of, shows
 from tests.documented import docstring
 from tests.evidence_runs import sentinel

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from reports.compare import Pair
-from reports.compare_claims import NOT_LISTED, ClaimKind, Measured, compare_claims, documented, lists_of
-from scanner.claims import documented_claims, parse_claims
-from scanner.records import Claim
-from scanner.verdicts import Finding
+from reports.compare.claims import NOT_LISTED, ClaimKind, Measured, compare_claims, documented, lists_of
+from reports.compare.runs import Pair
+from scanner.claims.tables import documented_claims, parse_claims
+from scanner.observations.records import Claim
+from scanner.verdicts.findings import Finding
 from tests.compared import pair_of, run_of, shows
 from tests.documented import docstring
 from tests.runs import row

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare import compare
-from reports.compare_cli import RENDERERS
-from reports.compare_markdown import render
-from reports.compare_rows import CLASS_MEANING
-from scanner.claims import parse_claims
-from scanner.verdicts import Finding
+from reports.cli.compare import RENDERERS
+from reports.compare.judge import CLASS_MEANING
+from reports.compare.markdown import render
+from reports.compare.runs import compare
+from scanner.claims.tables import parse_claims
+from scanner.verdicts.findings import Finding
 from tests.commands import Command, rendered_by_process
 from tests.compared import run_of, shows
 from tests.conftest import one_line

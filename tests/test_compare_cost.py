@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare import compare
-from reports.compare_html import render as html
-from reports.compare_markdown import render as markdown
-from reports.matrix import Matrix
+from reports.compare.html import render as html
+from reports.compare.markdown import render as markdown
+from reports.compare.runs import compare
+from reports.matrix.model import Matrix
 from tests.compared import pair_of, run_of, shows
 from tests.evidence_runs import cost
 from tests.runs import row

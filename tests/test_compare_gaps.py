@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reports.compare import compare, timelines
-from reports.compare_words import failing
-from reports.matrix import Matrix
+from reports.compare.runs import compare, timelines
+from reports.compare.words import failing
+from reports.matrix.model import Matrix
 from tests.compared import run_of, shows
 from tests.runs import Planned, drifting, ended, raised, ran, row, stable
 

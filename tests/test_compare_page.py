@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
-from reports.compare import compare
-from reports.compare_html import render
-from reports.matrix import Matrix
-from reports.output import write_report
-from scanner.claims import parse_claims
-from scanner.records import Row
-from scanner.verdicts import Finding
+from reports.compare.html import render
+from reports.compare.runs import compare
+from reports.matrix.model import Matrix
+from reports.render.output import write_report
+from scanner.claims.tables import parse_claims
+from scanner.observations.records import Row
+from scanner.verdicts.findings import Finding
 from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page, opened, put_back
 from tests.compared import run_of, shows
 from tests.documented import docstring

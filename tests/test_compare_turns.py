@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare import compare
-from reports.compare_again import Again
-from reports.compare_markdown import render
-from reports.compare_rows import Change, few_processes
-from reports.matrix import Matrix
-from scanner.confirm import powerful, rounds_for
-from scanner.records import MODES, Header, Observation, Sentinel
+from reports.compare.judge import Change, few_processes
+from reports.compare.markdown import render
+from reports.compare.remeasured import Again
+from reports.compare.runs import compare
+from reports.matrix.model import Matrix
+from scanner.observations.records import MODES, Header, Observation, Sentinel
+from scanner.run.remeasure import powerful, rounds_for
 from tests.compared import in_turns, pair_of, run_of, shows
 from tests.runs import ENVIRONMENT, RUNS, SETTINGS, Planned, drifting, ended, ran, row, stable
 

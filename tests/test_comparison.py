@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from opspecs.model import Case, OpSpec, call  # noqa: E402
-from scanner import bits  # noqa: E402
-from scanner.observe import Comparison, observe  # noqa: E402
+from scanner.worker import bits  # noqa: E402
+from scanner.worker.observe import Comparison, observe  # noqa: E402
 from tests.raw_bits import raw  # noqa: E402
 
 DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.cuda)]

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from scanner.confirm import rows_here
-from scanner.records import Source
-from scanner.runfile import read_run
+from scanner.observations.records import Source
+from scanner.observations.runfile import read_run
+from scanner.run.remeasure import rows_here
 from tests.commands import command_in
 from tests.compared import run_of
 from tests.conftest import lines, one_line

@@ -27,7 +27,7 @@ def test_adding_a_spec_takes_the_four_steps(tmp_path: Path) -> None:
             ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "runs")
         )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    family = tmp_path / "opspecs" / "scan.py"
+    family = tmp_path / "opspecs" / "families" / "cumulative.py"
     source = family.read_text(encoding="utf-8").rstrip()
     assert source.endswith(")")
     family.write_text(source[:-1] + textwrap.dedent(example).rstrip() + "\n)\n", encoding="utf-8")

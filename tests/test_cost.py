@@ -14,13 +14,13 @@ import msgspec
 import pytest
 
 from opspecs.model import Case, OpSpec, call
-from scanner import records
+from scanner.observations import records
 from tests import planted
 
 torch = pytest.importorskip("torch")
 
-from scanner import cost  # noqa: E402 - it needs torch
-from scanner.cost import measure  # noqa: E402
+from scanner.worker import cost  # noqa: E402 - it needs torch
+from scanner.worker.cost import measure  # noqa: E402
 
 _PLANTED = {spec.name: spec for spec in planted.SPECS}
 _FLOATS = 1 << 22
@@ -258,7 +258,7 @@ def test_an_op_that_changes_the_process_and_then_raises_taints_it() -> None:
 def test_the_flag_itself_taints_no_fresh_process() -> None:
     """Its first use imports parts of torch that set variables in the environment; no op is to blame for those."""
     script = (
-        "import torch; from scanner.cost import measure; from tests.planted import SPECS\n"
+        "import torch; from scanner.worker.cost import measure; from tests.planted import SPECS\n"
         "(spec,) = (spec for spec in SPECS if spec.name == 'planted.doubles')\n"
         "where = {'direction': 'forward', 'dtype': 'float32', 'device': 'cpu', 'seed': 0}\n"
         "print(measure(spec, 'only', max_seconds=0.0, **where)['outcome'])"

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports import html
-from reports.coverage import coverages, sort_of
-from reports.matrix import load
-from scanner.claims import parse_claims
-from scanner.overload_records import Dispatch, KernelGroup, Kernels, Reached, Writes
-from scanner.records import Mode, Row, Settings
+from reports.coverage.model import coverages, sort_of
+from reports.matrix.model import load
+from reports.report import html
+from scanner.claims.tables import parse_claims
+from scanner.observations.overload_records import Dispatch, KernelGroup, Kernels, Reached, Writes
+from scanner.observations.records import Mode, Row, Settings
 from tests.commands import Command
 from tests.conftest import one_line
 from tests.documented import docstring, found

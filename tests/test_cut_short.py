@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scanner.runfile import read_run
+from scanner.observations.runfile import read_run
 from tests import tied
 from tests.commands import Command
 from tests.conftest import lines
@@ -28,7 +28,7 @@ _LIMITED = (
 )
 _INTERRUPTIBLE = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "from scanner.cli import main; main(sys.argv[1:])"
+    "from scanner.cli.main import main; main(sys.argv[1:])"
 )
 
 

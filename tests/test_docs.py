@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports import docs_json, docs_markdown
-from reports.docs_join import Agreement, Docs, join
-from reports.docs_reasons import shown_words
-from reports.matrix import Matrix, matrix_of
-from scanner.claims import parse_claims
-from scanner.records import Claim, Mode
-from scanner.verdicts import Finding
+from reports.docs import json as docs_json
+from reports.docs import markdown as docs_markdown
+from reports.docs.agreement import Agreement, Docs, join
+from reports.docs.reasons import shown_words
+from reports.matrix.model import Matrix, matrix_of
+from scanner.claims.tables import parse_claims
+from scanner.observations.records import Claim, Mode
+from scanner.verdicts.findings import Finding
 from tests.documented import CUDA, docs_of, docstring, only, run_of, shown
 from tests.evidence_runs import sentinel
 from tests.runs import Planned

@@ -9,12 +9,12 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.docs_bullets import INDENT, Statement, kind_of, lists, role_of, write
-from reports.docs_lists import regenerate
-from scanner.claim_rows import speaks
-from scanner.claims import parse_claims
-from scanner.records import ClaimDirection, Condition
-from scanner.verdicts import Finding
+from reports.docs.bullets import INDENT, Statement, kind_of, lists, role_of, write
+from reports.docs.lists import regenerate
+from scanner.claims.matching import speaks
+from scanner.claims.tables import parse_claims
+from scanner.observations.records import ClaimDirection, Condition
+from scanner.verdicts.findings import Finding
 from tests.documented import CPU, CUDA, docs_of, docstring, shown
 from tests.runs import Planned
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.blocks import command_words, is_stale, regenerate
+from reports.render.blocks import command_words, is_stale, regenerate
 from scanner.errors import UsageError
 
 MD = "# Title\n\n<!-- detmatrix docs:begin -->\nold\n<!-- detmatrix docs:end -->\n\nend"

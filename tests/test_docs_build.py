@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.docs_build import Build, Expected, Reader, count, expect
-from reports.docs_build_files import paired
-from reports.docs_build_words import trace as trace_words
-from reports.docs_links import Places, words
+from reports.builds.expectations import Build, Expected, Reader, count, expect
+from reports.builds.files import paired
+from reports.builds.links import Places, words
+from reports.builds.words import trace as trace_words
 from scanner.census.record import Alert, Census, encode, read_census
-from scanner.claims import documented_claims
-from scanner.reroutes import chosen
-from scanner.trace_records import Overload, TraceFile
-from scanner.tracefile import read_trace
+from scanner.claims.tables import documented_claims
+from scanner.observations.trace_file import read_trace
+from scanner.observations.trace_records import Overload, TraceFile
+from scanner.verdicts.reroutes import chosen
 from tests.census_builds import detmatrix
 
 REPORTS = Path(__file__).parent.parent / "reports"

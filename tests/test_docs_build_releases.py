@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.docs_build import Build, Expected, expect
-from reports.docs_links import Places
+from reports.builds.expectations import Build, Expected, expect
+from reports.builds.links import Places
 from scanner.census.record import read_census
-from scanner.claims import documented_claims
-from scanner.tracefile import read_trace
+from scanner.claims.tables import documented_claims
+from scanner.observations.trace_file import read_trace
 
 REPORTS = Path(__file__).parent.parent / "reports"
 

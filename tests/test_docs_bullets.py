@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from reports.docs_lists import regenerate
-from scanner.verdicts import Finding
+from reports.docs.lists import regenerate
+from scanner.verdicts.findings import Finding
 from tests.documented import CUDA, bullets, diff, docs_of, docstring, found, regenerated, shown, weak
 from tests.runs import row
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.docs_render import RENDERERS
-from scanner.claims import parse_claims
-from scanner.records import Settings
+from reports.docs.render import RENDERERS
+from scanner.claims.tables import parse_claims
+from scanner.observations.records import Settings
 from tests.commands import Command, rendered_by_process
 from tests.conftest import one_line
 from tests.documented import docstring, found

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from scanner.claim_rows import covering, device_kind, dtype_kind, is_vague, speaks
-from scanner.claims import parse_claims
-from scanner.records import Claim, Condition
+from scanner.claims.matching import covering, device_kind, dtype_kind, is_vague, speaks
+from scanner.claims.tables import parse_claims
+from scanner.observations.records import Claim, Condition
 from tests.documented import docstring
 from tests.runs import row
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reports.docs_join import join
-from reports.docs_render import drift_lines
-from scanner.claims import documented_claims, parse_claims
+from reports.docs.agreement import join
+from reports.docs.render import drift_lines
+from scanner.claims.tables import documented_claims, parse_claims
 from scanner.errors import UsageError
 from tests.documented import CUDA, docstring, only, run_of, shown
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from reports.docs_bullets import Statement, role_of, write
-from reports.docs_join import Docs
-from reports.docs_lists import regenerate
-from reports.docs_render import render_diff, render_rst
-from scanner.claims import documented_claims, documented_versions
+from reports.docs.agreement import Docs
+from reports.docs.bullets import Statement, role_of, write
+from reports.docs.lists import regenerate
+from reports.docs.render import render_diff, render_rst
+from scanner.claims.tables import documented_claims, documented_versions
 from scanner.errors import UsageError
-from scanner.verdicts import Finding
+from scanner.verdicts.findings import Finding
 from tests.documented import CUDA, bullets, diff, docs_of, docstring, regenerated, shown
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
-from reports import docs_json, docs_markdown
-from reports.docs_join import AGREEMENT_MEANING
-from reports.docs_render import drift_lines
-from scanner.verdicts import upper_bound
+from reports.docs import json as docs_json
+from reports.docs import markdown as docs_markdown
+from reports.docs.agreement import AGREEMENT_MEANING
+from reports.docs.render import drift_lines
+from scanner.verdicts.findings import upper_bound
 from tests.documented import docs_of, docstring, found, shown
 from tests.runs import RUNS, Planned, row
 

@@ -7,9 +7,10 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from reports import docs_json, docs_markdown
-from reports.docs_render import drift_lines
-from scanner.verdicts import Finding
+from reports.docs import json as docs_json
+from reports.docs import markdown as docs_markdown
+from reports.docs.render import drift_lines
+from scanner.verdicts.findings import Finding
 from tests.documented import docs_of, docstring, found, shown
 from tests.runs import Planned, row
 

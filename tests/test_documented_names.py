@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from opspecs.documented_names import names_for
-from scanner.claims import documented_claims, documented_versions
+from opspecs.pytorch.names import names_for
+from scanner.claims.tables import documented_claims, documented_versions
 
 # Of each documented op the entry that runs it, by the name of its spec.
 ENTRIES = {

@@ -13,9 +13,9 @@ from opspecs.model import Call, call
 
 torch = pytest.importorskip("torch")
 
-from scanner import bits  # noqa: E402 - it needs torch
-from scanner.drawing import Drawing, mapped  # noqa: E402
-from scanner.source import Source, UntraceableError  # noqa: E402
+from scanner.worker import bits  # noqa: E402 - it needs torch
+from scanner.worker.repro.codegen import Source, UntraceableError  # noqa: E402
+from scanner.worker.repro.recorder import Drawing, mapped  # noqa: E402
 
 OPTIONS = {"dtype": "float32", "direction": "backward"}
 Case = Callable[[Any], Call]

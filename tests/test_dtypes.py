@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from scanner.plan import DTYPES
-from scanner.samples import _dtypes
+from scanner.cases.settings import DTYPES
+from scanner.worker.samples import _dtypes
 from tests.commands import Command
 
 

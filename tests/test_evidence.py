@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from scanner.controls import check_controls
-from scanner.power import has_power
-from scanner.records import Observation
-from scanner.runfile import Run
-from scanner.verdicts import MatrixRow
+from scanner.observations.records import Observation
+from scanner.observations.runfile import Run
+from scanner.verdicts.controls import check_controls
+from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.power import has_power
 from tests.commands import command_in
 from tests.conftest import lines
 from tests.evidence_scans import rows_by_name, scan

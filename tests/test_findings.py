@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING, Cell, Finding, Verdict, finding_of
+from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, Cell, Finding, Verdict, finding_of
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 # Rows: mode off; columns: mode on, in the order of VERDICTS (deterministic, nondeterministic, raises, error,

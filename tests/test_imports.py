@@ -95,7 +95,7 @@ def test_reports_need_no_torch(path: Path) -> None:
 def test_light_commands_import_little(arguments: list[str]) -> None:
     """Help and list load neither torch nor pandas nor rich: they answer at once."""
     script = (
-        "import sys; from scanner.cli import main\n"
+        "import sys; from scanner.cli.main import main\n"
         f"try: main({arguments!r})\n"
         "except SystemExit: pass\n"
         "heavy = {'torch', 'pandas', 'jinja2', 'tabulate', 'rich', 'msgspec', 'capstone', 'elftools'} & set(sys.modules)\n"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from opspecs import database, enlarge
 from opspecs.inputs import Inputs
+from opspecs.pytorch import database, enlarge
 from opspecs.registry import could_match
 from tests.commands import Command, command_in
 from tests.conftest import lines, one_line

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from scanner.dispatch import Overloads, kernels, record
-from scanner.overload_records import Dispatch
-from scanner.records import Mode
-from scanner.runfile import Run, read_run
+from scanner.observations.overload_records import Dispatch
+from scanner.observations.records import Mode
+from scanner.observations.runfile import Run, read_run
+from scanner.worker.overloads import Overloads, kernels, record
 from tests import planted
 from tests.commands import Command
 from tests.stand_in import StandIn

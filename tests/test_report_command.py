@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from reports.cli import RENDERERS
-from reports.output import write_report
+from reports.cli.report import RENDERERS
+from reports.render.output import write_report
 from scanner.errors import UsageError
 from tests.commands import Command, rendered_by_process
 from tests.conftest import one_line

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports import evidence, markdown
-from scanner.records import MODES, WORKER_MODES, Closing, Mode
+from reports.matrix import trust
+from reports.report import markdown
+from scanner.observations.records import MODES, WORKER_MODES, Closing, Mode
 from tests.evidence_runs import FORCING, FORMS, ONE, controls, only, quiet_row, table_of, text
 from tests.runs import Planned, raised, ran, stable, write_run
 
@@ -36,7 +37,7 @@ def test_controls_are_tabled(run: Path) -> None:
 
 def test_disagreeing_processes_of_a_control_are_told_apart(tmp_path: Path) -> None:
     """A control that is right in one process and wrong in another has a line for each."""
-    lines = evidence.control_lines(only(write_run(tmp_path / "r.jsonl", controls=controls("blind"))))
+    lines = trust.control_lines(only(write_run(tmp_path / "r.jsonl", controls=controls("blind"))))
 
     assert [
         (line.mode, line.processes, line.seen, line.ok) for line in lines if line.control == "varies"

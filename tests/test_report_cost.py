@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from reports import cost as costs
-from reports.chart import SIDE, chart
-from scanner.records import Cost, Row
-from scanner.verdicts import MatrixRow
+from reports.matrix import cost as costs
+from reports.matrix.chart import SIDE, chart
+from scanner.observations.records import Cost, Row
+from scanner.verdicts.findings import MatrixRow
 from tests.evidence_runs import FORMS, ONE, cost, evidence_run, only, rows_of, table_of, text, timing
 from tests.runs import Planned, ran, row, stable, write_run
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.docs_links import Link, Place
-from reports.report_build import Said
-from reports.report_held import disagreement
+from reports.builds.links import Link, Place
+from reports.matrix.expected import Said
+from reports.report.disagreements import disagreement
 from scanner.census.record import encode, read_census
-from scanner.verdicts import Finding
+from scanner.verdicts.findings import Finding
 from tests.census_builds import detmatrix
 from tests.compared import run_of, shows
 

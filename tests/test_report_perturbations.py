@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports import evidence, perturbations, words
-from reports.matrix import load
-from scanner.perturb import DEFAULT
-from scanner.records import MODES, Group
+from reports.matrix import perturbations, trust, words
+from reports.matrix.model import load
+from scanner.observations.records import MODES, Group
+from scanner.worker.perturb import DEFAULT
 from tests.evidence_runs import FORMS, ONE, one_row, only, rows_of, table_of, text, under
 from tests.runs import RUNS, SETTINGS, Planned, drifting, ran, row, stable, write_run
 
@@ -187,7 +187,7 @@ def test_perturbations_are_told_of_what_differed(run: Path) -> None:
 )
 def test_under_words(tmp_path: Path, groups: tuple[Group, ...], told: str) -> None:
     """Only the perturbations under which something differed are named; none is said, and so is no record."""
-    assert told == evidence.under_words(one_row(tmp_path, ran(ONE, "off", *drifting(), groups=groups)).off)
+    assert told == trust.under_words(one_row(tmp_path, ran(ONE, "off", *drifting(), groups=groups)).off)
 
 
 def test_differences_between_processes_are_told_apart(run: Path) -> None:

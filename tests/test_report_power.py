@@ -10,11 +10,11 @@ import pytest
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
-from reports import words
-from reports.cli import RENDERERS
-from reports.matrix import load
-from scanner.perturb import PERTURBATIONS
-from scanner.records import MODES, Group
+from reports.cli.report import RENDERERS
+from reports.matrix import words
+from reports.matrix.model import load
+from scanner.observations.records import MODES, Group
+from scanner.worker.perturb import PERTURBATIONS
 from tests.evidence_runs import (
     FORCING,
     FORMS,

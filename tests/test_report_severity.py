@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.matrix import outputs_of
-from reports.severity import distance, first_differing, worst
-from scanner.records import Output
+from reports.matrix.difference import distance, first_differing, worst
+from reports.matrix.model import outputs_of
+from scanner.observations.records import Output
 from tests.evidence_runs import ONE, SEVERITY, quiet_row, rows_of, table_of, text
 from tests.runs import ran, write_run
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reports import words
-from scanner.records import Observation
+from reports.matrix import words
+from scanner.observations.records import Observation
 from tests.evidence_runs import FORCING, FORMS, ONE, one_row, only, rows_of, table_of, text
 from tests.runs import Planned, ended, raised, ran, stable, write_run
 

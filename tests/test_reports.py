@@ -13,11 +13,12 @@ import pandas as pd
 import pytest
 from markdown_it import MarkdownIt
 
-from reports import data, markdown, words
-from reports.cli import RENDERERS
-from reports.matrix import FINDINGS, frame, load, parse_findings
-from scanner.records import Closing, Environment, Settings
-from scanner.verdicts import FINDING_MEANING, VERDICT_MEANING
+from reports.cli.report import RENDERERS
+from reports.matrix import words
+from reports.matrix.model import FINDINGS, frame, load, parse_findings
+from reports.report import export, markdown
+from scanner.observations.records import Closing, Environment, Settings
+from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING
 from tests.evidence_runs import evidence_run
 from tests.runs import ENVIRONMENT, Planned, drifting, ended, every_finding, ran, row, stable, write_run
 
@@ -376,4 +377,4 @@ def test_markdown_pieces_are_lazy(run: Path) -> None:
     """Reports come in pieces, so that ten thousand rows need not be held as one text."""
     for form in RENDERERS.values():
         assert next(iter(form(load([str(run)]))))
-    assert len(list(data.render_json(load([str(run)])))) > 1
+    assert len(list(export.render_json(load([str(run)])))) > 1

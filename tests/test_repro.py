@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from scanner.manager import worker_environment
-from scanner.repro import Recipe, script
-from scanner.runfile import Run, read_run
-from scanner.verdicts import GroupCount, MatrixRow, matrix
+from scanner.observations.runfile import Run, read_run
+from scanner.processes.process import worker_environment
+from scanner.repro.script import Recipe, script
+from scanner.verdicts.findings import GroupCount, MatrixRow, matrix
 from tests import tied
 from tests.commands import Command, command_in
 from tests.conftest import one_line
@@ -22,7 +22,7 @@ from tests.runs import drifting, ran, row, stable, write_run
 
 torch = pytest.importorskip("torch")
 
-from scanner.recipe import recipe  # noqa: E402 - it needs torch
+from scanner.worker.repro.inputs import recipe  # noqa: E402 - it needs torch
 from tests.scripts import PLANTED, SEED  # noqa: E402
 
 RECORDED = Path(__file__).parent.parent / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"

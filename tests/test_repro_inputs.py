@@ -11,13 +11,13 @@ import pytest
 
 from opspecs.inputs import Inputs
 from opspecs.registry import FAMILIES, select
-from scanner.repro import script
+from scanner.repro.script import script
 
 torch = pytest.importorskip("torch")
 
-from scanner.bits import digest, parts  # noqa: E402 - it needs torch
-from scanner.execution import Execution  # noqa: E402
-from scanner.recipe import RecipeError, recipe  # noqa: E402
+from scanner.worker.bits import digest, parts  # noqa: E402 - it needs torch
+from scanner.worker.execution import Execution  # noqa: E402
+from scanner.worker.repro.inputs import RecipeError, recipe  # noqa: E402
 from tests.scripts import PLANTED, SEED, asked, header, loaded, seen  # noqa: E402
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from scanner import repro_parts
 from scanner.alerts import alert_caller
-from scanner.records import Group, Output
-from scanner.repro import _wrapped, perturbations, script
-from scanner.verdicts import Cell, Verdict, finding_of, matrix
+from scanner.observations.records import Group, Output
+from scanner.repro import script_parts
+from scanner.repro.script import _wrapped, perturbations, script
+from scanner.verdicts.findings import Cell, Verdict, finding_of, matrix
 from tests.runs import drifting, ran, row, stable
 
 torch = pytest.importorskip("torch")
 
-from scanner.bits import parts  # noqa: E402 - it needs torch
+from scanner.worker.bits import parts  # noqa: E402 - it needs torch
 from tests.scripts import OUTPUT, asked, header, loaded, loaded_put, put, seen  # noqa: E402
 
 
@@ -45,7 +45,7 @@ def test_findings_are_those_of_the_report(
     assert capsys.readouterr().out == f"finding: {expected}\n"
 
 
-ALERT = f"RuntimeError: put_ {repro_parts.ALERT})'. You can"
+ALERT = f"RuntimeError: put_ {script_parts.ALERT})'. You can"
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_cells_are_those_of_the_report(
 
 def test_alerts_are_recognised() -> None:
     """A script knows the alerts by a part of the text by which a scan knows them."""
-    whole = f"put_ {repro_parts.ALERT})'"
-    cublas = f"{repro_parts.CUBLAS_ALERT} `at::Context::setDeterministicAlgorithms(true)`, but this operation is not "
+    whole = f"put_ {script_parts.ALERT})'"
+    cublas = f"{script_parts.CUBLAS_ALERT} `at::Context::setDeterministicAlgorithms(true)`, but this operation is not "
     cublas += "deterministic because it uses CuBLAS and you have CUDA >= 10.2."
 
     assert alert_caller("RuntimeError", whole) == "put_"

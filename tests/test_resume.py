@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import pytest
 
 from scanner.errors import UsageError
-from scanner.runfile import read_run
+from scanner.observations.runfile import read_run
 from tests import tied
 from tests.commands import Command
 from tests.conftest import lines
@@ -196,7 +196,7 @@ def test_killed_and_resumed_scan_equals_an_unbroken_one(detmatrix_process: Comma
 # A shell that starts its jobs in the background makes them ignore Ctrl-C, and a test suite's children inherit it.
 _RUN = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "from scanner.cli import main; main(sys.argv[1:])"
+    "from scanner.cli.main import main; main(sys.argv[1:])"
 )
 
 
@@ -287,7 +287,7 @@ def test_full_disk_at_many_sizes(requests: Requests, whole: Path, monkeypatch: p
     path = whole.with_name("run.jsonl")
     for room in range(0, size, 101):
         with monkeypatch.context() as patch:
-            patch.setattr("scanner.runfile.os.write", _limited(room))
+            patch.setattr("scanner.observations.runfile.os.write", _limited(room))
             with pytest.raises(UsageError, match="cannot be written") as refused:
                 small_scan(path)
         if not path.exists():

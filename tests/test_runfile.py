@@ -11,8 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scanner.errors import RunFileError
-from scanner.records import FORMAT, Closing, Environment, Header, Observation, Output, Row, Settings
-from scanner.runfile import Run, RunWriter, read_run
+from scanner.observations.records import (
+    FORMAT,
+    Closing,
+    Environment,
+    Header,
+    Observation,
+    Output,
+    Row,
+    Settings,
+)
+from scanner.observations.runfile import Run, RunWriter, read_run
 from tests.conftest import ADVICE, refusal
 from tests.runs import CLOSING, ENVIRONMENT, every_finding, raised, ran, row, write_run
 

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from scanner.errors import RunFileError
-from scanner.records import FORMAT, Cost, Group, Sentinel, Severity, Timing
-from scanner.runfile import Run, read_run
-from scanner.verdicts import matrix
+from scanner.observations.records import FORMAT, Cost, Group, Sentinel, Severity, Timing
+from scanner.observations.runfile import Run, read_run
+from scanner.verdicts.findings import matrix
 from tests.commands import Command, command_in
 from tests.conftest import lines, one_line
 from tests.quick import SPECS as QUICK

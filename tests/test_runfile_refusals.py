@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from scanner.records import FORMAT
-from scanner.runfile import read_run
+from scanner.observations.records import FORMAT
+from scanner.observations.runfile import read_run
 from tests.conftest import ADVICE, refusal
 
 

@@ -12,8 +12,8 @@ import torch
 # PyTorch's databases need it, and the other tests do not.
 pytest.importorskip("expecttest")
 
-from opspecs import database
-from scanner.samples import entry_rows
+from opspecs.pytorch import database
+from scanner.worker.samples import entry_rows
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from reports import coverage_json, coverage_markdown, html
-from reports.cli import RENDERERS
-from reports.coverage import coverages
-from reports.matrix import load
-from scanner.power import Weakness
-from scanner.rows import planned_rows
-from scanner.runfile import read_run
+from reports.cli.report import RENDERERS
+from reports.coverage import json as coverage_json
+from reports.coverage import markdown as coverage_markdown
+from reports.coverage.model import coverages
+from reports.matrix.model import load
+from reports.report import html
+from scanner.cases.rows import planned_rows
+from scanner.observations.runfile import read_run
+from scanner.verdicts.power import Weakness
 from tests.large import SETTINGS, catalog, write_large
 
 pytestmark = pytest.mark.nightly

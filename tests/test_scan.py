@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from scanner.runfile import read_run
-from scanner.verdicts import matrix
+from scanner.observations.runfile import read_run
+from scanner.verdicts.findings import matrix
 from tests import tied
 from tests.commands import Command, command_in
 from tests.conftest import cells, lines
@@ -90,7 +90,7 @@ def test_header_describes_machine_and_build(real_scan: Path) -> None:
 def test_inputs_follow_from_the_seed(real_scan: Path) -> None:
     """Inputs depend on the seed and on nothing else: not on the process, the mode, or what ran before."""
     pytest.importorskip("torch")
-    from scanner.observe import observe  # noqa: PLC0415 - needs torch
+    from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
     from tests.quick import SPECS  # noqa: PLC0415
 
     scanned = {o.key: o.inputs_digest for o in read_run(real_scan).observations if o.inputs_digest}

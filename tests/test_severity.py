@@ -16,12 +16,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scanner import records
+from scanner.observations import records
 
 torch = pytest.importorskip("torch")
 
-from scanner import severity  # noqa: E402 - it needs torch
-from scanner.severity import Severity  # noqa: E402
+from scanner.worker import difference  # noqa: E402 - it needs torch
+from scanner.worker.difference import Severity  # noqa: E402
 
 _INF, _NAN = math.inf, math.nan
 _FARTHEST = sys.float_info.max
@@ -148,7 +148,7 @@ def test_measures_are_those_of_python_arithmetic(dtype: str, data: st.DataObject
     width = _WIDTHS[dtype]
     first, second = zip(*data.draw(_pairs(width)), strict=True)
 
-    with mock.patch.object(severity, "_BLOCK", block):
+    with mock.patch.object(difference, "_BLOCK", block):
         actual = _measured(_tensor(first, dtype, width), _tensor(second, dtype, width))
 
     assert _close(_expected(first, second, dtype, width, 1), actual), actual
@@ -160,7 +160,7 @@ def test_complex_numbers_are_one_element_each(pairs: list[tuple[int, int]], bloc
     """Distances of complex numbers are those in the plane; steps are those of the component that took more."""
     first, second = zip(*pairs, *pairs[::-1], strict=True)
 
-    with mock.patch.object(severity, "_BLOCK", block):
+    with mock.patch.object(difference, "_BLOCK", block):
         actual = _measured(_tensor(first, "complex64", 32), _tensor(second, "complex64", 32))
 
     assert _close(_expected(first, second, "float32", 32, 2), actual), actual

@@ -15,8 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from opspecs.inputs import Inputs
 from opspecs.model import Call, OpSpec, Planned
 from opspecs.registry import FAMILIES, SPECS, NoMatchError, select
-from scanner.bits import digest, parts
-from scanner.execution import resolve
+from scanner.worker.bits import digest, parts
+from scanner.worker.execution import resolve
 from tests import tied
 
 # What one case may draw. Several worker processes draw it, and none may be short of memory.

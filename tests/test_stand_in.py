@@ -12,11 +12,11 @@ import pytest
 
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import Planned
-from scanner.controls import check_controls
-from scanner.manager import Stage, Worker
-from scanner.passes import place_of
-from scanner.records import FORMAT, WORKER_MODES, Header, Mode, Observation
-from scanner.rows import control_rows
+from scanner.cases.rows import control_rows
+from scanner.observations.records import FORMAT, WORKER_MODES, Header, Mode, Observation
+from scanner.processes.process import Stage, Worker
+from scanner.run.passes import place_of
+from scanner.verdicts.controls import check_controls
 from tests.quick import SPECS
 from tests.runs import ENVIRONMENT, SETTINGS
 from tests.stand_in import StandIn

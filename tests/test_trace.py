@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from scanner.reroutes import chosen, reroutes
-from scanner.trace_records import TracedRow, TraceFile
-from scanner.tracefile import read_trace
+from scanner.observations.trace_file import read_trace
+from scanner.observations.trace_records import TracedRow, TraceFile
+from scanner.verdicts.reroutes import chosen, reroutes
 from tests.commands import Command, command_in
 from tests.conftest import one_line
 

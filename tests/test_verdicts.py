@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scanner.records import FORMAT, Header, Mode, Observation, Outcome, Settings
-from scanner.verdicts import Cell, Verdict, cell_of, matrix, observation_verdict, upper_bound
+from scanner.observations.records import FORMAT, Header, Mode, Observation, Outcome, Settings
+from scanner.verdicts.findings import Cell, Verdict, cell_of, matrix, observation_verdict, upper_bound
 from tests.runs import ALERT, ENVIRONMENT, ended, raised, ran, row
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)

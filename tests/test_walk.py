@@ -9,10 +9,10 @@ from opspecs.registry import select
 
 torch = pytest.importorskip("torch")
 
-from scanner.dispatch import Overloads  # noqa: E402 - it needs torch
-from scanner.execution import Execution  # noqa: E402
-from scanner.kernels import parsed  # noqa: E402
-from scanner.walk import differentiate  # noqa: E402
+from scanner.worker.backward import differentiate  # noqa: E402
+from scanner.worker.execution import Execution  # noqa: E402
+from scanner.worker.native_functions import parsed  # noqa: E402
+from scanner.worker.overloads import Overloads  # noqa: E402 - it needs torch
 
 ROWS = [
     row

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from scanner.runfile import Run, read_run
+from scanner.observations.runfile import Run, read_run
 from tests.commands import Command, command_in
 from tests.conftest import refused
 from tests.stand_in import StandIn, using
@@ -38,7 +38,11 @@ TOLD = {
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let controls and sentinels have no longer than rows, and workers that closed their pipes hardly any time."""
-    for name in ("scanner.passes.PATIENCE", "scanner.scan.PATIENCE", "scanner.manager.LAST_SECONDS"):
+    for name in (
+        "scanner.run.passes.PATIENCE",
+        "scanner.run.scan.PATIENCE",
+        "scanner.processes.process.LAST_SECONDS",
+    ):
         monkeypatch.setattr(name, TIMEOUT)
 
 

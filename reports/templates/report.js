@@ -2,7 +2,7 @@
 (() => {
   const runs = data("runs");
 
-  // The fields of a row, a cell, a cost and a process, as reports/html.py writes them.
+  // The fields of a row, a cell, a cost and a process, as reports/report/html.py writes them.
   const ROW = shape("run family* spec* op* case* direction* dtype* device* provokes* why* finding* reason* inputs* outputs* weak* constant* groups* differences* cells processes cost expected*");
   const CELL = shape("verdict* words* bound* reason* alert* seeded where* alerts*");
   const COST = shape("words* ratio told* variants samples calls");

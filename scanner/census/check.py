@@ -5,7 +5,7 @@ from __future__ import annotations
 from scanner.alerts import alert_caller
 from scanner.census.record import Census
 from scanner.errors import UsageError
-from scanner.runfile import Run
+from scanner.observations.runfile import Run
 
 
 def met(run: Run) -> dict[str, str]:

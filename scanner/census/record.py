@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Meta
 
 from scanner.errors import BuildError
-from scanner.reading import readable, refuse_newer
-from scanner.records import Count, Record
+from scanner.observations.files import readable, refuse_newer
+from scanner.observations.records import Count, Record
 
 # Census format history:
 #

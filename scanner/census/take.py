@@ -13,7 +13,7 @@ from scanner.census.python_places import python_places
 from scanner.census.record import FORMAT, Alert, Ask, Census, Counts, Kernels, Library, Place
 from scanner.census.sites import ALERT, CUBLAS, RaisedAlert, Site, knows_alerts, member_sites, raised_alerts
 from scanner.errors import BuildError
-from scanner.machine import tool_version
+from scanner.processes.environment import tool_version
 
 
 def take(

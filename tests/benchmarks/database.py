@@ -18,9 +18,9 @@ if os.environ.get("PYTHONHASHSEED") != "0":
     os.environ |= {"OMP_PROC_BIND": "true", "PYTHONHASHSEED": "0"}
     os.execv(sys.executable, [sys.executable, "-m", "tests.benchmarks.database", *sys.argv[1:]])
 
-from opspecs import database
-from scanner.records import Row
-from scanner.runfile import read_run
+from opspecs.pytorch import database
+from scanner.observations.records import Row
+from scanner.observations.runfile import read_run
 from tests.benchmarks.overhead import Ratio, ratio_of
 
 RUNS = 10

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from opspecs.controls import RARE_RATE, SPECS, schedule
 from opspecs.model import Case, call
-from scanner.observe import observe
+from scanner.worker.observe import observe
 
 (RARE,) = (spec for spec in SPECS if spec.name == "control.rare")
 RUNS = (5, 10, 20, 50)

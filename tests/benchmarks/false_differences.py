@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 # Before torch, as in a worker: it asks for the cores, to one of which OpenMP then binds this thread.
-from scanner.perturb import DEFAULT, shares
+from scanner.worker.perturb import DEFAULT, shares
 
 # As a worker's threads are; to be set before torch starts them.
 os.environ.setdefault("OMP_PROC_BIND", "true")
@@ -26,7 +26,7 @@ import torch
 
 from opspecs.model import OpSpec, Planned
 from opspecs.registry import select
-from scanner.observe import observe
+from scanner.worker.observe import observe
 
 # Sums of integers are few, and the only rows whose addends race: they get so many times the seconds.
 SUMS = 4

@@ -17,8 +17,8 @@ import torch
 
 from opspecs.model import OpSpec
 from opspecs.registry import select
-from scanner.execution import Execution, InvalidCaseError, NotRunnableError
-from scanner.observe import observe
+from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError
+from scanner.worker.observe import observe
 
 # A case's bare calls and its observation are timed in turns, and the faster turn of each counts.
 TURNS = 2

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from reports.cli import RENDERERS
-from reports.matrix import load
-from reports.output import write_report
-from scanner.records import Observation, Row
+from reports.cli.report import RENDERERS
+from reports.matrix.model import load
+from reports.render.output import write_report
+from scanner.observations.records import Observation, Row
 from tests.runs import ended, raised, ran, row, write_run
 
 OBSERVATIONS = 50_000

@@ -14,13 +14,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from reports import coverage_markdown
-from reports.cli import RENDERERS
-from reports.coverage import coverages
-from reports.matrix import load
-from reports.output import write_report
-from scanner.rows import planned_rows
-from scanner.runfile import read_run
+from reports.cli.report import RENDERERS
+from reports.coverage import markdown as coverage_markdown
+from reports.coverage.model import coverages
+from reports.matrix.model import load
+from reports.render.output import write_report
+from scanner.cases.rows import planned_rows
+from scanner.observations.runfile import read_run
 from tests.large import SETTINGS, catalog, write_large
 
 RATIO_LIMIT = 2.5  # of a step that takes long enough to be timed

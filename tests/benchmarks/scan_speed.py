@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from scanner.runfile import read_run
+from scanner.observations.runfile import read_run
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""Op specs, a module for each family of ops."""

@@ -1,0 +1,1 @@
+"""PyTorch's own databases of ops and modules as sources of specs."""

@@ -1,0 +1,270 @@
+"""PyTorch's own databases as sources of specs: what both have in common, and how a spec is found by name.
+
+The entries live in ``torch.testing._internal`` of the scanned torch, so that only a worker can name them. A case is
+called after the sample it is made of, counted from 0 in the order in which the database draws: ``sample_3`` as it is,
+``enlarged_3`` grown by a recipe (``opspecs.pytorch.enlarge``) that travels with the row.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from opspecs.model import Call, Case, MissingError, OpSpec
+from opspecs.pytorch import enlarge
+
+if TYPE_CHECKING:
+    from opspecs.inputs import Inputs
+
+# Where specs are from, in the order of a scan: those written by hand after PyTorch's lists, and the databases.
+SOURCES = ("documented", "opinfo", "modules")
+# Source of specs -> the module that adapts it; the module has ENTRIES, a mapping from spec name to entry.
+ADAPTERS = {"opinfo": "opspecs.pytorch.opinfo", "modules": "opspecs.pytorch.modules"}
+# What the name of a spec begins with -> its source.
+PREFIXES = {"opinfo:": "opinfo", "module:": "modules"}
+
+
+class DatabaseError(Exception):
+    """The scanned torch's databases cannot be imported; the message says what to install there."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample of an entry: what its op is called with."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    # Leading arguments that are no inputs, and so are never grown: a module and its parameters.
+    fixed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One entry of a database."""
+
+    name: str  # of the spec: "opinfo:nn.functional.conv2d"
+    path: str  # of the op, as a reader would call it
+    op: Callable[..., Any]
+    dtypes: Callable[[str], list[str]]  # device -> those it declares
+    differentiable: Callable[[str, str], bool]  # by device and dtype
+    # By device, dtype and whether gradients are wanted, in the database's order. Draws from the global generators.
+    samples: Callable[[str, str, bool], Iterator[Sample]] = field(repr=False)
+    why: str
+    in_place: bool = False
+
+
+def databases(sources: Sequence[str] | None) -> tuple[str, ...]:
+    """Return those of the sources that only a worker can enumerate."""
+    return tuple(name for name in SOURCES if name in (sources or ()) and name in ADAPTERS)
+
+
+def entries(source: str) -> Mapping[str, Entry]:
+    """Return the entries of a source by the name of their spec, in the database's order.
+
+    Raises:
+        DatabaseError: They cannot be imported.
+    """
+    try:
+        found: Mapping[str, Entry] = importlib.import_module(ADAPTERS[source]).ENTRIES
+    except ModuleNotFoundError as error:
+        raise DatabaseError(
+            f"PyTorch's database of {'modules' if source == 'modules' else 'operators'} needs {error.name}; install "
+            f"it beside the scanned torch (pip install {error.name})"
+        ) from error
+    except Exception as error:
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise DatabaseError(
+            f"torch.testing._internal of the scanned torch cannot be imported ({told})"
+        ) from error
+    return found
+
+
+def source_of(name: str) -> str | None:
+    """Return the source that a spec's name says it is from; ``None`` of those that are written by hand."""
+    return next((source for prefix, source in PREFIXES.items() if name.startswith(prefix)), None)
+
+
+def find(name: str, *, seed: int, recipe: str = "", literal: bool = False) -> OpSpec:
+    """Return the spec of an entry; any of its cases can be drawn.
+
+    Args:
+        name: Of the spec.
+        seed: Of the scan.
+        recipe: How the enlarged case is grown.
+        literal: Make the tensors of a sample out of numbers, for whoever writes down how inputs are made; the sample
+            must have been drawn before.
+
+    Raises:
+        DatabaseError: The databases cannot be imported.
+        KeyError: They have no such entry.
+    """
+    entry = entries(source_of(name) or "")[name]
+    return OpSpec(
+        name=name,
+        op=entry.op,
+        why=entry.why,
+        cases=_Cases(entry, seed, recipe, literal=literal),
+        in_place=entry.in_place,
+        some_leaves=True,
+    )
+
+
+class _Cases(Mapping[str, Case]):
+    """The cases of an entry, which are as many as it has samples."""
+
+    def __init__(self, entry: Entry, seed: int, recipe: str, *, literal: bool) -> None:
+        self._literal = literal
+        self._entry = entry
+        self._seed = seed
+        self._recipe = recipe
+
+    def __getitem__(self, name: str) -> Case:
+        kind, _, number = name.partition("_")
+        if kind not in ("sample", "enlarged") or not number.isdecimal():
+            raise KeyError(name)
+        recipe = self._recipe if kind == "enlarged" else ""
+        return Case(
+            inputs=lambda t: _draw(t, self._entry, int(number), self._seed, recipe, literal=self._literal)
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def drawn(entry: Entry, *, device: str, dtype: str, seed: int, most: int | None = None) -> list[Sample]:
+    """Return the first *most* samples of an entry (default: all), the same bits in every process.
+
+    Raises:
+        MissingError: The entry declares no such dtype for the device.
+    """
+    import torch  # noqa: PLC0415
+    from torch.testing._internal.common_utils import set_rng_seed  # noqa: PLC0415
+
+    declared = entry.dtypes(device)
+    if dtype not in declared:
+        told = f"only {', '.join(declared)}" if declared else "no dtype at all"
+        raise MissingError(f"the database declares no {dtype} for this device, {told}")
+    # From torch's generators, numpy's and Python's own.
+    key = f"{seed}|{entry.name}|{dtype}"
+    set_rng_seed(int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big"))
+    with _equal_draws(torch):
+        return list(islice(entry.samples(device, dtype, entry.differentiable(device, dtype)), most))
+
+
+class _equal_draws:  # noqa: N801 - reads like the context manager it is
+    """Draw alike in every mode: memory that a sample never writes is filled, and no alert ends the drawing."""
+
+    def __init__(self, torch: Any) -> None:
+        import warnings  # noqa: PLC0415
+
+        self._torch = torch
+        self._quiet = warnings.catch_warnings()
+        self._warnings = warnings
+
+    def __enter__(self) -> None:
+        torch = self._torch
+        self._mode = (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        )
+        self._quiet.__enter__()
+        self._warnings.simplefilter("ignore")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+    def __exit__(self, *_: object) -> None:
+        enabled, warn_only = self._mode
+        self._torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+        self._quiet.__exit__(None, None, None)
+
+
+# The samples drawn last, by what they were drawn for: the rows of an entry stand one behind the other.
+_cache: dict[tuple[Any, ...], list[Sample]] = {}
+_grown_last: dict[tuple[Any, ...], tuple[Sample, Sample]] = {}
+
+
+def _draw(t: Inputs, entry: Entry, number: int, seed: int, recipe: str, *, literal: bool) -> Call:
+    """Draw the inputs of a case.
+
+    Raises:
+        MissingError: The entry has no such dtype on the device, or no such sample.
+    """
+    import torch  # noqa: PLC0415
+
+    dtype = str(t.dtype).removeprefix("torch.")
+    key = (entry.name, t.device, dtype, seed)
+    if len(_cache.get(key, ())) <= number:
+        _cache.clear()
+        _cache[key] = drawn(entry, device=t.device, dtype=dtype, seed=seed, most=number + 1)
+    if len(_cache[key]) <= number:
+        raise MissingError(
+            f"the database has no sample {number} of it for this device, only {len(_cache[key])}"
+        )
+    sample = _cache[key][number]
+    if literal:
+        args, kwargs = _in_numbers((sample.args, dict(sample.kwargs)))
+        sample = Sample(args, kwargs, sample.fixed)
+    if recipe:
+        with _equal_draws(torch):
+            sample = _grown(sample, recipe, (*key, number))
+    args, kwargs = _own((sample.args, dict(sample.kwargs)), t, fresh=literal)
+    return Call(args, kwargs)
+
+
+def _grown(sample: Sample, recipe: str, key: tuple[Any, ...]) -> Sample:
+    """Return a sample grown by a recipe; the one grown last is kept for the other direction."""
+    place = (recipe, *key)
+    if place not in _grown_last or _grown_last[place][0] is not sample:
+        tree = (sample.args[sample.fixed :], dict(sample.kwargs))
+        name, _, dtype, seed, number = key
+        args, kwargs = enlarge.grow(tree, recipe, f"{seed}|{name}|{number}|{dtype}")
+        _grown_last.clear()
+        grown = Sample((*sample.args[: sample.fixed], *args), kwargs, sample.fixed)
+        _grown_last[place] = (sample, grown)
+    return _grown_last[place][1]
+
+
+def _in_numbers(tree: Any) -> Any:
+    """Return a tree with equal tensors that are made of numbers."""
+    import torch  # noqa: PLC0415
+
+    made: dict[int, torch.Tensor] = {}
+
+    def in_numbers(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in made:
+            numbers = torch.tensor(tensor.tolist(), dtype=tensor.dtype).reshape(tensor.shape)
+            made[id(tensor)] = numbers.requires_grad_() if tensor.requires_grad else numbers
+        return made[id(tensor)]
+
+    return enlarge.mapped(tree, in_numbers)
+
+
+def _own(tree: Any, t: Inputs, *, fresh: bool) -> Any:
+    """Return a tree with copies of its tensors, those that require gradients as leaves; the sample stays as it was."""
+    import torch  # noqa: PLC0415
+
+    memo: dict[int, Any] = {}
+    made: dict[int, torch.Tensor] = {}
+
+    def copied_of(tensor: torch.Tensor) -> torch.Tensor:
+        if fresh:
+            return tensor
+        if tensor.layout != torch.strided:
+            return tensor.clone()
+        # With one memo, tensors that share memory share it in the copies too.
+        return copy.deepcopy(tensor, memo)
+
+    def own(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in made:
+            copied = copied_of(tensor.detach())
+            made[id(tensor)] = t.leaf(copied) if tensor.requires_grad else copied
+        return made[id(tensor)]
+
+    return enlarge.mapped(tree, own)

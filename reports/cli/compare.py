@@ -1,0 +1,202 @@
+"""The ``compare`` command: runs in, what changed between them out."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import click
+
+from reports.builds import changes_render
+from reports.builds.changes import are_censuses, compare_censuses
+from reports.compare import excerpt
+from reports.compare import html as compare_html
+from reports.compare import json as compare_json
+from reports.compare import markdown as compare_markdown
+from reports.compare.builds import BuildTimeline, builds_of
+from reports.compare.confirm import measure_again
+from reports.compare.judge import CHANGES
+from reports.compare.runs import Comparison
+from reports.compare.runs import compare as compare_runs
+from reports.compare.words import failing
+from reports.matrix.model import load
+from reports.render import blocks
+from reports.render.output import check_place, write_report, write_to_stdout
+from scanner.cases.settings import MOST_RUNS
+from scanner.cli.options import block_check_option, format_option, into_option
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
+
+BLOCK = "compare"
+RENDERERS: dict[str, Callable[[Comparison, Sequence[BuildTimeline]], Iterator[str]]] = {
+    "md": compare_markdown.render,
+    "html": compare_html.render,
+    "json": compare_json.render,
+}
+# What a check fails on, the worst first.
+FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHANGES}
+
+
+@click.command()
+@click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True)
+@format_option(
+    RENDERERS,
+    "Tables for people, a web page that works offline, or JSON. Default: what the name given with -o ends "
+    "in, else md.",
+    default=None,
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(list(FAILS)),
+    help="Exit 1 when a row regressed, or changed in any way, and print those rows first, one line each; also when "
+    "two runs could not be compared in any row. Unconfirmed changes count, and so does what a row seems to have become "
+    "that cannot be compared, unless an exact test takes it for chance (p > 0.05).",
+)
+@click.option(
+    "--confirm",
+    is_flag=True,
+    help="Measure the rows that seem to differ again, both runs in turns, and only then call them changed.",
+)
+@click.option(
+    "--python",
+    "pythons",
+    multiple=True,
+    metavar="PATH",
+    help="With --confirm: the interpreter that has the torch of a run. Once for each run, in their order.",
+)
+@click.option(
+    "--runs",
+    "executions",
+    type=click.IntRange(2, MOST_RUNS),
+    metavar="N",
+    help="With --confirm: executions per process, of which there are at least twice as many as the scans had. "
+    "Default: as many as the scans had. Fewer in all than the scans made drop nothing.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(2),
+    metavar="N",
+    help="With --confirm: processes of each run in each mode. Default: twice those of the scans, at least 7, or 16 where "
+    "a row seems to differ between processes only.",
+)
+@click.option(
+    "--census",
+    "censuses",
+    metavar="FILE",
+    multiple=True,
+    help="Say beside the changes of each step which alerts, and which questions for the flag, came and went in the builds "
+    "that censuses are of. May be given more than once.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    metavar="FILE",
+    multiple=True,
+    help="Write to FILE instead of standard output. May be given more than once: -o changes.md -o changes.html.",
+)
+@into_option(BLOCK, ": a line for each step from one run to the next, and for each op that changed.")
+@block_check_option
+def compare(
+    runs: tuple[str, ...],
+    form: str | None,
+    fail_on: str | None,
+    confirm: bool,
+    pythons: tuple[str, ...],
+    executions: int | None,
+    rounds: int | None,
+    censuses: tuple[str, ...],
+    outputs: tuple[str, ...],
+    into: str | None,
+    check: bool,
+) -> int:
+    """Say what changed between runs: which ops improved, regressed, or cannot be compared, and why.
+
+    RUN is a file that scan wrote, or one compressed with gzip (.gz). Each is compared with the one before it on the
+    same kind of device; more than two make a timeline. Censuses are compared with censuses: which alerts, and which
+    questions for the flag, came and went.
+    """
+    if len(runs) == 1:
+        raise UsageError(f"{runs[0]}: one run has nothing to be compared with; give at least two")
+    of_confirm = {"--python": pythons, "--runs": executions, "--rounds": rounds}
+    for option in (option for option, given in of_confirm.items() if given and not confirm):
+        raise UsageError(f"{option} is for --confirm; give both")
+    if into is None and check:
+        raise UsageError("--check says whether the block in a file is stale; name the file with --into")
+    _refuse_beside_into(into, elsewhere=bool(outputs or fail_on or confirm or censuses), form=form)
+    if are_censuses(runs):
+        if into is not None or fail_on is not None or confirm or censuses or form == "html":
+            raise UsageError(
+                "censuses are compared in Markdown and JSON; give them with --format and -o alone"
+            )
+        return _censuses(runs, form, outputs)
+    matrices = load(runs)
+    comparison = compare_runs(matrices)
+    if into is not None:
+        command = blocks.command_words("compare", runs, ["--into", Path(into).name])
+        body = "".join(excerpt.render(comparison))
+        return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
+    builds = builds_of(censuses, comparison) if censuses else []
+    for output in outputs:
+        check_place(Path(output), (*runs, *censuses))
+    if confirm:
+        # A batch system that ends the job gives it time to stop its workers.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        comparison = compare_runs(matrices, measure_again(comparison, pythons, executions, rounds))
+    failures = [f"{one_line(line)}\n" for line in failing(comparison, FAILS[fail_on])] if fail_on else []
+    _write(partial(_rendered, comparison, builds), form, outputs, (*runs, *censuses), failures)
+    return EXIT_CHECK_FAILED if failures else EXIT_DONE
+
+
+def _refuse_beside_into(into: str | None, *, elsewhere: bool, form: str | None) -> None:
+    """Refuse what has no meaning for a block in a Markdown file."""
+    if into is not None and (elsewhere or form not in {None, "md"}):
+        raise UsageError(
+            "--into writes Markdown into a file of its own, the same on every machine; give it without -o, --format, "
+            "--fail-on, --confirm and --census"
+        )
+
+
+def _censuses(paths: Sequence[str], form: str | None, outputs: Sequence[str]) -> int:
+    """Compare censuses, and write that to every place asked for."""
+    timeline = compare_censuses(paths)
+    forms = [form or _form_of(output) for output in outputs]
+    if "html" in forms:
+        raise UsageError("censuses are compared in Markdown and JSON; name a file .md or .json")
+    for output, chosen in zip(outputs, forms, strict=True):
+        write_report(Path(output), changes_render.RENDERERS[chosen](timeline), paths)
+    if not outputs:
+        write_to_stdout(changes_render.RENDERERS[form or "md"](timeline))
+    return EXIT_DONE
+
+
+def _rendered(comparison: Comparison, builds: Sequence[BuildTimeline], form: str) -> Iterator[str]:
+    return RENDERERS[form](comparison, builds)
+
+
+def _write(
+    rendered: Callable[[str], Iterator[str]],
+    form: str | None,
+    outputs: Sequence[str],
+    runs: Sequence[str],
+    failures: list[str],
+) -> None:
+    """Write the report to every place asked for, or to standard output; the failures of a check go first."""
+    for output in outputs:
+        write_report(Path(output), rendered(form or _form_of(output)), runs)
+    if outputs:
+        write_to_stdout(failures)
+    elif form in {"json", "html"}:
+        # What goes to standard output is read by a machine.
+        click.echo("".join(failures), nl=False, err=True)
+        write_to_stdout(rendered(form))
+    else:
+        write_to_stdout(chain(failures, ["\n"] if failures else [], rendered("md")))
+
+
+def _form_of(output: str) -> str:
+    """Return the format that a file's name ends in, Markdown if it names none."""
+    suffix = Path(output).suffix.removeprefix(".")
+    return suffix if suffix in RENDERERS else "md"

@@ -1,0 +1,163 @@
+"""What keeps two runs, or two rows of them, from being compared: only like is compared with like.
+
+A difference that the machine, the settings or the inputs could explain says nothing about torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from reports.matrix.model import Matrix
+from scanner.claims.matching import device_kind
+from scanner.observations.records import MODES, Environment, Settings
+from scanner.verdicts.findings import MatrixRow
+
+Reason = Literal[
+    "untrusted_run",
+    "other_device",
+    "other_threads",
+    "other_variables",
+    "other_perturbations",
+    "not_asked_for",
+    "other_inputs",
+    "no_verdict",
+    "low_power",
+    "too_few_executions",
+    "fewer_executions",
+    "not_made_to_run",
+    "not_reproduced",
+]
+
+# One sentence each, printed with every report. The order is that of the reports.
+REASON_MEANING: dict[Reason, str] = {
+    "untrusted_run": "A run cannot be trusted, so that its rows are no evidence.",
+    "other_device": "The runs are of different hardware, which may differ in kernels and in what races.",
+    "other_threads": "The runs had different numbers of threads to race.",
+    "other_variables": "Environment variables that steer what is computed, or where threads run, were not the same.",
+    "other_perturbations": "The executions ran under different circumstances.",
+    "not_asked_for": "One of the scans was asked for other rows, and this one is not among them.",
+    "other_inputs": "The runs did not compute the same: other input bits, or another call.",
+    "no_verdict": "A run has no finding for the row, and the reason is given.",
+    "low_power": "The row did not differ in a run where hardly anything could race, so that it may differ elsewhere.",
+    "too_few_executions": "One run saw the row differ and the other did not, but so few executions differed that the "
+    "other may have missed it.",
+    "fewer_executions": "Neither run saw the row differ, but the rates of differing that they leave plausible are far "
+    "apart.",
+    "not_made_to_run": "The op raises in both runs, and only one shows what it does when it is made to run.",
+    "not_reproduced": "Measured again, the row changed in another way than the runs suggest.",
+}
+
+# Where libraries lie and which devices are seen, not what they compute; two environments on one machine differ here.
+_PLACES = {
+    "CUDA_DEVICE_ORDER",
+    "CUDA_HOME",
+    "CUDA_VISIBLE_DEVICES",
+    "DYLD_LIBRARY_PATH",
+    "LD_LIBRARY_PATH",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_VISIBLE_DEVICES",
+}
+
+
+class Obstacle(Struct, frozen=True):
+    """Why something is not comparable."""
+
+    reason: Reason
+    detail: str
+
+
+def of_runs(old: Matrix, new: Matrix) -> tuple[Obstacle, ...]:
+    """Return what keeps all rows of two runs from being compared; nothing if they are alike."""
+    return tuple(_of_runs(old, new))
+
+
+def of_environments(kind: str, before: Environment, after: Environment) -> Iterator[Obstacle]:
+    """Yield what two machines, or two states of one, do not have in common that ops of a kind of device depend on."""
+    hardware_then, hardware_now = (_hardware(kind, one) for one in (before, after))
+    if hardware_then != hardware_now:
+        yield Obstacle("other_device", f"{hardware_then} → {hardware_now}")
+    if kind == "cpu" and _threads(before) != _threads(after):
+        yield Obstacle("other_threads", f"{_threads(before)} → {_threads(after)}")
+    if changed := list(_variables(before, after)):
+        yield Obstacle("other_variables", "; ".join(changed))
+
+
+def of_rows(old: MatrixRow, new: MatrixRow) -> Obstacle | None:
+    """Return what keeps one row of two runs that are alike from being compared."""
+    if old.row.op != new.row.op:
+        return Obstacle("other_inputs", f"calls {old.row.op} → {new.row.op}")
+    before, after = (
+        {one.inputs_digest for one in row.observations if one.inputs_digest is not None} for row in (old, new)
+    )
+    # Where a row was never called there are no inputs; it has no finding then, which is told instead.
+    if before and after and before != after:
+        return Obstacle("other_inputs", "the input bits are not the same")
+    return None
+
+
+def of_absence(absent: Matrix, present: Matrix) -> Obstacle | None:
+    """Return why it says nothing that one run did not plan a row and the other did."""
+    settings, others = absent.run.header.settings, present.run.header.settings
+    if settings.patterns:
+        return Obstacle("not_asked_for", f"{absent.name} is a scan of {' '.join(settings.patterns)}")
+    has, had = (_asked(one) for one in (settings, others))
+    asked = [f"{option} {has[option]} and not {had[option]}" for option in has if has[option] != had[option]]
+    return Obstacle("not_asked_for", f"{absent.name} is a scan with {'; '.join(asked)}") if asked else None
+
+
+def _asked(settings: Settings) -> dict[str, str]:
+    """Return in words what decides, beside patterns, which rows a scan plans."""
+    return {
+        "--source": ",".join(settings.sources) or "none",
+        "--samples": str(settings.samples),
+        "--dtypes": ",".join(settings.dtypes) or "none",
+        # Where the files lie is no matter.
+        "--specs": ",".join(Path(name).name for name in settings.specs) or "none",
+    }
+
+
+def kind_of(one: Matrix) -> str:
+    """Return the kind of device a run is of."""
+    return device_kind(one.run.header.settings.device)
+
+
+def hardware(one: Matrix) -> str:
+    """Name what the ops of a run ran on."""
+    return _hardware(kind_of(one), one.run.header.environment)
+
+
+def _hardware(kind: str, environment: Environment) -> str:
+    return environment.cpu if kind == "cpu" else environment.gpu or environment.cpu
+
+
+def _of_runs(old: Matrix, new: Matrix) -> Iterator[Obstacle]:
+    for one in (old, new):
+        if one.distrust:
+            yield Obstacle("untrusted_run", f"{one.name}: {'; '.join(one.distrust)}")
+    before, after = old.run.header, new.run.header
+    yield from of_environments(kind_of(old), before.environment, after.environment)
+    if before.settings.perturb != after.settings.perturb:
+        told = ",".join(before.settings.perturb), ",".join(after.settings.perturb)
+        yield Obstacle("other_perturbations", f"{told[0]} → {told[1]}")
+
+
+def _threads(environment: Environment) -> str:
+    """Say how many threads there were and, where that is fewer, on how many cores they raced."""
+    threads, cores = environment.threads, len(environment.affinity)
+    return f"{threads} on {cores} core{'s' * (cores != 1)}" if 0 < cores < threads else f"{threads}"
+
+
+def _variables(old: Environment, new: Environment) -> Iterator[str]:
+    """Yield the variables that differ, by mode; a mode that one of the runs did not have is left out."""
+    for mode in MODES:
+        if mode not in old.variables or mode not in new.variables:
+            continue
+        before, after = old.variables[mode], new.variables[mode]
+        for name in sorted((before.keys() | after.keys()) - _PLACES):
+            values = before.get(name, "unset"), after.get(name, "unset")
+            if values[0] != values[1]:
+                yield f"{mode}: {name} {values[0]} → {values[1]}"

@@ -1,0 +1,96 @@
+"""Measure again what seems to differ between runs, with the interpreters that have their torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from reports.compare.comparable import kind_of, of_environments
+from reports.compare.remeasured import Again, open_to_doubt
+from reports.compare.runs import Comparison, Pair
+from reports.matrix.model import Matrix, matrix_of
+from scanner.errors import UsageError
+from scanner.processes.process import Stage
+from scanner.run.progress import progress_for
+from scanner.run.remeasure import Side, examine, measure, rounds_for, rows_here
+
+
+def measure_again(
+    comparison: Comparison, pythons: Sequence[str], runs: int | None, rounds: int | None = None
+) -> dict[tuple[str, str], Again]:
+    """Measure the rows again that seem to differ, and return them by the names of the two runs.
+
+    Args:
+        comparison: What the runs show.
+        pythons: An interpreter for each run, in their order.
+        runs: Executions per process; ``None``: as many as the scans had.
+        rounds: Processes of each run in each mode; ``None``: as many as the test takes.
+
+    Raises:
+        UsageError: There is not one interpreter for each run, or one of them cannot measure its run again.
+    """
+    matrices = comparison.matrices
+    if len(pythons) != len(matrices):
+        raise UsageError(
+            f"--confirm needs one --python for each run, in their order: {len(matrices)} runs, "
+            f"{len(pythons)} --python"
+        )
+    alone = {one.name for one in comparison.alone}
+    with Stage() as stage:
+        # All are examined before the first is measured: what is wrong is told at once.
+        sides = {
+            one.name: _side(one, python, stage)
+            for one, python in zip(matrices, pythons, strict=True)
+            if one.name not in alone
+        }
+        return {
+            (pair.old.name, pair.new.name): _again(
+                pair, (sides[pair.old.name], sides[pair.new.name]), stage, runs, rounds
+            )
+            for pair in comparison.pairs
+        }
+
+
+def _side(one: Matrix, python: str, stage: Stage) -> Side:
+    """Return a run with its interpreter.
+
+    Raises:
+        UsageError: The interpreter, or this machine, is another than that of the run.
+    """
+    here = examine(one.run, python, stage)
+    for obstacle in of_environments(kind_of(one), one.run.header.environment, here):
+        raise UsageError(
+            f"--confirm: {one.name} cannot be measured again here, {obstacle.reason}: {obstacle.detail}; compare "
+            f"without --confirm, or scan here"
+        )
+    return Side(one.run, python, here)
+
+
+def _again(pair: Pair, sides: tuple[Side, Side], stage: Stage, runs: int | None, rounds: int | None) -> Again:
+    """Measure the rows of one pair again that seem to differ."""
+    doubtful = [change for change in pair.changes if open_to_doubt(change)]
+    keys = [change.row.row.key for change in doubtful]
+    (old, left), (new, also_left) = (rows_here(side.run, keys) for side in sides)
+    there = [key for key in keys if key in old and key in new]
+    rows = [old[key] for key in there], [new[key] for key in there]
+    told = f"{pair.old.name} → {pair.new.name}"
+    old_settings, new_settings = (side.run.header.settings for side in sides)
+    between = any(
+        test.unit == "processes"
+        for change in doubtful
+        for test in change.judged.tests
+        if change.row.row.key in there
+    )
+    rounds = rounds or rounds_for(old_settings, new_settings, between=between)
+    click.echo(
+        f"compare: {told}: {len(there)} rows to measure again" + (f", in {rounds} rounds" if there else ""),
+        err=True,
+    )
+    progress = progress_for(command="compare")
+    measured = measure(sides, (rows[0], rows[1]), stage, progress, rounds=rounds, runs=runs)
+    return Again(
+        old=matrix_of(pair.old.name, measured[0]),
+        new=matrix_of(pair.new.name, measured[1]),
+        left=left | also_left,
+    )

@@ -1,0 +1,321 @@
+"""One row in two runs: same, better, worse, or not to be compared, and whether that is proof.
+
+The findings say what a change would be, ``class_of``; the evidence says whether there is one, ``judge``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from reports.compare.comparable import Obstacle, Reason
+from reports.compare.rates import RateTest, process_test, rate_test
+from reports.matrix.model import COMPARED, bound_of, cell_of_mode
+from scanner.observations.records import MODES, WORKER_MODES, Mode, Observation
+from scanner.verdicts.findings import Cell, Finding, MatrixRow
+
+Kind = Literal["regressed", "improved", "changed", "added", "removed", "not_comparable", "same"]
+
+# One sentence each, printed with every report. The order is that of the reports.
+CLASS_MEANING: dict[Kind, str] = {
+    "regressed": "Worse than before: raises where it ran, differs where it was deterministic, or is silent where it was "
+    "not.",
+    "improved": "Better than before: runs deterministically where it raised, is deterministic where it differed, or is "
+    "no longer silent.",
+    "changed": "Neither better nor worse: another alert caller, or modes that give the same bits in one run and other "
+    "bits in the other.",
+    "added": "Only the later run planned the row, though both scans were asked for the same. Of what is written by hand "
+    "an op that a torch lacks is planned all the same, so this is the catalog's doing; PyTorch's databases differ from one "
+    "torch to another.",
+    "removed": "Only the earlier run planned the row.",
+    "not_comparable": "The runs cannot tell whether it changed, and the reason is given.",
+    "same": "The same finding in both runs. Other bits than in the other run, or another rate of differing, are no "
+    "change.",
+}
+# Of these something is told that is worth a look; the order is that in which checks tell it.
+CHANGES: tuple[Kind, ...] = ("regressed", "improved", "changed", "added", "removed")
+# A change of a row that both runs have.
+MOVES: tuple[Kind, ...] = ("regressed", "improved", "changed")
+
+CONFIRMED_MEANING = (
+    "Unconfirmed: each run saw the row once, and load changes what is seen. An alert is proof by itself: that an op "
+    "raises, or does not, does not depend on load; what it does where it no longer raises may."
+)
+
+# From worst to best. The flag on decides, since who needs determinism sets it: silent is worst, raising is better,
+# running deterministically is best. Among equals the flag off decides: not having differed is better. Whether the two
+# modes give the same bits is neither.
+_RANK: dict[Finding, int] = {
+    "silent": 0,
+    "raises": 1,
+    "over_alert": 2,
+    "fixed_by_mode": 3,
+    "mode_dependent": 4,
+    "deterministic": 4,
+}
+# The same of the flag on alone.
+_RANK_ON: dict[str, int] = {"nondeterministic": 0, "raises": 1, "deterministic": 2}
+# Rates that 0 of n leaves plausible are comparable up to this factor: 0 of 100 with 0 of 20, not with 0 of 10.
+_BOUNDS_FACTOR = 5
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """What became of a row, and what says so."""
+
+    kind: Kind
+    confirmed: bool | None = None  # None: nothing changed that would need it
+    detail: str = ""  # what the class rests on
+    reason: Reason | None = None  # why the row is not comparable
+    seems: Kind | None = None  # what the findings alone would make of a row that is not comparable
+    tests: tuple[RateTest, ...] = ()  # where a run saw it differ
+
+    @property
+    def chance(self) -> bool:
+        """Whether the exact test takes for chance that the row seems to have changed."""
+        return self.reason == "too_few_executions" and all(test.chance for test in self.tests)
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """One row of two runs."""
+
+    old: MatrixRow | None  # None: not planned
+    new: MatrixRow | None
+    judged: Judged
+
+    @property
+    def row(self) -> MatrixRow:
+        """The later of the two, or the only one."""
+        row = self.new or self.old
+        assert row is not None
+        return row
+
+    @property
+    def kind(self) -> Kind:
+        """The class of the change."""
+        return self.judged.kind
+
+    @property
+    def differs(self) -> bool:
+        """Whether the runs' findings are a change, be it comparable or not."""
+        return self.kind in CHANGES or self.judged.seems is not None
+
+    @property
+    def other_bits(self) -> tuple[Mode, ...]:
+        """The modes in which both runs were deterministic and gave bits that are not the same."""
+        if self.old is None or self.new is None:
+            return ()
+        pairs = ((mode, cell_of_mode(self.old, mode), cell_of_mode(self.new, mode)) for mode in MODES)
+        return tuple(mode for mode, old, new in pairs if _still(old, new) and old.first != new.first)
+
+
+def class_of(old: Finding, new: Finding) -> Kind:
+    """Return what two findings make of a row, before any doubt: the table that ``judge`` starts from."""
+    if old == new:
+        return "same"
+    if "inconclusive" in {old, new}:
+        return "not_comparable"
+    if _RANK[old] == _RANK[new]:
+        return "changed"
+    return "improved" if _RANK[new] > _RANK[old] else "regressed"
+
+
+def judge(old: MatrixRow, new: MatrixRow) -> Judged:
+    """Say what became of a row of two runs that can be compared.
+
+    A change of whether the op raises under the flag is proof: the build decides over the alert, on the same inputs
+    and variables, and neither load nor chance does; a row whose processes disagree about it is an error. That an op
+    which no longer raises does not differ either is no such proof. Any other change is a difference seen in one run
+    and not in the other. It needs enough differing executions that the other run would hardly have missed them, and
+    stays unconfirmed until it is measured again.
+    """
+    tests = tuple(_tests(old, new))
+    if "inconclusive" in {old.finding, new.finding}:
+        return _without_finding(old, new, tests)
+    kind = class_of(old.finding, new.finding)
+    if kind == "same":
+        return _same(old, new, tests)
+    raised = old.on.verdict == "raises"
+    if raised != (new.on.verdict == "raises"):
+        detail = (
+            "no longer raises; the alert is proof"
+            if raised
+            else "raises now, and did not; the alert is proof"
+        )
+        # Whether an op that stopped raising is deterministic or silent is still a matter of what could race. One
+        # that began to raise breaks programs that ran, whatever they computed.
+        if new.on.verdict != "deterministic":
+            return Judged(kind=kind, confirmed=True, detail=detail, tests=tests)
+        if new.weak is not None:
+            return doubted(kind, "low_power", f"no longer raises; after: {new.weak}", tests)
+        told = f"no longer raises, which is proof; that it does not differ rests on 0 of {new.on.runs}"
+        return Judged(kind=kind, confirmed=False, detail=told, tests=tests)
+    return _by_evidence(kind, old, new, tests)
+
+
+def blocked(old: MatrixRow, new: MatrixRow, obstacle: Obstacle) -> Judged:
+    """Say of a row that something stands against comparing it, and what its findings would make of it."""
+    kind = class_of(old.finding, new.finding)
+    return doubted(kind, obstacle.reason, obstacle.detail, tuple(_tests(old, new)))
+
+
+def doubted(kind: Kind, reason: Reason, detail: str, tests: tuple[RateTest, ...]) -> Judged:
+    """Say that a row is not comparable, and what it would be if the findings were believed."""
+    return Judged(
+        kind="not_comparable",
+        detail=detail,
+        reason=reason,
+        seems=kind if kind in MOVES else None,
+        tests=tests,
+    )
+
+
+def few_processes(old: MatrixRow, new: MatrixRow) -> str | None:
+    """Say why the processes that differed do not carry a change though the executions do; ``None`` if they do."""
+    tests = list(_tests(old, new, process_test, carrying_modes(old, new)))
+    if not tests or any(test.differ for test in tests):
+        return None
+    return f"what differed may be due to single processes, {'; '.join(map(str, tests))}"
+
+
+def _tests(
+    old: MatrixRow,
+    new: MatrixRow,
+    test: Callable[[Mode, Sequence[Observation], Sequence[Observation]], RateTest] = rate_test,
+    modes: Sequence[Mode] = WORKER_MODES,
+) -> Iterator[RateTest]:
+    """Yield the test of each mode in which both runs compared executions and one of them saw a difference."""
+    for mode in modes:
+        verdicts = {cell_of_mode(row, mode).verdict for row in (old, new)}
+        if "nondeterministic" in verdicts and verdicts <= set(COMPARED):
+            sides = [[one for one in row.observations if one.mode == mode] for row in (old, new)]
+            yield test(mode, *sides)
+
+
+def _without_finding(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged:
+    """Judge a row of which at least one run has no finding."""
+    seems = _seems_without_finding(old, new)
+    if old.finding == new.finding and old.off.verdict == new.off.verdict and seems == "same":
+        return Judged(
+            kind="same", detail=f"no finding in either run: {new.reason or 'no reason given'}", tests=tests
+        )
+    sides = (("before", old), ("after", new))
+    told = [
+        f"{side}: {row.reason or 'no reason given'}" for side, row in sides if row.finding == "inconclusive"
+    ]
+    # What is certain of the flag on is told even so.
+    told += [
+        f"{side}, flag on: {row.on.verdict}"
+        for side, row in sides
+        if row.on.verdict in {"raises", "nondeterministic"}
+    ]
+    callers = _callers(old, new)
+    if callers[0] != callers[1] and old.on.verdict == new.on.verdict:
+        told.append(f"alert callers {_named(callers[0])} → {_named(callers[1])}")
+    return doubted(seems, "no_verdict", "; ".join(told), tests)
+
+
+def _seems_without_finding(old: MatrixRow, new: MatrixRow) -> Kind:
+    """Return what the flag on, which may have its verdicts all the same, and being made to run show of a row."""
+    before, after = old.on.verdict, new.on.verdict
+    if before != after:
+        if before not in _RANK_ON or after not in _RANK_ON:
+            return "not_comparable"
+        return "improved" if _RANK_ON[after] > _RANK_ON[before] else "regressed"
+    callers, forced = _callers(old, new), (old.forced.verdict, new.forced.verdict)
+    if callers[0] != callers[1]:
+        return "changed"
+    return "same" if forced[0] == forced[1] or not set(forced) <= set(COMPARED) else "changed"
+
+
+def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged:
+    """Judge a row whose finding is the same in both runs."""
+    callers = _callers(old, new)
+    if callers[0] != callers[1]:
+        # An alert's caller is text of the build, not a matter of chance.
+        told = f"alert callers {_named(callers[0])} → {_named(callers[1])}; an alert is proof"
+        return Judged(kind="changed", confirmed=True, detail=told, tests=tests)
+    # Under a finding that speaks of the flag on, the flag off may have changed.
+    if {old.off.verdict, new.off.verdict} == set(COMPARED):
+        kind: Kind = "improved" if new.off.verdict == "deterministic" else "regressed"
+        return _by_evidence(kind, old, new, tests)
+    # What did not differ under the flag where nothing could race is no evidence that both are deterministic.
+    if new.on.verdict == "deterministic":
+        for side, row in (("before", old), ("after", new)):
+            if row.weak is not None:
+                return doubted("same", "low_power", f"{side}: {row.weak}", tests)
+    if apart := _bounds_apart(old, new):
+        return doubted("same", "fewer_executions", apart, tests)
+    told = "; ".join(f"rates differ, {test}" for test in tests if test.differ)
+    return Judged(kind="same", detail=told, tests=tests)
+
+
+def _named(callers: Sequence[str]) -> str:
+    return ", ".join(callers) or "none"
+
+
+def _callers(old: MatrixRow, new: MatrixRow) -> tuple[list[str], list[str]]:
+    """Return the callers of the alerts of both runs; those behind the first one if both made the op run."""
+    forced = all(row.forced.verdict in COMPARED for row in (old, new))
+    before, after = (
+        sorted({name for name in (row.on.alert, *(row.forced.alerts if forced else ())) if name})
+        for row in (old, new)
+    )
+    return before, after
+
+
+def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged:
+    """Judge a change that rests on what was seen to differ."""
+    for side, row, other in (("before", old, new), ("after", new, old)):
+        if row.weak is not None and _rests_on_stillness(row, other):
+            return doubted(kind, "low_power", f"{side}: {row.weak}", tests)
+    carrying = carrying_modes(old, new)
+    if not carrying:
+        if apart := _bounds_apart(old, new):
+            return doubted(kind, "fewer_executions", apart, tests)
+        bits = {"mode_dependent": "other bits", "deterministic": "the same bits"}
+        told = f"the modes give {bits[old.finding]} → {bits[new.finding]}"
+        return Judged(kind=kind, confirmed=False, detail=told, tests=tests)
+    decisive = [test for test in tests if test.mode in carrying]
+    told = "; ".join(map(str, decisive))
+    if any(test.differ for test in decisive):
+        return Judged(kind=kind, confirmed=False, detail=told, tests=tests)
+    if decisive:
+        return doubted(kind, "too_few_executions", told, tests)
+    forced = f"made to run: {old.forced.verdict} → {new.forced.verdict}"
+    reasons = [row.forced.reason for row in (old, new) if row.forced.reason]
+    return doubted(kind, "not_made_to_run", f"{forced} ({'; '.join(reasons)})", tests)
+
+
+def carrying_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
+    """Return the modes whose verdicts carry the change: the flag on, or else the flag off and being made to run."""
+    if old.on.verdict != new.on.verdict:
+        return ("on",)
+    modes: tuple[Mode, ...] = ("off", "warn_only")
+    return tuple(mode for mode in modes if cell_of_mode(old, mode).verdict != cell_of_mode(new, mode).verdict)
+
+
+def _rests_on_stillness(row: MatrixRow, other: MatrixRow) -> bool:
+    """Tell whether a change rests on a row's not having differed: in a mode that carries it, or in both modes."""
+    carrying = carrying_modes(row, other)
+    return not carrying or any(cell_of_mode(row, mode).verdict == "deterministic" for mode in carrying)
+
+
+def _bounds_apart(old: MatrixRow, new: MatrixRow) -> str | None:
+    """Say where neither run saw a difference and one looked so much less that the two are not comparable."""
+    for mode in MODES:
+        cells = cell_of_mode(old, mode), cell_of_mode(new, mode)
+        bounds = [bound_of(cell) for cell in cells]
+        if (
+            bounds[0] is None
+            or bounds[1] is None
+            or max(bounds[0], bounds[1]) <= _BOUNDS_FACTOR * min(bounds[0], bounds[1])
+        ):
+            continue
+        return f"{mode}: 0 of {cells[0].runs} → 0 of {cells[1].runs} differed"
+    return None
+
+
+def _still(old: Cell, new: Cell) -> bool:
+    return old.verdict == new.verdict == "deterministic"

@@ -1,0 +1,193 @@
+"""What a comparison says in words, the same in every format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from reports.compare.comparable import hardware, kind_of
+from reports.compare.judge import Change
+from reports.compare.runs import Comparison, Pair
+from reports.matrix.model import COMPARED, Matrix, cell_of_mode, constant_of
+from reports.matrix.words import states
+from scanner.observations.records import MODES
+from scanner.verdicts.findings import Cell, MatrixRow
+
+NOT_PLANNED = "not planned"
+
+
+def title(comparison: Comparison) -> str:
+    """Return the versions that are compared, in order."""
+    return " → ".join(f"torch {one.run.header.environment.torch}" for one in comparison.matrices)
+
+
+def labels(matrices: Sequence[Matrix]) -> list[str]:
+    """Return what tells runs apart: the version of torch, and the file's name where several have the same."""
+    versions = [one.run.header.environment.torch for one in matrices]
+    return [
+        version if versions.count(version) == 1 else f"{version} ({one.name})"
+        for version, one in zip(versions, matrices, strict=True)
+    ]
+
+
+def class_words(change: Change) -> str:
+    """Return the class of a change with what must not be read without it."""
+    judged = change.judged
+    if judged.seems is not None:
+        return f"{judged.kind} (seems {judged.seems})"
+    return f"{judged.kind} (unconfirmed)" if judged.confirmed is False else judged.kind
+
+
+def finding_words(row: MatrixRow | None, one: Matrix) -> str:
+    """Return the finding of a row in one run, with what must not be read without it."""
+    if row is None:
+        return NOT_PLANNED
+    rests, marks = finding_notes(row, one)
+    return ", ".join([f"{row.finding} ({rests})" if rests else row.finding, *marks])
+
+
+def finding_notes(row: MatrixRow, one: Matrix) -> tuple[str, list[str]]:
+    """Return what a finding rests on, and the doubts about it."""
+    rests = ""
+    if row.finding == "deterministic":
+        rests = f"n = {min(row.off.runs, row.on.runs)}" if constant_of(row) is None else "constant"
+    elif row.finding == "inconclusive":
+        rests = f"{row.off.verdict}, {row.on.verdict}"
+    return rests, ["low power"] * (row.weak is not None) + ["not trustworthy"] * bool(one.distrust)
+
+
+def cell_words(cell: Cell) -> str:
+    """Return a cell: its verdict, and k of n or the alert's caller."""
+    if cell.verdict in COMPARED:
+        return f"{cell.verdict}, {cell.differing} of {cell.runs} differed"
+    return f"{cell.verdict} ({cell.alert})" if cell.alert else cell.verdict
+
+
+def arrow(before: str, after: str) -> str:
+    """Return what something was and is; once if that is the same."""
+    return before if before == after else f"{before} → {after}"
+
+
+def machine_words(one: Matrix) -> str:
+    """Return what a run's ops ran on."""
+    threads = one.run.header.environment.threads
+    return f"{hardware(one)}, {threads} threads" if kind_of(one) == "cpu" else hardware(one)
+
+
+def again_words(pair: Pair) -> str | None:
+    """Return how many rows were measured again, how often, and what came out; ``None`` if none should have been."""
+    again, outcome = pair.again, pair.outcome
+    if again is None or outcome is None:
+        return None
+    if not again.rows and not again.left:
+        return "No row that can be compared seems to differ without proof, and none was measured again."
+    parts = []
+    if again.rows:
+        parts.append(
+            f"{len(again.rows)} rows that seemed to differ were measured again, both runs in turns: {again.rounds} "
+            f"rounds of fresh processes, up to {again.new.executions} executions of each run in each mode. Of these "
+            f"{outcome.confirmed} are confirmed, {outcome.same} the same, {outcome.undecided} undecided. Processes "
+            f"in which hardly anything could race count only where the row differed."
+        )
+    if outcome.left:
+        parts.append(f"{outcome.left} rows could not be measured again.")
+    if distrust := (*again.old.distrust, *again.new.distrust):
+        parts.append(f"The measurement cannot be trusted: {'; '.join(distrust)}.")
+    return " ".join(parts)
+
+
+def measured_again(pair: Pair) -> list[tuple[str, str, list[str]]]:
+    """Return the rows that were measured again: id, what came out, and finding and both cells, of one run and the other."""
+    changes = {change.row.row.key: change for change in pair.changes}
+    return [
+        (
+            old.row.id,
+            class_words(changes[key]),
+            [
+                arrow(old.finding, new.finding),
+                *(
+                    arrow(cell_words(cell_of_mode(old, mode)), cell_words(cell_of_mode(new, mode)))
+                    for mode in MODES
+                ),
+            ],
+        )
+        for key, (old, new) in (pair.again.rows.items() if pair.again else ())
+    ]
+
+
+def caveats(comparison: Comparison) -> Iterator[str]:
+    """Yield what a reader must know of the runs before believing any of it."""
+    for one in comparison.matrices:
+        yield from (f"{one.name}: {told}" for _, told in states(one))
+    for pair in comparison.pairs:
+        for obstacle in pair.obstacles:
+            yield (
+                f"{pair.old.name} → {pair.new.name}: no row can be compared, {obstacle.reason}: "
+                f"{obstacle.detail}"
+            )
+
+
+def notes(comparison: Comparison) -> Iterator[str]:
+    """Yield what else is missing from the runs."""
+    for one in comparison.matrices:
+        missing = [
+            told
+            for told, there in (
+                ("no controls: nothing shows that the scan could see a difference", one.run.header.controls),
+                ("no sentinel: nothing shows whether anything could race", one.run.sentinels),
+            )
+            if not there
+        ]
+        if missing:
+            yield f"{one.name}: {'; '.join(missing)}."
+    for pair in comparison.pairs:
+        yield from _unlike(pair)
+    for one in comparison.alone:
+        yield f"{one.name}: no other run is of {kind_of(one)}; it is compared with none."
+    lists = (told for pair in comparison.pairs for told in pair.lists)
+    yield from dict.fromkeys(told.note for told in lists if told.note is not None)
+
+
+def _unlike(pair: Pair) -> Iterator[str]:
+    """Yield what else the runs do not have in common, which keeps nothing from being compared."""
+    headers = pair.old.run.header, pair.new.run.header
+    pairs = [("detmatrix", [header.tool for header in headers])]
+    if kind_of(pair.new) != "cpu":
+        pairs.append(("the driver", [header.environment.driver or "unknown" for header in headers]))
+    for what, (before, after) in pairs:
+        if before != after:
+            yield (
+                f"{pair.old.name} → {pair.new.name}: {what} was another, {before} → {after}; changes may be due to that."
+            )
+
+
+def failing(comparison: Comparison, kinds: tuple[str, ...]) -> Iterator[str]:
+    """Yield a line for each row that a check asked for, the worst first, and for each pair that shows nothing.
+
+    A row that cannot be compared counts as what it seems, unless the exact test takes its difference for chance. A check
+    that could not compare anything has not passed.
+    """
+    for kind in kinds:
+        for pair in comparison.pairs:
+            yield from (
+                f"{class_words(change)}: {change.row.row.id}: {_told(pair, change)}"
+                for change in pair.changes
+                if kind == change.kind or (kind == change.judged.seems and not change.judged.chance)
+            )
+    for pair in comparison.pairs:
+        if not pair.compared:
+            why = "; ".join(f"{obstacle.reason}: {obstacle.detail}" for obstacle in pair.obstacles)
+            yield f"nothing compared: {pair.old.name} → {pair.new.name}: {why or _nothing_comparable(pair)}"
+
+
+def _nothing_comparable(pair: Pair) -> str:
+    """Say why no row of two runs could be compared."""
+    reasons = Counter(change.judged.reason for change in pair.changes if change.judged.reason is not None)
+    told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    return f"no row can be compared ({told})" if told else "no row is in both"
+
+
+def _told(pair: Pair, change: Change) -> str:
+    findings = arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new))
+    detail = f"; {change.judged.detail}" if change.judged.detail else ""
+    return f"{findings} ({pair.old.name} → {pair.new.name}){detail}"

@@ -1,0 +1,1 @@
+"""Which overloads of PyTorch the rows of runs reach."""

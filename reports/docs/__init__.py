@@ -1,0 +1,1 @@
+"""The documented lists held against run files, and written again."""

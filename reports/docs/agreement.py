@@ -1,0 +1,268 @@
+"""Claims joined with the rows of several runs: agreement, and what the lists do not say.
+
+Pure functions of run files. A row of a run that cannot be trusted, a row without a finding, and a row of low power
+whose finding rests on nothing having differed are shown but are no evidence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from reports.docs import reasons
+from reports.docs.conditions import Effect, Evidence, effect_of, showing_of
+from reports.matrix.model import Matrix, input_elements
+from scanner.claims.matching import names_of, speaks
+from scanner.claims.tables import contradictions, documented_claims
+from scanner.errors import UsageError
+from scanner.observations.records import Claim
+from scanner.verdicts.findings import Finding
+
+Agreement = Literal["contradicted", "confirmed", "not_triggered", "not_run", "not_covered"]
+
+# One sentence each, printed with every table. The order is that of the counts.
+AGREEMENT_MEANING: dict[Agreement, str] = {
+    "contradicted": "At least one row shows otherwise; where other rows agree, the bullet says too much.",
+    "confirmed": "The rows show what the bullet says, and none shows otherwise.",
+    "not_triggered": "Documented as normally nondeterministic, but 0 of n executions differed in either mode; this "
+    "neither confirms nor contradicts.",
+    "not_run": "No row gave evidence, and the reason is given.",
+    "not_covered": "No row of these runs speaks to the bullet, on any device.",
+}
+KIND_MEANING = {
+    "undocumented": "Measured groups of rows that raise or differ, and that no claim is about.",
+    "self_contradictory": "Pairs of claims that put one call of an op into both lists.",
+    "unread": "The same of ops that an unparsed bullet names, which may be about them.",
+    "unparsed": "Bullets that were not understood; no row is held against them.",
+}
+UNDOCUMENTED: tuple[Finding, ...] = ("silent", "raises", "over_alert", "fixed_by_mode")
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """A claim, and what the runs say of it."""
+
+    claim: Claim
+    agreement: Agreement
+    reason: str
+    evidence: tuple[Evidence, ...]  # all rows that speak to it, in the order of the runs
+
+    @property
+    def deciding(self) -> tuple[Evidence, ...]:
+        """The rows on which the agreement rests."""
+        effects: dict[Agreement, Effect] = {
+            "contradicted": "contradicts",
+            "confirmed": "confirms",
+            "not_triggered": "not_triggered",
+        }
+        effect = effects.get(self.agreement)
+        return tuple(one for one in self.evidence if effect and one.effect == effect)
+
+
+class Undocumented(Struct, frozen=True, kw_only=True):
+    """Rows of one op that raise or differ, and that no claim is known to be about."""
+
+    op: str
+    device: str
+    direction: str
+    finding: Finding
+    evidence: tuple[Evidence, ...]
+    named: tuple[Claim, ...]  # claims that name the op: of other calls of it, or unparsed
+
+    @property
+    def smallest(self) -> tuple[Evidence, int | None]:
+        """The row with the fewest elements in its inputs, the first of them, and how many those are if known."""
+        sizes = [input_elements(one.row) for one in self.evidence]
+        place = min(range(len(sizes)), key=lambda i: (sizes[i] is None, sizes[i] or 0))
+        return self.evidence[place], sizes[place]
+
+
+class Docs(Struct, frozen=True, kw_only=True):
+    """All that the runs say of the documented lists."""
+
+    torch: str  # the release, without the build
+    matrices: tuple[Matrix, ...]
+    claims: tuple[Claim, ...]
+    note: str | None  # where the claims come from, if not from the runs
+    judged: tuple[Judged, ...]
+    undocumented: tuple[Undocumented, ...]
+    unread: tuple[
+        Undocumented, ...
+    ]  # the same of ops that an unparsed bullet names: it may be about these rows
+    # Rows of uninitialised memory that the flag has filled: torch.utils.deterministic.fill_uninitialized_memory
+    # documents them, so no bullet is missing.
+    filled: tuple[Evidence, ...]
+    self_contradictory: tuple[tuple[Claim, Claim], ...]
+    unparsed: tuple[Claim, ...]
+    rows: tuple[Evidence, ...]  # every row of every run
+
+
+def join(matrices: Sequence[Matrix]) -> Docs:
+    """Judge the documented claims by the rows of *matrices*.
+
+    Raises:
+        UsageError: The runs are not of one torch release, or hold different claims, or there are none; or one is
+            given twice.
+    """
+    _refuse_twice(matrices)
+    torch = _release(matrices)
+    claims, note = _claims(matrices, torch)
+    rows = tuple(_rows(matrices))
+    parsed = [claim for claim in claims if claim.parsed]
+    missing = list(_undocumented(claims, [one for one in rows if not _is_filled(one)]))
+    return Docs(
+        torch=torch,
+        matrices=tuple(matrices),
+        claims=claims,
+        note=note,
+        judged=tuple(_judge(claim, rows, matrices) for claim in parsed),
+        undocumented=tuple(one for one in missing if all(claim.parsed for claim in one.named)),
+        unread=tuple(one for one in missing if not all(claim.parsed for claim in one.named)),
+        filled=tuple(
+            one for one in rows if _is_filled(one) and not any(speaks(one.row.row, claim) for claim in parsed)
+        ),
+        self_contradictory=contradictions(claims),
+        unparsed=tuple(claim for claim in claims if not claim.parsed),
+        rows=rows,
+    )
+
+
+def _refuse_twice(matrices: Sequence[Matrix]) -> None:
+    """Refuse a run that is there twice, whatever its files are called: its rows would count double."""
+    for place, one in enumerate(matrices):
+        header = one.run.header
+        for other in matrices[:place]:
+            theirs = other.run.header
+            if (header.started, header.settings, header.environment) == (
+                theirs.started,
+                theirs.settings,
+                theirs.environment,
+            ):
+                raise UsageError(
+                    f"{other.name} and {one.name} are the same run, started {header.started}; give each run once"
+                )
+
+
+def _release(matrices: Sequence[Matrix]) -> str:
+    found = {one.run.header.environment.torch.partition("+")[0]: one.name for one in reversed(matrices)}
+    if len(found) > 1:
+        told = " and ".join(f"{name} is of torch {torch}" for torch, name in reversed(found.items()))
+        raise UsageError(f"the runs document different lists: {told}; give runs of one release at a time")
+    return next(iter(found))
+
+
+def _claims(matrices: Sequence[Matrix], torch: str) -> tuple[tuple[Claim, ...], str | None]:
+    """Return the claims of the runs; for want of them, those tabled for the release."""
+    having = [one for one in matrices if one.run.header.claims]
+    for one in having[1:]:
+        if _texts(one) != _texts(having[0]):
+            raise UsageError(
+                f"the runs document different lists: those of {one.name} are not those of {having[0].name}, though "
+                f"both are of torch {torch}; give runs of one build at a time"
+            )
+    if having:
+        return having[0].run.header.claims, None
+    try:
+        tabled = documented_claims(torch)
+    except UsageError as error:
+        raise UsageError(
+            f"{matrices[0].name}: holds no claims (was its torch stripped of docstrings, or the file written by an "
+            f"early detmatrix?), and {error}"
+        ) from error
+    return tabled, f"The runs hold no claims; those tabled for torch {torch} stand in for them."
+
+
+def _texts(one: Matrix) -> list[tuple[object, ...]]:
+    return [(claim.order, claim.section, claim.device, claim.text) for claim in one.run.header.claims]
+
+
+def _rows(matrices: Iterable[Matrix]) -> Iterator[Evidence]:
+    for one in matrices:
+        doubt = f"{one.name} is not trustworthy: {'; '.join(one.distrust)}" if one.distrust else None
+        for row in one.rows:
+            showing = showing_of(row)
+            # An alert and bits that differ are proof; that nothing differed is none where nothing could race.
+            weak = row.weak if showing in {"acts", "nothing"} and not doubt else None
+            told = f"low power: {weak}" if weak is not None else doubt
+            yield Evidence(
+                run=one.name,
+                row=row,
+                showing=None if told else showing,
+                doubt=told,
+                low_power=weak is not None,
+            )
+
+
+def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -> Judged:
+    evidence = tuple(
+        replace(one, effect=effect_of(claim, one.showing)) for one in rows if speaks(one.row.row, claim)
+    )
+    effects = {one.effect for one in evidence}
+    agreement: Agreement
+    if "contradicts" in effects:
+        agreement, reason = "contradicted", reasons.contradiction(claim, evidence)
+    elif "confirms" in effects:
+        agreement, reason = "confirmed", reasons.confirmation(claim, evidence)
+    elif "not_triggered" in effects:
+        agreement, reason = "not_triggered", reasons.nothing(claim, evidence)
+    elif evidence:
+        agreement, reason = "not_run", reasons.no_evidence(evidence)
+    elif any(speaks(one.row.row, claim, ignore_device=True) for one in rows):
+        agreement, reason = "not_run", f"none of these runs is on {claim.device}"
+    else:
+        agreement, reason = "not_covered", reasons.not_covered(matrices)
+    return Judged(claim=claim, agreement=agreement, reason=reason, evidence=evidence)
+
+
+def _is_filled(evidence: Evidence) -> bool:
+    """Tell whether a row differs only because it returns memory that the flag has filled."""
+    return "fill" in evidence.row.row.traits and evidence.row.finding == "fixed_by_mode"
+
+
+def _undocumented(claims: Sequence[Claim], rows: Iterable[Evidence]) -> Iterator[Undocumented]:
+    """Yield what raises or differs without a claim about it, the ops in alphabetical order."""
+    groups: dict[tuple[str, str, str, int], list[Evidence]] = {}
+    for one in rows:
+        row = one.row.row
+        op = names_of(row)[0]
+        if one.showing is None or one.row.finding not in UNDOCUMENTED or not op.startswith("torch."):
+            continue
+        if not any(speaks(row, claim) for claim in claims):
+            key = (op, one.device, row.direction, UNDOCUMENTED.index(one.row.finding))
+            groups.setdefault(key, []).append(one)
+    for (op, device, direction, place), evidence in sorted(groups.items(), key=lambda group: group[0]):
+        names = {name for one in evidence for name in names_of(one.row.row)}
+        yield Undocumented(
+            op=op,
+            device=device,
+            direction=direction,
+            finding=UNDOCUMENTED[place],
+            evidence=tuple(evidence),
+            named=tuple(claim for claim in claims if _names(claim, names)),
+        )
+
+
+def _names(claim: Claim, names: Iterable[str]) -> bool:
+    """Tell whether a claim is about one of these ops; of one that was not understood, whether its words name it."""
+    if claim.parsed:
+        return any(name in claim.targets for name in names)
+    return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!\.?\w)", claim.text) for name in names)
+
+
+def count(docs: Docs) -> list[tuple[str, int, str]]:
+    """Return what is counted, how many there are, and what it means."""
+    found = Counter(judged.agreement for judged in docs.judged)
+    others = {
+        "undocumented": len(docs.undocumented),
+        "self_contradictory": len(docs.self_contradictory),
+        "unread": len(docs.unread),
+        "unparsed": len(docs.unparsed),
+    }
+    return [
+        *((agreement, found[agreement], meaning) for agreement, meaning in AGREEMENT_MEANING.items()),
+        *((name, count, KIND_MEANING[name]) for name, count in others.items()),
+    ]

@@ -1,0 +1,197 @@
+"""What rows show of a claim, and which single condition tells the rows that agree from those that do not.
+
+A condition decides only if it separates the evidence cleanly: every value of it shows one thing. Where several
+conditions would do, none is known to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from reports.docs.bullets import kind_of
+from scanner.claims.matching import device_kind, dtype_kind, is_vague, names_of
+from scanner.observations.records import Claim, Condition, Row
+from scanner.verdicts.findings import MatrixRow
+
+# acts     the mode makes a difference: with the flag on nothing differed, with it off something did (or it took
+#          another path)
+# raises   the alert with the flag on
+# differs  the flag is on, nothing was raised, and the bits differ
+# nothing  neither: 0 of n differed in both modes
+Showing = Literal["acts", "raises", "differs", "nothing"]
+Effect = Literal["confirms", "contradicts", "not_triggered", "none"]
+
+# keep  it is where it belongs      move  it belongs to the other list
+# drop  it belongs to neither list: it differs without an alert, or never differed on inputs that provoke it and
+#       does not raise
+Fate = Literal["keep", "move", "drop"]
+
+Rows = Sequence[tuple[Row, Showing]]  # each with what it shows
+
+_DTYPES = ("floating", "complex", "integer", "bool")
+_SWITCH = ("True", "False")
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """One row of one run, and what it does to a claim."""
+
+    run: str  # the run's name
+    row: MatrixRow
+    showing: Showing | None  # None: it is no evidence
+    doubt: str | None  # why it is none, if not for its finding
+    low_power: bool = False  # it is none because too little could race for its sameness to show anything
+    effect: Effect = "none"
+
+    @property
+    def device(self) -> str:
+        """The kind of device it was run on."""
+        return device_kind(self.row.row.device)
+
+
+class Split(Struct, frozen=True, kw_only=True):
+    """A condition that decides: its values by what becomes of them; ``None`` where a row states no value."""
+
+    name: str  # "op", "direction", "dtype", or a trait
+    own: bool  # the claim has this condition already
+    values: dict[Fate, tuple[str | None, ...]]
+
+    @property
+    def fails(self) -> tuple[str | None, ...]:
+        """The values for which the claim is false."""
+        return (*self.values["move"], *self.values["drop"])
+
+
+def showing_of(row: MatrixRow) -> Showing | None:
+    """Return what a row shows, or ``None`` if it is inconclusive."""
+    match row.finding:
+        case "fixed_by_mode" | "mode_dependent":
+            return "acts"
+        case "raises" | "over_alert":
+            return "raises"
+        case "silent":
+            return "differs"
+        case "deterministic":
+            return "nothing"
+    return None
+
+
+def effect_of(claim: Claim, showing: Showing | None) -> Effect:
+    """Return what a row's showing does to a claim that it speaks to."""
+    if showing is None:
+        return "none"
+    if claim.section == "raises":
+        effect: Effect = "confirms" if showing == "raises" else "contradicts"
+    else:
+        effect = {"acts": "confirms", "nothing": "not_triggered"}.get(showing, "contradicts")  # type: ignore[assignment]
+    return "not_triggered" if effect == "contradicts" and is_vague(claim) else effect
+
+
+def fate_of(claim: Claim, rows: Rows) -> Fate | None:
+    """Return what becomes of a claim when its rows show this, or ``None`` if they disagree.
+
+    That nothing was seen puts no claim into a list: it takes one from those that raise, if anything was provoked.
+    """
+    shown = {showing for _, showing in rows}
+    if is_vague(claim) or not shown:
+        return "keep"
+    if claim.section == "raises" and shown == {"nothing"}:
+        return "drop" if any(row.provokes for row, _ in rows) else "keep"
+    acting = shown <= {"acts", "nothing"}
+    if shown == {"raises"} or acting:
+        return "keep" if acting == (claim.section != "raises") else "move"
+    return "drop" if shown == {"differs"} else None
+
+
+def splits(claim: Claim, rows: Rows) -> list[Split]:
+    """Return the conditions that separate the rows cleanly; those that the claim has itself go first.
+
+    Rows that all show the same are separated from what they leave unmeasured of the claim's own conditions.
+
+    Args:
+        claim: Speaks of one device.
+        rows: Those that speak to it, each with what it shows.
+    """
+    return _splits(claim, rows, fate_of)
+
+
+def separations(claim: Claim, rows: Rows) -> list[Split]:
+    """Return the conditions that separate the rows in which a claim fails from those in which it holds.
+
+    What becomes of the claim is not asked: whatever fails is said to be dropped.
+    """
+    return _splits(claim, rows, _failing)
+
+
+def _failing(claim: Claim, rows: Rows) -> Fate | None:
+    """Return ``drop`` if a claim fails in all rows, ``keep`` if in none, else ``None``."""
+    fails = {effect_of(claim, showing) == "contradicts" for _, showing in rows}
+    return None if len(fails) > 1 else "drop" if True in fails else "keep"
+
+
+def _splits(claim: Claim, rows: Rows, fate: Callable[[Claim, Rows], Fate | None]) -> list[Split]:
+    own = {condition.name for condition in claim.conditions if condition.kind != "unspecified"}
+    names = dict.fromkeys(name for row, _ in rows for name in _features(claim, row))
+    found = [split for name in names if (split := _split(claim, name, rows, fate, own=name in own))]
+    return [split for split in found if split.own] or found
+
+
+def _features(claim: Claim, row: Row) -> dict[str, str]:
+    """Return all in which the rows of a claim can differ."""
+    direction = {"direction": row.direction} if claim.direction == "any" else {}
+    ops = [name for name in names_of(row) if name in claim.targets]
+    op = {"op": " and ".join(ops)} if len(claim.targets) > 1 else {}
+    return {**row.traits, **direction, **op, "dtype": dtype_kind(row.dtype)}
+
+
+def _split(
+    claim: Claim, name: str, rows: Rows, fate_of_rows: Callable[[Claim, Rows], Fate | None], *, own: bool
+) -> Split | None:
+    """Return how the values of one feature separate the rows, or ``None`` if they do not."""
+    shown: dict[str | None, list[tuple[Row, Showing]]] = {}
+    for row, showing in rows:
+        shown.setdefault(_features(claim, row).get(name), []).append((row, showing))
+    values: dict[Fate, list[str | None]] = {"keep": [], "move": [], "drop": []}
+    fates = {value: fate_of_rows(claim, some) for value, some in shown.items()}
+    apart = len(set(fates.values())) > 1
+    for value, fate in fates.items():
+        if fate is None:
+            return None
+        values[fate].append(value)
+    # What was not measured stays as it is, where it is known what else there could be.
+    left = [value for value in _unmeasured(claim, name, shown) if value not in shown]
+    if not apart and not (own and left):
+        return None
+    values["keep"] += left
+    if None in values["keep"] or None in values["move"]:
+        return None
+    return Split(name=name, own=own, values={fate: tuple(told) for fate, told in values.items()})
+
+
+def _unmeasured(claim: Claim, name: str, measured: Iterable[str | None]) -> tuple[str, ...]:
+    """Return all values a condition can have, as far as that is known."""
+    for condition in claim.conditions:
+        if condition.name == name:
+            return condition.values
+    if name == "dtype":
+        return _DTYPES
+    if name == "direction":
+        return ("forward", "backward")
+    return _SWITCH if set(measured) <= {*_SWITCH, None} else ()
+
+
+def narrowed(claim: Claim, name: str, values: Sequence[str | None]) -> Claim:
+    """Return a claim restricted to some values of a condition."""
+    stated = [value for value in values if value is not None]
+    if name == "direction":
+        # All lists say "when attempting to differentiate"; none has words for a forward that is not differentiated.
+        return replace(claim, direction="backward" if stated == ["backward"] else "forward")
+    old = next((condition for condition in claim.conditions if condition.name == name), None)
+    order = [*(old.values if old else _DTYPES if name == "dtype" else ())]
+    stated.sort(key=lambda value: (order.index(value) if value in order else len(order), value))
+    new = Condition(kind=old.kind if old else kind_of(name), name=name, values=tuple(stated))
+    kept = tuple(new if condition.name == name else condition for condition in claim.conditions)
+    return replace(claim, conditions=kept if old else (*kept, new))

@@ -1,0 +1,362 @@
+"""The two lists written again: an entry changes on evidence alone, and every other one keeps its bytes.
+
+Each bullet is taken apart into one part per device and op, because only the part with evidence may change, and what
+is left of it is put together again. A change that the docstring has no words for is not made, and said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from reports.docs.agreement import Docs
+from reports.docs.bullets import DEVICES, ListName, Statement, lists, write
+from reports.docs.conditions import Evidence, Fate, Rows, Showing, fate_of, narrowed, splits
+from reports.docs.reasons import split_words
+from scanner.claims.matching import speaks
+from scanner.claims.tables import contradictions, parse_claims
+from scanner.errors import UsageError
+from scanner.observations.records import Claim, Row
+
+_OTHER: dict[str, ListName] = {"deterministic": "raises", "raises": "deterministic"}
+
+
+class Lists(Struct, frozen=True, kw_only=True):
+    """The lists as documented and as measured."""
+
+    documented: str
+    regenerated: str
+    changes: dict[int, str]  # a bullet's place -> what became of it, or why nothing did
+    added: dict[tuple[str, str], str]  # op and device -> what was added for it, or why nothing was
+
+
+class _Entry(Struct, kw_only=True):
+    """A bullet of a list."""
+
+    source: str
+    claims: tuple[Claim, ...]
+    loose: bool  # a blank line sets it off from the next one
+
+
+class _Part(Struct, frozen=True, kw_only=True):
+    """What is said of one op on one device after the evidence."""
+
+    list: ListName
+    target: str
+    device: str
+    claim: Claim
+
+
+def regenerate(docs: Docs) -> Lists:
+    """Write the two lists again.
+
+    Raises:
+        UsageError: The claims do not hold the docstring's lines.
+    """
+    return _Writer(docs).write()
+
+
+def lists_of(docs: Docs) -> Lists | None:
+    """Return the lists as they would be written, or ``None`` where the docstring's lines are not known."""
+    try:
+        return regenerate(docs)
+    except UsageError:
+        return None
+
+
+class _Writer:
+    """The state of writing the lists again."""
+
+    def __init__(self, docs: Docs) -> None:
+        self._rows = [(one.row.row, one.showing) for one in docs.rows if one.showing]
+        self._docs = docs
+        self._changes: dict[int, str] = {}
+        self._added: dict[tuple[str, str], str] = {}
+        self._entries: dict[ListName, list[_Entry]] = {"deterministic": [], "raises": []}
+
+    def write(self) -> Lists:
+        """Return the lists before and after."""
+        bullets = list(_bullets(self._docs.claims))
+        for entry in bullets:
+            self._entries[_list_of(entry)].append(entry)
+        documented = self._text()
+        for entry in bullets:
+            self._revise(entry)
+        for (op, device), group in groupby(self._docs.undocumented, key=lambda one: (one.op, one.device)):
+            evidence = [row for one in group for row in one.evidence]
+            self._added[op, device] = "; ".join(self._add(op, device, evidence))
+        return Lists(
+            documented=documented, regenerated=self._text(), changes=self._changes, added=self._added
+        )
+
+    def _text(self) -> str:
+        return lists({name: list(_sources(entries)) for name, entries in self._entries.items()})
+
+    # --- Bullets that are there
+
+    def _revise(self, entry: _Entry) -> None:
+        """Move, narrow or remove an entry as the evidence on its parts says."""
+        first = entry.claims[0]
+        here = _list_of(entry)
+        kept: list[_Part] = []
+        moved: list[_Part] = []
+        told: list[str] = []
+        parts: list[_Part] = []
+        for claim in entry.claims if first.parsed else ():
+            for device in DEVICES if claim.device == "any" else (claim.device,):
+                for target in claim.targets:
+                    part = _Part(list=here, target=target, device=device, claim=claim)
+                    stay, go, why = self._decide(part, entry.source)
+                    kept += stay
+                    moved += go
+                    told += [why] if why else []
+                    parts.append(part)
+        if told:
+            self._changes[first.order] = "; ".join(dict.fromkeys(told))
+        if kept == parts:
+            return
+        place = self._entries[here].index(entry)
+        whole = [replace(part, list=here) for part in moved] == parts
+        left = [] if whole else self._written(kept, entry)
+        arriving = [_entry(_OTHER[here], entry.source)] if whole else self._written(moved, entry)
+        if left is None or arriving is None:
+            self._changes[first.order] = f"left as it is: the lists have no words for it ({'; '.join(told)})"
+            return
+        self._entries[here][place : place + 1] = left
+        for one in arriving:
+            self._place(one, _OTHER[here])
+
+    def _decide(self, part: _Part, source: str) -> tuple[list[_Part], list[_Part], str]:
+        """Return what of a part stays, what goes to the other list, and why."""
+        claim = replace(part.claim, targets=(part.target,), device=part.device)
+        rows = self._speaking(claim)
+        fate = fate_of(claim, rows)
+        what = f"{part.target} on {part.device}"
+        there = replace(part, list=_OTHER[part.list])
+        shown = {showing for _, showing in rows}
+        if fate == "keep":
+            unproven = part.list == "raises" and shown == {"nothing"}
+            told = f"{what} is left as it is: nothing was raised, but no input provokes a difference"
+            return [part], [], told if unproven else ""
+        found = splits(claim, rows)
+        if fate == "move" and not found:
+            why = "it acts deterministically" if there.list == "deterministic" else "it raises"
+            return [], [there], f"{what} moves to the list {there.list!r}: {why}"
+        if fate == "drop" and not found:
+            why = "never differed, in either mode" if shown == {"nothing"} else "differs with the flag on"
+            return [], [], f"{what} goes: it {why}, and nothing is raised"
+        # Where a condition without words may decide as well, the one that has words is not known to.
+        if len(found) != 1 or not _has_words(part, found[0].name, found[0].values, source):
+            told = (
+                "several conditions may decide"
+                if len(found) > 1
+                else "no condition that the lists have words for decides"
+            )
+            return [part], [], f"{what} is left as it is: {told}"
+        (split,) = found
+        by_fate = {
+            fate: [replace(part, claim=narrowed(part.claim, split.name, values))] if values else []
+            for fate, values in split.values.items()
+        }
+        moved = [
+            replace(one, list=there.list)
+            for one in by_fate["move"]
+            if not self._is_said(replace(one.claim, targets=(part.target,), device=part.device), there.list)
+        ]
+        return by_fate["keep"], moved, f"{what} is narrowed by {split_words(split)}"
+
+    def _is_said(self, claim: Claim, where: ListName) -> bool:
+        """Tell whether the other list speaks already of all rows of a claim."""
+        there = [one for one in self._docs.claims if one.section == where]
+        return all(
+            any(speaks(row, one) for one in there)
+            for row, showing in self._speaking(claim)
+            if showing != "nothing"
+        )
+
+    def _speaking(self, claim: Claim) -> Rows:
+        return [(row, showing) for row, showing in self._rows if speaks(row, claim)]
+
+    def _written(self, parts: Sequence[_Part], entry: _Entry) -> list[_Entry] | None:
+        """Put parts together into as few bullets as say the same, or return ``None`` if one has no words."""
+        written = []
+        for statement in _statements(parts):
+            source = write(statement, entry.source)
+            if source is None:
+                return None
+            written.append(_entry(statement.list, source))
+        return written
+
+    def _place(self, entry: _Entry, where: ListName) -> None:
+        """Put a bullet behind the last one of its list that names one of its ops, or at the end."""
+        entries = self._entries[where]
+        targets = set(entry.claims[0].targets)
+        near = [place for place, one in enumerate(entries) if not targets.isdisjoint(one.claims[0].targets)]
+        entries.insert(near[-1] + 1 if near else len(entries), entry)
+
+    # --- Bullets that are missing
+
+    def _add(self, op: str, device: str, evidence: Sequence[Evidence]) -> Iterator[str]:
+        """Add bullets for rows without one; yield what was added, or why nothing was."""
+        wanted: tuple[tuple[ListName, Showing], ...] = (("raises", "raises"), ("deterministic", "acts"))
+        for where, showing in wanted:
+            rows = [one.row.row for one in evidence if one.showing == showing]
+            if not rows:
+                continue
+            statement = self._statement(op, device, where, rows)
+            source = None if statement is None else write(statement)
+            if source is None:
+                yield f"not added to the list {where!r}: no words for it fit these rows and leave out all others"
+                continue
+            entry = _entry(where, source)
+            self._place(entry, where)
+            yield f"added to the list {where!r}: {entry.claims[0].text}"
+        if any(one.showing == "differs" for one in evidence):
+            yield "in neither list: it differs with the flag on, and nothing is raised"
+
+    def _statement(self, op: str, device: str, where: ListName, rows: Sequence[Row]) -> Statement | None:
+        """Return what can be said of some rows without saying it of a row that shows otherwise."""
+        backward = all(row.direction == "backward" for row in rows)
+        (claim, *_) = parse_claims(
+            lists({"deterministic": [], "raises": [], where: [f"* :func:`{op}`"]})
+        ) or (None,)
+        if claim is None or not claim.parsed:
+            return None
+        claim = replace(claim, device=device, direction="backward" if backward else "any")
+        for attempt in (claim, self._shared(claim, rows)):
+            found = self._fitting(attempt, rows)
+            if found is not None:
+                return found
+        return None
+
+    def _shared(self, claim: Claim, rows: Sequence[Row]) -> Claim:
+        """Return a claim restricted by the traits that all *rows* have in common."""
+        for name, value in sorted(rows[0].traits.items()):
+            part = narrowed(claim, name, [value])
+            if all(row.traits.get(name) == value for row in rows) and write(_statement(part)):
+                claim = part
+        return claim
+
+    def _fitting(self, claim: Claim, rows: Sequence[Row]) -> Statement | None:
+        """Return a claim as it is or narrowed, if it then fits all rows it speaks to, and no other bullet.
+
+        A bullet that already speaks to some of the rows, or says part of what the claim says, would say nothing any
+        more beside it.
+        """
+        speaking = self._speaking(claim)
+        fate = fate_of(claim, speaking)
+        if fate != "keep":
+            found = [
+                part
+                for split in splits(claim, speaking)
+                if split.values["keep"]
+                and write(_statement(part := narrowed(claim, split.name, split.values["keep"])))
+                and all(speaks(row, part) for row in rows)
+            ]
+            if len(found) != 1:
+                return None
+            (claim,) = found
+        standing = [one for entries in self._entries.values() for entry in entries for one in entry.claims]
+        if contradictions([claim, *standing]) != contradictions(standing):
+            return None
+        taken = any(speaks(row, one) for row, _ in self._speaking(claim) for one in standing)
+        return None if taken or any(_swallows(claim, one) for one in standing) else _statement(claim)
+
+
+def _swallows(claim: Claim, other: Claim) -> bool:
+    """Tell whether all that another claim says of an op on a device is said by this one, too."""
+    stated = {(condition.kind, condition.name): set(condition.values) for condition in other.conditions}
+    return (
+        other.parsed
+        and not set(claim.targets).isdisjoint(other.targets)
+        and (claim.device == other.device or "any" in {claim.device, other.device})
+        and claim.direction in {"any", other.direction}
+        and all(
+            (condition.kind, condition.name) in stated
+            and stated[condition.kind, condition.name] <= set(condition.values)
+            for condition in claim.conditions
+        )
+    )
+
+
+def _bullets(claims: Iterable[Claim]) -> Iterator[_Entry]:
+    """Yield the bullets of the two lists.
+
+    Raises:
+        UsageError: A claim does not hold the docstring's lines.
+    """
+    listed = [claim for claim in claims if claim.section in _OTHER]
+    for _, group in groupby(listed, key=lambda claim: claim.order):
+        of_bullet = tuple(group)
+        source = of_bullet[0].source
+        if source is None:
+            raise UsageError(
+                "these claims do not hold the docstring's lines, so that the lists cannot be written again; scan a "
+                "torch that has docstrings, or choose --format md or json"
+            )
+        yield _Entry(source=source.rstrip("\n"), claims=of_bullet, loose=source.endswith("\n"))
+
+
+def _list_of(entry: _Entry) -> ListName:
+    return "raises" if entry.claims[0].section == "raises" else "deterministic"
+
+
+def _entry(where: ListName, source: str) -> _Entry:
+    claims = parse_claims(lists({"deterministic": [], "raises": [], where: [source]}))
+    return _Entry(source=source, claims=claims, loose="\n\n" in source)
+
+
+def _sources(entries: Sequence[_Entry]) -> Iterator[str]:
+    """Yield the lines of each bullet, with the blank line behind it."""
+    for place, entry in enumerate(entries):
+        last = place == len(entries) - 1
+        # A nested list needs a blank line before the next bullet.
+        yield entry.source + ("\n" if (entry.loose or "\n\n" in entry.source) and not last else "")
+
+
+def _has_words(part: _Part, name: str, values: dict[Fate, tuple[str | None, ...]], source: str) -> bool:
+    """Tell whether both sides of a split can be written."""
+    return all(
+        write(
+            _statement(replace(narrowed(part.claim, name, some), targets=(part.target,), device=part.device)),
+            source,
+        )
+        for fate in ("keep", "move")
+        if (some := values[fate])
+    )
+
+
+def _statement(claim: Claim) -> Statement:
+    return Statement(
+        list="raises" if claim.section == "raises" else "deterministic",
+        targets=claim.targets,
+        devices=() if claim.device == "any" else (claim.device,),
+        direction=claim.direction,
+        conditions=claim.conditions,
+    )
+
+
+def _statements(parts: Sequence[_Part]) -> Iterator[Statement]:
+    """Yield what parts of one bullet say, ops and devices of which the same is said together."""
+    groups: dict[tuple[object, ...], list[_Part]] = {}
+    for part in parts:
+        groups.setdefault((part.list, part.claim.direction, part.claim.conditions), []).append(part)
+    for same in groups.values():
+        devices: dict[str, list[str]] = {}
+        for part in same:
+            devices.setdefault(part.target, []).append(part.device)
+        together: dict[tuple[str, ...], list[str]] = {}
+        for target, on in devices.items():
+            together.setdefault(tuple(on), []).append(target)
+        for on_all, targets in together.items():
+            anywhere = same[0].claim.device == "any" and on_all == DEVICES
+            yield Statement(
+                list=same[0].list,
+                targets=tuple(targets),
+                devices=() if anywhere else on_all,
+                direction=same[0].claim.direction,
+                conditions=same[0].claim.conditions,
+            )

@@ -1,0 +1,73 @@
+"""What ``docs`` prints: every format by its name, and the lines of its check."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+
+from reports.docs import json as docs_json
+from reports.docs import markdown as docs_markdown
+from reports.docs.agreement import Docs
+from reports.docs.lists import regenerate
+from reports.docs.reasons import shown_words, strongest
+from reports.matrix.words import states
+
+
+def render_rst(docs: Docs) -> Iterator[str]:
+    """Yield the two lists in the docstring's own form.
+
+    Raises:
+        UsageError: The claims do not hold the docstring's lines.
+    """
+    yield regenerate(docs).regenerated
+
+
+def render_diff(docs: Docs) -> Iterator[str]:
+    """Yield a unified diff from the documented lists to the regenerated ones; nothing if they agree.
+
+    Raises:
+        UsageError: The claims do not hold the docstring's lines.
+    """
+    lists = regenerate(docs)
+    yield from difflib.unified_diff(
+        lists.documented.splitlines(keepends=True),
+        lists.regenerated.splitlines(keepends=True),
+        fromfile=f"torch {docs.torch}, documented",
+        tofile=f"torch {docs.torch}, measured",
+    )
+
+
+def state_lines(docs: Docs) -> Iterator[str]:
+    """Yield what a reader must know of the runs before believing any of it."""
+    for one in docs.matrices:
+        yield from (f"{state}: {one.name}: {told}" for state, told in states(one))
+
+
+def drift_lines(docs: Docs) -> Iterator[str]:
+    """Yield a line for all that is contradicted, undocumented, self-contradictory, not understood or not covered."""
+    for agreement in ("contradicted", "not_covered"):
+        if agreement == "not_covered":
+            for one in docs.undocumented:
+                shown = shown_words(strongest(one.evidence))
+                case = one.smallest[0].row.row.id
+                yield f"undocumented: {one.op}, {one.direction} on {one.device}: {one.finding}: {shown}: {case}"
+            for acting, raising in docs.self_contradictory:
+                yield f"self_contradictory: {acting.id} and {raising.id}"
+            yield from (f"unparsed: {claim.text}" for claim in docs.unparsed)
+            for one in docs.unread:
+                shown = shown_words(strongest(one.evidence))
+                yield (
+                    f"unread: {one.op}, {one.direction} on {one.device}: {one.finding}: {shown}; an unparsed bullet "
+                    f"names it"
+                )
+        for judged in docs.judged:
+            if judged.agreement == agreement:
+                yield f"{agreement}: {judged.claim.id}: {judged.reason}"
+
+
+RENDERERS: dict[str, Callable[[Docs], Iterator[str]]] = {
+    "md": docs_markdown.render,
+    "rst": render_rst,
+    "diff": render_diff,
+    "json": docs_json.render,
+}

@@ -1,0 +1,299 @@
+"""From run files to the matrices every report is made from, and to the flat table of pandas.
+
+A report shows the rows that were asked for; its counts are always those of the whole scan, so that a
+filtered report cannot be mistaken for a clean one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import get_args
+
+import pandas as pd
+from msgspec import Struct
+from msgspec.structs import replace
+
+from reports.matrix import cost
+from reports.matrix.database_rows import Sampled, sampled_of
+from reports.matrix.difference import MEASURES, joined, worst
+from reports.matrix.expected import Expected, csv_fields, csv_names
+from scanner.errors import UsageError
+from scanner.observations.records import MODES, Mode, Observation, Output
+from scanner.observations.runfile import Run, read_run
+from scanner.verdicts.controls import misbehaving
+from scanner.verdicts.findings import FINDING_MEANING, Cell, Finding, MatrixRow, matrix, unequal_inputs
+
+FINDINGS: tuple[Finding, ...] = tuple(FINDING_MEANING)
+COMPARED = ("deterministic", "nondeterministic")  # verdicts that rest on compared executions
+
+_NAMES = ("run", "family", "spec", "op", "case", "direction", "dtype", "device", "finding")
+_CELL = ("verdict", "runs", "differing", "distinct", "upper_bound", "alert", "reason", "seeded", "seconds")
+# Columns behind those that were there first.
+_FAR = ("where", *MEASURES)
+_FORCED = ("verdict", "runs", "differing", "alerts")
+_ROW = ("low_power", "constant", "source", "provoked", "recipe")
+# "args[0]: float32 (64, 3), strides (1, 64)", as a worker writes its inputs down
+_SHAPE = re.compile(r": \w+ \(([\d, ]*)\)(?:, strides|$)")
+_OURS = ("run", "finding")  # names that the planned row does not hold
+
+
+class Matrix(Struct, frozen=True, kw_only=True):
+    """The matrix of one run."""
+
+    name: str  # of the run file, without its folder; numbered where two runs share it
+    run: Run
+    rows: tuple[MatrixRow, ...]  # those asked for, in planned order
+    planned: int  # rows of the whole scan
+    counts: dict[Finding, int]  # over the whole scan, whatever was asked for
+    only: tuple[Finding, ...]  # the findings asked for; empty: all
+    patterns: tuple[str, ...]  # the row ids asked for; empty: all
+    weak: dict[str, int]  # why rows are of low power -> how many of the whole scan, the most frequent first
+    sampled: (
+        Sampled | None
+    )  # the rows of the whole scan that are made of PyTorch's databases; None: there are none
+    distrust: tuple[
+        str, ...
+    ]  # why the scan cannot be trusted: what it says itself, then what it shows besides
+    expected: tuple[Expected, ...] = ()  # what files of its build say of the rows asked for; never measured
+
+    @property
+    def executions(self) -> int:
+        """The n of a cell whose processes all finished."""
+        settings = self.run.header.settings
+        return settings.runs * settings.processes
+
+
+def load(
+    paths: Sequence[str], only: tuple[Finding, ...] = (), patterns: tuple[str, ...] = ()
+) -> list[Matrix]:
+    """Read run files and derive their matrices, in the order given.
+
+    Raises:
+        RunFileError: A file cannot be read.
+        UsageError: A pattern matches no row of any run.
+    """
+    runs = [read_run(path) for path in paths]
+    for pattern in patterns:
+        if not any(fnmatchcase(row.id, pattern) for run in runs for row in run.header.planned):
+            raise UsageError(f"--rows: no row id matches {pattern!r}; ids are spec:case:direction:dtype")
+    return [matrix_of(name, run, only, patterns) for name, run in zip(_names(paths), runs, strict=True)]
+
+
+def matrix_of(name: str, run: Run, only: tuple[Finding, ...] = (), patterns: tuple[str, ...] = ()) -> Matrix:
+    """Derive the matrix of a run and keep the rows found as *only* and matching *patterns*; empty is all."""
+    rows = tuple(
+        matrix(
+            run.header,
+            run.observations,
+            closed=run.closing is not None,
+            sentinels=run.sentinels,
+            costs=run.costs,
+        )
+    )
+    findings = Counter(row.finding for row in rows)
+    return Matrix(
+        name=name,
+        run=run,
+        rows=tuple(
+            row
+            for row in rows
+            if (not only or row.finding in only)
+            and (not patterns or any(fnmatchcase(row.row.id, pattern) for pattern in patterns))
+        ),
+        planned=len(rows),
+        counts={finding: findings[finding] for finding in FINDINGS},
+        only=only,
+        patterns=patterns,
+        weak=dict(Counter(row.weak for row in rows if row.weak is not None).most_common()),
+        sampled=sampled_of(rows),
+        distrust=_distrust(run),
+    )
+
+
+def unobserved(run: Run) -> Iterator[tuple[str, Mode, int]]:
+    """Yield the controls that a finished scan passed over where it observed rows, each with mode and process."""
+    if run.closing is None:
+        return
+    seen = {(control.key, control.mode, control.process) for control in run.controls}
+    for mode, process in dict.fromkeys((one.mode, one.process) for one in run.observations):
+        for control in run.header.controls:
+            if (control.key, mode, process) not in seen:
+                yield control.spec.removeprefix("control."), mode, process
+
+
+def _distrust(run: Run) -> tuple[str, ...]:
+    """Say why a scan cannot be trusted; its observations are asked even where its closing line says nothing."""
+    stored = run.closing.distrust if run.closing else ()
+    missing = (
+        f"the control {control} was not observed in process {process} of mode {mode}"
+        for control, mode, process in unobserved(run)
+    )
+    shown = (*unequal_inputs(run.observations), *misbehaving(run.header, run.controls))
+    return tuple(dict.fromkeys((*stored, *run.distrust, *shown, *missing)))
+
+
+def parse_findings(texts: Iterable[str]) -> tuple[Finding, ...]:
+    """Return the findings named in comma-separated *texts*, each once, in the order of the reports.
+
+    Raises:
+        UsageError: A name is none of the findings.
+    """
+    asked = [name.strip().lower() for text in texts for name in text.split(",")]
+    for name in asked:
+        if name not in get_args(Finding):
+            near = get_close_matches(name, FINDINGS, n=1)
+            hint = f", did you mean {near[0]}? The" if near else "; the"
+            raise UsageError(f"--only: no finding is called {name!r}{hint} findings: {', '.join(FINDINGS)}")
+    return tuple(finding for finding in FINDINGS if finding in asked)
+
+
+def frame(matrices: Iterable[Matrix], devices: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the rows of all *matrices* as one flat table; what a cell does not have is ``<NA>``.
+
+    Args:
+        matrices: The runs.
+        devices: The kinds of device for which the table has columns of what files of builds say.
+    """
+    names = [
+        *_NAMES,
+        *(f"{mode}_{field}" for mode in MODES for field in _CELL),
+        "provokes",
+        *_ROW,
+        *(f"{mode}_{field}" for mode in MODES for field in _FAR),
+        *(f"warn_only_{field}" for field in _FORCED),
+        *(f"cost_{field}" for field in cost.FIELDS),
+        "distrust",
+        *csv_names(devices),
+    ]
+    columns: dict[str, list[object]] = {name: [] for name in names}
+    for one in matrices:
+        distrust = "; ".join(one.distrust) or None
+        for row in one.rows:
+            fields = {"run": one.name, "distrust": distrust, **_flat(row)}
+            fields |= csv_fields(row, one.expected, devices)
+            for name in names:
+                columns[name].append(fields[name])
+    modes = [*MODES, "warn_only"]
+    whole = [f"{mode}_{field}" for mode in modes for field in ("runs", "differing", "distinct", "max_ulp")]
+    whole += [f"cost_{field}" for field in cost.FIELDS if field.endswith("memory")]
+    real = [f"{mode}_{field}" for mode in MODES for field in ("upper_bound", *MEASURES)]
+    real += [f"cost_{field}" for field in cost.FIELDS]
+    types: dict[str, str] = dict.fromkeys(real, "Float64") | dict.fromkeys(whole, "Int64")
+    # Typed at once: a column of integers with gaps would be made of floats, which do not hold the largest of them.
+    return pd.DataFrame({name: pd.Series(values, dtype=types.get(name)) for name, values in columns.items()})
+
+
+def _flat(row: MatrixRow) -> dict[str, object]:
+    """Return a row's fields in the flat table, and some more."""
+    fields: dict[str, object] = {name: getattr(row.row, name) for name in _NAMES if name not in _OURS}
+    fields |= {
+        "finding": row.finding,
+        "provokes": row.row.provokes or "nothing",
+        "low_power": row.weak,
+        "constant": constant_of(row),
+        "source": row.row.source,
+        "provoked": row.row.provoked or None,
+        "recipe": row.row.recipe or None,
+    }
+    for mode in MODES:
+        far = worst(o for one in row.observations if one.mode == mode for o in one.outputs)
+        fields[f"{mode}_where"] = cell_of_mode(row, mode).where
+        fields |= {f"{mode}_{name}": getattr(far, name) if far else None for name in MEASURES}
+        fields |= {f"{mode}_{name}": value for name, value in cell_fields(row, mode).items()}
+    forced = cell_fields(row, "warn_only")
+    fields |= {f"warn_only_{name}": forced[name] for name in ("verdict", "runs", "differing")}
+    fields["warn_only_alerts"] = " ".join(row.forced.alerts) or None
+    return fields | {f"cost_{name}": value for name, value in cost.fields(row.cost).items()}
+
+
+def cell_fields(row: MatrixRow, mode: Mode) -> dict[str, object]:
+    """Return what the machine-readable reports say of one cell; ``None`` where there is no such thing.
+
+    The counts of a cell in which nothing was compared are absent, not zero.
+    """
+    cell = cell_of_mode(row, mode)
+    compared = cell.verdict in COMPARED
+    return {
+        "verdict": cell.verdict,
+        "runs": cell.runs if compared else None,
+        "differing": cell.differing if compared else None,
+        "distinct": cell.distinct if compared else None,
+        "upper_bound": bound_of(cell),
+        "alert": cell.alert,
+        "reason": cell.reason,
+        "seeded": is_seeded(row, mode),
+        "seconds": cell.seconds,
+    }
+
+
+def cell_of_mode(row: MatrixRow, mode: Mode) -> Cell:
+    """Return the cell of one mode."""
+    return row.off if mode == "off" else row.on if mode == "on" else row.forced
+
+
+def bound_of(cell: Cell) -> float | None:
+    """Return the bound on the rate of differing; ``None`` where 0 of n says nothing, as of a constant."""
+    return None if cell.constant else cell.upper_bound
+
+
+def constant_of(row: MatrixRow) -> str | None:
+    """Return why a mode's result may hold no information and did not; ``None`` if it held some in both."""
+    return row.row.may_be_blank if row.off.constant or row.on.constant else None
+
+
+def alerts_of(row: MatrixRow) -> tuple[str, ...]:
+    """Return the callers of all alerts: of the one that ended the op, and of those it passes when made to run."""
+    raised = [alert for alert in (row.on.alert or row.off.alert,) if alert]
+    return tuple(dict.fromkeys([*raised, *row.forced.alerts]))
+
+
+def is_seeded(row: MatrixRow, mode: Mode) -> bool:
+    """Whether the op consumed the random generator, which was then seeded before every execution."""
+    return any(observation.seeded for observation in row.observations if observation.mode == mode)
+
+
+def outputs_of(observations: Iterable[Observation]) -> tuple[Output, ...]:
+    """Return the compared tensors of some processes: executions that differed summed, distances the largest.
+
+    Each process counts against its own first execution; what differs only between processes shows in the
+    cell's k of n, not here.
+    """
+    outputs: dict[str, Output] = {}
+    for observation in observations:
+        for output in observation.outputs:
+            before = outputs.get(output.name)
+            outputs[output.name] = output if before is None else _both(before, output)
+    return tuple(outputs.values())
+
+
+def input_elements(row: MatrixRow) -> int | None:
+    """Return how many elements the tensors among a row's inputs have; ``None`` if none were recorded."""
+    inputs = next((observation.inputs for observation in row.observations if observation.inputs), None)
+    if inputs is None:
+        return None
+    shapes = [shape[1] for one in inputs if (shape := _SHAPE.search(one))]
+    return sum(math.prod(int(size) for size in shape.split(",") if size.strip()) for shape in shapes)
+
+
+def _both(one: Output, other: Output) -> Output:
+    """Join what two processes saw of one output."""
+    differing = one.differing + other.differing
+    if not differing:
+        return other
+    return replace(other, differing=differing, severity=joined(one.severity, other.severity))
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """Return the file names without folders, numbered where they repeat: reports name no absolute path."""
+    names: list[str] = []
+    for path in paths:
+        name = Path(path).name
+        again = sum(Path(other).name == name for other in paths[: len(names)])
+        names.append(f"{name} ({again + 1})" if again else name)
+    return names

@@ -1,0 +1,1 @@
+"""What all reports are made with: Markdown, pages, JSON, files, blocks in files."""

@@ -1,0 +1,191 @@
+"""Blocks of a Markdown or RST file that a command regenerates in place, between two markers.
+
+    <!-- detmatrix NAME:begin COMMAND -->          .. detmatrix NAME:begin COMMAND
+    <!-- detmatrix NAME:end -->                    .. detmatrix NAME:end
+
+The begin marker names the command that made the block; whoever adds a block writes it without. A block is
+indented like its markers, so that it can stand in a docstring.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePath
+
+import click
+
+from reports.render.output import write_report
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+
+
+def command_words(command: str, paths: Iterable[str], options: Sequence[str]) -> str:
+    """Return a command as its marker shows it; of an absolute path, which names a machine, the last part.
+
+    Args:
+        command: Such as ``"docs"``.
+        paths: Files it reads.
+        options: The rest of it.
+    """
+    told = " ".join(shlex.join(["detmatrix", command, *map(shown, paths), *options]).split())
+    return told.replace("-->", "--\\>").replace("--!>", "--!\\>")  # These would end the comment.
+
+
+def shown(path: str) -> str:
+    """Return a path as a marker shows it: of an absolute one, which names a machine, the last part."""
+    return PurePath(path).name if PurePath(path).is_absolute() else path
+
+
+def is_rst(path: Path, name: str) -> bool:
+    """Tell whether a block stands in RST: by the file's suffix, and in other files by its marker.
+
+    Raises:
+        UsageError: The file cannot be read, or does not hold exactly one such block.
+    """
+    lines = _read(path).splitlines()
+    begin, _ = _place(path, name, lines)
+    if path.suffix.lower() in {".rst", ".md", ".markdown"}:
+        return path.suffix.lower() == ".rst"
+    return (_marker(name, "begin", lines[begin]) or ("", False))[1]
+
+
+def literal(body: str, language: str, *, rst: bool) -> str:
+    """Return a text as a block that Markdown or RST shows as it is."""
+    if rst:
+        # A directive without content is an error.
+        return f".. code-block:: {language}\n\n{textwrap.indent(body, '   ')}" if body.strip() else ""
+    fence = "```"
+    while fence in body:
+        fence += "`"
+    end = "" if body.endswith("\n") else "\n"
+    return f"{fence}{language}\n{body}{end}{fence}\n"
+
+
+def replaced(path: Path, name: str, command: str, body: str) -> tuple[str, str]:
+    """Return the text of a file as it is and with its block regenerated.
+
+    Args:
+        path: The file.
+        name: The block's name.
+        command: What the begin marker is to say.
+        body: What is to stand in the block.
+
+    Raises:
+        UsageError: The file cannot be read, or does not hold exactly one such block.
+    """
+    text = _read(path)
+    lines = text.splitlines(keepends=True)
+    begin, end = _place(path, name, lines)
+    indent, rst = _marker(name, "begin", lines[begin]) or ("", False)
+    made = [
+        _comment(f"detmatrix {name}:begin {command}", rst=rst),
+        "",
+        *_dedented(body),
+        "",
+        lines[end].strip(),
+    ]
+    if any(_marker(name, which, line) for which in ("begin", "end") for line in made[1:-1]):
+        raise UsageError(
+            f"{path}: the block {name!r} would hold a marker of its own; name the run files otherwise"
+        )
+    newline = "\r\n" if lines[begin].endswith("\r\n") else "\n"
+    block = newline.join(indent + line if line else "" for line in made)
+    # What ended the end marker's line stays, and so does a file without a last newline.
+    tail = lines[end][len(lines[end].rstrip("\r\n")) :]
+    return text, "".join([*lines[:begin], block, tail, *lines[end + 1 :]])
+
+
+def regenerate(path: Path, name: str, command: str, body: str, runs: Sequence[str] = ()) -> bool:
+    """Regenerate a block in place, and tell whether it was stale. The file is replaced whole or not at all.
+
+    Raises:
+        UsageError: The file cannot be read or written, or does not hold exactly one such block.
+    """
+    before, after = replaced(path, name, command, body)
+    if before == after:
+        return False
+    mode = path.stat().st_mode
+    write_report(path, [after], runs)
+    path.chmod(mode)
+    return True
+
+
+def update(path: Path, name: str, command: str, body: str, runs: Sequence[str], *, check: bool) -> int:
+    """Regenerate a block, or with *check* only say whether it is stale; return the exit code.
+
+    Raises:
+        UsageError: The file cannot be read or written, or does not hold exactly one such block.
+    """
+    if not check:
+        regenerate(path, name, command, body, runs)
+        return EXIT_DONE
+    if not is_stale(path, name, command, body):
+        return EXIT_DONE
+    click.echo(f"{path}: the block {name!r} is stale; regenerate it with {command}")
+    return EXIT_CHECK_FAILED
+
+
+def is_stale(path: Path, name: str, command: str, body: str) -> bool:
+    """Tell whether regenerating a block would change the file; nothing is written.
+
+    Raises:
+        UsageError: The file cannot be read, or does not hold exactly one such block.
+    """
+    before, after = replaced(path, name, command, body)
+    return before != after
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be read ({error.strerror}); name a file that has the markers"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is no UTF-8 text; name a Markdown or RST file") from error
+
+
+def _place(path: Path, name: str, lines: Sequence[str]) -> tuple[int, int]:
+    """Return the lines of the two markers."""
+    begins, ends = (
+        [place for place, line in enumerate(lines) if _marker(name, which, line)]
+        for which in ("begin", "end")
+    )
+    example = _comment(f"detmatrix {name}:begin", rst=path.suffix == ".rst")
+    if not begins and not ends:
+        raise UsageError(
+            f"{path}: has no block {name!r}; put the lines {example!r} and "
+            f"{example.replace(':begin', ':end')!r} where it is to stand"
+        )
+    if len(begins) > 1 or len(ends) > 1:
+        which, places = ("begin", begins) if len(begins) > 1 else ("end", ends)
+        told = " and ".join(str(place + 1) for place in places[:2])
+        raise UsageError(
+            f"{path}: the {which} marker of the block {name!r} stands twice (lines {told}); remove one"
+        )
+    if not begins or not ends or ends[0] < begins[0]:
+        missing = "end" if begins and not ends else "begin"
+        line = (begins if missing == "end" else ends)[0] + 1
+        raise UsageError(
+            f"{path}, line {line}: the block {name!r} has no {missing} marker "
+            f"{'behind' if missing == 'end' else 'before'} this line; add it"
+        )
+    return begins[0], ends[0]
+
+
+def _marker(name: str, which: str, line: str) -> tuple[str, bool] | None:
+    """Return a marker's indentation and whether it is an RST comment, or ``None`` if the line is none."""
+    said = rf"detmatrix {re.escape(name)}:{which}(?: .*?)?"
+    found = re.fullmatch(rf"([ \t]*)(?:<!-- *{said} *-->|(\.\.) +{said})\s*", line)
+    return (found[1], found[2] is not None) if found else None
+
+
+def _comment(text: str, *, rst: bool) -> str:
+    return f".. {text}" if rst else f"<!-- {text} -->"
+
+
+def _dedented(body: str) -> list[str]:
+    return textwrap.dedent(body).strip("\n").split("\n")

@@ -1,0 +1,92 @@
+"""Where reports go: a file that is replaced whole or not at all, or standard output."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from scanner.errors import UsageError
+from scanner.observations.runfile import cannot_write
+
+_PIECE = 1 << 16  # bytes per write, roughly
+
+
+def write_report(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) -> None:
+    """Write a report through a temporary file beside it, so that a failure leaves what was there before.
+
+    Args:
+        path: Where to. A link is followed; a device such as ``/dev/null`` is written directly.
+        pieces: The text.
+        runs: The run files it was made from, which it must not replace.
+
+    Raises:
+        UsageError: The place cannot be written, or a run file lies there.
+    """
+    check_place(path, runs)
+    target = Path(os.path.realpath(path))
+    direct = target.exists() and not target.is_file()
+    beside = target if direct else target.with_name(f".detmatrix-{os.getpid()}.part")
+    try:
+        with beside.open("wb") as file:
+            _write(file, pieces)
+        if not direct:
+            beside.replace(target)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        if not direct:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+
+
+def check_place(path: Path, runs: Sequence[str] = ()) -> None:
+    """Refuse a place that a report cannot be written to, before what takes long is done for it.
+
+    Args:
+        path: Where to.
+        runs: The run files it is made from, which it must not replace.
+
+    Raises:
+        UsageError: The place cannot be written, or a run file lies there.
+    """
+    if any(path.exists() and Path(run).exists() and path.samefile(run) for run in runs):
+        raise UsageError(f"{path}: is one of the run files reported on; choose another place with -o")
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise UsageError(f"{path}: is a folder; name a file in it with -o")
+    for missing, number in (
+        (not target.parent.exists(), errno.ENOENT),
+        (not target.parent.is_dir(), errno.ENOTDIR),
+        (not os.access(target if target.exists() else target.parent, os.W_OK), errno.EACCES),
+    ):
+        if missing:
+            raise cannot_write(path, OSError(number, os.strerror(number)))
+
+
+def write_to_stdout(pieces: Iterable[str]) -> None:
+    """Write to standard output, in UTF-8 whatever the terminal's encoding, so that bytes are the same."""
+    try:
+        _write(sys.stdout.buffer, pieces)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise cannot_write(Path("standard output"), error) from error
+
+
+def _write(file: IO[bytes], pieces: Iterable[str]) -> None:
+    """Write *pieces* in larger ones."""
+    waiting: list[str] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= _PIECE:
+            file.write("".join(waiting).encode())
+            waiting, size = [], 0
+    file.write("".join(waiting).encode())
+    file.flush()

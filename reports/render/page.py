@@ -1,0 +1,82 @@
+"""What the web pages share: templates in which everything is escaped, one script, and values that stand once."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Hashable, Iterator, Sequence
+
+import jinja2
+import msgspec
+
+from reports.matrix import words
+from scanner.verdicts.findings import Finding, Verdict
+
+# Shapes, so that colour never carries meaning alone.
+FINDING_SIGN: dict[Finding, str] = {
+    "silent": "▲",
+    "raises": "■",
+    "over_alert": "□",
+    "fixed_by_mode": "◆",
+    "mode_dependent": "◇",
+    "deterministic": "●",
+    "inconclusive": "○",
+}
+VERDICT_SIGN: dict[Verdict, str] = {
+    "deterministic": "=",
+    "nondeterministic": "≠",
+    "raises": "!",
+    "error": "×",  # noqa: RUF001
+    "timeout": "…",
+    "crash": "†",
+    "not_run": "–",  # noqa: RUF001
+}
+
+
+class Pool:
+    """Values that rows share, each kept once."""
+
+    def __init__(self) -> None:
+        self._places: dict[Hashable, int] = {}
+
+    def place(self, value: Hashable) -> int:
+        """Return the place of *value* among the shared values."""
+        return self._places.setdefault(value, len(self._places))
+
+    def values(self) -> list[Hashable]:
+        """Return the shared values, each at its place."""
+        return list(self._places)
+
+
+def generate(name: str, *, styles: Sequence[str] = (), **told: object) -> Iterator[str]:
+    """Yield a page in pieces.
+
+    Args:
+        name: Of its template, its style and its script, which stand behind those that all pages share.
+        styles: Further styles, of what not every page of this kind has.
+        told: What the template shows.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("reports"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["fields"] = msgspec.structs.astuple
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    environment.globals |= {"words": words, "finding_sign": FINDING_SIGN, "verdict_sign": VERDICT_SIGN}
+    style, script = _joined(environment, "css", name, *styles), _joined(environment, "js", name)
+    yield from environment.get_template(f"{name}.html.j2").generate(
+        style=style,
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        **told,
+    )
+
+
+def _joined(environment: jinja2.Environment, suffix: str, *names: str) -> str:
+    """Return the files that all pages share and those of one, as they are: they hold braces that are not jinja's."""
+    assert environment.loader is not None
+    sources = (environment.loader.get_source(environment, f"{one}.{suffix}")[0] for one in ("page", *names))
+    return "\n".join(sources)

@@ -1,0 +1,1 @@
+"""CASES: what a scan will run, under which settings."""

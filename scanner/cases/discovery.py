@@ -1,0 +1,266 @@
+"""The specs that only the scanned torch can name: PyTorch's databases, enumerated by a worker, entry by entry."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from msgspec import convert
+
+from opspecs.model import Case, OpSpec, Planned
+from opspecs.pytorch.database import PREFIXES, databases
+from opspecs.registry import could_match
+from scanner.cases.settings import Plan, settings_for
+from scanner.errors import UntrustedScanError, UsageError
+from scanner.observations.records import MODES, Enumerated, Row, Settings, Source
+from scanner.processes.environment import resolve_device
+from scanner.processes.process import Stage, WorkerEndedError
+from scanner.processes.supervisor import Crew
+
+# Workers that try samples at the same time, each with a torch of its own in memory; and how many entries are worth the
+# seconds that another one takes to start.
+_MOST_WORKERS = 4
+_WORTH_A_WORKER = 50
+# Importing a database takes seconds; an entry that takes longer is planned without trying its samples.
+_SECONDS = 120.0
+
+
+# What is told before an entry is tried: its name, how many were, and of how many.
+Tell = Callable[[str, int, int], None]
+
+
+def _say_nothing(_: str, __: int, ___: int) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntrySpec(OpSpec):
+    """An entry of a database as a worker enumerated it; the inputs of its cases are drawn by workers alone."""
+
+    planned: tuple[Planned, ...] = field(default=())
+    device: str = ""  # the one it was enumerated for: "cpu" or "cuda"
+    # What the records of its rows say beside that, in the same order.
+    details: tuple[dict[str, Any], ...] = field(default=(), compare=False)
+
+    def rows(self, device: str) -> Iterator[Planned]:
+        """Yield the rows of this entry, in the worker's order; none on another device."""
+        yield from self.planned if device in (self.device, "any") else ()
+
+    def told(self, planned: Planned) -> dict[str, Any]:
+        """Return the fields of ``records.Row`` that say where a row is from."""
+        return self._by_row[planned]
+
+    @cached_property
+    def _by_row(self) -> dict[Planned, dict[str, Any]]:
+        return dict(zip(self.planned, self.details, strict=True))
+
+
+def recorded(crew: Crew, rows: Sequence[Row]) -> tuple[OpSpec, ...]:
+    """Return the specs of a database's rows that were planned before, without those whose entry is not there now.
+
+    Which enlargements an op takes in time may differ from one day to the next, so that nothing is tried anew; whether
+    the samples are the same, the digests of the inputs tell.
+
+    Raises:
+        UsageError: A database cannot be imported.
+        UntrustedScanError: No worker could start.
+    """
+    by_spec: dict[str, list[Row]] = {}
+    for row in rows:
+        by_spec.setdefault(row.spec, []).append(row)
+    known = {name for source in databases([row.source for row in rows]) for name in _names(crew, source)}
+    return tuple(
+        _spec(
+            name,
+            of[0].source,
+            {"op": of[0].op, "why": of[0].why, "rows": [_described(row) for row in of]},
+            of[0].device,
+        )
+        for name, of in by_spec.items()
+        if name in known
+    )
+
+
+def _described(row: Row) -> dict[str, Any]:
+    """Return a row as a worker described it."""
+    fields = ("case", "direction", "dtype", "provoked", "recipe", "samples", "provokes", "traits")
+    return {name: getattr(row, name) for name in fields}
+
+
+def enumerate_sources(
+    crew: Crew, settings: Settings, tell: Tell = _say_nothing
+) -> tuple[tuple[OpSpec, ...], tuple[Enumerated, ...]]:
+    """Ask a worker for the entries that patterns could select; return them as specs, and what was counted.
+
+    Raises:
+        UsageError: A database cannot be imported.
+        UntrustedScanError: No worker could start.
+    """
+    options = {
+        "device": settings.device,
+        "seed": settings.seed,
+        "dtypes": list(settings.dtypes) or None,
+        "samples": settings.samples,
+    }
+    specs: list[OpSpec] = []
+    counted = []
+    for source in databases(settings.sources):
+        counts: Counter[str] = Counter()
+        names = [name for name in _names(crew, source) if _selected(settings.patterns, name, source)]
+        for name, answer in zip(names, _answers(crew, names, options, tell), strict=True):
+            specs.append(_spec(name, source, answer, settings.device))
+            counts.update(entries=1, samples=answer["samples"], refused=answer["refused"])
+            taken = {(row["dtype"], row["case"], row["provoked"]) for row in answer["rows"]}
+            counts.update("enlarged" if provoked == "enlarged" else "taken" for _, _, provoked in taken)
+        counted.append(
+            Enumerated(
+                source=convert(source, Source),
+                entries=counts["entries"],
+                samples=counts["samples"],
+                taken=counts["taken"],
+                enlarged=counts["enlarged"],
+                refused=counts["refused"],
+            )
+        )
+    return tuple(specs), tuple(counted)
+
+
+def listed(sources: Sequence[str], patterns: Sequence[str], python: str | None) -> tuple[OpSpec, ...]:
+    """Return the entries of databases that patterns could select, as a scan with default settings would plan them.
+
+    Raises:
+        UsageError: There is no torch, or a database cannot be imported.
+    """
+    plan = Plan(output=Path(), patterns=tuple(patterns), sources=convert(tuple(sources), tuple[Source, ...]))
+    python = sys.executable if python is None else python
+    with Stage() as stage:
+        crew = Crew(python, stage.path, (), "auto")
+        try:
+            crew.device = resolve_device("auto", crew.start(MODES[0]).build)
+            return enumerate_sources(crew, settings_for(plan, crew.device))[0]
+        except UntrustedScanError as error:
+            raise UsageError(f"--source: {error}") from error
+        finally:
+            crew.retire()
+
+
+def _selected(patterns: Sequence[str], name: str, source: str) -> bool:
+    return not patterns or any(could_match(pattern, name, source) for pattern in patterns)
+
+
+def _names(crew: Crew, source: str) -> list[str]:
+    """Return the names of a source's entries.
+
+    Raises:
+        UsageError: It cannot be imported.
+    """
+    try:
+        answer = crew.ask(MODES[0], {"do": "entries", "source": source}, _SECONDS)
+    except WorkerEndedError as error:
+        answer = {"failed": f"the worker that imports PyTorch's databases {error}"}
+    if "failed" in answer:
+        raise UsageError(f"--source {source}: {answer['failed']}")
+    return list(answer["entries"])
+
+
+def _answers(crew: Crew, names: Sequence[str], options: dict[str, Any], tell: Tell) -> list[dict[str, Any]]:
+    """Return what workers answer for entries, in the order of the names.
+
+    Nothing is observed yet, so that workers may be load to one another: there are several if there is enough to do.
+    """
+    left = deque(enumerate(names))
+    answers: dict[int, dict[str, Any]] = {}
+
+    def work(one: Crew) -> None:
+        while left:
+            with contextlib.suppress(IndexError):  # another has taken the last one
+                number, name = left.popleft()
+                tell(name, number, len(names))
+                answers[number] = _entry(one, name, options)
+
+    count = min(os.cpu_count() or 1, _MOST_WORKERS, 1 + len(names) // _WORTH_A_WORKER)
+    others = [crew.another() for _ in range(count - 1)]
+    try:
+        with ThreadPoolExecutor(count) as pool:
+            try:
+                for working in [pool.submit(work, one) for one in (crew, *others)]:
+                    working.result()
+            finally:
+                # After an interruption or a failure nobody begins another entry.
+                left.clear()
+    finally:
+        for one in others:
+            one.retire()
+    return [answers[number] for number in range(len(names))]
+
+
+def _entry(crew: Crew, name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the rows of one entry; fewer if trying its samples ends workers, and at least one that says so."""
+    for trial in (True, False):
+        try:
+            return crew.ask(MODES[0], {"do": "enumerate", "name": name, "trial": trial, **options}, _SECONDS)
+        except WorkerEndedError:
+            continue
+    row = {
+        "case": "sample_0",
+        "direction": "forward",
+        "dtype": "float32",
+        "provoked": "samples",
+        "recipe": "",
+        "samples": 0,
+        "provokes": "",
+        "traits": {},
+    }
+    return {"op": name.partition(":")[2], "why": "", "rows": [row], "samples": 0, "refused": 0}
+
+
+def _spec(name: str, source: str, answer: dict[str, Any], device: str) -> EntrySpec:
+    rows = answer["rows"]
+    return EntrySpec(
+        name=name,
+        op=answer["op"],
+        why=answer["why"],
+        family=source,
+        source=source,
+        device=device.partition(":")[0],
+        cases={
+            row["case"]: Case(inputs=_never, provokes=row["provokes"], traits=row["traits"]) for row in rows
+        },
+        planned=tuple(
+            Planned(spec=name, case=row["case"], direction=row["direction"], dtype=row["dtype"])
+            for row in rows
+        ),
+        details=tuple(
+            {
+                "source": source,
+                "provoked": row["provoked"],
+                "recipe": row["recipe"],
+                "samples": row["samples"],
+            }
+            for row in rows
+        ),
+    )
+
+
+def _never(_: Any) -> Any:
+    raise AssertionError("the inputs of a database's entry are drawn by a worker")
+
+
+def check_patterns(patterns: Sequence[str], sources: Sequence[str]) -> None:
+    """Refuse a pattern that names an entry of a source which is not scanned.
+
+    Raises:
+        UsageError: Says which source to add.
+    """
+    for pattern in patterns:
+        for prefix, source in PREFIXES.items():
+            if pattern.startswith(prefix) and source not in sources:
+                raise UsageError(f"no op matches {pattern!r}; add --source {source}")

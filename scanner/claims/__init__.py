@@ -1,0 +1,1 @@
+"""What the documented lists of PyTorch releases say, and which rows speak to it."""

@@ -1,0 +1,15 @@
+"""``python -m scanner.claims WHEEL…``: write the tables of releases."""
+
+from __future__ import annotations
+
+import sys
+
+from scanner.claims.tables import main
+from scanner.errors import DetmatrixError
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except DetmatrixError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        sys.exit(problem.exit_code)

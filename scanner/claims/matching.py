@@ -1,0 +1,95 @@
+"""Which rows speak to which claims: the one mapping that the documentation and the catalog's coverage share.
+
+A condition must be stated to hold: a row without the trait ``reduce`` says nothing about ``reduce='sum'``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeVar
+
+from scanner.observations.records import Claim, Condition
+
+
+class Measured(Protocol):
+    """What the mapping reads of a row; ``records.Row`` is one."""
+
+    @property
+    def spec(self) -> str:
+        """The spec's name."""
+
+    @property
+    def documented(self) -> tuple[str, ...]:
+        """The names by which the lists would speak of the op."""
+
+    @property
+    def traits(self) -> Mapping[str, str]:
+        """What the case is an instance of, as the lists' conditions name it."""
+
+    @property
+    def direction(self) -> str:
+        """``forward`` or ``backward``."""
+
+    @property
+    def dtype(self) -> str:
+        """Such as ``float32``."""
+
+    @property
+    def device(self) -> str:
+        """Such as ``cpu`` or ``cuda:0``."""
+
+
+AnyRow = TypeVar("AnyRow", bound=Measured)
+
+
+def covering(claim: Claim, rows: Iterable[AnyRow], *, ignore_device: bool = True) -> list[AnyRow]:
+    """Return the rows that speak to a claim, on whatever device unless told otherwise."""
+    return [row for row in rows if speaks(row, claim, ignore_device=ignore_device)]
+
+
+def speaks(row: Measured, claim: Claim, *, ignore_device: bool = False) -> bool:
+    """Tell whether what *row* shows is something that *claim* is about."""
+    return (
+        claim.parsed
+        and not set(names_of(row)).isdisjoint(claim.targets)
+        and (ignore_device or claim.device in {"any", device_kind(row.device)})
+        and claim.direction in {"any", row.direction}
+        and all(holds(condition, row) for condition in claim.conditions)
+    )
+
+
+def names_of(row: Measured) -> tuple[str, ...]:
+    """Return the names the lists may call the row's op by, the preferred one first."""
+    return row.documented or (row.spec,)
+
+
+def holds(condition: Condition, row: Measured) -> bool:
+    """Tell whether a row is an instance of a condition."""
+    match condition.kind, condition.name:
+        case "dtype", _:
+            return dtype_kind(row.dtype) in condition.values
+        case "input", "requires_grad":
+            return (row.direction == "backward") == ("True" in condition.values)
+        case "unspecified", _:
+            # "In some cases", and no word of which: any row may be one of them.
+            return True
+    return row.traits.get(condition.name) in condition.values
+
+
+def is_vague(claim: Claim) -> bool:
+    """Tell whether a claim leaves unsaid when it applies; a row can then confirm it, and none contradicts it."""
+    return any(condition.kind == "unspecified" for condition in claim.conditions)
+
+
+def device_kind(device: str) -> str:
+    """Return the kind of a device: ``cuda`` of ``cuda:0``."""
+    return device.partition(":")[0]
+
+
+def dtype_kind(dtype: str) -> str:
+    """Return ``floating``, ``complex``, ``integer`` or ``bool``, in the claims' words; else the dtype itself."""
+    if dtype.startswith(("float", "bfloat")):
+        return "floating"
+    if dtype.startswith("complex"):
+        return "complex"
+    return "integer" if dtype.startswith(("int", "uint")) else dtype

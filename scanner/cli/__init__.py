@@ -1,0 +1,1 @@
+"""The command line: the commands that scan, and the table of all."""

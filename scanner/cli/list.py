@@ -1,0 +1,123 @@
+"""``detmatrix list``: what the catalog holds, without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import click
+
+from opspecs.model import OpSpec, Planned
+from opspecs.pytorch.database import databases
+from opspecs.registry import select
+from scanner.cases.catalog import choose, load_catalog, with_installed
+from scanner.cli.options import Sources, format_option
+from scanner.errors import UsageError
+
+
+@click.command(name="list")
+@click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
+@format_option(["table", "json"], "A table to read, or JSON with every row id.", default="table")
+@click.option("--claims", is_flag=True, help="List what PyTorch documents instead, and what speaks to it.")
+@click.option(
+    "--torch", "version", metavar="VERSION", help="With --claims: the release (default: the latest)."
+)
+@click.option(
+    "--source",
+    "sources",
+    type=Sources(),
+    metavar="LIST",
+    help="List these sources, of documented, opinfo, modules and all; databases are read from a torch that is here.",
+)
+@click.option(
+    "--python", metavar="PATH", help="The interpreter whose torch's databases are listed. Default: this one."
+)
+def command(
+    patterns: tuple[str, ...],
+    form: str,
+    claims: bool,
+    version: str | None,
+    sources: tuple[str, ...] | None,
+    python: str | None,
+) -> None:
+    """List the ops and cases that match the PATTERNs (default: all). Needs a torch for the databases alone.
+
+    Specs that installed packages bring are among them.
+
+    A case that says what it provokes can expose a difference; an innocent case leaves the op no choice of order.
+    With --claims, list the documented bullets, and below each the ops and how many of their rows speak to it.
+    """
+    if claims:
+        if patterns:
+            raise UsageError("--claims covers the whole catalog; leave the patterns out")
+        # Records and the tables take time to load.
+        from scanner.claims.coverage import coverage  # noqa: PLC0415
+
+        click.echo(coverage(version, form))
+        return
+    if version is not None:
+        raise UsageError("--torch names the release whose claims are listed; add --claims")
+    specs = load_catalog(with_installed(()), sources or ("documented",))
+    if databases(sources):
+        # They start a worker.
+        from scanner.cases.discovery import listed  # noqa: PLC0415
+
+        specs += listed(sources or (), patterns, python)
+    elif python is not None:
+        raise UsageError(
+            "--python names the torch whose databases are listed; add --source opinfo, modules or all"
+        )
+    rows = choose(patterns, "any", specs)
+    on = {device: {planned.id for _, planned in select((), device, specs)} for device in ("cpu", "cuda")}
+    click.echo(_json(rows, on) if form == "json" else _table(rows, on))
+
+
+def _json(rows: Sequence[tuple[OpSpec, Planned]], on: dict[str, set[str]]) -> str:
+    """Return a list with one object per row."""
+    listed = [
+        {
+            "id": planned.id,
+            "family": spec.family,
+            "spec": spec.name,
+            "op": spec.op_name,
+            "case": planned.case,
+            "direction": planned.direction,
+            "dtype": planned.dtype,
+            "devices": [device for device, ids in on.items() if planned.id in ids],
+            "provokes": spec.cases[planned.case].provokes,
+            "why": spec.why,
+        }
+        for spec, planned in rows
+    ]
+    return json.dumps(listed, indent=2)
+
+
+def _table(rows: Sequence[tuple[OpSpec, Planned]], on: dict[str, set[str]]) -> str:
+    """Return one line per case, grouped by family and op."""
+    cases: dict[tuple[str, str, str], tuple[OpSpec, list[Planned]]] = {}
+    for spec, planned in rows:
+        cases.setdefault((spec.family, spec.name, planned.case), (spec, []))[1].append(planned)
+    width = max(len(case) for _, _, case in cases)
+    lines: list[str] = []
+    family = name = ""
+    for (in_family, of, case), (spec, planned_rows) in cases.items():
+        if in_family != family:
+            lines += ["", f"{in_family}"]
+            family = in_family
+        if of != name:
+            lines.append(f"  {of}")
+            name = of
+        directions = ", ".join(dict.fromkeys(row.direction for row in planned_rows))
+        dtypes = ", ".join(dict.fromkeys(row.dtype + _only(row, on) for row in planned_rows))
+        provokes = spec.cases[case].provokes or ("a sample" if databases([spec.source]) else "innocent")
+        lines.append(f"    {case:{width}}  {directions}; {dtypes}; {provokes}")
+    specs = len({name for _, name, _ in cases})
+    cpu, cuda = (sum(planned.id in on[device] for _, planned in rows) for device in ("cpu", "cuda"))
+    lines += ["", f"{specs} ops, {len(cases)} cases, {cuda} rows on CUDA, {cpu} on the CPU"]
+    return "\n".join(lines[1:])
+
+
+def _only(row: Planned, on: dict[str, set[str]]) -> str:
+    """Return the device in brackets where a row runs on one alone."""
+    devices = [device for device, ids in on.items() if row.id in ids]
+    return f" ({devices[0]})" if len(devices) == 1 else ""

@@ -1,0 +1,134 @@
+"""The command line: a table from command to where it lives, loaded when called, and the error boundary.
+
+``detmatrix --help`` therefore imports no command, and with it neither torch nor pandas.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, DetmatrixError, one_line
+
+# Command -> (module:attribute, what help says of it).
+COMMANDS: dict[str, tuple[str, str]] = {
+    "list": ("scanner.cli.list:command", "List the ops and cases of the catalog."),
+    "scan": ("scanner.cli.scan:command", "Run ops again and again under both modes; write a run file."),
+    "report": ("reports.cli.report:report", "Render run files as Markdown, HTML, CSV or JSON."),
+    "repro": (
+        "scanner.cli.repro:command",
+        "Write a script that needs only torch and shows what a row showed.",
+    ),
+    "trace": (
+        "reports.cli.trace:trace",
+        "Say what the flag reroutes on CUDA, without a GPU: expected, not measured.",
+    ),
+    "docs": ("reports.cli.docs:docs", "Hold the documented lists against run files, and write them again."),
+    "coverage": (
+        "reports.cli.coverage:coverage",
+        "Which of PyTorch's overloads the rows of run files reach.",
+    ),
+    "census": (
+        "reports.cli.census:census",
+        "Read a build, without running it: who alerts, who asks for the flag.",
+    ),
+    "compare": ("reports.cli.compare:compare", "Compare runs: what improved, regressed, changed."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Name the commands in the table's order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list of commands from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, told) for name, (_, told) in COMMANDS.items()])
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        from scanner.processes.environment import tool_version  # noqa: PLC0415 - reading the metadata takes time
+
+        click.echo(f"detmatrix {tool_version()}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+              help="Show the version and exit.")  # fmt: skip
+def cli() -> None:
+    """Say of every PyTorch op whether it is deterministic, nondeterministic, or raises.
+
+    Runs each op again and again on the same input with torch.use_deterministic_algorithms off and on, compares
+    raw bits, and renders the matrix.
+
+    Exit codes: 0 done (differences are data, not failure), 1 a check you asked for failed, 2 usage, 3 unreadable
+    file or build, 4 the scan cannot be trusted, 130 interrupted.
+    """
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit; every error a user can cause is one line on standard error."""
+    _open_closed_streams()
+    # Without arguments help is what was asked for; click would complain with the help as its message.
+    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    try:
+        code = cli.main(arguments, prog_name="detmatrix", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        _fail(_usage(error), EXIT_USAGE)
+    except DetmatrixError as error:
+        _fail(str(error), error.exit_code)
+    except (BrokenPipeError, SystemExit):
+        # Whoever read our output has seen enough; click, where it meets this, would exit with 1.
+        _discard_output()
+        sys.exit(EXIT_DONE)
+    except OSError as error:
+        _discard_output()
+        _fail(f"{error.filename or 'standard output'}: {error.strerror or error}", EXIT_USAGE)
+    except (KeyboardInterrupt, click.Abort):
+        _fail("interrupted", EXIT_INTERRUPTED)
+    sys.exit(code if isinstance(code, int) else EXIT_DONE)
+
+
+def _open_closed_streams() -> None:
+    """Give a stream that the shell closed (``>&-``) somewhere to go; the next file opened would take its place."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the end
+
+
+def _discard_output() -> None:
+    """Keep the flush at exit from complaining as well."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _usage(error: click.ClickException) -> str:
+    """Return click's complaint on one line, with where to look."""
+    told = error.format_message().rstrip(".")
+    ctx: Any = getattr(error, "ctx", None)
+    return f"{told} (see {ctx.command_path} --help)" if ctx is not None else told
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    with contextlib.suppress(OSError):
+        click.echo(f"detmatrix: {one_line(message)}", err=True)
+    sys.exit(code)

@@ -1,0 +1,79 @@
+"""Options that more than one command has, and their types; they load fast."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from opspecs.pytorch.database import SOURCES
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[str]
+else:
+    # Generic for type checkers only: older releases of click cannot be subscripted.
+    ParamType = click.ParamType
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+runs_argument = click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+output_option = click.option(
+    "-o", "--output", metavar="FILE", help="Write to FILE instead of standard output."
+)
+block_check_option = click.option(
+    "--check", is_flag=True, help="With --into: exit 1 when the block is stale, and write nothing."
+)
+
+
+def format_option(
+    forms: Iterable[str], told: str, default: str | None = "md"
+) -> Callable[[_Command], _Command]:
+    """Offer the *forms* a command can write, as its parameter ``form``."""
+    choice = click.Choice(list(forms))
+    return click.option("--format", "form", type=choice, default=default, show_default=True, help=told)
+
+
+def into_option(block: str, told: str) -> Callable[[_Command], _Command]:
+    """Offer to regenerate the *block* of a Markdown file; *told* goes on after those words."""
+    markers = f"'<!-- detmatrix {block}:begin -->' and '<!-- detmatrix {block}:end -->'"
+    told = f"Regenerate the block between the markers {markers} of a Markdown file{told}"
+    return click.option("--into", metavar="FILE", help=told)
+
+
+def python_option(told: str) -> Callable[[_Command], _Command]:
+    """Ask for an interpreter that has a torch; without one it is this one."""
+    told = f"{told} Default: this one."
+    return click.option("--python", default=sys.executable, metavar="PATH", help=told)
+
+
+def specs_option(told: str) -> Callable[[_Command], _Command]:
+    """Ask for files of specs, as the parameter ``spec_files``."""
+    told = f"{told} May be given more than once."
+    return click.option("--specs", "spec_files", multiple=True, metavar="FILE.py", help=told)
+
+
+class Names(ParamType):
+    """Names, separated by commas, each once."""
+
+    name = "list"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse an empty list."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(dict.fromkeys(name.strip() for name in str(value).split(",") if name.strip()))
+        return names or self.fail("none given", param, ctx)
+
+
+class Sources(Names):
+    """Names of sources of specs; ``all`` is all of them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse names that do not exist."""
+        names = super().convert(value, param, ctx)
+        for name in names:
+            if name not in (*SOURCES, "all"):
+                self.fail(f"{name!r} is none; the sources: {', '.join(SOURCES)}, all", param, ctx)
+        return SOURCES if "all" in names else tuple(name for name in SOURCES if name in names)

@@ -1,0 +1,163 @@
+"""``detmatrix repro``: a row of a run file in, a script that needs only torch out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from opspecs.registry import SPECS
+from scanner.cli.options import python_option, specs_option
+from scanner.errors import UsageError
+from scanner.observations.records import Header, Row
+from scanner.observations.runfile import cannot_write, read_run
+from scanner.processes.process import Stage, worker_environment
+from scanner.repro.script import Recipe, script
+from scanner.verdicts.findings import MatrixRow, matrix
+
+# Importing torch takes seconds, and minutes from a cold network disk; drawing takes a moment.
+_TIMEOUT = 600.0
+
+
+@click.command(name="repro")
+@click.argument("run", metavar="RUN")
+@click.argument("row", metavar="ROW")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.py",
+    help="Where to write the script. Default: standard output.",
+)
+@specs_option("Where the spec files of the run lie now, if they have moved.")
+@python_option("The interpreter whose torch draws the inputs to see how; it needs nothing of ours.")
+def command(run: str, row: str, output: Path | None, spec_files: tuple[str, ...], python: str) -> None:
+    """Write a script that needs only torch and shows what a row of a run file showed.
+
+    ROW is a row id spec:case:direction:dtype, or a pattern or beginning of one that only one row of RUN has. The
+    script draws the same inputs, runs both modes in processes of their own, and prints verdicts and finding.
+    """
+    read = read_run(run)
+    chosen = _row(row, read.header.planned, run)
+    rows = matrix(read.header, read.observations, closed=read.closing is not None)
+    seen = next(one for one in rows if one.row.key == chosen.key)
+    recipe = _recipe(chosen, read.header, spec_files, python)
+    written = script(recipe, seen, read.header)
+    if output is None:
+        click.echo(written, nl=False)
+    else:
+        _write(output, written, run)
+    if note := _other_inputs(recipe, seen):
+        click.echo(f"detmatrix: {note}", err=True)
+
+
+def _row(asked: str, planned: Sequence[Row], path: str) -> Row:
+    """Return the only row that is meant.
+
+    Raises:
+        UsageError: There is none, or there are several.
+    """
+    depth = asked.count(":") + 1
+    ids = {row.id: ":".join(row.key[:depth]) for row in planned}
+    found = [row for row in planned if asked == row.id or fnmatchcase(ids[row.id], asked)]
+    if not found and depth == 1:
+        found = [row for row in planned if fnmatchcase(row.spec.rpartition(".")[2], asked)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        told = ", ".join(row.id for row in found[:3])
+        more = ", ..." if len(found) > 3 else ""  # noqa: PLR2004
+        raise UsageError(f"{asked!r} means {len(found)} rows of {path}; give one of them: {told}{more}")
+    near = get_close_matches(asked, list(dict.fromkeys(ids.values())), cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else "detmatrix report shows what there is"
+    raise UsageError(f"no row of {path} is called {asked!r}; {hint}")
+
+
+def _recipe(row: Row, header: Header, spec_files: Sequence[str], python: str) -> Recipe:
+    """Have another process find out how the inputs are made.
+
+    Raises:
+        UsageError: It cannot be found out.
+    """
+    told = f"{row.id}: no script can be written"
+    # A row of the catalog needs no file, wherever the files of its run are now.
+    own = row.spec not in {spec.name for spec in SPECS}
+    files = [Path(path).resolve() for path in (spec_files or header.settings.specs)] if own else []
+    for path in files:
+        if not path.is_file():
+            raise UsageError(f"{told}: {path} is not there; say where it is now with --specs")
+    request = {name: getattr(row, name) for name in ("spec", "case", "direction", "dtype")}
+    request |= {
+        "device": row.device.partition(":")[0],
+        "seed": header.settings.seed,
+        "specs": list(map(str, files)),
+        "grown": row.recipe,
+    }
+    with Stage() as stage:
+        answer = _ask(request, python, stage.path)
+    if "failed" in answer:
+        raise UsageError(f"{told}: {answer['failed']}")
+    return msgspec.convert(answer, Recipe)
+
+
+def _ask(request: dict[str, Any], python: str, stage: Path) -> dict[str, Any]:
+    """Run ``scanner.worker.repro.inputs`` and return its answer.
+
+    Raises:
+        UsageError: It gave none.
+    """
+    # It runs in another folder.
+    python = os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
+    try:
+        done = subprocess.run(
+            [python, "-m", "scanner.worker.repro.inputs", json.dumps(request)],
+            cwd=stage,
+            env=worker_environment("off", "cpu"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_TIMEOUT,
+        )
+    except OSError as error:
+        raise UsageError(f"--python {python}: cannot be started ({error.strerror})") from error
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(f"--python {python}: the inputs took longer than {_TIMEOUT:g} s to draw") from error
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    if done.returncode:
+        if last.startswith("ModuleNotFoundError: No module named 'torch'"):
+            raise UsageError(f"--python {python}: has no torch; install it there (pip install torch)")
+        raise UsageError(f"--python {python}: the inputs cannot be drawn there ({last or done.returncode})")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _other_inputs(recipe: Recipe, row: MatrixRow) -> str | None:
+    """Say so if the script draws other inputs than the run did: a case or the generator of torch has changed."""
+    digests = {seen.inputs_digest for seen in row.observations} - {None}
+    if recipe.digest is None or not digests or digests == {recipe.digest}:
+        return None
+    return f"{row.row.id}: the inputs drawn here are not those of the run; its case, or torch, is another one here"
+
+
+def _write(path: Path, written: str, run: str) -> None:
+    """Write the script.
+
+    Raises:
+        UsageError: It cannot be written there.
+    """
+    if path.exists() and path.samefile(run):
+        raise UsageError(f"{path}: is the run file; choose another place with -o")
+    try:
+        path.write_text(written, encoding="utf-8")
+    except OSError as error:
+        raise cannot_write(path, error) from error

@@ -1,0 +1,200 @@
+"""What a whole line of a run file may say: nothing that was not planned, stands twice or contradicts itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scanner.errors import RunFileError
+from scanner.observations.overload_records import Dispatch, Kernels
+from scanner.observations.records import MODES, WORKER_MODES, Closing, Cost, Header, Observation, Sentinel
+
+Placed = Observation | Sentinel | Cost | Kernels | Dispatch
+
+
+# The format that brought overloads.
+_OVERLOADS = 3
+
+
+class Check:
+    """Refuses records that the header did not plan, that stand in the file twice or that contradict themselves."""
+
+    def __init__(self, path: str, header: Header) -> None:
+        self._path = path
+        self._settings = header.settings
+        self._format = header.format
+        if header.format == 1 and header.controls:
+            raise RunFileError(
+                f"{path}, line 1: a control belongs to format 2, the header says format 1 - at `$.controls`; "
+                f"restore the file"
+            )
+        rows = (*header.planned, *header.controls)
+        self._planned = {row.key: place for place, row in enumerate(rows)}
+        if len(self._planned) < len(header.planned) + len(header.controls):
+            raise RunFileError(f"{path}, line 1: a row is planned twice - at `$.planned`; restore the file")
+        self._rows = len(header.planned)
+        self._seen: dict[object, int] = {}  # place -> line
+
+    def place(self, number: int, record: Placed) -> None:
+        """Check one line."""
+        place: object = None  # sentinels may stand twice where a scan was interrupted
+        row = self._rows if isinstance(record, (Sentinel, Kernels)) else self._planned.get(record.key)
+        if isinstance(record, Sentinel):
+            told = f"{self._path}, line {number}: the sentinel before row {record.before}"
+            planned = record.before <= self._rows and self._lives(record)
+        elif isinstance(record, Cost):
+            told = f"{self._path}, line {number}: the cost of {':'.join(record.key)}"
+            place = ("cost", row)
+            planned = row is not None and row < self._rows
+        elif isinstance(record, Kernels):
+            told = f"{self._path}, line {number}: the list of overloads"
+            place = "kernels"
+            planned = True
+        elif isinstance(record, Dispatch):
+            told = f"{self._path}, line {number}: the overloads of {':'.join(record.key)}"
+            place = ("dispatch", row)
+            planned = row is not None and row < self._rows
+        else:
+            told = f"{self._path}, line {number}: the observation of {':'.join(record.key)}"
+            planned = row is not None and self._lives(record)
+            # A number, for there may be a million of them.
+            cell = (row or 0) * len(WORKER_MODES) + WORKER_MODES.index(record.mode)
+            place = cell * self._settings.processes + record.process
+        needed, field = _newer(record) if self._format < _OVERLOADS else (0, "")
+        if needed > self._format:
+            raise RunFileError(
+                f"{told} belongs to format {needed}, the header says format {self._format} - at `$.{field}`; "
+                f"restore the file"
+            )
+        if not planned:
+            process = f" (process {record.process})" if isinstance(record, (Observation, Sentinel)) else ""
+            raise RunFileError(f"{told}{process} was never planned; restore the file")
+        if wrong := next(_faults(record), None):
+            raise RunFileError(f"{told} {wrong}; restore the file")
+        if place is None:
+            return
+        if place in self._seen:
+            raise RunFileError(f"{told} stands twice (first in line {self._seen[place]}); remove one of them")
+        self._seen[place] = number
+
+    def _lives(self, record: Observation | Sentinel) -> bool:
+        return record.process < self._settings.processes and record.mode in self._settings.modes
+
+
+def _newer(record: Placed) -> tuple[int, str]:
+    """Return the format that brought what a record holds, and the field by which it belongs there."""
+    if isinstance(record, (Kernels, Dispatch)):
+        return _OVERLOADS, "kind"
+    if not isinstance(record, Observation):
+        return 2, "kind"
+    for place, output in enumerate(record.outputs):
+        if output.severity is not None:
+            return 2, f"outputs[{place}].severity"
+    field = next(
+        (name for name in ("groups", "blank", "blank_output", "alerts") if getattr(record, name)), ""
+    )
+    return (2 if field else 1), field
+
+
+def _faults(record: Placed) -> Iterator[str]:
+    """Yield what a record says that no scan can have seen: a verdict would rest on it. The first is told."""
+    if isinstance(record, Observation):
+        return _observation_faults(record)
+    if isinstance(record, Cost):
+        return _cost_faults(record)
+    return _sentinel_faults(record) if isinstance(record, Sentinel) else _dispatch_faults(record)
+
+
+def _dispatch_faults(record: Kernels | Dispatch) -> Iterator[str]:
+    if isinstance(record, Kernels):
+        names = [name for group in record.groups for name in group.names]
+        if len(set(names)) < len(names):
+            yield "has an overload twice - at `$.groups`"
+        return
+    if record.outcome == "ran" and not set(MODES) <= record.modes.keys():
+        yield "ran, and not in both modes - at `$.modes`"
+    for mode, reached in record.modes.items():
+        if any(overload not in (None, *reached.overloads) for _, overload in reached.alerts):
+            yield f"has an alert of an overload it did not reach - at `$.modes.{mode}.alerts`"
+
+
+def _sentinel_faults(sentinel: Sentinel) -> Iterator[str]:
+    if sentinel.differing > max(sentinel.executions - 1, 0):
+        yield _excess(sentinel.differing, sentinel.executions, "differing")
+
+
+def _observation_faults(observation: Observation) -> Iterator[str]:
+    executions = observation.executions
+    if observation.outcome == "ran":
+        counted = sum(observation.digests.values())
+        if not counted or counted != executions:
+            yield f"counts {executions} executions but {counted} digests - at `$.digests`"
+    total = executions
+    if observation.groups:
+        yield from _group_faults(observation)
+        total += sum(group.executions for group in observation.groups if group.digests is not None)
+    first = observation.first_differing
+    if first is not None and not 0 < first < total:
+        yield f"names execution {first} of {total} as the first that differed - at `$.first_differing`"
+    behind = max(executions - 1, 0)  # the first
+    if observation.forward_differing > behind:
+        yield _excess(observation.forward_differing, executions, "forward_differing")
+    for place, output in enumerate(observation.outputs):
+        if output.differing > behind:
+            yield _excess(output.differing, executions, f"outputs[{place}].differing")
+
+
+def _group_faults(observation: Observation) -> Iterator[str]:
+    groups = observation.groups
+    seen: set[str] = set()
+    # Where the first group is compared apart, the very first execution belongs to none.
+    counted = int(groups[0].digests is not None)
+    for place, group in enumerate(groups):
+        name = group.perturbation
+        if name in seen:
+            yield f"has the executions under {name} twice - at `$.groups[{place}].perturbation`"
+        seen.add(name)
+        if group.differing > group.executions:
+            yield (
+                f"counts {group.differing} differing of {group.executions} executions under {name} "
+                f"- at `$.groups[{place}].differing`"
+            )
+        if group.digests is None:
+            counted += group.executions
+        elif (digests := sum(group.digests.values())) != group.executions:
+            yield f"counts {group.executions} executions under {name} but {digests} digests - at `$.groups`"
+    if observation.outcome == "ran" and counted != observation.executions:
+        yield f"counts {observation.executions} executions but {counted} in its groups - at `$.groups`"
+
+
+def _cost_faults(cost: Cost) -> Iterator[str]:
+    for name, timing in (("off", cost.off), ("on", cost.on), ("unfilled", cost.unfilled)):
+        if timing is None:
+            # The setting that leaves memory unfilled is not in every release.
+            if cost.outcome == "ran" and name != "unfilled":
+                yield f"has no timing though the row ran - at `$.{name}`"
+        elif not timing.low <= timing.median <= timing.high:
+            yield (
+                f"has a median of {timing.median} s that is not between the quartiles {timing.low} and "
+                f"{timing.high} s - at `$.{name}.median`"
+            )
+
+
+def _excess(differing: int, executions: int, field: str) -> str:
+    """Say that more differ than can: the first execution is what the others are held against."""
+    return f"counts {differing} differing of {executions} executions, the first included - at `$.{field}`"
+
+
+def check_counts(path: str, number: int, closing: Closing, found: dict[type, int]) -> None:
+    """Refuse a complete run from which whole lines are missing."""
+    closed: dict[type, tuple[str, int]] = {
+        Observation: ("observations", closing.observations),
+        Sentinel: ("sentinels", closing.sentinels),
+        Cost: ("costs", closing.costs),
+        Dispatch: ("dispatches", closing.dispatches),
+    }
+    for kind, (name, count) in closed.items():
+        if count != found[kind]:
+            raise RunFileError(
+                f"{path}, line {number}: the scan closed with {count} {name}, the file holds {found[kind]} "
+                f"- at `$.{name}`; restore the file"
+            )

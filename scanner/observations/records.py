@@ -1,0 +1,353 @@
+"""The records of a run file, and what each field means; ``scanner.observations.overload_records`` has those of overloads.
+
+A run file holds observations only. Verdicts and findings are derived when it is read (``scanner.verdicts.findings``),
+so that a better definition needs no second scan.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from scanner.claims.grammar import Section
+
+# Run file format history:
+#
+# 1: header (settings, environment, planned rows), observations, closing.
+# 2: controls, sentinels, costs; warn_only; execution groups, severity and alerts of an observation. Read with the
+#    defaults below a file of format 1 says what it always said: quiet executions, and nothing known of the rest.
+# 3: overloads that the build has and that each row reaches; where a row is from (source, provoked, recipe, samples), what
+#    was enumerated, and the settings of both. A file of format 1 or 2 knows of no overloads: "not recorded".
+FORMAT = 3
+
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Mode = Literal["off", "on", "warn_only"]
+Direction = Literal["forward", "backward"]
+# The two modes of the matrix. `warn_only` is a third that only rows which raise live under.
+MODES: tuple[Mode, ...] = ("off", "on")
+WORKER_MODES: tuple[Mode, ...] = (*MODES, "warn_only")
+
+# ran      every execution returned
+# raised   an execution raised; `exception` and `message` hold what
+# invalid  it returned, but what it returned proves nothing; `message` says why
+# timeout  the worker was stopped when the case exceeded the limit
+# crash    the worker ended in the middle of the case; `message` says how
+# not_run  it was never called; `message` says why
+Outcome = Literal["ran", "raised", "invalid", "timeout", "crash", "not_run"]
+
+# What an output that never changes may owe to holding no information.
+#
+# zeros    every element is zero
+# nan      every element is NaN
+# value    every element is one and the same value
+# input    it has the bits of an input
+Blank = Literal["zeros", "nan", "value", "input"]
+
+# documented  written by hand, after PyTorch's lists
+# own         the user's
+# opinfo      PyTorch's database of operators, op_db of the scanned torch
+# modules     PyTorch's database of modules, module_db of the scanned torch
+Source = Literal["documented", "own", "opinfo", "modules"]
+# samples   a sample of the database as it is: tiny, and hardly anything in it collides
+# enlarged  grown until kernels run in parallel, indices and values repeating
+Provoked = Literal["", "samples", "enlarged"]
+
+ClaimDevice = Literal["cpu", "cuda", "mps", "any"]
+# backward  "when attempting to differentiate", or of a tensor "that requires grad"
+# any       all else: "when called" is said of convolutions too, whose gradients are what differs
+# forward   said by no release yet
+ClaimDirection = Literal["forward", "backward", "any"]
+
+# keyword      a keyword argument has one of the values: accumulate=True, mode='max', a nested list of modes
+# argument     what an argument is: src "Tensor", weights "given", index "list of tensors"
+# input        a property of the input tensor: quantized, requires_grad
+# dtype        the input's dtype is one of the values: floating, complex, integer, bool
+# layout       the operands' layouts: "sparse-dense"
+# output       the claim is about one output: "indices"
+# fill         what uninitialised elements are filled with: "floating:NaN"
+# unspecified  the bullet says that there is a condition and not which: "in some cases"
+Kind = Literal["keyword", "argument", "input", "dtype", "layout", "output", "fill", "unspecified"]
+
+
+class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base: immutable, written by keyword, and strict about unknown fields when read."""
+
+
+class Settings(Record, frozen=True):
+    """What the user asked for."""
+
+    patterns: tuple[str, ...]
+    device: str  # as resolved: "cpu", "cuda:0"
+    runs: Annotated[int, Meta(ge=1)]  # executions per process
+    processes: Annotated[int, Meta(ge=1)]  # worker processes per mode
+    timeout: Annotated[float, Meta(gt=0)]  # seconds a case may take in one process
+    seed: Count
+    modes: tuple[Mode, ...] = MODES
+    perturb: tuple[str, ...] = ("quiet",)  # the perturbations that share the executions, in this order
+    # From which `runs` was chosen: a difference rate of max_rate is seen with probability confidence.
+    confidence: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    max_rate: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    max_time: Annotated[float, Meta(gt=0)] | None = None  # seconds of executions a case gets in one process
+    cost: bool = False  # whether the rows were timed
+    overloads: bool = False  # whether the overloads that rows reach were recorded
+    specs: tuple[str, ...] = ()  # files of the user's own specs, as they were given
+    sources: tuple[Source, ...] = ("documented",)  # beside those files
+    dtypes: tuple[
+        str, ...
+    ] = ()  # of the databases' entries, or "all"; none: float32, or the first of those declared
+    samples: Count = 0  # of a database's entry and dtype, at most; 0: no database was scanned
+
+
+class Environment(Record, frozen=True):
+    """The machine and the build that were scanned; ``None`` where there is no such thing here."""
+
+    torch: str
+    torch_git: str | None
+    cuda: str | None  # the CUDA version torch was built with
+    cudnn: int | None
+    driver: str | None
+    gpu: str | None
+    gpu_capability: str | None  # "9.0"
+    cpu: str
+    cores: Count
+    threads: Count  # torch.get_num_threads() in a worker
+    affinity: tuple[int, ...]  # the cores a worker may use
+    load: tuple[float, ...]  # 1, 5 and 15 minute load averages before the scan
+    python: str
+    os: str
+    variables: dict[
+        str, dict[str, str]
+    ]  # mode -> the variables of its workers' environment that steer what they compute
+
+
+# Nobody has chosen these inputs so that the op computes something.
+_MAY_BE_BLANK = "inputs of PyTorch's database for which the op gives only zeros, NaN or what it was given"
+
+
+class Row(Record, frozen=True):
+    """A row of the matrix as planned, with what its spec said of it."""
+
+    family: str
+    spec: str
+    op: str  # the dotted path that was called
+    case: str
+    direction: Direction
+    dtype: str
+    device: str
+    provokes: str  # what could expose a difference; empty for an innocent case
+    why: str
+    documented: tuple[str, ...] = ()  # the names by which PyTorch's lists would speak of this op
+    traits: dict[str, str] = {}  # what this case is an instance of, as the lists' conditions name it
+    constant: str = ""  # why the result holds no information by definition; empty: it must hold some
+    source: Source = "documented"
+    provoked: Provoked = ""  # empty of what is written by hand: `provokes` says it
+    recipe: str = ""  # how an enlarged case was grown, as opspecs.pytorch.enlarge reads it
+    samples: Count = 0  # that the database has of the entry in this dtype
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What observations refer to a row by; a run has one device."""
+        return (self.spec, self.case, self.direction, self.dtype)
+
+    @property
+    def id(self) -> str:
+        """``spec:case:direction:dtype``, as patterns match it."""
+        return ":".join(self.key)
+
+    @property
+    def may_be_blank(self) -> str:
+        """Why a result that holds no information is no error; empty if it is one."""
+        return self.constant or (_MAY_BE_BLANK if self.provoked else "")
+
+
+class Condition(Record, frozen=True):
+    """One thing a claim presupposes; where there are several, all of them."""
+
+    kind: Kind
+    name: str
+    values: tuple[str, ...]  # any of them
+
+
+class Claim(Record, frozen=True):
+    """What one bullet says of its ops on one device."""
+
+    # section/targets[/device][/direction][/name=value…], the same in every release whatever the wording:
+    # "raises/torch.Tensor.put_/cuda/accumulate=True".
+    id: str
+    section: Section
+    targets: tuple[str, ...]  # dotted names, in the bullet's order
+    device: ClaimDevice
+    direction: ClaimDirection
+    conditions: tuple[Condition, ...]
+    text: str  # the bullet's own words
+    parsed: bool  # false: not understood; "any" and no conditions then mean nothing
+    order: Count  # the bullet's place in the docstring, from 0; the claims of one bullet share it
+    # The bullet's lines without its indentation, and the blank lines up to the next bullet, so that the lists
+    # can be written again as they were. None in the tables of reports/claims, which hold no docstrings.
+    source: str | None = None
+
+
+class Severity(Record, frozen=True):
+    """How far differing outputs were from the first one: the largest of each measure over those examined.
+
+    A is the first output, B a differing one. Integers, indices and booleans are counted, never subtracted: only
+    the first four fields speak of them. Distances leave out pairs in which either value is not finite, relative
+    ones also those in which A is zero; ``None`` where no pair is left. V_ermv and V_c are those of Shanmugavelu
+    et al., arXiv 2408.05148.
+    """
+
+    examined: Annotated[int, Meta(ge=1)]  # differing executions that were looked at
+    elements: Count
+    differing_elements: Count  # raw bits differ
+    v_c: Fraction  # fraction of elements whose values differ, A != B; NaN equals NaN here
+    v_ermv: float | None = None  # mean of |A - B| / |A|
+    max_abs: float | None = None
+    max_rel: float | None = None
+    max_ulp: Count | None = None  # in units of the output's own dtype; capped at 2**63 - 1
+    not_finite: Count = 0  # pairs left out because a value is infinite or NaN
+
+
+class Output(Record, frozen=True):
+    """One compared tensor: the op's output, or one gradient in the backward direction."""
+
+    name: str  # "output", "output[1]", "grad of args[0]"
+    shape: tuple[int, ...]
+    dtype: str
+    differing: Count  # executions in which this one differed from the first
+    severity: Severity | None = None  # None: never differed, or differed in shape
+
+
+class Group(Record, frozen=True):
+    """The executions of an observation that ran under one perturbation."""
+
+    perturbation: str  # "quiet", "threads=1"
+    executions: Count
+    differing: Count  # from the execution they are compared with
+    # Under another thread count other bits are no nondeterminism, so those executions are compared among
+    # themselves. Their digests are here; None: they are compared with the observation's first execution.
+    digests: dict[str, Annotated[int, Meta(ge=1)]] | None = None
+
+
+class Enumerated(Record, frozen=True):
+    """What a worker found in one of PyTorch's databases, of the entries that were asked for."""
+
+    source: Source
+    entries: Count
+    samples: Count  # that the entries have, in all dtypes scanned
+    taken: Count  # of those
+    enlarged: Count
+    refused: Count  # samples that were taken and of which no enlargement is accepted within the limits
+
+
+class Header(Record, frozen=True, tag="header", tag_field="kind"):
+    """First line of a run file."""
+
+    format: int
+    tool: str  # version of detmatrix
+    started: str  # UTC, ISO 8601
+    settings: Settings
+    environment: Environment
+    planned: tuple[Row, ...]
+    claims: tuple[Claim, ...] = ()  # what the docstring of the scanned torch says of its ops
+    controls: tuple[Row, ...] = ()  # rows whose answer is known; observed in every process of every mode
+    enumerated: tuple[Enumerated, ...] = ()  # by database
+
+
+class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
+    """All executions of one row, or of one control, in one process of one mode."""
+
+    spec: str
+    case: str
+    direction: Direction
+    dtype: str
+    mode: Mode
+    process: Count
+    outcome: Outcome
+    executions: Count = 0  # compared with the first, itself included; those under other thread counts are not
+    # Digest of the outputs -> executions that gave them, the first execution's digest first.
+    digests: dict[str, Annotated[int, Meta(ge=1)]] = {}
+    first_differing: Count | None = None  # index of the first execution that differed from execution 0
+    outputs: tuple[Output, ...] = ()
+    # Backward only: executions whose forward output differed from the first one's.
+    forward_differing: Count = 0
+    seeded: bool = False  # the op consumed the random generator, which was seeded before every execution
+    inputs: tuple[str, ...] = ()  # "args[0]: float32 (64,)", strides where not contiguous
+    inputs_digest: str | None = None
+    groups: tuple[Group, ...] = ()  # by perturbation, in the order they ran; empty in format 1: all quiet
+    blank: Blank | None = None  # what the first execution's output is, if it holds no information
+    blank_output: str | None = None  # the one compared tensor that `blank` is said of; None: all of them
+    alerts: tuple[str, ...] = ()  # mode warn_only: callers of the alerts of one execution, in order
+    exception: str | None = None  # type name
+    message: str | None = None
+    seconds: Seconds = 0.0  # in the executions and their comparison
+    setup_seconds: Seconds = 0.0  # drawing and digesting the inputs
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The row it belongs to, as ``Row.key``."""
+        return (self.spec, self.case, self.direction, self.dtype)
+
+
+class Sentinel(Record, frozen=True, tag="sentinel", tag_field="kind"):
+    """Executions of an op known to differ, with the flag off, between two rows: could anything race there?"""
+
+    mode: Mode  # of the worker it ran in
+    process: Count
+    before: Count  # place in `Header.planned` of the row that came next; its length behind the last
+    op: str
+    executions: Count
+    differing: Count
+    load: float  # one minute load average
+    message: str | None = None  # why it did not run
+
+
+class Distrust(Record, frozen=True, tag="distrust", tag_field="kind"):
+    """What voids the scan and no observation tells: a worker that replaced another failed a control."""
+
+    reason: str
+
+
+class Timing(Record, frozen=True):
+    """Seconds of one execution: median and quartiles over the samples."""
+
+    median: Seconds
+    low: Seconds
+    high: Seconds
+
+
+class Cost(Record, frozen=True, tag="cost", tag_field="kind"):
+    """What the flag costs one row, timed in one process that switches it between executions."""
+
+    spec: str
+    case: str
+    direction: Direction
+    dtype: str
+    outcome: Outcome
+    message: str | None = None  # why there are no timings
+    samples: Count = 0  # per timing, taken in turns
+    calls: Count = 0  # executions per sample; a sample's seconds are divided by them
+    off: Timing | None = None
+    on: Timing | None = None
+    unfilled: Timing | None = None  # on, with fill_uninitialized_memory off
+    off_memory: Count | None = None  # CUDA: peak bytes above what was allocated before the call
+    on_memory: Count | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The row it belongs to, as ``Row.key``."""
+        return (self.spec, self.case, self.direction, self.dtype)
+
+
+class Closing(Record, frozen=True, tag="closing", tag_field="kind"):
+    """Last line of a complete run file."""
+
+    seconds: Seconds  # wall time of the scan, or of the part of it that a resumed scan added last
+    load: tuple[float, ...]
+    observations: Count  # those of controls included
+    sentinels: Count = 0
+    costs: Count = 0
+    dispatches: Count = 0
+    distrust: tuple[str, ...] = ()  # why the scan cannot be trusted; empty if it can

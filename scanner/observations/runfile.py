@@ -1,0 +1,301 @@
+"""Read and write run files: JSON Lines, one scan per file, valid up to the last whole line.
+
+Lines are written whole and at once, so a scan killed at any moment loses the line in flight and no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from scanner.errors import RunFileError, UsageError
+from scanner.observations.consistency import Check, check_counts
+from scanner.observations.files import readable, refuse_newer
+from scanner.observations.overload_records import Dispatch, Kernels
+from scanner.observations.records import (
+    FORMAT,
+    Closing,
+    Cost,
+    Distrust,
+    Header,
+    Observation,
+    Record,
+    Sentinel,
+)
+
+Line = Header | Observation | Sentinel | Cost | Kernels | Dispatch | Distrust | Closing
+
+_DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+_ENCODER = msgspec.json.Encoder()
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run file holds."""
+
+    path: str
+    header: Header
+    observations: tuple[Observation, ...]  # of the planned rows
+    closing: Closing | None  # None: the scan did not finish
+    end: int  # bytes up to the end of the last whole line
+    controls: tuple[Observation, ...] = ()  # of the controls
+    sentinels: tuple[Sentinel, ...] = ()
+    costs: tuple[Cost, ...] = ()
+    kernels: Kernels | None = None  # the overloads of the build; None: not recorded
+    dispatches: tuple[Dispatch, ...] = ()
+    distrust: tuple[str, ...] = ()  # what was found out as the scan went on; the closing line has it too
+
+
+class _Opening(msgspec.Struct):
+    """Just enough of the first line to tell what wrote the file."""
+
+    kind: str = ""
+    format: object = None
+
+
+def read_run(path: str | Path) -> Run:
+    """Read a run file; a torn last line is left out, as is everything a crash did not get to write.
+
+    Raises:
+        RunFileError: The file cannot be read, is not a run file, is damaged, or has a newer format. The
+            message names the line and the path of the field.
+    """
+    lines = _lines(Path(path))
+    opening = next(lines, None)
+    if opening is None:
+        raise RunFileError(
+            f"{path}: not a detmatrix run file (no whole line in it); give a file that scan wrote"
+        )
+    _check_format(str(path), opening)
+    header = _decode(str(path), 1, opening)
+    if not isinstance(header, Header):
+        raise RunFileError(f"{path}, line 1: a run file starts with its header; give a file that scan wrote")
+    end = len(opening) + 1
+    del opening  # a plan may be a hundred megabytes
+    check = Check(str(path), header)
+    shared = _Shared(header)
+    found: dict[type, list[Line]] = {kind: [] for kind in (Observation, Sentinel, Cost, Kernels, Dispatch)}
+    distrust: list[str] = []
+    closing: Closing | None = None
+    for number, line in enumerate(lines, start=2):
+        record = _decode(str(path), number, line)
+        end += len(line) + 1
+        if closing is not None or isinstance(record, Header):
+            raise RunFileError(
+                f"{path}, line {number}: {_kind(record)} after the "
+                f"{'closing line' if closing else 'header'}; two runs in one file? Split it at this line"
+            )
+        if isinstance(record, Closing):
+            check_counts(str(path), number, record, {kind: len(lines) for kind, lines in found.items()})
+            closing = record
+            continue
+        if isinstance(record, Distrust):
+            distrust.append(record.reason)
+            continue
+        check.place(number, record)
+        shared.share(record)
+        found[type(record)].append(record)
+    controls = {row.key for row in header.controls}
+    return Run(
+        path=str(path),
+        header=header,
+        observations=tuple(one for one in found[Observation] if one.key not in controls),  # type: ignore[union-attr,misc]
+        closing=closing,
+        end=end,
+        controls=tuple(one for one in found[Observation] if one.key in controls),  # type: ignore[union-attr,misc]
+        sentinels=tuple(found[Sentinel]),  # type: ignore[arg-type]
+        costs=tuple(found[Cost]),  # type: ignore[arg-type]
+        kernels=next(iter(found[Kernels]), None),  # type: ignore[arg-type]
+        dispatches=tuple(found[Dispatch]),  # type: ignore[arg-type]
+        distrust=tuple(distrust),
+    )
+
+
+class _Shared:
+    """Lets records hold what they have in common once: a run may have a million observations."""
+
+    def __init__(self, header: Header) -> None:
+        self._values: dict[object, object] = {}
+        self._digests: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
+        for row in (*header.planned, *header.controls):
+            self._share(
+                row, ("family", "spec", "op", "case", "dtype", "device", "provokes", "why", "documented")
+            )
+
+    def _once(self, value: object) -> object:
+        return self._values.setdefault(value, value)
+
+    def _share(self, record: Record, names: Sequence[str]) -> None:
+        for name in names:
+            force_setattr(record, name, self._once(getattr(record, name)))
+
+    def share(self, record: Observation | Sentinel | Cost | Kernels | Dispatch) -> None:
+        """Put what is known already in place of what was decoded."""
+        if not isinstance(record, (Observation, Cost, Dispatch)):
+            return
+        self._share(record, ("spec", "case", "dtype", "message"))
+        if isinstance(record, Observation):
+            self._share(record, ("inputs", "inputs_digest", "outputs"))
+            if all(group.digests is None for group in record.groups):
+                self._share(record, ("groups",))
+            # Outputs that are the same in all processes and modes of a row.
+            digests = self._digests.setdefault(tuple(record.digests.items()), record.digests)
+            force_setattr(record, "digests", digests)
+        elif isinstance(record, Dispatch):
+            for reached in record.modes.values():
+                names = tuple(map(self._once, reached.overloads))
+                force_setattr(reached, "overloads", self._once(names))
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the whole lines of a file, decompressed if its name ends in ``.gz``; a torn last one is left out."""
+    with readable(path, "scan", RunFileError) as file:
+        if path.suffix == ".gz":
+            # What was damaged is known at the end only, and is not to be read as lines before.
+            while file.read(1 << 20):
+                pass
+            file.seek(0)
+        for line in file:
+            if line.endswith(b"\n"):
+                yield line[:-1]
+
+
+def _kind(record: object) -> str:
+    return type(record).__name__.lower()
+
+
+def _check_format(path: str, line: bytes) -> None:
+    """Refuse files that are not ours, and those of a newer format, each with its advice."""
+    try:
+        opening = msgspec.json.decode(line, type=_Opening)
+    except _UNDECODABLE:
+        opening = _Opening()
+    if opening.kind != "header":
+        raise RunFileError(f"{path}: not a detmatrix run file (no header line); give a file that scan wrote")
+    if not isinstance(opening.format, int):
+        return  # decoding says what is wrong with it
+    refuse_newer(path, "run file", opening.format, FORMAT, RunFileError)
+    if opening.format < 1:
+        raise RunFileError(f"{path}, line 1: no such run file format: {opening.format} - at `$.format`")
+
+
+def _decode(path: str, number: int, line: bytes) -> Line:
+    try:
+        return _DECODER.decode(line)
+    except _UNDECODABLE as error:
+        raise RunFileError(
+            f"{path}, line {number}: {error}; restore the file, or cut it before this line and scan --resume"
+        ) from error
+
+
+def _encode(record: Line) -> bytes:
+    try:
+        return _ENCODER.encode(record)
+    except UnicodeEncodeError:
+        # An environment variable or an exception's text need not be UTF-8.
+        plain = json.dumps(msgspec.to_builtins(record), ensure_ascii=False, separators=(",", ":"))
+        return plain.encode(errors="replace")
+
+
+class RunWriter:
+    """Appends whole lines to a run file; a line that could not be written whole is taken back."""
+
+    def __init__(self, path: Path) -> None:
+        """Open and lock *path*, creating it if need be; nothing in it changes before ``begin``.
+
+        Raises:
+            UsageError: The file cannot be written, or another scan is writing it.
+        """
+        if path.suffix == ".gz":
+            raise UsageError(
+                f"{path}: a scan writes plain run files; choose a name without .gz, compress it later"
+            )
+        self._path = path
+        self._file, self._created = _open(path)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._file)
+            if isinstance(error, BlockingIOError):
+                raise UsageError(
+                    f"{path}: another scan is writing it; wait for it, or choose another place with -o"
+                ) from None
+            raise cannot_write(path, error) from error
+        self._end: int | None = None
+
+    def begin(self, keep: int) -> None:
+        """Drop all but the first *keep* bytes; what follows is appended there.
+
+        Raises:
+            UsageError: The file cannot be written.
+        """
+        try:
+            os.ftruncate(self._file, keep)
+            os.lseek(self._file, 0, os.SEEK_END)
+        except OSError as error:
+            raise cannot_write(self._path, error) from error
+        self._end = keep
+
+    def write(self, record: Line) -> None:
+        """Append one record.
+
+        Raises:
+            UsageError: The disk is full or gone; the file is valid up to its last whole line.
+        """
+        line = _encode(record) + b"\n"
+        end = self._end or 0
+        try:
+            written = 0
+            while written < len(line):
+                written += os.write(self._file, line[written:])
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, end)
+            if not end:
+                raise cannot_write(self._path, error) from error
+            raise UsageError(
+                f"{self._path}: cannot be written any further ({error.strerror}); what was observed so far is "
+                f"kept, make room and go on with scan --resume -o {self._path}"
+            ) from error
+        self._end = end + len(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._created and not self._end:
+            # A scan that never began leaves no empty file behind. Still locked: nobody else has written to it.
+            self._path.unlink(missing_ok=True)
+        os.close(self._file)
+
+
+def _open(path: Path) -> tuple[int, bool]:
+    """Open a file to write, and tell whether it had to be created.
+
+    Raises:
+        UsageError: It cannot be opened.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        try:
+            return os.open(path, flags | os.O_EXCL, 0o666), True
+        except FileExistsError:
+            return os.open(path, flags, 0o666), False
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: Path, error: OSError) -> UsageError:
+    """Return the one line said of an output that cannot be written."""
+    return UsageError(f"{path}: cannot be written ({error.strerror}); choose another place with -o")

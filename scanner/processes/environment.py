@@ -1,0 +1,137 @@
+"""The machine and the build a scan ran on, as the run file's header records them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from scanner.errors import UsageError
+from scanner.observations.records import WORKER_MODES, Environment
+from scanner.processes.process import worker_environment
+
+
+def resolve_device(asked: str, build: dict[str, Any]) -> str:
+    """Return ``"cpu"`` or ``"cuda:N"`` for what the user asked of the scanned build.
+
+    Args:
+        asked: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        build: What the worker said of its torch.
+
+    Raises:
+        UsageError: There is no such device.
+    """
+    if asked == "auto":
+        return "cuda:0" if build["devices"] else "cpu"
+    if asked == "cpu":
+        return "cpu"
+    if missing := missing_device(asked, build):
+        hint = "" if build["devices"] else "; use --device cpu"
+        raise UsageError(f"--device {asked}: {missing}{hint}")
+    return f"cuda:{int(asked.partition(':')[2] or 0)}"
+
+
+def missing_device(device: str, build: dict[str, Any]) -> str | None:
+    """Say that a device is not there for the build of a worker; ``None`` if it is.
+
+    Args:
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+        build: What the worker said of its torch.
+    """
+    count = len(build["devices"])
+    if device == "cpu" or int(device.partition(":")[2] or 0) < count:
+        return None
+    torch = f"torch {build['torch']}" + (
+        f" (CUDA {build['cuda']})" if build["cuda"] else " (built without CUDA)"
+    )
+    return (
+        f"{torch} sees {count} CUDA device(s), numbered from 0"
+        if count
+        else f"{torch} sees no CUDA device here"
+    )
+
+
+def environment(device: str, build: dict[str, Any]) -> Environment:
+    """Describe machine and build.
+
+    Args:
+        device: As ``resolve_device`` returned it.
+        build: What the worker said of its torch.
+    """
+    index = int(device.partition(":")[2] or 0)
+    gpu = build["devices"][index] if device != "cpu" else {"name": None, "capability": None}
+    return Environment(
+        torch=build["torch"],
+        torch_git=build["torch_git"],
+        cuda=build["cuda"],
+        cudnn=build["cudnn"],
+        driver=_driver() if device != "cpu" else None,
+        gpu=gpu["name"],
+        gpu_capability=gpu["capability"],
+        cpu=_cpu(),
+        cores=os.cpu_count() or 0,
+        threads=build["threads"],
+        affinity=_affinity(),
+        load=load(),
+        python=build["python"],
+        os=platform.platform(),
+        variables={mode: _steering(worker_environment(mode, device)) for mode in WORKER_MODES},
+    )
+
+
+def _steering(variables: dict[str, str]) -> dict[str, str]:
+    """Leave out what says more of the user than of the scan."""
+    private = {"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR"}
+    return {name: value for name, value in sorted(variables.items()) if name not in private}
+
+
+def load() -> tuple[float, ...]:
+    """Return the 1, 5 and 15 minute load averages."""
+    return tuple(round(value, 2) for value in os.getloadavg())
+
+
+def _affinity() -> tuple[int, ...]:
+    """Return the cores this process, and so its workers, may use; macOS has no such limit."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 0))
+
+
+def _cpu() -> str:
+    """Return the CPU's model name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
+
+
+def _driver() -> str | None:
+    """Return the version of the NVIDIA driver, or ``None`` where nvidia-smi does not tell."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return None
+    try:
+        told = subprocess.run(
+            [command, "--query-gpu=driver_version", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return told.stdout.strip().split("\n", 1)[0] or None
+
+
+def tool_version() -> str:
+    """Return the installed version of detmatrix."""
+    try:
+        return version("detmatrix")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,296 @@
+"""Worker processes: start one under a mode, ask it, and know how it ended.
+
+Only names and numbers cross the boundary. A worker is started in a folder that holds links to the two
+packages it needs, so that another interpreter finds those and nothing else of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from scanner.errors import UntrustedScanError
+from scanner.observations.records import Mode
+
+# Importing torch takes seconds, and minutes from a cold network disk.
+START_SECONDS = 300.0
+
+# A worker that has closed its pipes gets so long to say by its exit code how it ended.
+LAST_SECONDS = 5.0
+
+# Of the interpreter of a worker; releases of torch from 2.0 on exist for it.
+NEEDS_PYTHON = (3, 10)
+
+# What a worker inherits; everything else of the user's environment stays outside.
+INHERITED = (
+    "ATEN_CPU_CAPABILITY",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_HOME",
+    "CUDA_VISIBLE_DEVICES",
+    "DYLD_LIBRARY_PATH",
+    "GOMP_CPU_AFFINITY",
+    "HOME",
+    "KMP_AFFINITY",
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "MKL_CBWR",
+    "MKL_NUM_THREADS",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_TF32_OVERRIDE",
+    "NVIDIA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+    "OMP_PLACES",
+    "OMP_PROC_BIND",
+    "PATH",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TMPDIR",
+)
+# PyTorch's databases walk through sets of strings: which sample is the third must not differ from process to process.
+_SAME_ORDER = {"PYTHONHASHSEED": "0"}
+# What a mode sets on top. PyTorch's documentation asks for the workspace when the flag is on; users who leave
+# the flag off live without it.
+_WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+SET_BY_MODE: dict[Mode, dict[str, str]] = {"off": {}, "on": _WORKSPACE, "warn_only": _WORKSPACE}
+
+
+class WorkerEndedError(Exception):
+    """A worker ended or was stopped before it answered.
+
+    ``timed_out`` tells whether it was stopped for taking too long; the text says how it ended.
+    """
+
+    def __init__(self, message: str, *, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.timed_out = timed_out
+
+
+class Stage:
+    """The folder workers start in: links to the packages a worker imports, and nothing else."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="detmatrix-")
+        self.path = Path(self._folder.name)
+        root = Path(__file__).resolve().parents[2]
+        for package in ("opspecs", "scanner"):
+            (self.path / package).symlink_to(root / package, target_is_directory=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._folder.cleanup()
+
+
+def worker_environment(mode: Mode, device: str) -> dict[str, str]:
+    """Return the whole environment of a worker: the allow-list, what the mode sets, and where threads run.
+
+    Args:
+        mode: The mode it will live under.
+        device: ``"cpu"``, ``"cuda"``, ``"cuda:N"`` or ``"auto"``.
+    """
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    return inherited | _SAME_ORDER | SET_BY_MODE[mode] | _pinning(inherited, device)
+
+
+def _pinning(inherited: dict[str, str], device: str) -> dict[str, str]:
+    """Bind each OpenMP thread to a core of its own on the CPU, unless the user has placed them.
+
+    Left to themselves the threads of a fresh process may share a core for its whole life. They then never run at
+    the same time, so that nothing races, and each parallel region waits for the scheduler.
+    """
+    if device.startswith("cuda") or sys.platform != "linux":
+        return {}
+    placed = {"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND"} & inherited.keys()
+    return {} if placed else {"OMP_PROC_BIND": "true"}
+
+
+class Worker:
+    """One worker process."""
+
+    def __init__(
+        self, python: str, mode: Mode, stage: Path, spec_files: tuple[str, ...], *, device: str
+    ) -> None:
+        """Start it and wait for its hello.
+
+        Raises:
+            UntrustedScanError: It did not start.
+        """
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        requests, self._requests = os.pipe()
+        self._replies, replies = os.pipe()
+        command = [python, "-m", "scanner.worker", "--mode", mode]
+        command += ["--requests", str(requests), "--replies", str(replies)]
+        for path in spec_files:
+            command += ["--specs", path]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                cwd=stage,
+                env=worker_environment(mode, device),
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=(requests, replies),
+                # A session of its own: Ctrl-C reaches the manager alone, and a kill reaches its children too.
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._close()
+            if Path(python).is_dir():
+                raise UntrustedScanError(
+                    f"{python}: is a folder; give the interpreter itself, such as {Path(python, 'bin', 'python')}"
+                ) from error
+            raise UntrustedScanError(f"{python}: no worker could be started ({error.strerror})") from error
+        finally:
+            os.close(requests)
+            os.close(replies)
+        self._buffer = b""
+        self._stopped = False
+        self._started = False
+        try:
+            hello = self._receive(START_SECONDS)
+        except WorkerEndedError as error:
+            _refuse_old(python, _version_of(python))
+            raise UntrustedScanError(f"{python}: no worker could be started ({error})") from error
+        except BaseException:
+            # Ctrl-C while it imports torch: nobody else knows of it yet.
+            self.stop()
+            raise
+        if "failed" in hello:
+            self.stop()
+            reason = hello["failed"]
+            if reason.startswith("ModuleNotFoundError: No module named 'torch'"):
+                raise UntrustedScanError(f"{python}: has no torch; install it there (pip install torch)")
+            raise UntrustedScanError(f"{python}: no worker could be started ({reason})")
+        self.build: dict[str, Any] = hello["build"]
+        self._started = True
+
+    def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """Send a request and wait for the reply.
+
+        Raises:
+            WorkerEndedError: The worker ended, or took longer than *timeout* seconds and was stopped.
+        """
+        line = json.dumps(request).encode() + b"\n"
+        try:
+            os.write(self._requests, line)
+        except BrokenPipeError:
+            raise WorkerEndedError(self._ending()) from None
+        return self._receive(timeout)
+
+    def _receive(self, timeout: float) -> dict[str, Any]:
+        deadline = time.monotonic() + timeout
+        while b"\n" not in self._buffer:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                self.stop()
+                raise WorkerEndedError(f"took longer than {timeout:g} s and was stopped", timed_out=True)
+            # A child of the op may hold the pipe open after the worker is gone, so look at the process too.
+            ready, _, _ = select.select([self._replies], [], [], min(left, 0.25))
+            ended = self._process.poll() is not None
+            if ready:
+                data = os.read(self._replies, 1 << 16)
+                self._buffer += data
+                if data:
+                    continue
+            if ready or ended:
+                raise WorkerEndedError(self._ending())
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        try:
+            reply = json.loads(line)
+        except ValueError:
+            reply = None
+        if not isinstance(reply, dict):
+            self.stop()
+            raise WorkerEndedError("wrote something that is no reply into the reply pipe")
+        return reply
+
+    def _ending(self) -> str:
+        """Say how the process ended, with the last line it printed."""
+        try:
+            code = self._process.wait(timeout=LAST_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            return "closed its pipes and was stopped"
+        printed = self._last_printed()
+        self.stop()
+        if code >= 0:
+            told = f"exited with code {code}" + (" in the middle of the case" if self._started else "")
+        else:
+            told = f"killed by {_signal_name(-code)}"
+            if -code == signal.SIGKILL:
+                told += " (out of memory?)"
+        return f"{told}; last printed: {printed}" if printed else told
+
+    def _last_printed(self) -> str:
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - 4096))
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        return lines[-1][:300] if lines else ""
+
+    def stop(self) -> None:
+        """End the process and everything it started; stopping twice is harmless."""
+        if self._stopped:
+            return
+        self._stopped = True
+        # On macOS a group of zombies may not be signalled.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        # A process that is stuck in a driver cannot be waited for.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=30)
+        self._close()
+
+    def _close(self) -> None:
+        os.close(self._requests)
+        os.close(self._replies)
+        self._log.close()
+
+
+def _refuse_old(python: str, version: str | None) -> None:
+    """Refuse an interpreter in which a worker cannot run.
+
+    Raises:
+        UntrustedScanError: It is too old.
+    """
+    if version is None or tuple(map(int, version.split(".")[:2])) >= NEEDS_PYTHON:
+        return
+    needed = ".".join(map(str, NEEDS_PYTHON))
+    raise UntrustedScanError(
+        f"{python}: is Python {version}, and a worker needs {needed} or newer; give an interpreter that is, "
+        f"with a torch for it"
+    )
+
+
+def _version_of(python: str) -> str | None:
+    """Return the version of an interpreter in which no worker starts; ``None`` if it does not tell."""
+    command = [python, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=30, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    told = done.stdout.strip()
+    return told if done.returncode == 0 and re.fullmatch(r"\d+\.\d+\.\d+", told) else None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,88 @@
+"""The workers of a scan: one at a time, so that none of them is load to another."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from scanner.observations.records import Mode
+from scanner.processes.process import Worker, WorkerEndedError
+
+
+class Crew:
+    """Starts a worker when one is needed, and replaces it when it ended or may no longer be believed."""
+
+    def __init__(self, python: str, stage: Path, spec_files: tuple[str, ...], device: str) -> None:
+        """Nothing is started yet.
+
+        Args:
+            python: The interpreter whose torch is scanned.
+            stage: The folder workers start in.
+            spec_files: Files of the user's own specs.
+            device: As asked for, then as resolved.
+        """
+        # A worker lives in another folder.
+        self._python = os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
+        self._stage = stage
+        self._spec_files = tuple(str(Path(path).resolve()) for path in spec_files)
+        self.device = device
+        self._worker: Worker | None = None
+        self._mode: Mode | None = None
+        self._used = False
+        self.started = 0  # workers so far; tells one from the next
+
+    def another(self) -> Crew:
+        """Return a crew like this one, with workers of its own; none is started yet."""
+        return Crew(self._python, self._stage, self._spec_files, self.device)
+
+    def start(self, mode: Mode) -> Worker:
+        """Start a worker.
+
+        Raises:
+            UntrustedScanError: It did not start.
+        """
+        self._worker = Worker(self._python, mode, self._stage, self._spec_files, device=self.device)
+        self._mode = mode
+        self._used = False
+        self.started += 1
+        return self._worker
+
+    def renew(self, mode: Mode) -> None:
+        """See to it that what is asked next is asked of a fresh worker of this mode."""
+        if self._mode != mode or self._used:
+            self.retire()
+
+    def ask(self, mode: Mode, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """Send a request to the worker in service, or to a fresh one, and return its answer.
+
+        Raises:
+            UntrustedScanError: No worker could start.
+            WorkerEndedError: The worker ended, took longer than *timeout* seconds, or made no sense.
+        """
+        worker = self._worker or self.start(mode)
+        self._used = True
+        try:
+            reply = worker.ask(request, timeout)
+        except WorkerEndedError:
+            self.retire()
+            raise
+        answer = reply.get("answer")
+        if not isinstance(answer, dict):
+            self.retire()
+            raise WorkerEndedError("the worker's reply makes no sense")
+        if reply.get("tainted"):
+            self.retire()
+        return answer
+
+    @property
+    def serving(self) -> int | None:
+        """The number of the worker in service, counted from 1; ``None`` if what is asked next starts one."""
+        return self.started if self._worker is not None else None
+
+    def retire(self) -> None:
+        """Stop the worker in service, if there is one."""
+        if self._worker is not None:
+            self._worker.stop()
+        self._worker = None
+        self._mode = None

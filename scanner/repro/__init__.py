@@ -1,0 +1,1 @@
+"""Scripts that reproduce a row with torch alone."""

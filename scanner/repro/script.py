@@ -1,0 +1,266 @@
+"""The text of a script that shows with torch alone what a row showed.
+
+Its readers have never heard of this project, so only what the row needs stands in it, in as few lines as can be read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Sequence
+from math import prod
+
+import msgspec
+
+from scanner.observations.records import Environment, Header, Output
+from scanner.repro import script_parts as text
+from scanner.verdicts.findings import FINDING_MEANING, Cell, MatrixRow
+from scanner.worker.perturb import Site
+
+# Lines are broken behind so many characters, where they can be.
+_WIDTH = 118
+_STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
+# The variables of a worker's environment that change what is computed, or in what order.
+_STEERING = ("ATEN_", "GOMP_", "KMP_", "MKL_", "OMP_", "NVIDIA_TF32_OVERRIDE")
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of ``scanner.worker.repro.inputs``, which describes the fields."""
+
+    lines: list[str]
+    args: str
+    kwargs: str
+    leaves: str
+    digest: str | None
+    op: str
+    in_place: bool
+    imports: list[str]
+    definitions: list[str]
+    upstream: tuple[int, str] | None
+
+
+def perturbations(row: MatrixRow) -> list[str]:
+    """Return the perturbations without which a row did not differ; none if it differs when nothing is done."""
+    needed = []
+    for cell in (row.off, row.on, row.forced):
+        groups = [group for group in cell.groups if group.differing]
+        if cell.differing and row.row.family == "memory":
+            # What lies in memory depends on all that a process did before, and a script does less than a scan.
+            needed.append("poison")
+        elif groups and all(group.perturbation != "quiet" for group in groups):
+            needed.append(max(groups, key=lambda group: group.differing / group.executions).perturbation)
+    return list(dict.fromkeys(needed))
+
+
+def script(recipe: Recipe, row: MatrixRow, header: Header) -> str:
+    """Return the script.
+
+    Args:
+        recipe: How the inputs are made.
+        row: What the run says of the row.
+        header: Of the run.
+    """
+    device = row.row.device.partition(":")[0]
+    outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
+    sizes = tuple(prod(output.shape) * _itemsize(output.dtype) for output in outputs)
+    around = [_circumstance(name, device) for name in perturbations(row)]
+    execute, parts = _execute(recipe, outputs, header.settings.seed)
+    set_by_mode = _set_by_mode(header.environment) if device == "cuda" else {}
+    functions = [
+        *recipe.definitions,
+        _inputs(recipe),
+        parts,
+        execute,
+        text.DIGEST,
+        *(one.definition for one in around),
+        _observe(around),
+        _cell(device, set_by_mode),
+        text.MAIN,
+    ]
+    body = "\n\n".join(function.strip("\n") for function in functions if function)
+    for name, value in {
+        "$BLOCKS": str(tuple(Site(device, sizes).blocks)),
+        "$DEVICE": device,
+        "$WHERE": "torch.cuda.get_device_name()" if device == "cuda" else '"cpu"',
+    }.items():
+        body = body.replace(name, value)
+    imports = {statement for one in around for statement in one.imports}
+    return "\n".join([*_comment(row, header), *_head(recipe, header, imports, set_by_mode), "", body, ""])
+
+
+def _comment(row: MatrixRow, header: Header) -> list[str]:
+    """Say what was found, and where."""
+    env, settings = header.environment, header.settings
+    where = f"{env.gpu}, CUDA {env.cuda}" if settings.device != "cpu" else f"{env.cpu}, {env.threads} threads"
+    modes = {"off": row.off, "on": row.on, "warn_only": row.forced}
+    told = "; ".join(f"{mode}: {_told(cell)}" for mode, cell in modes.items() if cell.verdict != "not_run")
+    lines = [
+        f"{row.row.id} with torch {env.torch} on {where}",
+        f"{row.finding}: {FINDING_MEANING[row.finding]} {told or 'nothing was observed'} (detmatrix {header.tool}).",
+    ]
+    return [f"# {line}" for long in lines for line in textwrap.wrap(long, _WIDTH - 2)]
+
+
+def _told(cell: Cell) -> str:
+    """Say what was seen under a mode."""
+    if cell.verdict in ("deterministic", "nondeterministic"):
+        return f"{cell.differing} of {cell.runs} differed, {cell.distinct} distinct"
+    return (
+        cell.verdict if cell.verdict == "raises" else textwrap.shorten(f"{cell.verdict}, {cell.reason}", 200)
+    )
+
+
+def _head(recipe: Recipe, header: Header, imports: set[str], set_by_mode: dict[str, str]) -> list[str]:
+    """Return imports, environment and constants."""
+    settings = header.settings
+    environment = header.environment.variables.get("off", {})
+    steering = {name: value for name, value in environment.items() if name.startswith(_STEERING)}
+    lines = ["import ctypes, hashlib, json, os, subprocess, sys", *sorted(imports)]
+    if recipe.definitions:
+        lines.insert(0, "from __future__ import annotations")
+    lines += [f'os.environ.pop("{name}", None)' for name in set_by_mode]
+    lines += [
+        f"os.environ.setdefault({json.dumps(name)}, {json.dumps(value)})" for name, value in steering.items()
+    ]
+    if "OMP_PROC_BIND" in steering:
+        lines[-1] += "  # Threads that share a core never race."
+        lines += [
+            'if sys.argv[1:] or __name__ != "__main__":',
+            "    import torch  # Not in the first process: it would be bound to one core, and with it all that it starts.",
+        ]
+    else:
+        lines.append("import torch")
+    # A single execution has nothing to differ from.
+    runs = settings.runs if settings.processes > 1 else max(settings.runs, 2)
+    alerts = [f"ALERT = {json.dumps(text.ALERT)}"]
+    if settings.device != "cpu":
+        alerts = [
+            "ALERTS = [",
+            *(f"    {json.dumps(alert)}," for alert in (text.ALERT, text.CUBLAS_ALERT)),
+            "]",
+        ]
+    return [
+        *lines,
+        *recipe.imports,
+        "",
+        f"RUNS, PROCESSES = {runs}, {settings.processes}  # executions in each process, processes of each mode",
+        *alerts,
+    ]
+
+
+def _set_by_mode(env: Environment) -> dict[str, str]:
+    """Return the variables that a scan sets when the flag is on, and only then."""
+    off, on = (env.variables.get(mode, {}) for mode in ("off", "on"))
+    return {name: value for name, value in on.items() if name not in off}
+
+
+def _inputs(recipe: Recipe) -> str:
+    """Return the function that draws the inputs."""
+    returned = [recipe.args, recipe.kwargs] + ([recipe.leaves] if recipe.upstream else [])
+    lines = [*recipe.lines, f"return {', '.join(returned)}"]
+    if len(lines[-1]) > _WIDTH - 4:
+        lines[-1:] = [f"args = {recipe.args}", f"return {', '.join(['args', *returned[1:]])}"]
+    return "def inputs():\n" + "\n".join(f"    {part}" for line in lines for part in _wrapped(line))
+
+
+def _execute(recipe: Recipe, outputs: Sequence[Output], seed: int) -> tuple[str, str]:
+    """Return the function that executes once, and the one that takes its outputs apart, empty if none is needed."""
+    arguments = "args[0].clone(), *args[1:], **kwargs" if recipe.in_place else "*args, **kwargs"
+    call = f"{recipe.op}({arguments})"
+    names = [output.name for output in outputs]
+    # What a function of one's own returned without dims may have been a number.
+    known = bool(outputs) and (not recipe.definitions or all(output.shape for output in outputs))
+    if recipe.upstream:
+        judged = "torch.autograd.grad(outputs, leaves, upstream)"
+        simple = known and not any(re.search(r"\.[a-z_]+( |$)", name) for name in names)
+    elif known and names == ["output"]:
+        judged, simple = f"[{call}]", True
+    else:
+        simple = known and all(re.fullmatch(r"output\[\d+\]", name) for name in names)
+        judged = f"[t for t in {call} if t is not None]" if simple else call
+    code = text.BACKWARD if recipe.upstream else text.FORWARD
+    upstream_seed, drawn = recipe.upstream or (0, "")
+    nested = "torch.utils._pytree.tree_flatten(output)[0]"
+    for name, value in {
+        "$SEED": str(seed),
+        "$CALL": call,
+        "$OUTPUTS": nested if recipe.definitions else "output if isinstance(output, tuple) else [output]",
+        "$UPSTREAM": str(upstream_seed),
+        "$DRAWN": drawn,
+        "$JUDGED": judged if simple else f"parts({judged})",
+    }.items():
+        code = code.replace(name, value)
+    return code, "" if simple else _parts(names if known else None)
+
+
+def _parts(names: Sequence[str] | None) -> str:
+    """Return the function that takes outputs of these names apart; of any kind where they are not known."""
+    branches = [
+        branch
+        for pattern, branch in text.BRANCHES.items()
+        if names is None or any(re.search(pattern, name) for name in names)
+    ]
+    if names is None:
+        branches = [text.ANYTHING, text.SEQUENCE, text.NESTED, *branches]
+    elif len(names) > 1 or "[" in names[0]:
+        branches.insert(0, text.SEQUENCE)
+    return text.PARTS.rstrip() + "\n" + _indented(1, *branches, "return [value]\n")
+
+
+def _circumstance(name: str, device: str) -> text.Circumstance:
+    """Return what brings a perturbation about."""
+    if name.startswith("threads="):
+        return text.Circumstance(start=f"torch.set_num_threads({name.partition('=')[2]})\n")
+    stress = text.STRESS if device == "cpu" else text.CUDA_STRESS
+    return {"poison": text.POISON, "shift": text.SHIFT, "stress": stress}[name]
+
+
+def _observe(around: Sequence[text.Circumstance]) -> str:
+    """Return the function that runs in each process."""
+    repeat = text.REPEAT
+    if around:
+        repeat = text.REPEAT_DISTURBED.replace("$START", "".join(one.start for one in around))
+        repeat = repeat.replace("$BEFORE", _indented(1, *(one.before for one in around)))
+    return text.OBSERVE.replace("$REPEAT", _indented(1, repeat))
+
+
+def _cell(device: str, set_by_mode: dict[str, str]) -> str:
+    """Return the function that runs one mode."""
+    environment = f'    environment = os.environ | {json.dumps(set_by_mode)} if mode != "off" else None\n'
+    code = text.CELL.replace("$ENVIRONMENT", environment if set_by_mode else "")
+    code = code.replace("$ENV", ", env=environment" if set_by_mode else "")
+    return code.replace(
+        "$ALERTED", "ALERT in one" if device == "cpu" else "any(alert in one for alert in ALERTS)"
+    )
+
+
+def _indented(levels: int, *blocks: str) -> str:
+    return "".join(textwrap.indent(block.lstrip("\n"), "    " * levels) for block in blocks)
+
+
+def _itemsize(dtype: str) -> int:
+    """Return the bytes of an element: what a dtype's name says, for bool one."""
+    bits = re.search(r"\d+", dtype)
+    return max(int(bits[0]) // 8, 1) if bits else 1
+
+
+def _wrapped(line: str) -> list[str]:
+    """Break a long statement behind commas between brackets, the outermost first; strings stay whole."""
+    depth = 0
+    commas: list[tuple[int, int]] = []  # how deep, and where it ends, counted backwards
+    for place, sign in enumerate(_STRING.sub(lambda found: "_" * len(found[0]), line)):
+        depth += (sign in "([{") - (sign in ")]}")
+        if sign == "," and depth:
+            commas.append((depth, -place - 1))
+    lines, start = [], 0
+    # Statements are indented by one level, what is left of them by two.
+    while len(line) - start > _WIDTH - 8:
+        fitting = [(depth, place) for depth, place in commas if start < -place <= start + _WIDTH - 8]
+        if not fitting:
+            break
+        end = -min(fitting)[1]
+        lines.append(line[start:end])
+        start = end + 1
+    lines.append(line[start:])
+    return [lines[0], *(f"    {rest}" for rest in lines[1:])]

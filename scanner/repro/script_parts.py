@@ -1,0 +1,200 @@
+"""What the scripts of ``detmatrix repro`` are made of.
+
+A word in capitals behind a dollar sign is filled in by ``scanner.repro.script``, which also chooses what a row needs.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+# What the alerts say behind the name of their caller (scanner/alerts.py).
+ALERT = "does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True"
+CUBLAS_ALERT = "Deterministic behavior was enabled with either `torch.use_deterministic_algorithms(True)` or"
+
+
+class Circumstance(msgspec.Struct, frozen=True, kw_only=True):
+    """What brings a perturbation (scanner/worker/perturb.py) about; $BLOCKS and $DEVICE are filled in."""
+
+    imports: tuple[str, ...] = ()
+    definition: str = ""
+    start: str = ""  # statements before the first execution
+    before: str = ""  # and before each
+
+
+POISON = Circumstance(
+    definition='''
+def poison(number):
+    """Fill memory and free it, with another byte each time, so that reading what was never written shows."""
+    sizes = $BLOCKS * 2
+    [torch.full((size,), number % 251 + 1, dtype=torch.uint8, device="$DEVICE") for size in sizes]
+''',
+    before="poison(number)\n",
+)
+SHIFT = Circumstance(
+    imports=("import random",),
+    definition='''
+def shift(held=[], draws=random.Random(0)):
+    """Hold other blocks during each execution, so that what the op allocates lies elsewhere."""
+    sizes = [size for size in $BLOCKS for _ in range(draws.randrange(3))]
+    held[:] = [torch.empty(size, dtype=torch.uint8, device="$DEVICE") for size in sizes]
+''',
+    before="shift()\n",
+)
+STRESS = Circumstance(
+    imports=("import threading",),
+    definition='''
+def burn(data=bytes(1 << 20)):
+    """Keep a core busy; hashing lets go of the interpreter lock."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, range(os.cpu_count()))  # it is bound to its creator's core
+    while True:
+        hashlib.sha256(data).digest()
+''',
+    start="""\
+for _ in range(torch.get_num_threads()):
+    threading.Thread(target=burn, daemon=True).start()
+""",
+)
+CUDA_STRESS = Circumstance(
+    start="""\
+stream, left = torch.cuda.Stream(), torch.ones(1 << 24, device="$DEVICE")
+out = torch.empty_like(left)
+torch.cuda.synchronize()
+""",
+    before="""\
+with torch.cuda.stream(stream):  # beside the op's stream, to keep the GPU busy
+    for _ in range(32):
+        torch.mul(left, 1.0001, out=out)
+""",
+)
+
+PARTS = '''
+def parts(value):
+    """Return the dense tensors that together hold all bits of an output."""
+'''
+# Statements of `parts`: of what they are needed for, and the names (scanner/worker/bits.py) by which that is known.
+SEQUENCE = """
+if isinstance(value, (tuple, list)):
+    return [part for item in value for part in parts(item)]
+"""
+BRANCHES = {
+    r"\.indices": """
+if value.layout == torch.sparse_coo:  # not coalesced, which may itself sum in any order
+    return [value._indices(), value._values()]
+""",
+    r"\.crow_indices": """
+if value.layout in (torch.sparse_csr, torch.sparse_bsr):
+    return [value.crow_indices(), value.col_indices(), value.values()]
+""",
+    r"\.ccol_indices": """
+if value.layout in (torch.sparse_csc, torch.sparse_bsc):
+    return [value.ccol_indices(), value.row_indices(), value.values()]
+""",
+    r"\.scales": """
+if value.is_quantized and value.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric):
+    return [value.int_repr(), value.q_per_channel_scales(), value.q_per_channel_zero_points()]
+""",
+    r"\.int_repr \(scale": """
+if value.is_quantized:
+    return [value.int_repr(), torch.tensor([value.q_scale(), value.q_zero_point()], dtype=torch.float64)]
+""",
+}
+# For outputs of which nothing is known, before and behind the others.
+ANYTHING = """
+if isinstance(value, dict):
+    value = list(value.values())
+if value is None:
+    return []
+if isinstance(value, (bool, int, float, complex)):
+    kind = {float: torch.float64, complex: torch.complex128}.get(type(value))
+    return [torch.tensor(value, dtype=kind)]
+"""
+NESTED = """
+if value.is_nested:
+    return parts(value.unbind())
+"""
+
+FORWARD = """
+def execute(args, kwargs):
+    torch.manual_seed($SEED)
+    with torch.no_grad():
+        return $JUDGED
+"""
+BACKWARD = """
+def execute(args, kwargs, leaves):
+    torch.manual_seed($SEED)
+    output = $CALL
+    outputs = $OUTPUTS
+    outputs = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
+    g = torch.Generator().manual_seed($UPSTREAM)  # random, since equal gradients hide a reordered sum
+    upstream = [torch.empty_like(o).copy_($DRAWN) for o in outputs]
+    return $JUDGED
+"""
+
+DIGEST = '''
+def digest(tensors):
+    """Hash raw bits: a norm misses reordered sums, and NaN, the sign of zero and indices count."""
+    sha = hashlib.sha256()
+    for t in (t.detach().cpu().clone(memory_format=torch.contiguous_format) for t in tensors):
+        sha.update(f"{t.dtype} {tuple(t.shape)}".encode())
+        sha.update(ctypes.string_at(t.data_ptr(), t.numel() * t.element_size()))
+    return sha.hexdigest()
+'''
+
+OBSERVE = '''
+def observe(mode):
+    """In a process of its own, execute again and again under one mode; print the hashes of the outputs."""
+    about = f"torch {torch.__version__}, CUDA {torch.version.cuda}, {torch.get_num_threads()} threads"
+    print(about, $WHERE, sep=", ", flush=True)
+    torch.use_deterministic_algorithms(mode != "off", warn_only=mode == "warn_only")
+$REPEAT'''
+REPEAT = """
+drawn = inputs()
+print(json.dumps([digest(execute(*drawn)) for _ in range(RUNS)]))
+"""
+REPEAT_DISTURBED = """
+drawn, hashes = inputs(), []
+$STARTfor number in range(RUNS):
+$BEFORE    hashes.append(digest(execute(*drawn)))
+print(json.dumps(hashes))
+"""
+
+CELL = '''
+def cell(mode):
+    """Print the verdict of a mode, whose processes make one set of outputs; return it and the first output."""
+    command, hashes, errors = [sys.executable, "-W", "ignore", __file__, mode], [], []
+$ENVIRONMENT    for _ in range(PROCESSES):
+        child = subprocess.run(command, capture_output=True, text=True$ENV)
+        if child.returncode == 0:
+            hashes += json.loads(child.stdout.splitlines()[-1])
+        else:
+            errors.append((child.stderr.splitlines() or [f"ended with code {child.returncode}"])[-1])
+    if mode == "off":
+        print(*child.stdout.splitlines()[:1])
+    if errors:
+        alerts = [one for one in errors if one.startswith("RuntimeError") and $ALERTED]
+        verdict = "raises" if mode != "off" and len(alerts) == PROCESSES else "error"
+        print(f"{mode}: {verdict}: {errors[0][:100]}")
+        return verdict, None
+    differing = len(hashes) - hashes.count(hashes[0])
+    verdict = "nondeterministic" if differing else "deterministic"
+    print(f"{mode}: {verdict}: {differing} of {len(hashes)} differed, {len(set(hashes))} distinct")
+    return verdict, hashes[0]
+'''
+
+MAIN = """
+def main():
+    (off, off_bits), (on, on_bits) = cell("off"), cell("on")
+    forced = cell("warn_only")[0] if on == "raises" else None
+    findings = {
+        ("deterministic", "deterministic"): "deterministic" if off_bits == on_bits else "mode_dependent",
+        ("nondeterministic", "deterministic"): "fixed_by_mode",
+        ("nondeterministic", "raises"): "raises",
+        ("deterministic", "raises"): {"nondeterministic": "raises", "deterministic": "over_alert"}.get(forced),
+    }
+    finding = "silent" if on == "nondeterministic" else findings.get((off, on)) or "inconclusive"
+    print(f"finding: {finding}")
+
+if __name__ == "__main__":
+    observe(sys.argv[1]) if sys.argv[1:] else main()
+"""

@@ -1,0 +1,280 @@
+"""Rows sent through worker processes, and beside them what says how much that is worth.
+
+A pass is one process of one mode: rows in planned order, the controls before them, a sentinel before, between and after
+them. A scan makes the passes of one build; to confirm a change those of two builds are made in turns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from opspecs.controls import SENTINELS
+from scanner.alerts import alert_caller
+from scanner.cases.rows import row_of
+from scanner.observations.overload_records import Dispatch
+from scanner.observations.records import (
+    MODES,
+    Cost,
+    Distrust,
+    Header,
+    Mode,
+    Observation,
+    Row,
+    Sentinel,
+    Settings,
+)
+from scanner.observations.runfile import Line, Run
+from scanner.processes.environment import load
+from scanner.processes.process import WorkerEndedError
+from scanner.processes.supervisor import Crew
+from scanner.run.progress import Progress
+from scanner.verdicts.controls import misbehaving
+from scanner.verdicts.findings import observation_verdict, unequal_inputs
+
+# A sentinel runs after so many rows, or after so many seconds.
+_SENTINEL_ROWS = 12
+_SENTINEL_SECONDS = 2.0
+_SENTINEL_RUNS = 20
+# Controls and sentinels get at least so long: the first of them may have to wait for a GPU to start.
+PATIENCE = 60.0
+# Workers that are asked for the controls, one after the other, before rows run in one that has not answered them all.
+_TRIES = 3
+
+Seen = TypeVar("Seen", Observation, Cost, Dispatch)
+
+
+class Passes:
+    """What has been observed of the planned rows, and how to observe the rest."""
+
+    def __init__(
+        self,
+        header: Header,
+        crew: Crew,
+        progress: Progress,
+        write: Callable[[Line], None],
+        told: str = "",
+    ) -> None:
+        """Nothing is observed yet.
+
+        Args:
+            header: What is planned, and under which settings.
+            crew: The workers.
+            progress: Is told of each row.
+            write: Is given each record as it comes.
+            told: Stands before the mode in the progress.
+        """
+        self._header = header
+        self._crew = crew
+        self._progress = progress
+        self._write = write
+        self._told = told
+        self._control_keys = {row.key for row in header.controls}
+        self._places = {row.key: place for place, row in enumerate(header.planned)}
+        self._done: set[tuple[tuple[str, ...], Mode, int]] = set()
+        self._inputs: dict[tuple[str, ...], Observation] = {}  # of each row the first one that had inputs
+        self._unequal: list[str] = []
+        self._controls: list[Observation] = []
+        self._raised: set[tuple[tuple[str, ...], int]] = set()
+        # By mode and process: the place of the last row observed, and what the last sentinel stood before.
+        self._reached: dict[tuple[Mode, int], int] = {}
+        self._watched: dict[tuple[Mode, int], int] = {}
+        self._distrust: list[str] = []
+        self._controlled: int | None = None  # the number of the last worker that answered the controls
+        self.sentinels = 0
+        self.unwell: dict[tuple[str, ...], str] = {}  # rows that cost a worker, and how
+
+    @property
+    def observations(self) -> int:
+        """How many observations there are, those of controls included."""
+        return len(self._done)
+
+    @property
+    def rows_observed(self) -> int:
+        """How many observations of rows there are, without those of rows that were made to run."""
+        return sum(key not in self._control_keys and mode in MODES for key, mode, _ in self._done)
+
+    @property
+    def distrust(self) -> tuple[str, ...]:
+        """Why what was observed cannot be trusted; empty if it can."""
+        found = (
+            *self._unequal,
+            *misbehaving(self._header, self._controls),
+            *self._distrust,
+        )
+        return tuple(dict.fromkeys(found))
+
+    def recall(self, run: Run) -> None:
+        """Take in what an interrupted scan has observed already."""
+        for observation in (*run.controls, *run.observations):
+            self._note(observation)
+        for sentinel in run.sentinels:
+            self.sentinels += 1
+            self._watched[sentinel.mode, sentinel.process] = sentinel.before
+        self._distrust = list(run.distrust)
+
+    def make(self, mode: Mode, process: int) -> None:
+        """Send the rows still to be observed through a worker of one mode, and through fresh ones where it ended."""
+        rows = list(self._due(mode, process))
+        here = (mode, process)
+        if not rows and self._reached.get(here, -1) < self._watched.get(here, 0):
+            return
+        # Every pass begins in a process of its own; the one that described the build may still be unused.
+        self._crew.renew(mode)
+        if mode not in MODES:
+            self._progress.more(len(rows))
+        since = _SENTINEL_ROWS
+        watched = 0.0
+        for place, row in rows:
+            if since >= _SENTINEL_ROWS or time.monotonic() - watched > _SENTINEL_SECONDS:
+                self._watch(mode, process, place)
+                since, watched = 0, time.monotonic()
+            self._control(mode, process)
+            since += 1
+            self._progress.at(row, f"{self._told}{mode}, process {process}")
+            observation = self._observe(row, mode, process, list(self._header.settings.perturb))
+            self._keep(observation)
+            self._progress.saw(observation_verdict(observation, row))
+        self._watch(mode, process, len(self._header.planned))
+
+    def _due(self, mode: Mode, process: int) -> Iterator[tuple[int, Row]]:
+        """Yield the rows still to be observed, each with its place in the plan."""
+        for place, row in enumerate(self._header.planned):
+            forced = mode in MODES or (row.key, process) in self._raised
+            if forced and (row.key, mode, process) not in self._done:
+                yield place, row
+
+    def _control(self, mode: Mode, process: int) -> None:
+        """Have the worker in service answer the controls, unless it has.
+
+        What the first worker of a pass answers goes into the run file as observations; of one that replaces another
+        only what it answered wrongly.
+        """
+        settings = self._header.settings
+        # A control's answer is known for the worker's own thread count.
+        perturb = [name for name in settings.perturb if name != "threads"]
+        for _ in range(_TRIES):
+            if self._crew.serving is not None and self._crew.serving == self._controlled:
+                return
+            first = self._crew.serving or self._crew.started + 1
+            for row in self._header.controls:
+                observation = self._observe(row, mode, process, perturb, max(settings.timeout, PATIENCE))
+                if (row.key, mode, process) not in self._done:
+                    self._keep(observation)
+                    continue
+                # The first control is the one whose bits are the same in the whole scan.
+                for reason in misbehaving(self._header, (*self._controls[:1], observation)):
+                    if reason not in self._distrust:
+                        self._distrust.append(reason)
+                        self._write(Distrust(reason=reason))
+            # A control that ended the worker leaves one that has not answered the others.
+            self._controlled = first
+
+    def _observe(
+        self, row: Row, mode: Mode, process: int, perturb: list[str], timeout: float | None = None
+    ) -> Observation:
+        settings = self._header.settings
+        timeout = settings.timeout if timeout is None else timeout
+        request = request_for("observe", row, settings) | {
+            "runs": settings.runs,
+            "perturbations": perturb,
+            "max_time": settings.max_time,
+        }
+        place = place_of(row) | {"mode": mode, "process": process}
+        return ask(self._crew, Observation, place, mode, request, timeout)
+
+    def _watch(self, mode: Mode, process: int, before: int) -> None:
+        """Run the sentinel in the worker in service, and write what it saw."""
+        settings = self._header.settings
+        spec = SENTINELS[settings.device.partition(":")[0]]
+        (planned,) = spec.rows(settings.device.partition(":")[0])
+        request = request_for("sentinel", row_of(spec, planned, settings.device), settings)
+        try:
+            answer = self._crew.ask(mode, request | {"runs": _SENTINEL_RUNS}, max(settings.timeout, PATIENCE))
+        except WorkerEndedError as ended:
+            answer = {"message": str(ended)}
+        told = [str(answer[name]) for name in ("exception", "message") if answer.get(name)]
+        executions = int(answer.get("executions", 0))
+        digests = answer.get("digests") or {"": executions}
+        self._write(
+            Sentinel(
+                mode=mode,
+                process=process,
+                before=before,
+                op=spec.op_name,
+                executions=executions,
+                differing=executions - next(iter(digests.values())),
+                load=load()[0],
+                message=": ".join(told) or None,
+            )
+        )
+        self.sentinels += 1
+        self._watched[mode, process] = before
+
+    def _keep(self, observation: Observation) -> None:
+        self._write(observation)
+        self._note(observation)
+
+    def _note(self, observation: Observation) -> None:
+        """Remember of an observation what the rest of the scan asks about."""
+        key, mode, process = observation.key, observation.mode, observation.process
+        self._done.add((key, mode, process))
+        if key in self._control_keys:
+            self._controls.append(observation)
+            return
+        self._reached[mode, process] = max(self._reached.get((mode, process), -1), self._places[key])
+        # Only the digest of its inputs is needed at the end.
+        if observation.inputs_digest is not None:
+            brief = Observation(
+                **place_of(observation),
+                mode=mode,
+                process=process,
+                outcome=observation.outcome,
+                inputs_digest=observation.inputs_digest,
+            )
+            self._unequal += unequal_inputs((self._inputs.setdefault(key, brief), brief))
+        if mode == "on" and alert_caller(observation.exception, observation.message):
+            self._raised.add((key, process))
+        if observation.outcome in {"crash", "timeout"}:
+            self.unwell[key] = f"{observation.outcome} in mode {mode}"
+        elif str(observation.message).startswith("changed global state"):
+            self.unwell[key] = f"it {observation.message}"
+
+
+def ask(
+    crew: Crew, kind: type[Seen], place: dict[str, Any], mode: Mode, request: dict[str, Any], timeout: float
+) -> Seen:
+    """Ask the worker in service for a record of a row; where it has no answer, the record says why.
+
+    Args:
+        crew: The workers.
+        kind: The record.
+        place: What names the row in it.
+        mode: Of the worker.
+        request: What to do.
+        timeout: Seconds it may take.
+    """
+    try:
+        return msgspec.convert(place | crew.ask(mode, request, timeout), kind)
+    except WorkerEndedError as ended:
+        failure: dict[str, Any] = {"outcome": "crash", "message": str(ended)}
+        if ended.timed_out:
+            failure |= {"outcome": "timeout"} | ({"seconds": timeout} if kind is Observation else {})
+    except msgspec.ValidationError as error:
+        crew.retire()
+        failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
+    return msgspec.convert(place | failure, kind)
+
+
+def request_for(do: str, row: Row, settings: Settings) -> dict[str, Any]:
+    """Return what a worker is asked to do with a row."""
+    request = {"do": do, **place_of(row), "device": settings.device, "seed": settings.seed}
+    return request | ({"recipe": row.recipe} if row.recipe else {})
+
+
+def place_of(one: Row | Observation) -> dict[str, Any]:
+    """Return what names a row in requests and records."""
+    return {"spec": one.spec, "case": one.case, "direction": one.direction, "dtype": one.dtype}

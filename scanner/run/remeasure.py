@@ -1,0 +1,267 @@
+"""Rows of two runs measured again, both in turns, so that whatever the machine does meanwhile is done to both.
+
+A B A B…: in each round every mode gets a fresh worker process of the one interpreter and then one of the other, with
+controls and sentinels as in a scan. What comes out are two runs like those that scans write.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from opspecs.pytorch.database import databases
+from opspecs.registry import SPECS
+from scanner.cases.catalog import load_catalog
+from scanner.cases.rows import control_rows, planned_rows
+from scanner.errors import UntrustedScanError, UsageError
+from scanner.observations.records import (
+    FORMAT,
+    MODES,
+    WORKER_MODES,
+    Closing,
+    Environment,
+    Header,
+    Mode,
+    Observation,
+    Row,
+    Sentinel,
+    Settings,
+)
+from scanner.observations.runfile import Line, Run
+from scanner.processes.environment import environment, load, missing_device, tool_version
+from scanner.processes.process import Stage
+from scanner.processes.supervisor import Crew
+from scanner.run.passes import Passes
+from scanner.run.progress import Progress
+from scanner.verdicts.power import Weakness
+
+Key = tuple[str, str, str, str]
+
+# With fewer processes Fisher's test could not tell "in every process but one something differed" from "in none".
+LEAST_ROUNDS = 7
+# Where rows differ between processes only, each is one event: two outputs that are equally likely are told from one
+# only where the rarer one of them came up in seven processes.
+LEAST_BETWEEN = 16
+# At least so many times the processes of the scans.
+_TIMES = 2
+
+
+class Side(Struct, frozen=True):
+    """One of two runs, and where its torch is."""
+
+    run: Run
+    python: str
+    here: Environment  # as ``examine`` found it
+
+
+def examine(run: Run, python: str, stage: Stage) -> Environment:
+    """Return what an interpreter is, here and now, which has the torch of a run.
+
+    Raises:
+        UsageError: It cannot run a worker, has another torch, or no device like that of the run.
+    """
+    device = run.header.settings.device
+    crew = Crew(python, stage.path, (), device)
+    try:
+        build = crew.start(MODES[0]).build
+    except UntrustedScanError as error:
+        raise UsageError(f"--python {error}") from error
+    finally:
+        crew.retire()
+    then = run.header.environment
+    if (build["torch"], build["torch_git"]) != (then.torch, then.torch_git):
+        raise UsageError(
+            f"--python {python}: has torch {_build(build['torch'], build['torch_git'])}, and {run.path} is a run of "
+            f"torch {_build(then.torch, then.torch_git)}; give one --python for each run, in the order of the runs"
+        )
+    if missing := missing_device(device, build):
+        raise UsageError(
+            f"--python {python}: {run.path} is a run on {device}, and {missing}; compare without --confirm"
+        )
+    return environment(device, build)
+
+
+def _build(torch: str, git: str | None) -> str:
+    return f"{torch} (git {git[:12]})" if git else torch
+
+
+def rounds_for(old: Settings, new: Settings, *, between: bool = False) -> int:
+    """Return in how many rounds two runs are measured again: twice as many processes as either had, or more.
+
+    Args:
+        old: The settings of the earlier run.
+        new: Those of the later one.
+        between: Whether rows are among those to be measured that seem to differ between processes only.
+    """
+    return max(LEAST_BETWEEN if between else LEAST_ROUNDS, _TIMES * max(old.processes, new.processes))
+
+
+def rows_here(run: Run, keys: Sequence[Key]) -> tuple[dict[Key, Row], dict[Key, str]]:
+    """Return those rows of a run that this detmatrix can still call, and why not of the others.
+
+    The rows of PyTorch's databases are in the torch, not here: a worker is asked for them as the scan recorded them, and
+    says itself if the entry is gone.
+    """
+    planned = {row.key: row for row in run.header.planned}
+    of_torch = {key for key in keys if key in planned and databases((planned[key].source,))}
+    of_here = [key for key in keys if key not in of_torch]
+    settings = replace(run.header.settings, patterns=())
+    specs, missing = SPECS, "the catalog of this detmatrix has no such row"
+    if _needs_files(of_here):
+        try:
+            specs = load_catalog(settings.specs)
+        except UsageError as error:
+            missing = str(error)
+    here = {row.key: row.op for row in planned_rows(settings, specs)}
+    found = {
+        key: planned[key]
+        for key in keys
+        if key in of_torch or (key in planned and here.get(key) == planned[key].op)
+    }
+    return found, {key: missing for key in keys if key not in found}
+
+
+def _needs_files(keys: Sequence[Key]) -> bool:
+    """Tell whether specs of the user's own are among the rows."""
+    return not {key[0] for key in keys} <= {spec.name for spec in SPECS}
+
+
+def measure(
+    sides: tuple[Side, Side],
+    rows: tuple[Sequence[Row], Sequence[Row]],
+    stage: Stage,
+    progress: Progress,
+    *,
+    rounds: int,
+    runs: int | None = None,
+) -> tuple[Run, Run]:
+    """Measure rows of two runs again, in turns, and return them as runs.
+
+    Args:
+        sides: The two runs and their interpreters.
+        rows: The rows as either run planned them, the same keys in the same order.
+        stage: Where workers start.
+        progress: Is told of each row.
+        rounds: Processes of each run in each mode.
+        runs: Executions per process; by default as many as the scans had, the larger of both.
+
+    Raises:
+        UsageError: A worker that started before does not any more.
+    """
+    old, new = (side.run.header.settings for side in sides)
+    runs = max(old.runs, new.runs) if runs is None else runs
+    times = (old.max_time, new.max_time)
+    shared = {
+        "runs": runs,
+        "processes": rounds,
+        "timeout": max(old.timeout, new.timeout),
+        "max_time": None if None in times else max(time for time in times if time is not None),
+        "modes": WORKER_MODES,
+        "confidence": None,
+        "max_rate": None,
+        "cost": False,
+    }
+    parts = [
+        _Part(side, replace(side.run.header.settings, **shared), of_side, stage, progress)
+        for side, of_side in zip(sides, rows, strict=True)
+    ]
+    with ExitStack() as stack:
+        if rows[0]:
+            progress.begin(sum(map(len, rows)) * rounds * len(MODES), 0)
+            stack.callback(progress.end)
+        for number in range(rounds if rows[0] else 0):
+            for mode in WORKER_MODES:
+                for part in parts:
+                    part.make(mode, number)
+    return parts[0].run(), parts[1].run()
+
+
+class _Part:
+    """What is measured of one of the two runs."""
+
+    def __init__(
+        self, side: Side, settings: Settings, rows: Sequence[Row], stage: Stage, progress: Progress
+    ) -> None:
+        here = [row.key for row in rows if not databases((row.source,))]
+        files = settings.specs if _needs_files(here) else ()
+        self.crew = Crew(side.python, stage.path, files, settings.device)
+        self._side = side
+        self._header = Header(
+            format=FORMAT,
+            tool=tool_version(),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            settings=replace(settings, patterns=tuple(row.id for row in rows)),
+            environment=side.here,
+            planned=tuple(rows),
+            controls=control_rows(settings.device),
+        )
+        self._started = time.monotonic()
+        self._lines: list[Line] = []
+        told = f"torch {side.here.torch}, "
+        self._passes = Passes(self._header, self.crew, progress, self._lines.append, told)
+
+    def make(self, mode: Mode, process: int) -> None:
+        """Make one pass, and leave no worker behind that would be load for the other run.
+
+        Raises:
+            UsageError: No worker starts any more.
+        """
+        try:
+            self._passes.make(mode, process)
+        except UntrustedScanError as error:
+            raise UsageError(f"--python {error}") from error
+        finally:
+            self.crew.retire()
+
+    def run(self) -> Run:
+        """Return what was observed as a run."""
+        header = self._header
+        controls = {row.key for row in header.controls}
+        seen = [line for line in self._lines if isinstance(line, Observation)]
+        sentinels = [line for line in self._lines if isinstance(line, Sentinel)]
+        return Run(
+            path=self._side.run.path,
+            header=header,
+            observations=tuple(powerful(header, [one for one in seen if one.key not in controls], sentinels)),
+            closing=Closing(
+                seconds=round(time.monotonic() - self._started, 3),
+                load=load(),
+                observations=len(seen),
+                sentinels=len(sentinels),
+                distrust=self._passes.distrust,
+            ),
+            end=0,
+            controls=tuple(one for one in seen if one.key in controls),
+            sentinels=tuple(sentinels),
+        )
+
+
+def powerful(
+    header: Header, observations: Sequence[Observation], sentinels: Sequence[Sentinel]
+) -> Iterator[Observation]:
+    """Leave out processes of low power in which nothing differed, where at least half of the processes remain.
+
+    One busy moment would else cast doubt on all rounds. What differed, differed.
+    """
+    places = {row.key: place for place, row in enumerate(header.planned)}
+    weakness = Weakness(header, sentinels)
+    cells: dict[tuple[Key, Mode], list[Observation]] = {}
+    for one in observations:
+        cells.setdefault((one.key, one.mode), []).append(one)
+    for cell in cells.values():
+        kept = [
+            one
+            for one in cell
+            if one.outcome != "ran" or _differed(one) or weakness.of(places[one.key], [one]) is None
+        ]
+        between = len({next(iter(one.digests)) for one in cell if one.digests}) > 1
+        yield from cell if between or 2 * len(kept) < header.settings.processes else kept
+
+
+def _differed(one: Observation) -> bool:
+    return len(one.digests) > 1 or any(group.differing for group in one.groups)

@@ -1,0 +1,214 @@
+"""One scan: plan the rows, send them through workers, write what they observed as it comes.
+
+The workers run one after the other; within a process the rows come in catalog order, and the modes alternate, so
+that a scan cut short has seen both. Each worker first answers the controls, and a sentinel runs before, between and
+after the rows. Timings come last, in a process that switches the flag itself.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from opspecs.model import OpSpec
+from opspecs.pytorch.database import databases
+from scanner.cases.catalog import choose, load_catalog, with_installed
+from scanner.cases.discovery import check_patterns
+from scanner.cases.rows import control_rows, plan_rows
+from scanner.cases.settings import DEFAULT_SOURCES, Plan, settings_for
+from scanner.claims.tables import parse_claims
+from scanner.errors import UntrustedScanError, UsageError
+from scanner.observations.overload_records import Dispatch, Kernels
+from scanner.observations.records import FORMAT, MODES, Closing, Cost, Header, Row
+from scanner.observations.runfile import Run, RunWriter, read_run
+from scanner.processes.environment import environment, load, resolve_device, tool_version
+from scanner.processes.process import Stage, Worker, WorkerEndedError
+from scanner.processes.supervisor import Crew
+from scanner.run.passes import PATIENCE, Passes, Seen, ask, place_of, request_for
+from scanner.run.progress import Progress
+from scanner.run.resume import begun, check_header, continued
+
+# Timing stops then, however few samples there are.
+_COST_SECONDS = 0.15
+
+
+def scan(plan: Plan, progress: Progress) -> Run:
+    """Scan, and return what the run file then holds.
+
+    Raises:
+        UsageError: What was asked cannot be done, or the run file cannot be written.
+        RunFileError: The file to resume is damaged.
+        UntrustedScanError: No worker could start.
+    """
+    # Opened first, for it is also the lock: what is read below stays as it is until the scan is done.
+    with RunWriter(plan.output) as writer:
+        before = begun(plan)
+        if before is not None:
+            if before.closing is not None:
+                return before
+            plan = continued(plan, before.header.settings)
+        else:
+            files = with_installed(plan.spec_files)
+            plan = msgspec.structs.replace(plan, spec_files=files)
+        specs = load_catalog(plan.spec_files, plan.sources or DEFAULT_SOURCES)
+        check_patterns(plan.patterns, plan.sources or DEFAULT_SOURCES)
+        if not databases(plan.sources):
+            # A pattern that matches nothing anywhere is told before a worker starts.
+            choose(plan.patterns, "any", specs)
+        with Stage() as stage:
+            _Scan(plan, before, specs, stage, progress).run(writer)
+    return read_run(plan.output)
+
+
+class _Scan:
+    """The state of a scan that is going on."""
+
+    def __init__(
+        self, plan: Plan, before: Run | None, specs: Sequence[OpSpec], stage: Stage, progress: Progress
+    ) -> None:
+        self._plan = plan
+        self._begun = before
+        self._specs = specs
+        self._progress = progress
+        # As asked until a worker has said what there is, then as resolved.
+        device = before.header.settings.device if before else plan.device
+        self._crew = Crew(plan.python, stage.path, plan.spec_files, device)
+        self._timed: set[tuple[str, ...]] = set()
+        self._dispatched: set[tuple[str, ...]] = set()
+
+    def run(self, writer: RunWriter) -> None:
+        """Execute what is planned and not yet observed."""
+        started = time.monotonic()
+        self._writer = writer
+        try:
+            self._header = header = self._first_header(self._first_worker())
+            self._begin()
+            settings = header.settings
+            rows = len(header.planned)
+            self._progress.begin(
+                rows * (settings.processes * len(MODES) + settings.cost + settings.overloads),
+                self._passes.rows_observed + len(self._timed) + len(self._dispatched),
+            )
+            try:
+                for process in range(settings.processes):
+                    for mode in settings.modes:
+                        self._passes.make(mode, process)
+                self._crew.renew("on")
+                if settings.cost:
+                    self._cost_pass()
+                if settings.overloads:
+                    self._dispatch_pass()
+            finally:
+                self._progress.end()
+        finally:
+            self._crew.retire()
+        writer.write(
+            Closing(
+                seconds=round(time.monotonic() - started, 3),
+                load=load(),
+                observations=self._passes.observations,
+                sentinels=self._passes.sentinels,
+                costs=len(self._timed),
+                dispatches=len(self._dispatched),
+                distrust=self._passes.distrust,
+            )
+        )
+
+    def _first_worker(self) -> Worker:
+        """Start the worker that says which torch there is.
+
+        Raises:
+            UntrustedScanError: It did not start.
+            UsageError: It did not start in an interpreter that the user named.
+        """
+        crew = self._crew
+        try:
+            worker = crew.start(MODES[0])
+            asked, crew.device = crew.device, resolve_device(crew.device, worker.build)
+            if asked == "auto" and crew.device != "cpu":
+                # The one that was asked lives where threads are placed for work on the CPU.
+                crew.retire()
+                worker = crew.start(MODES[0])
+        except UntrustedScanError as error:
+            if self._plan.python == sys.executable:
+                raise
+            raise UsageError(f"--python {error}") from error
+        return worker
+
+    def _first_header(self, worker: Worker) -> Header:
+        """Return the header of this scan: the begun one if it can go on here, else a new one."""
+        device = self._crew.device
+        here, tell = environment(device, worker.build), self._progress.enumerating
+        if self._begun is not None:
+            header = self._begun.header
+            check_header(
+                self._plan, header, here, plan_rows(self._crew, header.settings, self._specs, tell, header)[0]
+            )
+            return header
+        settings = settings_for(self._plan, device)
+        planned, enumerated = plan_rows(self._crew, settings, self._specs, tell)
+        return Header(
+            format=FORMAT,
+            tool=tool_version(),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            settings=settings,
+            environment=here,
+            planned=planned,
+            claims=parse_claims(worker.build["docstring"]),
+            controls=control_rows(device),
+            enumerated=enumerated,
+        )
+
+    def _begin(self) -> None:
+        """Make the file ready to append to, and note what it has already."""
+        self._passes = Passes(self._header, self._crew, self._progress, self._writer.write)
+        self._writer.begin(self._begun.end if self._begun else 0)
+        if self._begun is None:
+            self._writer.write(self._header)
+            # A plan that cannot be read is told before anything is measured, not behind it.
+            read_run(self._plan.output)
+            return
+        self._passes.recall(self._begun)
+        self._timed = {cost.key for cost in self._begun.costs}
+        self._dispatched = {dispatch.key for dispatch in self._begun.dispatches}
+
+    def _cost_pass(self) -> None:
+        """Time what is not yet timed, in a process that may switch the flag to either mode."""
+        for row in self._header.planned:
+            if row.key not in self._timed:
+                self._progress.at(row, "cost")
+                self._writer.write(self._aside(row, "cost", Cost, max_seconds=_COST_SECONDS))
+                self._timed.add(row.key)
+                self._progress.timed()
+
+    def _dispatch_pass(self) -> None:
+        """Record what overloads there are, and which of them each row reaches."""
+        if self._begun is None or self._begun.kernels is None:
+            device = self._header.settings.device
+            kernels: dict[str, Any] = {"groups": ()}
+            try:
+                kernels = self._crew.ask("on", {"do": "kernels", "device": device}, PATIENCE)
+            except WorkerEndedError as ended:
+                kernels["message"] = str(ended)
+            self._writer.write(msgspec.convert(kernels, Kernels))
+        for row in self._header.planned:
+            if row.key not in self._dispatched:
+                self._progress.at(row, "overloads")
+                self._writer.write(self._aside(row, "dispatch", Dispatch))
+                self._dispatched.add(row.key)
+                self._progress.timed()
+
+    def _aside(self, row: Row, do: str, kind: type[Seen], **more: Any) -> Seen:
+        """Have a row executed in the process that may switch the flag to either mode; its failure is its own."""
+        place = place_of(row)
+        if row.key in self._passes.unwell:
+            # What cost a worker would cost another one.
+            told = f"not tried again: {self._passes.unwell[row.key]}"
+            return msgspec.convert(place | {"outcome": "not_run", "message": told}, kind)
+        settings = self._header.settings
+        return ask(self._crew, kind, place, "on", request_for(do, row, settings) | more, settings.timeout)

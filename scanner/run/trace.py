@@ -1,0 +1,140 @@
+"""Trace rows: send them through a worker one by one, and gather what they reached."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from scanner.cases.catalog import choose, load_catalog
+from scanner.cases.rows import row_of
+from scanner.errors import UntrustedScanError, UsageError
+from scanner.observations.records import Row
+from scanner.observations.trace_records import (
+    FORMAT,
+    Build,
+    Overload,
+    Reach,
+    TracedRow,
+    TraceFile,
+    TraceSettings,
+)
+from scanner.processes.environment import tool_version
+from scanner.processes.process import Stage, WorkerEndedError
+from scanner.processes.supervisor import Crew
+
+DEFAULT_TIMEOUT = 60.0
+# Fake tensors need a device with a number where torch has no such device.
+_DEVICES = {"cpu": "cpu", "cuda": "cuda:0"}
+# Workers are asked for drawn inputs of the same seed as a scan's, though none of their values is used.
+_SEED = 0
+
+Tell = Callable[[int, int, str], None]
+
+
+def trace(
+    patterns: Sequence[str],
+    device: str,
+    *,
+    python: str,
+    spec_files: Sequence[str],
+    timeout: float,
+    tell: Tell,
+) -> TraceFile:
+    """Trace the rows that patterns select.
+
+    Args:
+        patterns: As ``scan`` takes them.
+        device: ``"cpu"`` or ``"cuda"``, which need not be there.
+        python: The interpreter whose torch is traced.
+        spec_files: Files of the user's own specs.
+        timeout: Seconds a case may take.
+        tell: Called before each row with its place, how many there are, and its id.
+
+    Raises:
+        UsageError: What was asked cannot be done.
+        UntrustedScanError: No worker could start.
+    """
+    rows = [
+        row_of(spec, planned, _DEVICES[device])
+        for spec, planned in choose(patterns, device, load_catalog(spec_files))
+    ]
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    with Stage() as stage:
+        # Threads are placed for work that is measured; here nothing is.
+        crew = Crew(python, stage.path, tuple(spec_files), "cuda")
+        try:
+            build = _build(crew, python)
+            traced = []
+            for place, row in enumerate(rows):
+                tell(place, len(rows), row.id)
+                traced.append(TracedRow(row=row, reached=_reached(crew, row, timeout)))
+            overloads = _overloads(crew, traced, _DEVICES[device])
+        finally:
+            crew.retire()
+    return TraceFile(
+        format=FORMAT,
+        tool=tool_version(),
+        started=started,
+        settings=TraceSettings(
+            patterns=tuple(patterns), device=_DEVICES[device], timeout=timeout, specs=tuple(spec_files)
+        ),
+        build=build,
+        rows=tuple(traced),
+        overloads=overloads,
+    )
+
+
+def _build(crew: Crew, python: str) -> Build:
+    """Start the first worker, and return what it says of its torch."""
+    try:
+        told = crew.start("off").build
+    except UntrustedScanError as error:
+        if python == sys.executable:
+            raise
+        raise UsageError(f"--python {error}") from error
+    return Build(
+        **{name: told[name] for name in ("torch", "torch_git", "cuda", "cudnn", "python")},
+        gpus=tuple(device["name"] for device in told["devices"]),
+    )
+
+
+def _reached(crew: Crew, row: Row, timeout: float) -> tuple[Reach, ...]:
+    """Ask for one row; what ends the worker costs this row alone."""
+    place = {"spec": row.spec, "case": row.case, "direction": row.direction, "dtype": row.dtype}
+    modes = ("off", "on", "late") if row.direction == "backward" else ("off", "on")
+    try:
+        answer = crew.ask("off", {"do": "trace", **place, "device": row.device, "seed": _SEED}, timeout)
+        reached = msgspec.convert(answer["modes"], tuple[Reach, ...])
+        if tuple(reach.mode for reach in reached) == modes:
+            return reached
+        failure: dict[str, Any] = {"outcome": "crash", "message": "the worker's reply lacks a mode"}
+    except WorkerEndedError as ended:
+        failure = {"outcome": "timeout" if ended.timed_out else "crash", "message": str(ended)}
+    except (KeyError, msgspec.ValidationError) as error:
+        crew.retire()
+        failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
+    return tuple(msgspec.convert({"mode": mode, **failure}, Reach) for mode in modes)
+
+
+def _overloads(crew: Crew, rows: Sequence[TracedRow], device: str) -> tuple[Overload, ...]:
+    """Ask what the build has for each overload that was reached."""
+    names = {
+        name: None
+        for row in rows
+        for reach in row.reached
+        for calls in (reach.forward, reach.backward)
+        for name in calls
+    }
+    try:
+        answer = crew.ask(
+            "off", {"do": "functions", "names": sorted(names), "device": device}, DEFAULT_TIMEOUT
+        )
+        return msgspec.convert(answer["overloads"], tuple[Overload, ...])
+    except (WorkerEndedError, KeyError, msgspec.ValidationError) as error:
+        raise UntrustedScanError(
+            f"the worker could not describe the overloads ({error}); trace again"
+        ) from error

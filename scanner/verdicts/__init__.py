@@ -1,0 +1,1 @@
+"""VERDICTS: what observations show, derived whenever a file is read."""

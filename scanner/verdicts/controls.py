@@ -1,0 +1,134 @@
+"""What each control must answer, and whether it did: a scan whose controls misbehave cannot be trusted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from msgspec import Struct
+
+from opspecs.controls import schedule
+from scanner.alerts import alert_caller
+from scanner.observations.records import Header, Mode, Observation
+
+# What a control must show is derived when a run file is read, from `opspecs.controls`: a change there that gives other
+# answers needs a new format of the run file.
+
+# The first release in which the flag has uninitialised memory filled.
+_FILLS_SINCE = (2, 1)
+
+
+class ControlCheck(Struct, frozen=True, kw_only=True):
+    """One control in one process of one mode: what it had to show, and what it showed."""
+
+    control: str
+    mode: Mode
+    process: int
+    expected: str
+    seen: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether it answered rightly."""
+        return self.expected == self.seen
+
+
+def check_controls(header: Header, observations: Iterable[Observation]) -> list[ControlCheck]:
+    """Hold what was observed of the controls against what each must answer, in the order of observation.
+
+    Args:
+        header: The run's header, which plans the controls.
+        observations: Those of the controls.
+    """
+    checks = []
+    first_digest: str | None = None
+    for observation in observations:
+        expected, seen = _answers(header, observation)
+        if observation.spec == "control.constant" and expected == seen:
+            digest = next(iter(observation.digests))
+            first_digest = first_digest or digest
+            # One output for the whole scan: its modes and processes are held against one another too.
+            seen = seen if digest == first_digest else "other bits than in the first process"
+        checks.append(
+            ControlCheck(
+                control=observation.spec.removeprefix("control."),
+                mode=observation.mode,
+                process=observation.process,
+                expected=expected,
+                seen=seen,
+            )
+        )
+    return checks
+
+
+def misbehaving(header: Header, observations: Iterable[Observation]) -> tuple[str, ...]:
+    """Say of each control that answered wrongly what it should have shown and what it showed."""
+    return tuple(
+        f"the control {check.control} in process {check.process} of mode {check.mode} should show "
+        f"{check.expected}, and shows {check.seen}"
+        for check in check_controls(header, observations)
+        if not check.ok
+    )
+
+
+def _answers(header: Header, observation: Observation) -> tuple[str, str]:
+    """Return what a control must show and what it shows, in the same words if it is right."""
+    name = observation.spec.removeprefix("control.")
+    if name == "alerts" and observation.mode == "on":
+        return "the alert of put_", _seen(observation)
+    if observation.outcome != "ran":
+        return "a result", _seen(observation)
+    n = observation.executions
+    differing = _told(n - next(iter(observation.digests.values())), n)
+    if name == "uninitialised":
+        return _uninitialised(header, observation, differing)
+    seeded = "seeded" if observation.seeded else "not seeded"
+    # Alerts are caught under warn_only; with the flag off there are none.
+    alert = "put_" if observation.mode == "warn_only" else "none"
+    alerts = " ".join(observation.alerts) or "none"
+    answers = {
+        "constant": (_told(0, n), differing),
+        "varies": (f"{n} distinct of {n}", f"{len(observation.digests)} distinct of {n}"),
+        "rare": (_told(sum(islice(schedule(), n)), n), differing),
+        "random": (f"{_told(0, n)}, seeded", f"{differing}, {seeded}"),
+        "alerts": (f"{_told(0, n)}, alerts: {alert}", f"{differing}, alerts: {alerts}"),
+    }
+    return answers.get(name, ("a control that this detmatrix knows", observation.spec))
+
+
+def _uninitialised(header: Header, observation: Observation, differing: str) -> tuple[str, str]:
+    """Memory that nobody wrote must show where it is poisoned, and must not where the flag has it filled."""
+    if observation.mode != "off" and _release(header.environment.torch) >= _FILLS_SINCE:
+        filled = "filled with NaN" if observation.blank == "nan" else "not filled"
+        return f"{_told(0, observation.executions)}, filled with NaN", f"{differing}, {filled}"
+    poisoned = [group for group in observation.groups if group.perturbation == "poison"]
+    # The first execution is quiet, and what one other finds may lie anywhere.
+    if sum(group.executions for group in poisoned) <= 2:  # noqa: PLR2004
+        return "a result", "a result"
+    seen = any(group.differing for group in poisoned)
+    return "differences under poison", "differences under poison" if seen else "none under poison"
+
+
+def _seen(observation: Observation) -> str:
+    """Say how an observation that did not run through ended."""
+    if observation.outcome == "ran":
+        return "a result"
+    caller = alert_caller(observation.exception, observation.message)
+    if caller is not None:
+        return f"the alert of {caller}"
+    told = ": ".join(text for text in (observation.exception, observation.message) if text)
+    return f"{observation.outcome} ({told})" if told else observation.outcome
+
+
+def _told(differing: int, n: int) -> str:
+    return f"{differing} of {n} differed"
+
+
+def _release(torch: str) -> tuple[int, ...]:
+    """Return the numbers of a version, ``(2, 13)`` of ``2.13.0+cpu``."""
+    return tuple(int(number) for number in _numbers(torch))[:2]
+
+
+def _numbers(version: str) -> Iterator[str]:
+    return (found.group() for found in re.finditer(r"\d+", version.partition("+")[0]))

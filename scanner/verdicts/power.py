@@ -1,0 +1,59 @@
+"""Whether anything could race where a row ran: what the sentinels around it saw."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from scanner.observations.records import Header, Mode, Observation, Sentinel
+
+# On an idle machine nearly every execution of a sentinel differs; where fewer than this did, races were rare.
+POWER_SHARE = 0.5
+
+
+def has_power(sentinel: Sentinel) -> bool:
+    """Tell whether a sentinel differed as often as where things race freely; its first execution cannot differ."""
+    return sentinel.executions > 1 and sentinel.differing >= POWER_SHARE * (sentinel.executions - 1)
+
+
+class Weakness:
+    """Says of rows whether they were of low power, by the sentinels before and behind them."""
+
+    def __init__(self, header: Header, sentinels: Iterable[Sentinel]) -> None:
+        self._one_thread = header.settings.device == "cpu" and header.environment.threads == 1
+        self._around: defaultdict[tuple[Mode, int], list[Sentinel]] = defaultdict(list)
+        for sentinel in sentinels:
+            self._around[sentinel.mode, sentinel.process].append(sentinel)
+        for seen in self._around.values():
+            # A scan that was interrupted and went on has two where it stopped; the later one stands behind.
+            seen.sort(key=lambda sentinel: sentinel.before)
+
+    def of(self, place: int, observations: Sequence[Observation]) -> str | None:
+        """Return why a row that did not differ could hardly have differed; ``None`` if nothing is against it.
+
+        Args:
+            place: Of the row, in the planned order.
+            observations: Of the row, those whose verdict rests on nothing having differed.
+        """
+        for observation in observations:
+            for sentinel in self._near(place, observation):
+                if not has_power(sentinel):
+                    return self._reason(sentinel)
+        return None
+
+    def _near(self, place: int, observation: Observation) -> list[Sentinel]:
+        seen = self._around.get((observation.mode, observation.process), [])
+        # There may be as many sentinels as rows, so that they are not gone through for each.
+        behind = bisect_right(seen, place, key=lambda sentinel: sentinel.before)
+        return seen[max(behind - 1, 0) : behind + 1]
+
+    def _reason(self, sentinel: Sentinel) -> str:
+        where = f"mode {sentinel.mode}, process {sentinel.process}, load {sentinel.load:g}"
+        if sentinel.message is not None:
+            return f"the sentinel did not run ({sentinel.message}; {where})"
+        threads = ", one thread" if self._one_thread else ""
+        return (
+            f"the sentinel ({sentinel.op}) differed in {sentinel.differing} of {sentinel.executions} executions "
+            f"beside it ({where}{threads})"
+        )

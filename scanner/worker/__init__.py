@@ -1,0 +1,1 @@
+"""What runs inside the scanned interpreter: the standard library, torch, op specs and nothing else."""

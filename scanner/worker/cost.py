@@ -1,0 +1,186 @@
+"""Time one case with the flag off and on, in turns and in one process, so that the ratio is the flag's doing.
+
+Two processes differ in where their memory lies, and a machine's clock wanders; executions that take turns within
+milliseconds share both.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from opspecs.model import MissingError, OpSpec
+from scanner.worker import global_state
+from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
+
+_FEWEST, _MOST = 5, 25  # samples of each variant
+# A shorter sample would time the clock and the loop.
+_SAMPLE_SECONDS = 100e-6
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """What the flag is set to for an execution."""
+
+    name: str
+    deterministic: bool
+    fill: bool = True
+
+    def set(self) -> None:
+        torch.use_deterministic_algorithms(self.deterministic)
+        if _FILLS:
+            torch.utils.deterministic.fill_uninitialized_memory = self.fill
+
+
+# The setting came with torch 2.2; in 2.1 the flag filled memory, and nothing could stop it.
+_FILLS = hasattr(getattr(torch.utils, "deterministic", None), "fill_uninitialized_memory")
+_OFF, _ON = _Variant("off", deterministic=False), _Variant("on", deterministic=True)
+_UNFILLED = _Variant("unfilled", deterministic=True, fill=False)
+_VARIANTS = (_OFF, _ON, _UNFILLED) if _FILLS else (_OFF, _ON)
+
+
+def measure(
+    spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, seed: int, max_seconds: float
+) -> dict[str, Any]:
+    """Time a case and return fields of ``records.Cost``.
+
+    An execution is what it is in an observation: in the backward direction the forward call is timed with it. A
+    case that raises, with the flag off or on, has a message in place of timings.
+
+    Args:
+        spec: The op.
+        case: Name of the case.
+        direction: ``"forward"`` or ``"backward"``.
+        dtype: Of the case's inputs.
+        device: ``"cpu"``, ``"cuda:0"``.
+        seed: Of the inputs.
+        max_seconds: For the samples of all variants together; the fewest that quartiles need are taken even if
+            that takes longer.
+    """
+    with _restored():
+        _OFF.set()
+        # Behind the first use of the flag, which imports parts of torch that set variables in the environment.
+        before = global_state.snapshot()
+        measured = _attempt(
+            lambda: Execution(spec, case, direction=direction, dtype=dtype, device=device, seed=seed),
+            max_seconds,
+        )
+        _OFF.set()
+        if changed := global_state.changes(before, global_state.snapshot()):
+            measured = {"outcome": "invalid", "message": f"changed global state ({changed})"}
+    return measured
+
+
+def _attempt(prepare: Callable[[], Execution], max_seconds: float) -> dict[str, Any]:
+    """Return the timings, or why there are none."""
+    try:
+        return _measure(prepare(), max_seconds)
+    except (NotRunnableError, MissingError) as error:
+        return {"outcome": "not_run", "message": str(error)}
+    except InvalidCaseError as error:
+        return {"outcome": "invalid", "message": str(error)}
+    except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included; all of it is data
+        return {"outcome": "raised", "message": first_line(error)}
+
+
+@contextmanager
+def _restored() -> Iterator[None]:
+    """Put back the worker's mode behind the block, and let no garbage be collected within it."""
+    fill = _FILLS and torch.utils.deterministic.fill_uninitialized_memory
+    collects = gc.isenabled()
+    # A collection would be charged to the sample that made the one object too many.
+    gc.disable()
+    try:
+        with global_state.mode_restored():
+            yield
+    finally:
+        if collects:
+            gc.enable()
+        if _FILLS:
+            torch.utils.deterministic.fill_uninitialized_memory = fill
+
+
+def _measure(execution: Execution, max_seconds: float) -> dict[str, Any]:
+    for variant in _VARIANTS:
+        _warm_up(execution, variant)
+    once = [min(_sample(execution, variant, calls=1) for _ in range(2)) for variant in _VARIANTS]
+    # Enough executions for the fastest variant, unless the slowest would then outlast its share.
+    enough = math.ceil(_SAMPLE_SECONDS / min(once))
+    calls = max(1, min(enough, int(max_seconds / _FEWEST / sum(once))))
+    samples: dict[_Variant, list[float]] = {variant: [] for variant in _VARIANTS}
+    started = time.perf_counter()
+    for turn in range(_MOST):
+        if turn >= _FEWEST and time.perf_counter() - started > max_seconds:
+            break
+        # No variant always goes first.
+        first = turn % len(_VARIANTS)
+        for variant in (*_VARIANTS[first:], *_VARIANTS[:first]):
+            samples[variant].append(_sample(execution, variant, calls=calls))
+    return {
+        "outcome": "ran",
+        "samples": len(samples[_OFF]),
+        "calls": calls,
+        "off": _timing(samples[_OFF]),
+        "on": _timing(samples[_ON]),
+        "unfilled": _timing(samples[_UNFILLED]) if _FILLS else None,
+        "off_memory": _peak_memory(execution, _OFF),
+        "on_memory": _peak_memory(execution, _ON),
+    }
+
+
+def _warm_up(execution: Execution, variant: _Variant) -> None:
+    """Execute once, for whatever is made or chosen at the first call.
+
+    Raises:
+        InvalidCaseError: The op changed the process, perhaps the very flags that are put back behind it.
+    """
+    variant.set()
+    execution.reseed()
+    before = global_state.snapshot()
+    execution()
+    if changed := global_state.changes(before, global_state.snapshot()):
+        raise InvalidCaseError(f"changed global state ({changed})")
+
+
+def _sample(execution: Execution, variant: _Variant, *, calls: int) -> float:
+    """Return the seconds of one execution, the mean over *calls* of them."""
+    variant.set()
+    execution.reseed()
+    _synchronize(execution.device)
+    started = time.perf_counter()
+    for _ in range(calls):
+        execution()
+    _synchronize(execution.device)
+    return (time.perf_counter() - started) / calls
+
+
+def _synchronize(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+
+
+def _timing(samples: list[float]) -> dict[str, float]:
+    low, median, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return {"median": median, "low": low, "high": high}
+
+
+def _peak_memory(execution: Execution, variant: _Variant) -> int | None:
+    """Return the bytes that one execution takes at its peak, beyond what was allocated before it."""
+    if execution.device == "cpu":
+        return None
+    variant.set()
+    execution.reseed()
+    _synchronize(execution.device)
+    torch.cuda.reset_peak_memory_stats(execution.device)
+    held = torch.cuda.memory_allocated(execution.device)
+    execution()
+    _synchronize(execution.device)
+    return int(torch.cuda.max_memory_allocated(execution.device) - held)

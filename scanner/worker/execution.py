@@ -1,0 +1,238 @@
+"""One case made ready to run: the op, its arguments, and how to call it once.
+
+Everything an execution needs is made here, outside the loop that repeats it: a bare execution is the call
+itself, its backward, and nothing of ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, MissingError, OpSpec
+from opspecs.user import place_of
+from scanner.worker import bits
+
+
+class NotRunnableError(Exception):
+    """This build of torch lacks the op or the dtype."""
+
+
+class InvalidCaseError(Exception):
+    """The case proves nothing: no inputs, no outputs, nothing to differentiate."""
+
+
+class Execution:
+    """A case on one device, in one direction and dtype, ready to be called again and again."""
+
+    def __init__(
+        self, spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, seed: int
+    ) -> None:
+        """Draw the inputs.
+
+        Raises:
+            NotRunnableError: The scanned torch lacks the op or the dtype.
+            InvalidCaseError: The inputs could not be drawn, or backward has no leaf.
+        """
+        self.op = resolve(spec.op)
+        if not hasattr(torch, dtype):
+            raise NotRunnableError(f"torch {torch.__version__} has no dtype {dtype}")
+        self._in_place = spec.in_place
+        self._some_leaves = spec.some_leaves
+        self.device = device
+        self.backward = direction == "backward"
+        # The direction is left out of the key: forward and backward see the same inputs.
+        key = f"{seed}|{spec.name}|{case}|{dtype}"
+        try:
+            inputs = Inputs(key, dtype=dtype, device=device, direction=direction)
+            self.call: Call = spec.cases[case].inputs(inputs)
+        except MissingError:
+            raise
+        except Exception as error:
+            # An alert raised while drawing inputs would say nothing of the op.
+            told = f"{first_line(error)}{place_of(error, spec.file)}"
+            raise InvalidCaseError(f"its inputs could not be drawn ({told})") from error
+        if not isinstance(self.call, Call):
+            raise InvalidCaseError("its inputs are no call(...)")
+        self.leaves = inputs.leaves
+        self.leaf_names = self._name_leaves()
+        if self.backward and not self.leaves:
+            raise InvalidCaseError("no input takes part in backward")
+        # For the upstream gradients, drawn when the first forward call shows their shapes.
+        self._upstream = Inputs(f"{key}|upstream", dtype=dtype, device=device, direction=direction)
+        self._grad_outputs: list[torch.Tensor] | None = None
+        self._seed = seed
+
+    @cached_property
+    def _generators(self) -> list[torch.Generator]:
+        """The random generators an op may draw from; made when they are asked for, since a trace has no GPU."""
+        if self.device == "cpu":
+            return [torch.default_generator]
+        torch.cuda.init()
+        return [
+            torch.default_generator,
+            torch.cuda.default_generators[torch.device(self.device).index or 0],
+        ]
+
+    def inputs(self) -> list[bits.Part]:
+        """Return the tensors among the arguments, named ``args[0]``, ``kwargs['weight']``."""
+        return [
+            *bits.parts(self.call.args, "args", skip_others=True),
+            *bits.parts(dict(self.call.kwargs), "kwargs", skip_others=True),
+        ]
+
+    def said(self) -> list[str]:
+        """Return the other arguments in words, where they are drawn; those of hand-written specs stand in the spec."""
+        if not self._some_leaves:
+            return []
+        return [*bits.said(self.call.args, "args"), *bits.said(dict(self.call.kwargs), "kwargs")]
+
+    def _name_leaves(self) -> list[str]:
+        """Name each leaf by the argument it is, ``leaf 0`` if it stands behind another tensor."""
+        named = [(f"args[{i}]", value) for i, value in enumerate(self.call.args)]
+        named += [(f"kwargs[{key!r}]", value) for key, value in self.call.kwargs.items()]
+        if self._some_leaves:
+            # Digests hold these names; those of the hand-written specs stay what they were.
+            named = [*_named(self.call.args, "args"), *_named(dict(self.call.kwargs), "kwargs")]
+        return [
+            next((name for name, value in named if value is leaf), f"leaf {number}")
+            for number, leaf in enumerate(self.leaves)
+        ]
+
+    def reseed(self) -> None:
+        """Put the random generators back to the seed; an op that draws from them does so equally each time."""
+        for generator in self._generators:
+            generator.manual_seed(self._seed)
+
+    def random_state(self) -> list[torch.Tensor]:
+        """Return the state of the generators that ``reseed`` resets."""
+        return [generator.get_state() for generator in self._generators]
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Return the positional arguments of one execution: the first is a copy if the op writes into it."""
+        args = self.call.args
+        return (args[0].clone(), *args[1:]) if self._in_place else args
+
+    def __call__(self, args: tuple[Any, ...] | None = None) -> tuple[Any, tuple[torch.Tensor, ...]]:
+        """Execute once.
+
+        Args:
+            args: What ``arguments`` returned; without them they are made here.
+
+        Returns:
+            What the op returned, and the gradients of the leaves (none in the forward direction).
+        """
+        output = self.forward(self.arguments() if args is None else args)
+        if not self.backward:
+            return output, ()
+        differentiable, grad_outputs = self.upstream(output)
+        gradients = torch.autograd.grad(
+            differentiable, self.leaves, grad_outputs=grad_outputs, allow_unused=True
+        )
+        self.check_gradients(gradients)
+        return output, gradients
+
+    def forward(self, args: tuple[Any, ...]) -> Any:
+        """Call the op with *args* and the keyword arguments of the case, and return what it returned."""
+        if self.backward:
+            return self.op(*args, **self.call.kwargs)
+        with torch.no_grad():
+            return self.op(*args, **self.call.kwargs)
+
+    def upstream(self, output: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Return the outputs to differentiate, and the gradient of each, drawn once.
+
+        Raises:
+            InvalidCaseError: There is none.
+        """
+        differentiable = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
+        if self._grad_outputs is None:
+            if not differentiable:
+                raise InvalidCaseError(
+                    "the output does not depend on any leaf, so there is nothing to differentiate"
+                )
+            self._grad_outputs = [self._upstream_gradient(tensor) for tensor in differentiable]
+        return differentiable, self._grad_outputs
+
+    def check_gradients(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        """Refuse gradients of which one is missing.
+
+        Raises:
+            InvalidCaseError: The gradient of a leaf is ``None``.
+        """
+        if self._some_leaves and any(gradient is not None for gradient in gradients):
+            return
+        for name, gradient in zip(self.leaf_names, gradients, strict=True):
+            if gradient is None:
+                raise InvalidCaseError(f"the gradient of {name} is None")
+
+    def _upstream_gradient(self, output: torch.Tensor) -> torch.Tensor:
+        """Draw a random gradient for an output: equal ones would hide a reordered sum."""
+        if output.layout == torch.sparse_coo:
+            values = output._values()  # noqa: SLF001 - not `values()`, which asks for a coalesced tensor
+            drawn = self._upstream.normal(*values.shape).to(values.dtype)
+            return torch.sparse_coo_tensor(output._indices(), drawn, output.shape)  # noqa: SLF001
+        if output.layout == torch.sparse_csr:
+            drawn = self._upstream.normal(*output.values().shape).to(output.dtype)
+            rows, columns = output.crow_indices(), output.col_indices()
+            return torch.sparse_csr_tensor(rows, columns, drawn, output.shape)
+        drawn = self._upstream.normal(*output.shape).to(output.dtype)
+        # The output's own layout: a contiguous gradient would send channels-last ops down another path.
+        return torch.empty_like(output, requires_grad=False).copy_(drawn)
+
+
+def _named(value: Any, name: str) -> list[tuple[str, Any]]:
+    """Return the tensors of nested arguments, each with the name a reader finds it by."""
+    if isinstance(value, torch.Tensor):
+        return [(name, value)]
+    items: Any = enumerate(value) if isinstance(value, (tuple, list)) else ()
+    items = value.items() if isinstance(value, Mapping) else items
+    return [one for key, item in items for one in _named(item, f"{name}[{key!r}]")]
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors of a nested output, still attached to their graph."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return (
+        [tensor for item in value for tensor in tensors_in(item)] if isinstance(value, (tuple, list)) else []
+    )
+
+
+def resolve(op: str | Callable[..., Any]) -> Callable[..., Any]:
+    """Look up a dotted path below torch.
+
+    Raises:
+        NotRunnableError: The scanned torch has no such op.
+    """
+    if not isinstance(op, str):
+        return op
+    root, *names = op.split(".")
+    found: Any = importlib.import_module(root)
+    path = root
+    for name in names:
+        path = f"{path}.{name}"
+        if not hasattr(found, name):
+            try:
+                found = importlib.import_module(path)
+            except ImportError:
+                raise NotRunnableError(f"torch {torch.__version__} has no {op}") from None
+        else:
+            found = getattr(found, name)
+    return found  # type: ignore[no-any-return]
+
+
+def first_line(error: BaseException) -> str:
+    """Return the type and the first line of an exception, for a reader."""
+    try:
+        text = str(error).strip().split("\n", 1)[0][:1000]
+    except Exception:  # noqa: BLE001 - an exception of the op's own may fail at this too
+        text = "its text cannot be had"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,357 @@
+"""Repeat one case and compare every execution with the first, bit by bit: what a worker does with a row.
+
+On the CPU each output is compared at once. On a GPU the comparison is queued on the device behind the
+execution and the mismatch flags are read once per chunk, so that no execution waits for the host.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import torch
+
+from opspecs.model import MissingError, OpSpec
+from opspecs.user import place_of
+from scanner.alerts import alert_caller, caller_in
+from scanner.worker import bits, global_state, perturb
+from scanner.worker.difference import Severity
+from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
+
+# Outputs kept on a GPU until their flags are read; the differing ones are then digested.
+_CHUNK_BYTES = 1 << 30
+# Stands for the digest of an output that differed and was overwritten before it was digested.
+_OVERWRITTEN = "overwritten"
+# Under each perturbation a case that has differed so often has been shown to; more would only cost time.
+_ENOUGH = 10
+# On a GPU the flags are read after so many executions or seconds, to know whether that is so.
+_LOOK_EVERY = 256
+_LOOK_SECONDS = 0.5
+# Differing executions of which it is said how far they are from the first.
+_EXAMINED = 3
+
+
+def observe(
+    spec: OpSpec,
+    case: str,
+    *,
+    direction: str,
+    dtype: str,
+    device: str,
+    seed: int,
+    runs: int,
+    perturbations: list[str] | None = None,
+    max_time: float | None = None,
+) -> dict[str, Any]:
+    """Execute a case and return the observation, as fields of ``records.Observation``.
+
+    Args:
+        spec: What to call.
+        case: Its name.
+        direction: ``"forward"`` or ``"backward"``.
+        dtype: Of the inputs.
+        device: ``"cpu"`` or ``"cuda:N"``.
+        seed: Of inputs and random ops.
+        runs: Executions; fewer if the case has differed often enough, or for *max_time*.
+        perturbations: Names that share the executions; all are quiet if nothing is said.
+        max_time: Seconds the executions may take, after the first two.
+    """
+    before = global_state.snapshot()
+    observed: dict[str, Any] = {"outcome": "invalid"}
+    try:
+        _observe(
+            observed,
+            lambda: Execution(spec, case, direction=direction, dtype=dtype, device=device, seed=seed),
+            Budget(runs, perturbations or ["quiet"], max_time),
+        )
+    except (NotRunnableError, MissingError) as error:
+        observed.update(outcome="not_run", message=str(error))
+    except InvalidCaseError as error:
+        observed.update(outcome="invalid", message=str(error))
+    except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included; all of it is data
+        observed.update(outcome="raised", exception=type(error).__name__, message=_message(error, spec.file))
+    if changed := global_state.changes(before, global_state.snapshot()):
+        observed.update(outcome="invalid", message=f"changed global state ({changed})")
+    return observed
+
+
+class Budget:
+    """How many executions, shared by which perturbations, and until when."""
+
+    def __init__(self, runs: int, perturbations: list[str], max_time: float | None) -> None:
+        self.runs = runs
+        self.max_time = max_time
+        groups = perturb.expand(perturbations, torch.get_num_threads())
+        # Where a machine has no other thread count there may be no group left.
+        self.groups = groups or perturb.expand(["quiet"], torch.get_num_threads())
+        self.shares = perturb.shares(runs, len(self.groups))
+
+    def deadline(self, group: int, now: float) -> float:
+        """Return when a group must end for the others to get their part of the time that is left."""
+        if self.max_time is None:
+            return float("inf")
+        return now + self.max_time * self.shares[group] / self.runs
+
+
+def _message(error: BaseException, file: str) -> str:
+    """Return the first line of an exception's text; the alerts say all that matters in it.
+
+    Args:
+        error: What was raised.
+        file: In which the user declared the spec, so that all but an alert says where in the user's code it came up.
+    """
+    text = first_line(error).removeprefix(type(error).__name__).removeprefix(": ")
+    if alert_caller(type(error).__name__, text):
+        return text
+    return f"{text}{place_of(error, file)}".removeprefix(", ")
+
+
+def _observe(observed: dict[str, Any], prepare: Any, budget: Budget) -> None:
+    """Fill in *observed* step by step, so that what was seen before an exception is kept."""
+    started = time.perf_counter()
+    execution: Execution = prepare()
+    inputs = execution.inputs()
+    said = execution.said()
+    inputs_digest = bits.digest(inputs, said)
+    observed.update(
+        inputs=[*(_summary(name, tensor) for name, tensor in inputs), *said],
+        inputs_digest=inputs_digest,
+        setup_seconds=time.perf_counter() - started,
+    )
+    started = time.perf_counter()
+    try:
+        comparison = _Repetition(execution, budget, observed).run()
+    finally:
+        observed["seconds"] = time.perf_counter() - started
+    observed.update(comparison)
+    if bits.digest(execution.inputs(), said) != inputs_digest:
+        raise InvalidCaseError("the op changed its inputs")
+    observed["outcome"] = "ran"
+
+
+def _summary(name: str, tensor: torch.Tensor) -> str:
+    """Say dtype and shape, and strides where they are not the contiguous ones."""
+    told = f"{name}: {str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+    return told if tensor.is_contiguous() else f"{told}, strides {tensor.stride()}"
+
+
+class _Repetition:
+    """The executions of one case, compared with the first, group by group."""
+
+    def __init__(self, execution: Execution, budget: Budget, observed: dict[str, Any]) -> None:
+        self._execution = execution
+        self._budget = budget
+        self._observed = observed
+        self._index = 0
+
+    def run(self) -> dict[str, Any]:
+        """Execute and compare; return fields of an observation.
+
+        The first execution is quiet in any case: it is what the others are held against.
+        """
+        execution, observed = self._execution, self._observed
+        execution.reseed()
+        fresh = execution.random_state()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            forward, judged = _judged(execution)
+        callers = [caller for warning in caught if (caller := caller_in(str(warning.message)))]
+        observed["alerts"] = list(dict.fromkeys(callers))
+        observed["seeded"] = any(
+            not torch.equal(old, new) for old, new in zip(fresh, execution.random_state(), strict=True)
+        )
+        if not sum(tensor.numel() for _, tensor in judged):
+            raise InvalidCaseError("there is nothing to compare: no output has elements")
+        observed["blank"], observed["blank_output"] = bits.blank(judged, execution.inputs())
+        self._main = Comparison(judged, self._budget.runs)
+        self._forward = Comparison(forward, self._budget.runs) if forward else None
+        self._site = perturb.Site(
+            execution.device,
+            tuple(tensor.numel() * tensor.element_size() for _, tensor in judged),
+        )
+        self._advance()
+        groups = [self._group(number) for number in range(len(self._budget.groups))]
+        result = self._main.result()
+        result["groups"] = [group for group in groups if group]
+        if self._forward:
+            told = self._forward.result()
+            result["forward_differing"] = sum(told["digests"].values()) - next(iter(told["digests"].values()))
+        return result
+
+    def _advance(self) -> None:
+        self._index += 1
+        self._observed["executions"] = self._index
+
+    def _group(self, number: int) -> dict[str, Any] | None:
+        """Run one group's share; ``None`` if it has none."""
+        name, perturbation = self._budget.groups[number]
+        share = self._budget.shares[number]
+        if not share:
+            return None
+        # The first execution is behind us, and counts for the first group.
+        compare = None if perturbation.apart else self._main
+        done = 1 if number == 0 and compare else 0
+        known = self._main.differing
+        deadline = self._budget.deadline(number, time.perf_counter())
+        looked = time.perf_counter()
+        # Often enough to notice that the time is over.
+        patience = min(_LOOK_SECONDS, (deadline - looked) / 4)
+        with perturbation.start(self._site) as before:
+            while done < share:
+                now = time.perf_counter()
+                if now > deadline and self._index > 1:
+                    break
+                # On a GPU the clock alone sees only how fast work is queued.
+                if compare and (now - looked > patience or done % _LOOK_EVERY == 0):
+                    compare.settle()
+                    looked = now
+                before(self._index)
+                self._execution.reseed()
+                forward, judged = _judged(self._execution)
+                if compare is None:
+                    compare = Comparison(judged, share)
+                    known = 0
+                else:
+                    compare.add(done if perturbation.apart else self._index, judged)
+                    if self._forward and not perturbation.apart:
+                        self._forward.add(self._index, forward)
+                done += 1
+                self._advance()
+                if compare.differing - known >= _ENOUGH:
+                    break
+        if compare is None or not done:
+            return None
+        compare.settle()
+        group: dict[str, Any] = {
+            "perturbation": name,
+            "executions": done,
+            "differing": compare.differing - known,
+        }
+        if perturbation.apart:
+            group["digests"] = compare.result()["digests"]
+        return group
+
+
+def _judged(execution: Execution) -> tuple[list[bits.Part], list[bits.Part]]:
+    """Execute once and return the parts of the forward output (backward only) and the parts that are judged."""
+    output, gradients = execution()
+    if not execution.backward:
+        return [], bits.parts(output, "output")
+    named = [
+        part
+        for name, gradient in zip(execution.leaf_names, gradients, strict=True)
+        for part in bits.parts(gradient, f"grad of {name}")
+    ]
+    return bits.parts(output, "output"), named
+
+
+class Comparison:
+    """Compares the parts of each execution with those of the first.
+
+    Executions equal to the first are counted under its digest; the others are digested, which tells how many
+    distinct outputs there are.
+    """
+
+    def __init__(self, first: list[bits.Part], runs: int) -> None:
+        self._first = bits.frozen(first)
+        self._aliases = {tensor.data_ptr() for _, tensor in first}
+        self._originals: list[bits.Part] | None = first
+        self._digest = bits.digest(self._first)
+        self._digests: dict[str, int] = {self._digest: 1}
+        self._unequal = [0] * len(first)
+        self._severities = [Severity(tensor) for _, tensor in self._first]
+        self._examined = 0
+        self._first_differing: int | None = None
+        self.differing = 0  # executions known to differ: all of those behind `settle`
+        self._on_cpu = all(tensor.device.type == "cpu" for _, tensor in first)
+        self._copy = False
+        self._pending: list[tuple[int, list[bits.Part]]] = []
+        self._pending_bytes = 0
+        if not self._on_cpu:
+            device = next(tensor.device for _, tensor in first if tensor.device.type != "cpu")
+            self._flags = torch.zeros((runs, len(first)), dtype=torch.bool, device=device)
+
+    def add(self, index: int, judged: list[bits.Part]) -> None:
+        """Compare execution *index*; on a GPU only queue the comparison."""
+        if not bits.same_structure(self._first, judged):
+            self.settle()
+            self._differs(index, judged, [True] * len(self._unequal))
+        elif self._on_cpu:
+            unequal = [
+                not bits.equal_on_cpu(first, tensor)
+                for (_, first), (_, tensor) in zip(self._first, judged, strict=True)
+            ]
+            if any(unequal):
+                self._differs(index, judged, unequal)
+            else:
+                self._digests[self._digest] += 1
+        else:
+            self._queue(index, judged)
+
+    def _queue(self, index: int, judged: list[bits.Part]) -> None:
+        """Queue a comparison on the device and keep the output until its flags are read."""
+        for column, ((_, first), (_, tensor)) in enumerate(zip(self._first, judged, strict=True)):
+            if tensor.device.type == "cpu":
+                self._flags[index, column] = not bits.equal_on_cpu(first, tensor)
+            else:
+                self._flags[index, column] = bits.differ_on_device(first, tensor)
+        if self._originals is not None:
+            # The first output is still alive, so only an op that reuses its buffer returns the same address.
+            self._copy = any(tensor.data_ptr() in self._aliases for _, tensor in judged)
+            self._originals = None
+        self._pending.append((index, bits.frozen(judged) if self._copy else judged))
+        self._pending_bytes += sum(tensor.numel() * tensor.element_size() for _, tensor in judged)
+        if self._pending_bytes > _CHUNK_BYTES:
+            self.settle()
+
+    def settle(self) -> None:
+        """Read the flags of the queued comparisons, all at once, and digest what differed."""
+        if not self._pending:
+            return
+        start = self._pending[0][0]
+        flags = self._flags[start : self._pending[-1][0] + 1].tolist()
+        for index, judged in self._pending:
+            if any(flags[index - start]):
+                self._differs(index, judged, flags[index - start])
+            else:
+                self._digests[self._digest] += 1
+        self._pending.clear()
+        self._pending_bytes = 0
+
+    def _differs(self, index: int, judged: list[bits.Part], unequal: list[bool]) -> None:
+        digest = bits.digest(judged)
+        if digest == self._digest:
+            # The flags were computed when the output was fresh; an op that reuses buffers has changed it since.
+            digest = _OVERWRITTEN
+        self._digests[digest] = self._digests.get(digest, 0) + 1
+        self._unequal = [count + flag for count, flag in zip(self._unequal, unequal, strict=True)]
+        self.differing += 1
+        if self._first_differing is None:
+            self._first_differing = index
+        if self._examined < _EXAMINED and digest != _OVERWRITTEN and bits.same_structure(self._first, judged):
+            self._examined += 1
+            for severity, (_, tensor), flag in zip(self._severities, judged, unequal, strict=True):
+                if flag:
+                    severity.add(tensor)
+
+    def result(self) -> dict[str, Any]:
+        """Return digests, first differing execution and outputs, as fields of an observation."""
+        self.settle()
+        return {
+            "executions": sum(self._digests.values()),
+            "digests": self._digests,
+            "first_differing": self._first_differing,
+            "outputs": [
+                {
+                    "name": name,
+                    "shape": list(tensor.shape),
+                    "dtype": str(tensor.dtype).removeprefix("torch."),
+                    "differing": differing,
+                    "severity": severity.result(),
+                }
+                for (name, tensor), differing, severity in zip(
+                    self._first, self._unequal, self._severities, strict=True
+                )
+            ],
+        }

@@ -1,0 +1,172 @@
+"""Which overloads of ATen (and of other namespaces) an execution reaches, as PyTorch's dispatcher names them.
+
+A dispatch mode sees an op after autograd and after the decomposition of composite ops, which is where a kernel is
+chosen; the backward pass runs under it too. What a kernel calls in its turn it does not see. It may change the path of
+an op a little, so what is recorded here is never an execution that is compared.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from opspecs.model import MissingError, OpSpec
+from scanner.alerts import caller_in
+from scanner.worker import global_state
+from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.native_functions import kernel_of
+
+# The dispatch keys under which a kernel of a device may be registered: for dense tensors, then for other layouts.
+_KEYS = {
+    "cpu": ("CPU", ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "MkldnnCPU", "NestedTensorCPU")),
+    "cuda": ("CUDA", ("SparseCUDA", "SparseCsrCUDA", "QuantizedCUDA", "NestedTensorCUDA")),
+}
+
+
+class Overloads(TorchDispatchMode):  # type: ignore[misc] # torch is not there when types are checked
+    """While active, counts the overloads that are called, in the order of their first call.
+
+    Names are those of the schema: ``"aten::index_put"``, ``"aten::add.Tensor"``. The alerts that overloads raise are
+    noted with the overload; where the flag only warns, each is tried with the alert raised, and called again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+        self.alerts: dict[tuple[str, str], None] = {}  # (caller, overload), in order
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        self.counts[func.name()] += 1
+        forced = torch.is_deterministic_algorithms_warn_only_enabled()
+        try:
+            if forced:
+                # A warning does not say which overload it comes from: older releases hold it back until later.
+                torch.use_deterministic_algorithms(True)
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            caller = caller_in(str(error))
+            if caller is None:
+                raise
+            self.alerts[caller, func.name()] = None
+            if not forced:
+                raise
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            return func(*args, **kwargs)
+        finally:
+            if forced:
+                torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def record(spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, seed: int) -> dict[str, Any]:
+    """Execute a case once in each mode and return fields of ``overload_records.Dispatch``.
+
+    The mode ``warn_only`` is that of a case which raises the alert with the flag on.
+
+    Args:
+        spec: The op.
+        case: Name of the case.
+        direction: ``"forward"`` or ``"backward"``.
+        dtype: Of the case's inputs.
+        device: ``"cpu"``, ``"cuda:0"``.
+        seed: Of the inputs.
+    """
+    with global_state.mode_restored():
+        torch.use_deterministic_algorithms(False)
+        # Behind the first use of the flag, which imports parts of torch that set variables in the environment.
+        before = global_state.snapshot()
+        try:
+            execution = Execution(spec, case, direction=direction, dtype=dtype, device=device, seed=seed)
+            recorded = {"outcome": "ran", "modes": dict(_modes(execution))}
+        except (NotRunnableError, MissingError) as error:
+            recorded = {"outcome": "not_run", "message": str(error)}
+        except InvalidCaseError as error:
+            recorded = {"outcome": "invalid", "message": str(error)}
+        torch.use_deterministic_algorithms(False)
+        if changed := global_state.changes(before, global_state.snapshot()):
+            recorded |= {"outcome": "invalid", "message": f"changed global state ({changed})"}
+    return recorded
+
+
+def _modes(execution: Execution) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what was reached in each mode."""
+    if execution.backward:
+        # The first call draws the upstream gradients, which are no part of the case.
+        _reached(execution)
+    yield "off", _reached(execution)
+    torch.use_deterministic_algorithms(True)
+    reached = _reached(execution)
+    yield "on", reached
+    if reached["alerts"]:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        yield "warn_only", _reached(execution)
+
+
+def _reached(execution: Execution) -> dict[str, Any]:
+    """Execute once; return fields of ``overload_records.Reached``."""
+    execution.reseed()
+    arguments = execution.arguments()
+    overloads = Overloads()
+    message = None
+    callers: list[str | None] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            with overloads:
+                execution(arguments)
+        except InvalidCaseError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included; all of it is data
+            caller = caller_in(str(error))
+            callers.append(caller)
+            message = first_line(error) if caller is None else None
+    callers += [caller_in(str(warning.message)) for warning in caught]
+    known = {caller for caller, _ in overloads.alerts}
+    # An alert of a composite op is raised above all that the recorder sees.
+    above = [(caller, None) for caller in dict.fromkeys(callers) if caller and caller not in known]
+    return {
+        "overloads": list(overloads.counts),
+        "alerts": [*overloads.alerts, *above],
+        "message": message,
+    }
+
+
+def kernels(device: str) -> list[dict[str, Any]]:
+    """Return every overload of this build, grouped by kernel and by what it writes.
+
+    The groups are fields of ``overload_records.Kernels``.
+
+    Args:
+        device: ``"cpu"``, ``"cuda:0"``.
+    """
+    schemas = {
+        schema.name + (f".{schema.overload_name}" if schema.overload_name else ""): schema
+        for schema in torch._C._jit_get_all_schemas()  # noqa: SLF001 - has no public name
+    }
+    dense, layouts = _KEYS[device.partition(":")[0]]
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name in sorted(torch._C._dispatch_get_all_op_names()):  # noqa: SLF001 - has no public name
+        group = (kernel_of(name, dense, layouts), _writes(schemas.get(name)))
+        groups.setdefault(group, []).append(name)
+    return [
+        {"kernel": kernel, "writes": writes, "names": names}
+        for (kernel, writes), names in sorted(groups.items())
+    ]
+
+
+def _writes(schema: Any) -> str:
+    """Say what an overload writes into, as ``overload_records.Writes``."""
+    if schema is None or not schema.is_mutable:
+        return "new"
+    return "out" if any(argument.is_out for argument in schema.arguments) else "in_place"

@@ -1,0 +1,270 @@
+"""Write what was recorded of torch as source that does the same.
+
+Statements stand in the order in which they were recorded; what only one of them uses is written into it, unless
+that would have it computed before or behind its turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from scanner.worker.repro.recorder import Drawing, Node, nodes_in
+
+NOT_OURS = "a tensor is made by something that is no function of torch"
+_BINARY = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "__truediv__": "/", "__floordiv__": "//", "remainder": "%",
+    "pow": "**", "__pow__": "**", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "__eq__": "==", "ne": "!=",
+    "__and__": "&", "__or__": "|", "__xor__": "^",
+}  # fmt: skip
+# The operand that torch is given first stands on the right.
+_REFLECTED = {"__rsub__": "-", "__rpow__": "**", "__rdiv__": "/", "__rfloordiv__": "//"}
+# What binds tighter needs no brackets within what binds less tightly.
+_TIGHTNESS = {"+": 1, "-": 1, "*": 2, "/": 2, "//": 2, "%": 2}
+
+
+class UntraceableError(Exception):
+    """Something cannot be written as source; the message says what."""
+
+
+class Source:
+    """Writes what of a drawing is needed for some values as statements, each expression into the one that uses it."""
+
+    def __init__(self, drawing: Drawing, wanted: Any) -> None:
+        """Write the statements.
+
+        Args:
+            drawing: What was recorded.
+            wanted: The values, as ``Drawing.known`` returned them. Each tensor among them gets a name.
+
+        Raises:
+            UntraceableError: A tensor comes from somewhere else, or an argument has no source.
+        """
+        self._device = drawing.device
+        self._generators = drawing.generators
+        self._wanted = set(nodes_in(wanted))
+        self._nodes = _needed(drawing.nodes, self._wanted)
+        self._place = {node: number for number, node in enumerate(self._nodes)}
+        self._users: dict[Node, list[Node]] = {node: [] for node in self._nodes}
+        for node in self._nodes:
+            for operand in dict.fromkeys(node.operands()):
+                self._users.setdefault(operand, []).append(node)
+        self._texts: dict[Node, str] = {}
+        self._tightness: dict[Node, int] = {}  # expressions that need brackets to be part of others
+        self._drawn: dict[Node, int] = {}  # expressions that contain a draw, and its place
+        self._named = 0
+        self.lines = [
+            f"{self.text(generator)} = torch.Generator().manual_seed({generator.initial_seed()})"
+            for generator in self._generators
+            if any(value is generator for node in self._nodes for value in node.kwargs.values())
+        ]
+        for node in self._nodes:
+            if node not in self._texts:
+                self._write(node)
+
+    def text(self, value: Any) -> str:
+        """Return a value as source.
+
+        Raises:
+            UntraceableError: It is none of torch or the language.
+        """
+        if isinstance(value, Node):
+            if value not in self._texts:
+                raise UntraceableError(NOT_OURS)
+            return self._texts[value]
+        if isinstance(value, torch.Generator):
+            number = next(n for n, known in enumerate(self._generators) if known is value)
+            return f"g{number or ''}"
+        if isinstance(value, slice):
+            ends = (value.start, value.stop) if value.step is None else (value.start, value.stop, value.step)
+            return f"slice({', '.join(map(self.text, ends))})"
+        return self._collection(value) if isinstance(value, (Mapping, list, tuple)) else literal(value)
+
+    def _collection(self, value: Any) -> str:
+        if isinstance(value, Mapping):
+            return f"{{{', '.join(f'{self.text(key)}: {self.text(item)}' for key, item in value.items())}}}"
+        inner = ", ".join(map(self.text, value))
+        if isinstance(value, list):
+            return f"[{inner}]"
+        if len(value) > 3 and all(item is value[0] for item in value):  # noqa: PLR2004
+            return f"({self.text(value[0])},) * {len(value)}"
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+
+    def _write(self, node: Node) -> None:
+        """Write a node's statement, or keep its expression for the one that will use it."""
+        text = self._expression(node)
+        items = [user for user in self._users[node] if user.is_item]
+        if len(items) > 1:
+            names = ["_"] * node.length
+            for item in items:
+                names[item.args[1]] = self._texts[item] = self._name()
+            self.lines.append(f"{', '.join(names)} = {text}")
+        elif self._fits_in_user(node):
+            self._texts[node] = text
+        elif _returns_itself(node) and self._texts[node.args[0]].isidentifier():
+            self.lines.append(text)
+            self._texts[node] = self._texts[node.args[0]]
+        elif node.tensor is None or not (self._users[node] or node in self._wanted):
+            self.lines.append(text if node.writes else f"{text}  # drawn, and not used")
+        else:
+            self._texts[node] = self._name()
+            self.lines.append(f"{self._texts[node]} = {text}")
+
+    def _name(self) -> str:
+        self._named += 1
+        return f"x{self._named - 1}"
+
+    def _fits_in_user(self, node: Node) -> bool:
+        """Tell whether a node may move to its only user: past nothing that draws if it draws, and past no write."""
+        if node in self._wanted or node.writes or len(self._users[node]) != 1:
+            return False
+        place, user = self._place[node], self._place[self._users[node][0]]
+        drawn = [place] if node.draws else [self._drawn[one] for one in node.operands() if one in self._drawn]
+        if any(other.writes for other in self._nodes[place + 1 : user]):
+            return False
+        if drawn:
+            if any(other.draws for other in self._nodes[drawn[0] + 1 : user]):
+                return False
+            self._drawn[node] = drawn[0]
+        return True
+
+    def _expression(self, node: Node) -> str:
+        """Return a node's source."""
+        if not node.path:
+            raise UntraceableError(NOT_OURS)
+        if not node.is_item and not node.path.startswith("torch.Tensor."):
+            return f"{node.path}({self._arguments(node.path, *_plain(node))})"
+        operand = self._operand(node.args[0])
+        attribute = f"{operand}.{node.path.split('.')[2]}" if node.name in ("__get__", "__set__") else ""
+        match node.name:
+            case "__get__":
+                text = attribute
+            case "__set__":
+                text = f"{attribute} = {self.text(node.args[1])}"
+            case "__getitem__":
+                text = f"{operand}[{self._index(node.args[1])}]"
+            case "__setitem__":
+                text = f"{operand}[{self._index(node.args[1])}] = {self.text(node.args[2])}"
+            case "detach" if self._is_alone(node.args[0]):
+                text = self._texts[node.args[0]]
+                if node.args[0] in self._tightness:
+                    self._tightness[node] = self._tightness[node.args[0]]
+            case _:
+                text = f"{operand}{node.path}" if node.is_item else self._operation(node, operand)
+        return text
+
+    def _is_alone(self, node: Node) -> bool:
+        """Tell whether nobody else sees a tensor, so that it need not be told apart from what becomes of it."""
+        alone = len(self._users[node]) == 1 and node not in self._wanted
+        return alone and node.tensor is not None and not node.tensor.requires_grad
+
+    def _operation(self, node: Node, operand: str) -> str:
+        """Return the source of an operator or a method."""
+        name, args = node.name, node.args[1:]
+        if len(args) == 1 and not node.kwargs and name in _BINARY | _REFLECTED:
+            sides = [args[0], node.args[0]] if name in _REFLECTED else [node.args[0], args[0]]
+            sign = (_BINARY | _REFLECTED)[name]
+            own = self._tightness[node] = _TIGHTNESS.get(sign, 0)
+            # Of equals the left one is computed first; signs that are no equals of any are set apart.
+            left, right = (
+                self._operand(side, own + (number or not own)) for number, side in enumerate(sides)
+            )
+            return f"{left} {sign} {right}"
+        if name == "neg" and not args:
+            self._tightness[node] = 0
+            return f"-{operand}"
+        if name == "to" and node.args[0].tensor is not None:
+            # What it is already need not be said.
+            known = [node.args[0].tensor.dtype, "cpu" if self._device == "cpu" else None]
+            args = tuple(value for value in args if value not in known) or args
+        return f"{operand}.{name}({self._arguments(node.path, args, node.kwargs)})"
+
+    def _operand(self, value: Any, within: int = 9) -> str:
+        """Return a value in brackets if it binds less tightly than what it is to be part of."""
+        text = self.text(value)
+        if isinstance(value, Node):
+            loose = self._tightness.get(value, 9) < within and not text.isidentifier()
+        else:
+            loose = text.startswith("-")
+        return f"({text})" if loose else text
+
+    def _arguments(self, path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """Return arguments as a caller would write them, without those that have their default value."""
+        defaults = {}
+        if path.startswith("torch.nn.functional."):
+            function = getattr(torch.nn.functional, path.rpartition(".")[2])
+            with contextlib.suppress(ValueError):  # Those that are built in tell no signature.
+                parameters = inspect.signature(function).parameters
+                defaults = {name: parameter.default for name, parameter in parameters.items()}
+        told = [self.text(value) for value in args]
+        told += [
+            f"{key}={self.text(value)}"
+            for key, value in kwargs.items()
+            if isinstance(value, Node) or key not in defaults or value != defaults[key]
+        ]
+        return ", ".join(told)
+
+    def _index(self, value: Any) -> str:
+        """Return what stands between square brackets."""
+        if isinstance(value, tuple) and value:
+            told = (self.text(one) if isinstance(one, tuple) else self._index(one) for one in value)
+            return ", ".join(told) + ("," if len(value) == 1 else "")
+        if isinstance(value, slice):
+            ends = ["" if end is None else self.text(end) for end in (value.start, value.stop, value.step)]
+            return ":".join(ends if ends[2] else ends[:2])
+        return "..." if value is Ellipsis else self.text(value)
+
+
+def _needed(recorded: list[Node], wanted: set[Node]) -> list[Node]:
+    """Return the nodes that matter, in order: a draw that nobody uses still moves its generator on."""
+    live = set(wanted)
+    needed: list[Node] = []
+    for node in reversed(recorded):
+        if node in live or node.writes or (node.draws and any(later.draws for later in needed)):
+            live.update(node.operands())
+            needed.append(node)
+    return needed[::-1]
+
+
+def _returns_itself(node: Node) -> bool:
+    """Tell whether a call is a method that returns the tensor it has changed."""
+    changed = node.args[0] if node.args else None
+    return isinstance(changed, Node) and node.writes and node.tensor is changed.tensor is not None
+
+
+def _plain(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a function's arguments as short as one writes them by hand."""
+    args, kwargs = node.args, node.kwargs
+    if node.path in ("torch.randn", "torch.rand"):
+        if len(args) == 1 and isinstance(args[0], tuple) and args[0]:
+            args = args[0]
+        if kwargs.get("dtype") == torch.get_default_dtype():
+            kwargs = {key: value for key, value in kwargs.items() if key != "dtype"}
+    return args, kwargs
+
+
+def literal(value: Any) -> str:
+    """Return the source of something that is neither a tensor nor a collection.
+
+    Raises:
+        UntraceableError: It has none.
+    """
+    if value is None or isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+        return str(value)
+    if isinstance(value, torch.device):
+        return f'torch.device("{value}")'
+    if type(value) is str:
+        return json.dumps(value) if value.isascii() and value.isprintable() else repr(value)
+    if type(value) is float and not math.isfinite(value):
+        return f'float("{value}")'
+    if type(value) in (bool, int, float, bytes, range, type(...)):
+        return repr(value)
+    if type(value) is complex:
+        return f"complex({literal(value.real)}, {literal(value.imag)})"
+    raise UntraceableError(f"a {type(value).__name__} has no source")

@@ -1,0 +1,298 @@
+"""How a row's inputs are made, in source that needs torch alone: ``python -m scanner.worker.repro.inputs REQUEST``.
+
+Like a worker it imports the standard library, torch and the op specs, nothing else. The answer, one JSON object, goes
+where standard output went; standard output and standard error belong to the specs.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import inspect
+import json
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from opspecs.inputs import Inputs
+from opspecs.model import Call, MissingError, OpSpec
+from opspecs.pytorch import database
+from opspecs.registry import SPECS
+from opspecs.user import SpecFileError, load_specs
+from scanner.worker import bits
+from scanner.worker.execution import NotRunnableError, first_line, resolve
+from scanner.worker.repro.codegen import Source, UntraceableError
+from scanner.worker.repro.recorder import Drawing, mapped
+
+# Stands for the shape of an output, which is not known before it is there.
+_ANY_SHAPE = 7919
+# The modules whose functions and classes are written out: ours, and files of the user's.
+_WRITTEN_OUT = ("opspecs.", "detmatrix_specs_")
+
+
+class RecipeError(Exception):
+    """There is no recipe; the message says why."""
+
+
+def main() -> None:
+    """Answer the request: the arguments of ``recipe``, as a JSON object."""
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        answer = recipe(**json.loads(sys.argv[1]))
+    except (RecipeError, SpecFileError) as error:
+        answer = {"failed": str(error)}
+    with os.fdopen(answers, "w") as file:
+        json.dump(answer, file)
+
+
+def recipe(
+    *,
+    spec: str,
+    case: str,
+    direction: str,
+    dtype: str,
+    device: str,
+    seed: int,
+    specs: list[str],
+    grown: str = "",
+) -> dict[str, Any]:
+    """Return the source of a row's inputs, and what the call of its op needs.
+
+    Args:
+        spec: Name of the op spec.
+        case: Name of the case.
+        direction: ``"forward"`` or ``"backward"``.
+        dtype: Of the inputs.
+        device: ``"cpu"`` or ``"cuda"``, which this machine may lack.
+        seed: Of the scan.
+        specs: Files of further specs.
+        grown: How an enlarged case of PyTorch's databases was grown.
+
+    Returns:
+        ``lines`` that draw the inputs, and ``args``, ``kwargs`` and ``leaves`` made of them; ``digest`` of the inputs
+        as an observation has it, ``None`` where they cannot be drawn; ``op``, ``in_place``, and the ``imports`` and
+        ``definitions`` that the op needs; ``upstream``, the seed of the upstream gradients and the expression that
+        draws one for an output ``o`` from a generator ``g``.
+
+    Raises:
+        RecipeError: There is no such row here, or something in it has no source.
+        SpecFileError: A file cannot be used.
+    """
+    known: dict[str, OpSpec] = {one.name: one for one in SPECS}
+    for path in specs:
+        known.update({one.name: one for one in load_specs(path)})
+    if database.source_of(spec):
+        known[spec] = _of_database(spec, case, dtype, device, seed, grown)
+    elif spec not in known or case not in known[spec].cases:
+        raise RecipeError("the specs here have no such case; take the detmatrix that scanned it")
+    if not hasattr(torch, dtype):
+        raise RecipeError(f"torch {torch.__version__} has no dtype {dtype}")
+    key = f"{seed}|{spec}|{case}|{dtype}"
+    options = {"dtype": dtype, "device": device, "direction": direction}
+    inputs, drawing = Inputs(key, **options), Drawing(device)
+    try:
+        with drawing:
+            call = known[spec].cases[case].inputs(inputs)
+    except MissingError as error:
+        raise RecipeError(f"torch {torch.__version__} has no {error}") from error
+    except Exception as error:
+        raise RecipeError(f"its inputs cannot be drawn here ({first_line(error)})") from error
+    if not isinstance(call, Call):
+        raise RecipeError("its inputs are no call(...)")
+    values = [call.args, dict(call.kwargs), inputs.leaves]
+    try:
+        wanted = drawing.known(values)
+        source = Source(drawing, wanted)
+        told = [source.text(value) for value in wanted]
+        op = _Op(known[spec].op)
+        upstream = _upstream(f"{key}|upstream", options) if direction == "backward" else None
+    except UntraceableError as error:
+        raise RecipeError(str(error)) from error
+    return {
+        "lines": source.lines,
+        **dict(zip(("args", "kwargs", "leaves"), told, strict=True)),
+        "digest": _digest(source.lines, told, values, device, drawn=known[spec].some_leaves),
+        "op": op.text,
+        "in_place": known[spec].in_place,
+        "imports": op.imports,
+        "definitions": op.definitions,
+        "upstream": upstream,
+    }
+
+
+def _of_database(name: str, case: str, dtype: str, device: str, seed: int, grown: str) -> OpSpec:
+    """Return the spec of a database's entry whose samples are written as the numbers they consist of.
+
+    Raises:
+        RecipeError: It is not there, or its samples were drawn on a device that this machine lacks.
+    """
+    if device != "cpu":
+        raise RecipeError(
+            "PyTorch's databases draw their samples on the device itself; only those of the CPU are written"
+        )
+    try:
+        spec = database.find(name, seed=seed, recipe=grown)
+        # Drawn now and kept: how the database draws is not to be recorded.
+        spec.cases[case].inputs(Inputs("", dtype=dtype, device=device, direction="forward"))
+        spec = database.find(name, seed=seed, recipe=grown, literal=True)
+    except (database.DatabaseError, KeyError, MissingError) as error:
+        raise RecipeError(first_line(error)) from error
+    path = database.entries(database.source_of(name) or "")[name].path
+    with contextlib.suppress(NotRunnableError):
+        if resolve(path) is spec.op:
+            return replace(spec, op=path)
+    return spec
+
+
+def _upstream(key: str, options: dict[str, str]) -> tuple[int, str]:
+    """Return the seed of the upstream gradients, and how one is drawn."""
+    inputs = Inputs(key, **options)
+    with Drawing(options["device"]) as drawing:
+        drawn = inputs.normal(_ANY_SHAPE)
+    (_, line) = Source(drawing, drawing.known(drawn)).lines
+    return drawing.generators[0].initial_seed(), line.partition(" = ")[2].replace(str(_ANY_SHAPE), "o.shape")
+
+
+def _digest(lines: list[str], told: list[str], values: list[Any], device: str, *, drawn: bool) -> str | None:
+    """Run what was written, and return the digest of the inputs it makes, as an observation has it.
+
+    Of a database's entry that holds what is no tensor too, for it is drawn.
+
+    Raises:
+        RecipeError: They are not those that were drawn.
+    """
+    if device != "cpu" and not torch.cuda.is_available():
+        return None
+    body = textwrap.indent("\n".join([*lines, f"return [{', '.join(told)}]"]), "    ")
+    names: dict[str, Any] = {"torch": torch}
+    try:
+        exec(f"def inputs():\n{body}", names)  # noqa: S102 - written a moment ago, by us
+        made = names["inputs"]()
+    except Exception as error:
+        raise RecipeError(f"its inputs were not understood ({first_line(error)})") from error
+    # Another device may compute other bits from equal draws.
+    if device == "cpu" and _described(made) != _described(values):
+        raise RecipeError("its inputs were not understood: what was written makes others")
+    args, kwargs, _ = made
+    return bits.digest(
+        [*bits.parts(args, "args", skip_others=True), *bits.parts(kwargs, "kwargs", skip_others=True)],
+        [*bits.said(args, "args"), *bits.said(kwargs, "kwargs")] if drawn else [],
+    )
+
+
+def _described(values: list[Any]) -> list[Any]:
+    """Return all in which inputs can differ: bits, strides, part in backward, and what is no tensor."""
+    parts = bits.parts(values, "inputs", skip_others=True)
+    plain = mapped(values, lambda one: one.requires_grad if isinstance(one, torch.Tensor) else repr(one))
+    return [bits.digest(parts), [tensor.stride() for _, tensor in parts], plain]
+
+
+class _Op:
+    """The source of an op: a dotted path, or a function and what it needs of its module."""
+
+    def __init__(self, op: Any) -> None:
+        """Write it.
+
+        Raises:
+            UntraceableError: It has no source, or needs something that has none.
+        """
+        self.imports: list[str] = []
+        self.definitions: list[str] = []
+        self._seen: set[str] = set()
+        if isinstance(op, str):
+            self.text = op
+            self._import_parents(op)
+        else:
+            if not isinstance(op, FunctionType) or op.__closure__ or not op.__name__.isidentifier():
+                raise UntraceableError(f"{getattr(op, '__qualname__', op)!s} is no function of a module")
+            self.text = op.__name__
+            self._define(op.__name__, op)
+
+    def _import_parents(self, path: str) -> None:
+        """Import the modules on the way to an op that ``import torch`` leaves out."""
+        root, *names = path.split(".")
+        found, at = importlib.import_module(root), root
+        for name in names:
+            at = f"{at}.{name}"
+            if not hasattr(found, name):
+                try:
+                    importlib.import_module(at)
+                except ImportError:
+                    return  # This torch has no such op; the script will say so of the one it runs in.
+                self.imports.append(f"import {at}")
+            found = getattr(found, name)
+
+    def _define(self, name: str, value: Any) -> None:
+        """Define a name, after those it needs itself.
+
+        Raises:
+            UntraceableError: It has no source.
+        """
+        if name in self._seen or value is torch:
+            return
+        self._seen.add(name)
+        module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        if isinstance(module, str) and module.partition(".")[0] in {"torch", *sys.stdlib_module_names}:
+            self.imports.append(_import(name, value, module))
+        elif isinstance(value, (FunctionType, type)) and str(module).startswith(_WRITTEN_OUT):
+            text = self._source(name, value)
+            known = vars(sys.modules[value.__module__])
+            for needed in _names_in(text, value):
+                if needed in known:
+                    self._define(needed, known[needed])
+            self.definitions.append(
+                text if value.__name__ == name else f"{text}\n\n{name} = {value.__name__}"
+            )
+        elif callable(value) or isinstance(value, ModuleType):
+            raise UntraceableError(f"{name} is neither torch's nor defined beside the op")
+        else:
+            self.definitions.append(f"{name} = {Source(Drawing('cpu'), ()).text(value)}")
+
+    @staticmethod
+    def _source(name: str, value: Any) -> str:
+        try:
+            text = textwrap.dedent(inspect.getsource(value)).rstrip()
+        except (OSError, TypeError) as error:
+            raise UntraceableError(f"the source of {name} cannot be read") from error
+        # Whoever reads a script has no linter to quiet.
+        return re.sub(r"  # noqa.*", "", text)
+
+
+def _import(name: str, value: Any, module: str) -> str:
+    """Return the statement that imports a module, or something out of one."""
+    if isinstance(value, ModuleType):
+        return f"import {module}" if name == module else f"import {module} as {name}"
+    own = getattr(value, "__name__", name)
+    return f"from {module} import {own}" + (f" as {name}" if name != own else "")
+
+
+def _names_in(text: str, value: Any) -> list[str]:
+    """Return the names that some source reads and does not bind itself, those in annotations left out."""
+    code = getattr(value, "__code__", None)
+    bound = {*code.co_varnames, *code.co_cellvars} if code else set()
+    return [name for name in dict.fromkeys(_walk(ast.parse(text))) if name not in bound]
+
+
+def _walk(node: ast.AST) -> Iterator[str]:
+    """Yield the names below a node, annotations left out."""
+    for field, child in ast.iter_fields(node):
+        if field in ("annotation", "returns"):
+            continue
+        for item in child if isinstance(child, list) else [child]:
+            if isinstance(item, ast.Name):
+                yield item.id
+            elif isinstance(item, ast.AST):
+                yield from _walk(item)
+
+
+if __name__ == "__main__":
+    main()

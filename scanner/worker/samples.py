@@ -1,0 +1,349 @@
+"""Which rows an entry of PyTorch's databases gives: a worker's answer to ``enumerate``.
+
+Of the samples those are taken that differ most from one another, and each is grown until kernels run in parallel, if
+the op accepts that: whether it does is tried here, with the flag off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import resource
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from opspecs.pytorch import database, enlarge, traits
+from opspecs.pytorch.database import Entry, Sample
+from scanner.worker import bits, perturb
+from scanner.worker.execution import Execution, InvalidCaseError
+from scanner.worker.growth import does_more, repeating
+
+# What makes CPU kernels run in two threads at least, and fills a GPU.
+_TARGET = {"cpu": 1 << 16, "cuda": 1 << 20}
+# Parts of the size that a recipe is tried in first, so that what grows too fast shows before it takes minutes.
+_TRIED_FIRST = (256, 16)
+# An enlarged case is left out if one execution of it, backward included, takes longer, or more memory. On the CPU
+# these are seconds of one thread, without those that it waits for a core.
+_MOST_SECONDS = 0.15
+_MOST_BYTES = 1 << 30
+# Recipes that are tried for one sample, and seconds after which no further one is.
+_MOST_RECIPES = 24
+_PATIENCE = 1.0
+# Arguments that often switch off the part of an op that could differ: a dropout with p=0.0 or training=False draws
+# nothing.
+_SWITCHED_OFF = ("False", "0", "0.0")
+# What an enlarged case provokes.
+_PARALLEL = "large enough for kernels to run in parallel"
+_COLLIDES = "indices repeat"
+# Samples that are looked at for each that is taken: some give an output without elements.
+_SPARE = 4
+
+
+def entry_rows(
+    name: str, *, device: str, seed: int, dtypes: list[str] | None, samples: int, trial: bool
+) -> dict[str, Any]:
+    """Return the rows of an entry, and what they were chosen from.
+
+    Args:
+        name: Of the spec.
+        device: ``"cpu"`` or ``"cuda:N"``.
+        seed: Of the samples.
+        dtypes: Those wanted of the ones that the entry declares; ``None``: float32, or the first there is.
+        samples: How many to take at most, per dtype.
+        trial: Call the op, to know what can be differentiated and enlarged. Without, every sample is taken to be
+            differentiable if the entry is, and nothing is enlarged.
+    """
+    # Whether an op takes its inputs does not depend on threads, which on a busy machine wait for one another. The worker
+    # that enumerates observes nothing.
+    torch.set_num_threads(1)
+    # Nor are they to wait for the worker beside this one, which OpenMP bound to the same core.
+    perturb.unbind()
+    entry = database.entries(database.source_of(name) or "")[name]
+    answer: dict[str, Any] = {"op": entry.path, "why": entry.why, "rows": [], "samples": 0, "refused": 0}
+    for dtype in _dtypes(entry.dtypes(device), dtypes):
+        planner = _Planner(entry, dtype, device, seed, answer)
+        planner.plan(samples, trial=trial)
+    return answer
+
+
+def _dtypes(declared: list[str], wanted: list[str] | None) -> list[str]:
+    """Return the dtypes to scan; of an entry without any of them, the first one stands for the row that says so."""
+    if wanted is not None and "all" not in wanted:
+        return [dtype for dtype in declared if dtype in wanted] or wanted[:1]
+    if wanted is not None and declared:
+        return declared
+    order = ("float32", "float64", "bfloat16", "float16", "complex64", "int64")
+    return [next((dtype for dtype in order if dtype in declared), (declared or ["float32"])[0])]
+
+
+class _NothingToCompareError(Exception):
+    """The output has no elements."""
+
+
+class _Planner:
+    """Plans the rows of one entry in one dtype."""
+
+    def __init__(self, entry: Entry, dtype: str, device: str, seed: int, answer: dict[str, Any]) -> None:
+        self._entry = entry
+        self._options: dict[str, Any] = {"dtype": dtype, "device": device, "seed": seed}
+        self._dtype = dtype
+        self._answer = answer
+        self._total = 0
+        self._traits: dict[str, str] = {}
+
+    def plan(self, most: int, *, trial: bool) -> None:
+        """Add rows to the answer."""
+        options = self._options
+        try:
+            samples = database.drawn(self._entry, **options)
+        except Exception:  # noqa: BLE001 - the row that stands for it says what went wrong
+            samples = []
+        self._total = len(samples)
+        self._answer["samples"] += self._total
+        if not samples:
+            self._add("sample_0", "forward", "samples")
+            return
+        for number in self._telling(_unlike(samples, _SPARE * most), most, trial=trial):
+            case = f"sample_{number}"
+            sample = samples[number]
+            self._tell_traits(sample)
+            self._add(case, "forward", "samples")
+            if self._differentiable(case, "", trial=trial):
+                self._add(case, "backward", "samples")
+            if trial:
+                self._enlarge(number, sample)
+        if trial:
+            self._collide(samples)
+
+    def _collide(self, samples: list[Sample]) -> None:
+        """Enlarge one more sample, in which indices repeat, if there is one and that is so in none that were taken."""
+        rows = [row for row in self._answer["rows"] if row["dtype"] == self._dtype]
+        taken = {row["case"] for row in rows}
+        indices = [number for number, sample in enumerate(samples) if _has_indices(sample)]
+        for number in [one for one in indices if f"enlarged_{one}" not in taken][:_SPARE]:
+            if any(
+                _COLLIDES in row["provokes"] for row in self._answer["rows"] if row["dtype"] == self._dtype
+            ):
+                return
+            self._tell_traits(samples[number])
+            self._enlarge(number, samples[number], needs=_COLLIDES)
+
+    def _tell_traits(self, sample: Sample) -> None:
+        """Note what the rows added next are instances of."""
+        self._traits = traits.traits_of(self._entry.name, sample.args, sample.kwargs, self._dtype)
+
+    def _telling(self, numbers: list[int], most: int, *, trial: bool) -> list[int]:
+        """Return the first *most* samples that give an output with elements, or raise: there is something to compare."""
+        kept: list[int] = []
+        for number in numbers:
+            if len(kept) < most and (not trial or self._tells(f"sample_{number}")):
+                kept.append(number)
+        return sorted(kept or numbers[:1])
+
+    def _tells(self, case: str) -> bool:
+        try:
+            self._execute(case, "forward", "")
+        except _NothingToCompareError:
+            return False
+        except Exception:  # noqa: BLE001 - what goes wrong is for the row to say
+            return True
+        return True
+
+    def _add(self, case: str, direction: str, provoked: str, recipe: str = "", provokes: str = "") -> None:
+        self._answer["rows"].append(
+            {
+                "case": case,
+                "direction": direction,
+                "dtype": self._dtype,
+                "provoked": provoked,
+                "recipe": recipe,
+                "samples": self._total,
+                "provokes": provokes,
+                "traits": self._traits,
+            }
+        )
+
+    def _differentiable(self, case: str, recipe: str, *, trial: bool) -> bool:
+        entry, options = self._entry, self._options
+        if entry.in_place or not entry.differentiable(options["device"], self._dtype):
+            return False
+        if not trial:
+            return True
+        try:
+            self._execute(case, "backward", recipe)
+        except InvalidCaseError:
+            return False
+        except Exception:  # noqa: BLE001 - what goes wrong is for the row to say
+            return True
+        return True
+
+    def _execute(self, case: str, direction: str, recipe: str) -> float:
+        """Execute once, and return the seconds."""
+        spec = database.find(self._entry.name, seed=self._options["seed"], recipe=recipe)
+        execution = Execution(spec, case, direction=direction, **self._options)
+        execution.reseed()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            clock = time.process_time if execution.device == "cpu" else time.perf_counter
+            started = clock()
+            output, gradients = execution()
+            if execution.device != "cpu":
+                torch.cuda.synchronize(execution.device)
+            seconds = clock() - started
+            if not sum(tensor.numel() for _, tensor in bits.parts(output, "output")):
+                raise _NothingToCompareError
+            if execution.backward and not sum(one.numel() for one in gradients if one is not None):
+                raise InvalidCaseError("no gradient has elements")
+        return seconds
+
+    def _enlarge(self, number: int, sample: Sample, needs: str = "") -> None:
+        """Add the rows of the sample grown by the first recipe that the op accepts, if it provokes what is needed."""
+        case = f"enlarged_{number}"
+        target = _TARGET[self._options["device"].partition(":")[0]]
+        tree = (sample.args[sample.fixed :], dict(sample.kwargs))
+        name = self._entry.name
+        small = [
+            {_kind(one): one for one in enlarge.recipes(tree, name, target // part)} for part in _TRIED_FIRST
+        ]
+        started = time.process_time()
+        for recipe in islice(enlarge.recipes(tree, name, target), _MOST_RECIPES):
+            if time.process_time() - started > _PATIENCE:
+                break
+            first = [known[_kind(recipe)] for known in small if _kind(recipe) in known]
+            if not all(self._accepted(case, one) for one in first):
+                continue
+            directions = self._accepted(case, recipe)
+            if directions and needs in (provokes := self._provokes(case, recipe, target)) and provokes:
+                for direction in directions:
+                    self._add(case, direction, "enlarged", recipe, provokes)
+                return
+        self._answer["refused"] += not needs
+
+    def _provokes(self, case: str, recipe: str, target: int) -> str:
+        """Say what in the grown inputs could expose a difference; nothing if the op has no more to do than before."""
+        spec = database.find(self._entry.name, seed=self._options["seed"], recipe=recipe)
+        try:
+            with warnings.catch_warnings(), _bounded_memory():
+                warnings.simplefilter("ignore")
+                execution = Execution(spec, case, direction="forward", **self._options)
+                if not does_more(execution, target):
+                    return ""
+        except Exception:  # noqa: BLE001 - it was accepted a moment ago; it may not have the memory again
+            return ""
+        grown = repeating(execution, target)
+        told = [_PARALLEL, _COLLIDES] if grown["indices"] else [_PARALLEL]
+        return "; ".join(
+            [*told, "values repeat"] if grown["values"] and "values=mixed" not in recipe else told
+        )
+
+    def _accepted(self, case: str, recipe: str) -> list[str]:
+        """Return the directions in which the op takes a recipe's inputs within the limits; none if it does not."""
+        try:
+            with _bounded_memory():
+                seconds = self._execute(case, "forward", recipe)
+                if seconds > _MOST_SECONDS:
+                    return []
+                if not self._entry.in_place and self._entry.differentiable(
+                    self._options["device"], self._dtype
+                ):
+                    with contextlib.suppress(InvalidCaseError):
+                        seconds = self._execute(case, "backward", recipe)
+                        return ["forward", "backward"] if seconds <= _MOST_SECONDS else []
+        except Exception:  # noqa: BLE001 - an op may refuse in any way it likes
+            return []
+        return ["forward"]
+
+
+def _kind(recipe: str) -> tuple[str, ...]:
+    """Return what a recipe says beside its factor."""
+    return tuple(part for part in recipe.split() if not part.startswith("by="))
+
+
+@contextlib.contextmanager
+def _bounded_memory() -> Iterator[None]:
+    """Let an allocation fail rather than take the machine's memory; Linux alone can."""
+    if sys.platform != "linux":
+        yield
+        return
+    used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + _MOST_BYTES, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _unlike(samples: list[Sample], most: int) -> list[int]:
+    """Return the numbers of up to *most* samples, always the least like those before it.
+
+    The first is one with indices, if there are any, which can collide, and a large one.
+    """
+    described = [_features(sample) for sample in samples]
+    elements = [sum(tensor.numel() for tensor in enlarge.tensors([s.args, dict(s.kwargs)])) for s in samples]
+    off = [sum(told in _SWITCHED_OFF for _, told in features) for features in described]
+    indexed = list(map(_has_indices, samples))
+    best = max(
+        range(len(samples)),
+        key=lambda number: (indexed[number], elements[number], -off[number], -number),
+    )
+    chosen: list[int] = []
+    seen = set()
+    # How unlike each sample is to the chosen one that it is most like.
+    unlike = dict.fromkeys(range(len(samples)), math.inf)
+    while True:
+        del unlike[best]
+        digest = _digest(samples[best])
+        if digest not in seen:
+            seen.add(digest)
+            chosen.append(best)
+            unlike = {
+                number: min(least, len(described[number] ^ described[best]))
+                for number, least in unlike.items()
+            }
+        if not unlike or len(chosen) == most:
+            return chosen
+        best = max(unlike, key=lambda number: (min(elements[number], 2), unlike[number], -number))
+
+
+def _has_indices(sample: Sample) -> bool:
+    return enlarge.has_indices([sample.args[sample.fixed :], dict(sample.kwargs)])
+
+
+def _digest(sample: Sample) -> tuple[str, frozenset[tuple[str, str]]]:
+    """Return all in which two samples can differ."""
+    parts = bits.parts([list(sample.args), dict(sample.kwargs)], "sample", skip_others=True)
+    return bits.digest(parts), _features(sample)
+
+
+def _features(sample: Sample) -> frozenset[tuple[str, str]]:
+    """Describe a sample's structure, so that the number of unequal parts tells how unlike two samples are."""
+    found: set[tuple[str, str]] = set()
+
+    def walk(value: Any, name: str) -> None:
+        if isinstance(value, torch.Tensor):
+            sizes = tuple(min(size, 2) for size in value.shape)
+            for told in (str(value.dtype), str(value.layout), f"{value.dim()}-D", f"sizes {sizes}"):
+                found.add((name, told))
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                walk(item, f"{name}[{key!r}]")
+        elif isinstance(value, (tuple, list)):
+            found.add((name, f"{type(value).__name__} of {len(value)}"))
+            for position, item in enumerate(value):
+                walk(item, f"{name}[{position}]")
+        elif isinstance(value, (bool, int, float, complex, str, torch.dtype, type(None))):
+            found.add((name, repr(value)))
+        else:
+            found.add((name, type(value).__name__))
+
+    walk(sample.args, "args")
+    walk(dict(sample.kwargs), "kwargs")
+    return frozenset(found)
