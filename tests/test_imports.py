@@ -1,4 +1,4 @@
-"""Who may import whom: specs describe, the scanner runs, reports render."""
+"""Who may import whom, as rules about folders: specs describe, the scanner runs, reports render."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-
-# The modules that a worker loads, and so all that another interpreter with a torch must provide for.
-WORKER = {
-    *("worker", "observe", "execution", "bits", "state", "alerts", "perturb", "severity", "cost"),
-    *("recipe", "drawing", "source", "dispatch", "reach", "walk", "kernels", "samples", "growth"),
-}
+PACKAGES = ("opspecs", "scanner", "reports")
+# Modules of a folder that a reader can still take in. Families of ops are many, and alike.
+MOST, APART = 16, {"opspecs.families"}
+# What the main process reads of the worker's folder: a table of names, which needs no torch to be imported.
+SHARED = {"scanner.worker.perturb"}
 
 
 def _imports(path: Path, *, nested: bool) -> Iterator[str]:
@@ -28,7 +28,17 @@ def _imports(path: Path, *, nested: bool) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
-            yield node.module or ""
+            module = node.module or ""
+            # What is imported may be a module itself.
+            yield from (
+                f"{module}.{alias.name}" if _exists(f"{module}.{alias.name}") else module
+                for alias in node.names
+            )
+
+
+def _exists(name: str) -> bool:
+    place = ROOT / name.replace(".", "/")
+    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
 
 
 def _at_import_time(tree: ast.AST) -> Iterator[ast.AST]:
@@ -46,49 +56,86 @@ def _modules(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
+def _name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
 def _roots(path: Path, *, nested: bool = True) -> set[str]:
     return {name.partition(".")[0] for name in _imports(path, nested=nested)}
 
 
-@pytest.mark.parametrize("path", _modules("opspecs"), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", _modules("opspecs"), ids=_name)
 def test_opspecs_describe(path: Path) -> None:
     """Specs import nothing but specs and the standard library, and torch only where a worker calls."""
     assert _roots(path) <= sys.stdlib_module_names | {"opspecs", "torch"}
     assert "torch" not in _roots(path, nested=False)
 
 
-@pytest.mark.parametrize("path", _modules("scanner"), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", _modules("scanner"), ids=_name)
 def test_scanner_does_not_report(path: Path) -> None:
     """The scanner imports neither reports nor what they are made with."""
     assert not _roots(path) & {"reports", "pandas", "jinja2", "tabulate"}
 
 
+@pytest.mark.parametrize("path", _modules("scanner/worker"), ids=_name)
+def test_worker_needs_torch_and_specs_alone(path: Path) -> None:
+    """A worker starts in an environment that has a torch and nothing of ours."""
+    assert _roots(path) <= sys.stdlib_module_names | {"torch", "opspecs", "scanner"}
+    ours = {name for name in _imports(path, nested=True) if name.partition(".")[0] == "scanner"}
+    assert {name for name in ours if not name.startswith("scanner.worker")} <= {"scanner.alerts"}
+
+
 @pytest.mark.parametrize(
-    "path", [path for path in _modules("scanner") if path.stem not in WORKER], ids=lambda path: path.name
+    "path",
+    [path for path in _modules("scanner") if ROOT / "scanner" / "worker" not in path.parents],
+    ids=_name,
 )
 def test_only_the_worker_needs_torch(path: Path) -> None:
     """The main process scans a torch in another interpreter and needs none of its own."""
     assert "torch" not in _roots(path)
+    assert {name for name in _imports(path, nested=True) if name.startswith("scanner.worker")} <= SHARED
 
 
-@pytest.mark.parametrize("name", sorted(WORKER))
-def test_worker_needs_torch_and_specs_alone(name: str) -> None:
-    """A worker starts in an environment that has a torch and nothing of ours."""
-    names = set(_imports(ROOT / "scanner" / f"{name}.py", nested=True))
-    allowed = {f"scanner.{module}" for module in WORKER} | {"scanner"}
-
-    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names | {
-        "torch",
-        "opspecs",
-        "scanner",
-    }
-    assert {name for name in names if name.startswith("scanner")} <= allowed
-
-
-@pytest.mark.parametrize("path", _modules("reports"), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", _modules("reports"), ids=_name)
 def test_reports_need_no_torch(path: Path) -> None:
     """A run file renders years later, without the build that was scanned and without its specs."""
     assert not _roots(path) & {"torch", "opspecs"}
+
+
+def _folder(name: str) -> str:
+    """Return the package that a module lies in; one directly below the three stands for itself."""
+    around = name.rpartition(".")[0]
+    return name if around in PACKAGES or name in PACKAGES else around
+
+
+def test_folders_do_not_import_one_another_in_a_circle() -> None:
+    """Whoever reads a folder needs to know those below it, and none that needs it in turn."""
+    below: dict[str, set[str]] = {}
+    for path in (path for package in PACKAGES for path in _modules(package)):
+        here = _folder(_name(path))
+        ours = {_folder(name) for name in _imports(path, nested=True) if name.partition(".")[0] in PACKAGES}
+        below.setdefault(here, set()).update(ours - {here})
+
+    try:
+        order = list(TopologicalSorter(below).static_order())
+    except CycleError as error:
+        pytest.fail(f"a circle of folders: {' → '.join(error.args[1])}")
+
+    assert (
+        order.index("opspecs.model") < order.index("scanner.observations") < order.index("scanner.verdicts")
+    )
+    assert order.index("scanner.verdicts") < order.index("reports.matrix") < order.index("reports.cli")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_folder_holds_more_than_a_reader_can_take_in(package: str) -> None:
+    """A folder that grows over the limit is two, or one with a folder in it."""
+    counts: dict[str, int] = {}
+    for path in _modules(package):
+        if path.name != "__init__.py":
+            counts[_name(path.parent / "__init__.py")] = counts.get(_name(path.parent / "__init__.py"), 0) + 1
+
+    assert {name: count for name, count in counts.items() if count > MOST and name not in APART} == {}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["list"], ["--version"]])

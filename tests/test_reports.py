@@ -16,7 +16,8 @@ from markdown_it import MarkdownIt
 from reports.cli.report import RENDERERS
 from reports.matrix import words
 from reports.matrix.model import FINDINGS, frame, load, parse_findings
-from reports.report import export, markdown
+from reports.render.markdown import code, plain
+from reports.report import export
 from scanner.observations.records import Closing, Environment, Settings
 from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING
 from tests.evidence_runs import evidence_run
@@ -73,7 +74,7 @@ def test_markdown_explains_every_word(run: Path) -> None:
     told = text("md", run)
 
     for word, meaning in (VERDICT_MEANING | FINDING_MEANING | words.GLOSSARY).items():
-        assert f"* **{markdown.plain(word)}**: {markdown.plain(meaning)}\n" in told
+        assert f"* **{plain(word)}**: {plain(meaning)}\n" in told
 
 
 @pytest.mark.parametrize("form", ["md", "html"])
@@ -86,7 +87,7 @@ def test_whole_environment_is_told(run: Path, form: str) -> None:
     assert set(words._SETTINGS) == set(Settings.__struct_fields__)
     for label, value in words.environment_words(one) + words.settings_words(one):
         if form == "md":
-            assert f"* {markdown.plain(label)}: {markdown.plain(value)}\n" in told
+            assert f"* {plain(label)}: {plain(value)}\n" in told
         else:
             assert f"<dt>{label}</dt><dd>{value}</dd>" in told
 
@@ -220,7 +221,7 @@ def test_markdown_is_not_broken_by_what_runs_say(tmp_path: Path) -> None:
 )
 def test_code_cells(given: str, shown: str) -> None:
     """A code span holds whatever it is given, on one line."""
-    assert shown == markdown.code(given)
+    assert shown == code(given)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,7 @@ def test_code_cells(given: str, shown: str) -> None:
 )
 def test_plain_cells(given: str, shown: str) -> None:
     """Plain text keeps its look and loses its markup."""
-    assert shown == markdown.plain(given)
+    assert shown == plain(given)
 
 
 def test_hostile_markdown_renders_as_tables(tmp_path: Path) -> None:

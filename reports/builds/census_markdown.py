@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reports.report.markdown import code, plain, table
+from reports.render.markdown import code, plain, table
 from scanner.census.record import Census, Kernels
 
 _PATHS = {

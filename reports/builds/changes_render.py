@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from reports.builds.changes import KINDS, Item, Step, Timeline
-from reports.report.markdown import code, plain, table
+from reports.render.markdown import code, plain, table
 
 _PATHS = {"always": "always", "conditional": "on some ways", "unknown": "unknown"}
 

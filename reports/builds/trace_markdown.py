@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from reports.report.markdown import code, plain, table
+from reports.render.markdown import code, plain, table
 from scanner.observations.trace_records import TracedRow, TraceFile
 from scanner.verdicts.reroutes import CHOSEN_MEANING, chosen, reroutes
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from reports.builds.expectations import Build, Expected
 from reports.builds.links import Link
-from reports.docs.agreement import Docs
 
 _NAMED = 2  # links, and ways of traced cases, that a cell names
 _PATHS = {"always": "always", "conditional": "on some ways", "unknown": "on unknown ways"}
@@ -49,15 +48,6 @@ def _most(counts: Counter[str], cases: int) -> str:
     told = [f"{words} ({count} of {cases} cases)" for words, count in counts.most_common(_NAMED)]
     more = f"; and {len(counts) - _NAMED} other ways" if len(counts) > _NAMED else ""
     return "; ".join(told) + more
-
-
-def measured(one: Expected, docs: Docs | None) -> str:
-    """Say what was measured; a run that gave no evidence measured nothing."""
-    judged = [] if docs is None else [other for other in docs.judged if other.claim.id == one.claim.id]
-    for other in judged:
-        if other.agreement in {"contradicted", "confirmed", "not_triggered"}:
-            return f"{other.agreement} on {' and '.join(dict.fromkeys(row.device for row in other.deciding))}"
-    return "not measured"
 
 
 def link_words(link: Link) -> str:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from reports.builds.files import BuildFiles, read_files
 from reports.docs import builds_json, builds_markdown
 from reports.docs import json as docs_json
 from reports.docs.agreement import Docs, join
+from reports.docs.builds import BuildFiles, read_files
 from reports.docs.render import RENDERERS, drift_lines, state_lines
 from reports.matrix.model import load
 from reports.render import blocks

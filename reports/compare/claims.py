@@ -9,11 +9,10 @@ from msgspec import Struct
 
 from reports.compare.judge import MOVES, Change
 from reports.matrix.model import Matrix
-from scanner.claims.grammar import Section
 from scanner.claims.matching import names_of, speaks
 from scanner.claims.tables import documented_claims
 from scanner.errors import UsageError
-from scanner.observations.records import Claim, Row
+from scanner.observations.records import Claim, Row, Section
 
 ClaimKind = Literal["moved", "added", "dropped", "reworded"]
 Measured = Literal["changed", "otherwise", "same", "not_comparable", "other_device", "not_covered"]

@@ -11,7 +11,7 @@ from reports.compare.claims import documented
 from reports.compare.judge import MOVES, Change
 from reports.compare.runs import Comparison, Pair, Timeline, timelines
 from reports.compare.words import arrow, caveats, class_words, labels, machine_words
-from reports.report.markdown import code, plain, table
+from reports.render.markdown import code, plain, table
 
 STEP = (
     "from → to",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from msgspec import Struct
@@ -11,11 +10,9 @@ from reports.compare.claims import ClaimChange
 from reports.compare.comparable import REASON_MEANING, Reason
 from reports.compare.judge import CLASS_MEANING, MOVES, Change
 from reports.compare.runs import Pair
-from reports.matrix import words
-from scanner.observations.records import Claim
+from reports.render.markdown import NONE
 
 MOST = 10  # rows that one reason or bullet names
-_ROLE = re.compile(r":\w+:`~?([^`]*)`")
 
 
 class Told(Struct, frozen=True):
@@ -55,11 +52,6 @@ def doubts_of(pair: Pair) -> Iterator[Doubt]:
         )
 
 
-def bullet_words(claim: Claim) -> str:
-    """Return a bullet's words without its marker and the markup of its roles and code."""
-    return _ROLE.sub(r"\1", claim.text.lstrip("*+•- ")).replace("`", "")
-
-
 def found(one: ClaimChange) -> tuple[str, list[str], list[str]]:
     """Return of the rows that speak to a changed claim how many are of each class, which changed, and what others show.
 
@@ -70,4 +62,4 @@ def found(one: ClaimChange) -> tuple[str, list[str], list[str]]:
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in CLASS_MEANING if kind in kinds)
     moved = [change.row.row.id for change in one.rows if change.kind in MOVES]
     same = dict.fromkeys(str(change.row.finding) for change in one.rows if change.kind == "same")
-    return counts or words.NONE, moved[:MOST], list(same)
+    return counts or NONE, moved[:MOST], list(same)

@@ -19,7 +19,7 @@ from reports.compare.builds import HEADS, NOTE, BuildTimeline, counts_words
 from reports.compare.claims import CLAIM_MEANING, MEASURED_MEANING, SECTION_WORDS, documented
 from reports.compare.comparable import REASON_MEANING
 from reports.compare.excerpt import STEP, step_counts
-from reports.compare.groups import MOST, bullet_words, doubts_of, found
+from reports.compare.groups import MOST, doubts_of, found
 from reports.compare.judge import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, Change, Kind
 from reports.compare.rates import CAVEAT
 from reports.compare.runs import Comparison, Pair, Timeline, TimelineRow, timelines
@@ -40,6 +40,7 @@ from reports.compare.words import (
 from reports.matrix import cost, words
 from reports.matrix.expected import device_words
 from reports.matrix.model import Matrix, cell_of_mode
+from reports.render.markdown import NONE
 from reports.render.page import Pool, generate
 from scanner.observations.records import MODES, WORKER_MODES
 from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, MatrixRow
@@ -117,6 +118,7 @@ def render(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Iter
     pool = Pool()
     yield from generate(
         "compare",
+        words,
         title=title(comparison),
         comparison=comparison,
         matrices=comparison.matrices,
@@ -154,7 +156,7 @@ def render(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Iter
         doubts=doubts_of,
         most=MOST,
         bullets=_bullets,
-        bullet_words=bullet_words,
+        bullet_words=words.bullet_words,
         table_labels=[one.labels for one in tables],
         TIMES=cost.TIMES,
         costs=_costs,
@@ -246,7 +248,7 @@ def _evidence(pair: Pair, changes: Iterable[Change]) -> list[tuple[Change, list[
             arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new)),
             *(arrow(before, after) for before, after in zip(modes[0], modes[-1], strict=True)),
             arrow(*listed),
-            change.judged.detail or words.NONE,
+            change.judged.detail or NONE,
         ]
         told.append((change, cells))
     return told
@@ -266,8 +268,8 @@ def _bullets(pair: Pair) -> Iterator[tuple[list[str], str, str, str, list[str]]]
     """Yield each changed bullet: its words, lists, device, measured word, and its rows in words."""
     for one in pair.claims:
         claims = [claim for claim in (one.old, one.new) if claim is not None]
-        sections = (SECTION_WORDS[claim.section] if claim else words.NONE for claim in (one.old, one.new))
-        texts = list(dict.fromkeys(bullet_words(claim) for claim in claims))
+        sections = (SECTION_WORDS[claim.section] if claim else NONE for claim in (one.old, one.new))
+        texts = list(dict.fromkeys(words.bullet_words(claim) for claim in claims))
         counts, moved, same = found(one)
         shown = ", ".join(moved or same)
         rows = f"{counts}: {shown}" if shown else counts
@@ -290,5 +292,5 @@ def _circumstances(matrices: Sequence[Matrix]) -> list[tuple[str, list[str], boo
     """Return environment and settings of all runs side by side: label, a text per run, whether they differ."""
     told = [dict([*words.environment_words(one), *words.settings_words(one)]) for one in matrices]
     names = dict.fromkeys(name for one in told for name in one)
-    lines = [(name, [one.get(name, words.NONE) for one in told]) for name in names if name != "run file"]
+    lines = [(name, [one.get(name, NONE) for one in told]) for name in names if name != "run file"]
     return [(name, texts, len(set(texts)) > 1) for name, texts in lines]

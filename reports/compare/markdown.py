@@ -19,7 +19,7 @@ from reports.compare.claims import (
 )
 from reports.compare.comparable import REASON_MEANING
 from reports.compare.cost import CostComparison
-from reports.compare.groups import MOST, Told, bullet_words, doubts_of, found
+from reports.compare.groups import MOST, Told, doubts_of, found
 from reports.compare.judge import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, Change, Kind
 from reports.compare.rates import CAVEAT
 from reports.compare.runs import Comparison, Pair, Timeline, TimelineRow, timelines
@@ -38,7 +38,7 @@ from reports.compare.words import (
 from reports.matrix import words
 from reports.matrix.cost import ratio_words, spread_words, times
 from reports.matrix.expected import device_words
-from reports.report.markdown import code, plain, table
+from reports.render.markdown import NONE, code, plain, table
 from scanner.verdicts.findings import FINDING_MEANING
 
 _CHANGED = ("row", "class", "finding", "flag off", "flag on", "documented", "what it rests on")
@@ -174,7 +174,7 @@ def _cells(pair: Pair, change: Change) -> tuple[str, ...]:
         plain(arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new))),
         *(arrow(before, after) for before, after in zip(cells[0], cells[-1], strict=True)),
         plain(_documented(pair, change)),
-        plain(change.judged.detail or words.NONE),
+        plain(change.judged.detail or NONE),
     )
 
 
@@ -245,7 +245,7 @@ def _claims(pair: Pair) -> Iterator[str]:
     yield from _unmatched(
         "Documented changes without a measured one",
         [
-            f"{plain(bullet_words(one.claim))} ({one.kind}): {_found(one)}"
+            f"{plain(words.bullet_words(one.claim))} ({one.kind}): {_found(one)}"
             for one in pair.claims
             if one.unmeasured
         ],
@@ -268,7 +268,7 @@ def _unmatched(heading: str, lines: Sequence[str]) -> Iterator[str]:
 
 def _claim_cells(one: ClaimChange) -> tuple[str, ...]:
     sections = [SECTION_WORDS[claim.section] if claim is not None else "none" for claim in (one.old, one.new)]
-    texts = [plain(bullet_words(claim)) for claim in (one.old, one.new) if claim is not None]
+    texts = [plain(words.bullet_words(claim)) for claim in (one.old, one.new) if claim is not None]
     return (
         arrow(texts[0], texts[-1]),
         one.kind,

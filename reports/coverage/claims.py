@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from reports.compare.groups import bullet_words
 from reports.coverage.model import Alert, Coverage
+from reports.matrix.words import bullet_words
 from scanner.claims.matching import device_kind, speaks
 from scanner.observations.records import Claim
 

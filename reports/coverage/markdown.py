@@ -17,7 +17,7 @@ from reports.coverage.model import (
     never_lines,
 )
 from reports.matrix import words
-from reports.report.markdown import code, plain, table
+from reports.render.markdown import NONE, code, plain, table
 
 _IDS = 3  # rows that a cell names
 _NAMES = 60  # overloads that a list names
@@ -84,7 +84,7 @@ def _executed(one: Coverage) -> Iterator[str]:
                 it.sort,
                 it.kernel or "not listed",
                 str(it.rows),
-                plain(it.worst or words.NONE),
+                plain(it.worst or NONE),
                 _ids(it.evidence),
             )
             for it in by_finding(one)

@@ -8,7 +8,7 @@ import msgspec
 
 from reports.builds import words
 from reports.builds.expectations import EXPECTATION_MEANING, Build, Expected, count
-from reports.builds.files import BuildFiles
+from reports.docs.builds import BuildFiles, measured
 from reports.matrix.expected import link_fields
 
 
@@ -57,7 +57,7 @@ def _claim(one: Expected, build: Build, files: BuildFiles) -> dict[str, object]:
         "binary": words.binary(one, build),
         "trace": words.trace(one, build),
         "expected": one.expectation,
-        "measured": words.measured(one, files.docs),
+        "measured": measured(one, files.docs),
         "alerts": [link_fields(link) for link in one.alerts],
         "flags": [link_fields(link) for link in one.flags],
         "traced": [{"id": row.row.row.id, "way": row.way, "told": row.told} for row in one.traced],

@@ -14,10 +14,10 @@ from reports.builds.expectations import (
     Unspoken,
     count,
 )
-from reports.builds.files import BuildFiles
 from reports.builds.links import WAY_MEANING
+from reports.docs.builds import BuildFiles, measured
 from reports.docs.markdown import bullet
-from reports.report.markdown import code, plain, table
+from reports.render.markdown import code, plain, table
 
 # The disagreements, whose evidence is told in full.
 _TOLD: tuple[Expectation, ...] = (
@@ -63,7 +63,7 @@ def _build(build: Build, files: BuildFiles) -> Iterator[str]:
                 plain(words.binary(one, build)),
                 plain(words.trace(one, build)),
                 plain(one.expectation),
-                plain(words.measured(one, files.docs)),
+                plain(measured(one, files.docs)),
             )
             for one in build.expected
         ],

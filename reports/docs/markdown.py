@@ -19,7 +19,7 @@ from reports.docs.lists import Lists, lists_of
 from reports.docs.reasons import shown_words, strongest
 from reports.matrix import words
 from reports.matrix.model import Matrix
-from reports.report.markdown import code, plain, table
+from reports.render.markdown import code, plain, table
 from scanner.observations.records import MODES, Claim
 from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING
 

@@ -10,12 +10,12 @@ from msgspec import Struct
 
 from reports.matrix.difference import NOT_MEASURED, Distance, distance, first_differing
 from reports.matrix.model import Matrix, cell_of_mode, outputs_of, unobserved
+from reports.render.markdown import NONE
 from scanner.observations.records import WORKER_MODES, Mode, Output, Row, Sentinel
 from scanner.verdicts.controls import check_controls
 from scanner.verdicts.findings import Cell, MatrixRow
 from scanner.verdicts.power import POWER_SHARE, has_power
 
-NONE = "none"
 # The format that brought controls, sentinels, perturbations, severity and cost.
 EVIDENCE_SINCE = 2
 

@@ -5,19 +5,23 @@ Absence is a word here ("none", "unset", "not recorded"), never a blank, a zero 
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Literal
 
 from reports.matrix import perturbations, trust
 from reports.matrix.database_rows import enumerated_words
 from reports.matrix.model import COMPARED, Matrix, bound_of, cell_of_mode, constant_of, is_seeded
-from scanner.observations.records import MODES, Environment, Mode, Settings
+from reports.render.markdown import NONE
+from scanner.observations.records import MODES, Claim, Environment, Mode, Settings
 from scanner.verdicts.findings import Cell, MatrixRow, upper_bound
 from scanner.worker.perturb import DEFAULT
 
 State = Literal["untrusted", "incomplete", "low_power"]
 
-NONE = trust.NONE
+
+# A role of the docstring's markup, and what it names.
+_ROLE = re.compile(r":\w+:`~?([^`]*)`")
 _ROUNDED = 4  # values of n that are named one by one
 
 # One sentence each, printed with every report, of the words that are neither verdicts nor findings.
@@ -315,3 +319,8 @@ def _text(field: str, value: object) -> str:
 
 def _of(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
+
+
+def bullet_words(claim: Claim) -> str:
+    """Return a bullet's words without its marker and the markup of its roles and code."""
+    return _ROLE.sub(r"\1", claim.text.lstrip("*+•- ")).replace("`", "")

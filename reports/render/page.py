@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Hashable, Iterator, Sequence
+from types import ModuleType
 
 import jinja2
 import msgspec
 
-from reports.matrix import words
 from scanner.verdicts.findings import Finding, Verdict
 
 # Shapes, so that colour never carries meaning alone.
@@ -48,11 +48,12 @@ class Pool:
         return list(self._places)
 
 
-def generate(name: str, *, styles: Sequence[str] = (), **told: object) -> Iterator[str]:
+def generate(name: str, words: ModuleType, *, styles: Sequence[str] = (), **told: object) -> Iterator[str]:
     """Yield a page in pieces.
 
     Args:
         name: Of its template, its style and its script, which stand behind those that all pages share.
+        words: Functions that say in words what the template shows.
         styles: Further styles, of what not every page of this kind has.
         told: What the template shows.
     """

@@ -55,6 +55,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
     pool = Pool()
     yield from generate(
         "report",
+        words,
         matrices=matrices,
         total=sum(len(one.rows) for one in matrices),
         counts={finding: sum(one.counts[finding] for one in matrices) for finding in FINDING_MEANING},

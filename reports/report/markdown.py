@@ -6,19 +6,17 @@ start markup, nor send control characters to a terminal.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 import msgspec
-from tabulate import tabulate
 
 from reports.matrix import cost, perturbations, trust, words
 from reports.matrix.database_rows import sampled_words
 from reports.matrix.expected import EXPECTED_MEANING, Expected, about_words, device_words
 from reports.matrix.model import COMPARED, Matrix, alerts_of
+from reports.render.markdown import NONE, code, plain, table
 from reports.report.disagreements import DISAGREEMENTS, disagreements
-from scanner.errors import one_line
 from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, MatrixRow
 
 _COLUMNS = ("op", "case", "direction", "dtype", "off", "on", "finding", "alert caller", "cost")
@@ -28,8 +26,6 @@ _SLOW = ("row", "off", "on", "ratio", "between quartiles", "fill off", "peak mem
 _DISAGREES = ("row", "measured, and expected")
 _EXPECTED = ("row", "documented", "binary (expected)", "trace (expected)", "measured")
 _IDS = 10  # rows of low power that a reason names
-_MARKUP = re.compile(r"([\\`*\[\]|~$]|\b_|_\b|(?<!\w)_(?!\w))")
-_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 def render(matrices: Sequence[Matrix]) -> Iterator[str]:
@@ -63,27 +59,6 @@ def excerpt(matrices: Sequence[Matrix]) -> Iterator[str]:
         yield "\n"
         for build in one.expected:
             yield from _expected(one, build)
-
-
-def code(text: str) -> str:
-    """Return *text* as a code span that holds in a table cell."""
-    text = one_line(text).replace("|", "\\|")
-    if not text:
-        return words.NONE
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    pad = " " if longest else ""
-    return f"{'`' * (longest + 1)}{pad}{text}{pad}{'`' * (longest + 1)}"
-
-
-def plain(text: str) -> str:
-    """Return *text* on one line with its Markdown and HTML escaped."""
-    return _MARKUP.sub(r"\\\1", one_line(text)).translate(_HTML)
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a GitHub table of cells that are clean already."""
-    # Without disable_numparse a version "2.10" would turn into 2.1.
-    return tabulate(list(rows), headers=list(columns), tablefmt="github", disable_numparse=True) + "\n"
 
 
 def _run(one: Matrix) -> Iterator[str]:
@@ -145,7 +120,7 @@ def _cells(row: MatrixRow, *, trusted: bool) -> tuple[str, ...]:
         plain(words.cell_words(row, "off")),
         plain(words.on_words(row)),
         plain(words.finding_words(row, trusted=trusted)),
-        ", ".join(map(code, alerts)) or words.NONE,
+        ", ".join(map(code, alerts)) or NONE,
         cost.cost_words(row),
     )
 

@@ -14,10 +14,9 @@ from itertools import groupby
 
 from opspecs.model import OpSpec, Planned
 from opspecs.registry import SPECS, select
-from scanner.claims.grammar import Section
 from scanner.claims.matching import covering
 from scanner.claims.tables import documented_claims, documented_versions
-from scanner.observations.records import Claim
+from scanner.observations.records import Claim, Section
 
 _HEADINGS: dict[Section, str] = {
     "deterministic": "acts deterministically",

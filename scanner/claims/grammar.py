@@ -9,13 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
 
-# deterministic  "will act deterministically when mode=True"
-# raises         "will throw a RuntimeError when mode=True"
-# cublas         raises unless CUBLAS_WORKSPACE_CONFIG is set (torch up to 2.9 lists these apart)
-# other          bullets about ops under a heading that is none of these: never parsed, always shown
-Section = Literal["deterministic", "raises", "cublas", "other"]
+from scanner.observations.records import Section
 
 # What a clause says: kind, name, values. Devices and direction are told in the same form as conditions.
 Fact = tuple[str, str, tuple[str, ...]]

@@ -20,9 +20,8 @@ from typing import get_args
 import msgspec
 
 from scanner.claims import grammar
-from scanner.claims.grammar import Section
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
-from scanner.observations.records import Claim, ClaimDevice, ClaimDirection, Condition, Kind, Record
+from scanner.observations.records import Claim, ClaimDevice, ClaimDirection, Condition, Kind, Record, Section
 
 DATA = Path(__file__).resolve().parents[2] / "reports" / "claims"
 

@@ -10,8 +10,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from scanner.claims.grammar import Section
-
 # Run file format history:
 #
 # 1: header (settings, environment, planned rows), observations, closing.
@@ -55,6 +53,11 @@ Source = Literal["documented", "own", "opinfo", "modules"]
 # enlarged  grown until kernels run in parallel, indices and values repeating
 Provoked = Literal["", "samples", "enlarged"]
 
+# deterministic  "will act deterministically when mode=True"
+# raises         "will throw a RuntimeError when mode=True"
+# cublas         raises unless CUBLAS_WORKSPACE_CONFIG is set (torch up to 2.9 lists these apart)
+# other          bullets about ops under a heading that is none of these: never parsed, always shown
+Section = Literal["deterministic", "raises", "cublas", "other"]
 ClaimDevice = Literal["cpu", "cuda", "mps", "any"]
 # backward  "when attempting to differentiate", or of a tensor "that requires grad"
 # any       all else: "when called" is said of convolutions too, whose gradients are what differs
