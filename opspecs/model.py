@@ -111,7 +111,9 @@ class OpSpec:
             return self.op
         # A partial or an instance that can be called has no name of its own.
         name = getattr(self.op, "__qualname__", None) or type(self.op).__qualname__
-        return f"{self.op.__module__}.{name}"
+        # Runs were recorded before families had a folder of their own, and join by this name.
+        module = self.op.__module__.replace("opspecs.families.", "opspecs.")
+        return f"{module}.{name}"
 
     def rows(self, device: str) -> Iterator[Planned]:
         """Yield the rows of this spec on *device*, in declared order.

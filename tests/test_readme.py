@@ -14,11 +14,13 @@ from tests.commands import Command
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+OWN_SPECS = (ROOT / "opspecs" / "README.md").read_text(encoding="utf-8")
+EVIDENCE = (ROOT / "scanner" / "README.md").read_text(encoding="utf-8")
 
 
-def _table(heading: str) -> list[list[str]]:
+def _table(heading: str, page: str = README) -> list[list[str]]:
     """Return the rows of the tables below a heading, header lines left out."""
-    section = README.split(f"## {heading}\n")[1].split("\n## ")[0]
+    section = page.split(f"## {heading}\n")[1].split("\n## ")[0]
     rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows if not set(row[0]) <= set("-|")]
 
@@ -26,9 +28,9 @@ def _table(heading: str) -> list[list[str]]:
 @pytest.mark.alone
 def test_own_specs_scan_as_shown(detmatrix: Command, tmp_path: Path) -> None:
     """The example file scans by the command below it: the op with a race differs, the one without does not."""
-    (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    (example,) = re.findall(r"```python\n(.*?)```", OWN_SPECS, flags=re.DOTALL)
     (tmp_path / "my_ops.py").write_text(example, encoding="utf-8")
-    (command,) = re.findall(r"detmatrix (scan --specs my_ops\.py) '(mine\.\*)'", README)
+    (command,) = re.findall(r"detmatrix (scan --specs my_ops\.py) '(mine\.\*)'", OWN_SPECS)
 
     done = detmatrix(
         *command[0].split(), command[1], "--device", "cpu", "--processes", 1, "--no-cost", "--no-overloads"
@@ -46,7 +48,7 @@ def test_every_exit_code_is_told() -> None:
     """The table holds the codes that commands end with, and no other."""
     codes = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
 
-    assert {int(row[0]) for row in _table("Exit codes")[1:]} == codes
+    assert {int(row[0]) for row in _table("Exit codes", EVIDENCE)[1:]} == codes
 
 
 def test_every_word_of_the_matrix_is_told() -> None:

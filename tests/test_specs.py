@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -17,7 +19,10 @@ from opspecs.model import Call, OpSpec, Planned
 from opspecs.registry import FAMILIES, SPECS, NoMatchError, select
 from scanner.worker.bits import digest, parts
 from scanner.worker.execution import resolve
+from scanner.cases.rows import planned_rows
+from scanner.observations.runfile import read_run
 from tests import tied
+from tests.runs import SETTINGS
 
 # What one case may draw. Several worker processes draw it, and none may be short of memory.
 CPU_BYTES = 4 << 20
@@ -31,6 +36,8 @@ pytestmark = [
 
 ROWS = [pytest.param(spec, planned, id=planned.id) for spec, planned in select((), "cpu")]
 each_row = pytest.mark.parametrize(("spec", "planned"), ROWS)
+
+RECORDED = Path(__file__).parent.parent / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
 
 
 class CudaSized(Inputs):
@@ -294,3 +301,13 @@ def test_select_refuses_what_matches_nothing(pattern: str) -> None:
     """Odd patterns select nothing, and say so instead of failing in another way."""
     with pytest.raises(NoMatchError):
         select([pattern], "cpu")
+
+
+def test_ops_of_the_catalog_keep_the_names_that_runs_were_recorded_with() -> None:
+    """A recorded row joins the row of today, wherever the code of its op lies by now."""
+    recorded = {row.key: row.op for row in read_run(RECORDED).header.planned}
+    today = {planned_row.key: planned_row.op for planned_row in planned_rows(SETTINGS, SPECS)}
+
+    moved = {key: (recorded[key], op) for key, op in today.items() if key in recorded and recorded[key] != op}
+    assert moved == {}
+    assert any(op.startswith("opspecs.") for op in recorded.values())
