@@ -21,6 +21,7 @@ nox.options.sessions = ["lint", "types", "docs", "tests"]
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 WITHOUT_TORCH = [name for name in PYPROJECT["project"]["dependencies"] if not name.startswith("torch")]
+CENSUS = PYPROJECT["project"]["optional-dependencies"]["census"]
 TORCH = "2.13.0"
 RUN = "detmatrix.jsonl"
 TIMELINE = Path("reports/runs/timeline.html")
@@ -44,7 +45,7 @@ VERSION = re.compile(r"\d+\.\d+(\.\d+)?(\+\w+)?|newest|previous")
 def install(session: nox.Session, *groups: str, torch: str = TORCH) -> None:
     """Install detmatrix from this checkout, with torch first, and dependency groups."""
     session.install(f"torch=={torch}")
-    session.install("--editable", ".", *nox.project.dependency_groups(PYPROJECT, *groups))
+    session.install("--editable", ".[census]", *nox.project.dependency_groups(PYPROJECT, *groups))
 
 
 @nox.session
@@ -86,7 +87,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(tags=["lint"])
 def types(session: nox.Session) -> None:
     """Check types with mypy, strictly and without torch."""
-    session.install(*WITHOUT_TORCH, *nox.project.dependency_groups(PYPROJECT, "types"))
+    session.install(*WITHOUT_TORCH, *CENSUS, *nox.project.dependency_groups(PYPROJECT, "types"))
     session.run("mypy")
 
 

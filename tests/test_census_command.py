@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests import tied
 from tests.census_builds import MEMBERS, wheel
 from tests.commands import Command
-from tests.conftest import refused
+from tests.conftest import one_line, refused
 from tests.runs import raised, ran, row, stable, write_run
 
+RECORDED = Path(__file__).parent.parent / "reports" / "censuses" / "torch-2.13.0-cpu.json.gz"
 # A terminal would clear the screen, and a line would become two.
 HOSTILE = rb"__version__ = '2.99\x1b[2J\nand more'; git_version = '0123456789abcdef'"
 
@@ -66,3 +69,22 @@ def test_name_of_a_compressed_census_is_refused(detmatrix: Command, tmp_path: Pa
         "census.json.gz: a census is written plain; choose a name without .gz, compress it later"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["torch.whl"]
+
+
+@pytest.mark.parametrize("missing", ["capstone", "elftools"])
+def test_what_a_census_needs_is_told(tmp_path: Path, missing: str) -> None:
+    """Without the extra one line says what to install; a recorded census is shown all the same."""
+    script = (
+        "import sys; sys.modules[sys.argv.pop(1)] = None\n"
+        "from scanner.cli.main import main; main(['census', *sys.argv[1:]])"
+    )
+
+    taken = tied.run([sys.executable, "-c", script, missing], cwd=tmp_path)
+    shown = tied.run([sys.executable, "-c", script, missing, "--census", RECORDED], cwd=tmp_path)
+
+    assert (taken.returncode, taken.stdout) == (2, "")
+    assert one_line(taken.stderr) == (
+        f"detmatrix: census: reading a build needs {missing}; install it with pip install 'detmatrix[census]'"
+    )
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "put_" in shown.stdout

@@ -20,7 +20,7 @@ EVIDENCE = (ROOT / "scanner" / "README.md").read_text(encoding="utf-8")
 
 def _table(heading: str, page: str = README) -> list[list[str]]:
     """Return the rows of the tables below a heading, header lines left out."""
-    section = page.split(f"## {heading}\n")[1].split("\n## ")[0]
+    section = page.split(f"## {heading}\n")[1].split("\n## ", maxsplit=1)[0]
     rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows if not set(row[0]) <= set("-|")]
 

@@ -6,9 +6,8 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
-
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,10 +16,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from opspecs.inputs import Inputs
 from opspecs.model import Call, OpSpec, Planned
 from opspecs.registry import FAMILIES, SPECS, NoMatchError, select
-from scanner.worker.bits import digest, parts
-from scanner.worker.execution import resolve
 from scanner.cases.rows import planned_rows
 from scanner.observations.runfile import read_run
+from scanner.worker.bits import digest, parts
+from scanner.worker.execution import resolve
 from tests import tied
 from tests.runs import SETTINGS
 

@@ -88,11 +88,22 @@ def census(
 def _take(
     python: str | None, wheel: str | None, *, sass: bool, arch: str | None, cuobjdump: str | None
 ) -> Census:
-    """Take a census; pyelftools and capstone are loaded here."""
-    from scanner.census.build import open_build  # noqa: PLC0415
-    from scanner.census.sass import kernels, tools  # noqa: PLC0415
-    from scanner.census.take import take  # noqa: PLC0415
+    """Take a census; pyelftools and capstone are loaded here.
 
+    Raises:
+        UsageError: They are not installed, or there is no such build.
+    """
+    try:
+        from scanner.census.build import open_build  # noqa: PLC0415
+        from scanner.census.sass import kernels, tools  # noqa: PLC0415
+        from scanner.census.take import take  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in {"capstone", "elftools"}:
+            raise
+        raise UsageError(
+            f"census: reading a build needs {error.name.partition('.')[0]}; install it with pip install "
+            f"'detmatrix[census]'"
+        ) from error
     programs = tools(python or sys.executable, cuobjdump) if sass else None
     with open_build(python or sys.executable, wheel) as build:
         return take(
