@@ -97,7 +97,7 @@ def run_of(
 ) -> Matrix:
     """Return the matrix of a run with these rows; *environment* are fields in which its machine is another.
 
-    A run in which no op was made to run is one of a scan that had no such mode.
+    A run in which no op was run under warn_only is one of a scan that had no such mode.
     """
     observations = tuple(observation for _, of_row in rows for observation in of_row)
     if any(observation.mode == "warn_only" for observation in observations):

@@ -141,7 +141,7 @@ def controls(drawn: Literal["sees", "blind"] = "sees", modes: tuple[Mode, ...] =
 
 
 def evidence() -> list[Planned]:
-    """Return rows that show what evidence there is: distances, perturbations, a constant, an op made to run."""
+    """Return rows that show what evidence there is: distances, perturbations, a constant, an op run under warn_only."""
     add = row("torch.Tensor.scatter_add_")
     put = row("torch.Tensor.put_", "duplicates", family="indexing")
     ties = row("torch.topk", "ties", dtype="int64", family="ordering")

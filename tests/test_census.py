@@ -1,4 +1,4 @@
-"""A census reads out of a build who raises alerts and who asks for the flag, and runs nothing of it."""
+"""A census reads out of a build who raises alerts and who checks the flag, and runs nothing of it."""
 
 from __future__ import annotations
 

@@ -158,14 +158,14 @@ def test_another_alert_caller_is_a_change() -> None:
 
 
 def _forced(*alerts: str, often: int | None = None) -> Planned:
-    """Return a row that is deterministic with the flag off, raises, and is made to run."""
+    """Return a row that is deterministic with the flag off, raises, and runs under warn_only."""
     outputs = drifting(often) if often else stable()
     made_to_run = ran(PLANNED, "warn_only", *outputs, alerts=alerts)
     return PLANNED, [*shows("over_alert")[1], *made_to_run]
 
 
 def test_an_alert_behind_the_first_is_a_change() -> None:
-    """What an op raises next when it is made to run is an alert too."""
+    """What an op raises next under warn_only is an alert too."""
     change = only(
         _forced("scatter_add_kernel", often=OFTEN), _forced("scatter_add_kernel", "next", often=OFTEN)
     )
@@ -179,7 +179,7 @@ def test_alerts_behind_the_first_need_both_runs() -> None:
 
 
 def test_an_alert_without_need_is_told_by_the_op_made_to_run() -> None:
-    """An op that differs when it is made to run, and does not in the other version, is better there."""
+    """An op that differs under warn_only, and does not in the other version, is better there."""
     change = only(_forced(often=OFTEN), _forced())
 
     assert (change.kind, change.judged.confirmed) == ("improved", False)
@@ -194,7 +194,7 @@ def test_a_scan_that_made_nothing_run_cannot_tell() -> None:
         change.kind,
         change.judged.reason,
         change.judged.seems,
-    ) == ("not_comparable", "not_made_to_run", "improved")
+    ) == ("not_comparable", "warn_only_missing", "improved")
 
 
 def _without(message: str) -> Planned:

@@ -50,8 +50,11 @@ def _slow(on: str) -> Planned:
     processes = {
         "deterministic": ran(PLANNED, "on", *stable()),
         "differs": ran(PLANNED, "on", *drifting(20)),
-        "made to run": [*raised(PLANNED, "on", "put_"), *ran(PLANNED, "warn_only", *stable())],
-        "made to run, differs": [*raised(PLANNED, "on", "put_"), *ran(PLANNED, "warn_only", *drifting(20))],
+        "warn_only": [*raised(PLANNED, "on", "put_"), *ran(PLANNED, "warn_only", *stable())],
+        "run under warn_only, differs": [
+            *raised(PLANNED, "on", "put_"),
+            *ran(PLANNED, "warn_only", *drifting(20)),
+        ],
     }
     return PLANNED, [
         *ended(PLANNED, "off", "timeout", "stopped after 60 s"),
@@ -66,7 +69,7 @@ def _slow(on: str) -> Planned:
         ("put_", "deterministic", "improved"),
         ("put_", "differs", "regressed"),
         ("put_", "another", "changed"),
-        ("made to run", "made to run, differs", "changed"),
+        ("warn_only", "run under warn_only, differs", "changed"),
         ("put_", "put_", None),
         ("differs", "differs", None),
     ],

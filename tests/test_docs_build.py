@@ -84,7 +84,7 @@ def test_an_alert_taken_out_of_a_build_is_gone(census: Census, trace: TraceFile,
 
 
 def test_a_function_that_asks_instead_of_alerting_is_no_alert(build: Build) -> None:
-    """The backward of ReflectionPad2d asks for the flag in this build, while the lists say that it raises."""
+    """The backward of ReflectionPad2d checks the flag in this build, while the lists say that it raises."""
     one = of(build, "ReflectionPad2d")
 
     assert one.expectation == "alert_gone"

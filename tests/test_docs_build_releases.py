@@ -27,7 +27,7 @@ def of(build: Build, id_: str) -> Expected:
     [("2.1.2-cu121", "alert_gone"), ("2.2.2-cu121", "unlinked"), ("2.13.0-cu130", "unlinked")],
 )
 def test_an_alert_of_another_device_is_not_gone(build_of: str, without: str) -> None:
-    """Nor where a function of this device, which has the same words, asks for the flag; it is if both lack it."""
+    """Nor where a function of this device, which has the same words, checks the flag; it is if both lack it."""
     other = read_census(REPORTS / "censuses" / f"torch-{build_of}.json.gz")
     claims = documented_claims(build_of.rpartition("-")[0])
     less = replace(other, alerts=tuple(one for one in other.alerts if one.alert != "quantized_resize_cpu_"))

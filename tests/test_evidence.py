@@ -1,4 +1,4 @@
-"""A scan proves that it can see: controls, sentinels, perturbations, ops made to run."""
+"""A scan proves that it can see: controls, sentinels, perturbations, ops run under warn_only."""
 
 from __future__ import annotations
 
@@ -211,11 +211,11 @@ def test_what_fails_when_it_is_made_to_run_is_no_over_alert(rows: dict[str, Matr
     assert (row.off.verdict, row.on.verdict, row.forced.verdict) == ("deterministic", "raises", "crash")
     assert row.finding == "inconclusive"
     assert row.reason is not None
-    assert row.reason.startswith("made to run with the flag on: crash")
+    assert row.reason.startswith("warn_only: crash")
 
 
 def test_every_alert_of_a_composite_op_is_listed(rows: dict[str, MatrixRow]) -> None:
-    """The error names the first alert alone; made to run, the op shows them all, each once."""
+    """The error names the first alert alone; run under warn_only, the op shows them all, each once."""
     row = rows["two_alerts"]
 
     assert row.on.alert == "put_"

@@ -42,7 +42,7 @@ def test_a_copy_made_for_the_op_is_not_reached(run: Run) -> None:
 
 
 def test_alerts_name_the_overload_that_raised(run: Run) -> None:
-    """With the flag on what ran before the alert is kept; made to run, all of it."""
+    """With the flag on what ran before the alert is kept; run under warn_only, all of it."""
     modes = _dispatch(run, "unpool").modes
     alert = ("max_unpooling2d_forward_out", "aten::max_unpool2d")
 

@@ -157,7 +157,7 @@ def test_a_control_that_was_passed_over_is_distrust(tmp_path: Path) -> None:
 
 
 def test_only_processes_that_observed_rows_owe_controls(tmp_path: Path) -> None:
-    """A mode in which no row was observed owes none; one in which rows were made to run owes all."""
+    """A mode in which no row was observed owes none; one in which rows were run under warn_only owes all."""
     forced = ONE, [*ran(ONE, "off", *stable()), *raised(ONE, "on", "x"), *ran(ONE, "warn_only", *stable())]
     both = [seen_in(control, MODES) for control in controls(modes=WORKER_MODES)]
     quiet = write_run(tmp_path / "q.jsonl", [quiet_row()], settings=FORCING, controls=both)

@@ -100,7 +100,7 @@ def test_filter_by_device_and_run(open_page: Opener, tmp_path: Path) -> None:
     ],
 )
 def test_filter_by_evidence(open_page: Opener, tmp_path: Path, name: str, value: str, ops: list[str]) -> None:
-    """Rows of low power, slow rows and rows made to run can be asked for, and the address remembers it."""
+    """Rows of low power, slow rows and rows run under warn_only can be asked for, and the address remembers it."""
     page = open_page(evidence_run(tmp_path / "run.jsonl"))
     page.select(name, value)
     page.told(f"{len(ops)} of 6 rows")

@@ -255,7 +255,7 @@ def test_page_without_scripts(driver: webdriver.Chrome, open_page: Opener, tmp_p
         "49 of 100 differed, 50 distinct",
         "killed by signal 11",
         "put_, index_put_",
-        "made to run: nondeterministic, 9 of 100 differed, 10 distinct",
+        "warn_only: nondeterministic, 9 of 100 differed, 10 distinct",
         "constant: the flag fills it",
         "1 row: the sentinel (torch.index_put) differed in 2 of 11 executions",
         "varies off 0-1 50 distinct of 50 50 distinct of 50 yes",

@@ -210,4 +210,4 @@ def test_old_files_render(tmp_path: Path, form: str) -> None:
     told = text(form, write_run(tmp_path / "old.jsonl", plan, format_=1))
 
     assert "torch.cumsum" in told
-    assert form != "md" or "raises; not made to run" in told
+    assert form != "md" or "raises; warn_only not run" in told

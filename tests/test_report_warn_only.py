@@ -1,4 +1,4 @@
-"""What an op that raises does when it is made to run, in every report."""
+"""What an op that raises does under warn_only, in every report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.runs import Planned, ended, raised, ran, stable, write_run
 def test_an_op_that_raises_is_told_as_made_to_run(run: Path) -> None:
     """What it does, and every alert it passes, stands in the row; rows that do not raise were not made to."""
     told, flat = rows_of(run), table_of(run)
-    cell = "made to run: nondeterministic, 9 of 100 differed, 10 distinct"
+    cell = "warn_only: nondeterministic, 9 of 100 differed, 10 distinct"
 
     assert f"| raises; {cell} |" in text("md", run)
     assert "| `put_`, `index_put_` |" in text("md", run)
@@ -48,16 +48,16 @@ def test_an_op_that_raises_is_told_as_made_to_run(run: Path) -> None:
 @pytest.mark.parametrize(
     ("seen", "told"),
     [
-        ([], "raises; not made to run"),
+        ([], "raises; warn_only not run"),
         (
             ran(ONE, "warn_only", *stable()),
-            "raises; made to run: deterministic, 0 of 100 differed, 1 distinct",
+            "raises; warn_only: deterministic, 0 of 100 differed, 1 distinct",
         ),
-        (ended(ONE, "warn_only", "crash", "signal 11"), "raises; made to run: crash"),
+        (ended(ONE, "warn_only", "crash", "signal 11"), "raises; warn_only: crash"),
     ],
 )
 def test_words_of_an_op_that_raises(tmp_path: Path, seen: list[Observation], told: str) -> None:
-    """Not made to run, made to run without a difference, and made to run in vain are three things."""
+    """Not run under warn_only, run under warn_only without a difference, and run under warn_only in vain are three things."""
     observations = [*ran(ONE, "off", *stable()), *raised(ONE, "on", "x"), *seen]
 
     assert told == words.on_words(one_row(tmp_path, observations))
@@ -83,7 +83,7 @@ def test_a_row_that_could_not_be_made_to_run_says_why_it_is_inconclusive(tmp_pat
         *ended(ONE, "warn_only", "crash", "signal 11"),
     ]
     path = write_run(tmp_path / "r.jsonl", [(ONE, seen)], settings=FORCING)
-    reason = "made to run with the flag on: crash (signal 11)"
+    reason = "warn_only: crash (signal 11)"
     told = text(form, path).replace("\\", "")
 
     if form == "md":

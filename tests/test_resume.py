@@ -235,7 +235,7 @@ def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path) 
     wait.unlink()
     done = detmatrix(*shlex.split(again)[1:])
     assert done.returncode == 0, done.stderr
-    # Seven rows and six controls in two modes of two processes, and one row made to run besides.
+    # Seven rows and six controls in two modes of two processes, and one row run under warn_only besides.
     assert lines(path)[-1]["observations"] == (7 + 6) * 4 + (1 + 6) * 2
 
 

@@ -123,7 +123,7 @@ def test_real_scan_goes_on(detmatrix: Command, tmp_path: Path, real_scan: Path) 
     quick = [
         one for one in records if one.get("spec", "").startswith(("quick.cumsum", "quick.put_", "control."))
     ]
-    # As the same scan of these rows alone would have left it, cut before what raised is made to run.
+    # As the same scan of these rows alone would have left it, cut before what raised runs under warn_only.
     header["planned"] = [row for row in header["planned"] if row["spec"] in {"quick.cumsum", "quick.put_"}]
     header["settings"] |= {"patterns": ["quick.cumsum", "quick.put_"], "specs": [str(QUICK)], "timeout": 60.0}
     seen = [one for one in quick if one["kind"] == "observation"]

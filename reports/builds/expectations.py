@@ -53,17 +53,17 @@ EXPECTATION_MEANING: dict[Expectation, str] = {
 PlaceKind = Literal["undocumented_alert", "undocumented_flag", "unlinked_alert", "unlinked_flag"]
 PLACE_MEANING: dict[PlaceKind, str] = {
     "undocumented_alert": "Alerts in the build to which no bullet leads, but ops that are named here.",
-    "undocumented_flag": "Functions that ask for the flag, likewise: candidates for the first list.",
+    "undocumented_flag": "Functions that check the flag, likewise: candidates for the first list.",
     "unlinked_alert": "Alerts to which neither a bullet nor a traced case leads. Words alone are no link where "
     "overloads lead to other alerts.",
-    "unlinked_flag": "Functions that ask for the flag, likewise.",
+    "unlinked_flag": "Functions that check the flag, likewise.",
 }
 # What a traced row comes to with the flag on: the words of the trace column.
 #
 # met       the trace met the alert
 # alerts    it reaches a function that alerts, on all ways or some
 # reroutes  the flag leads it to other overloads, and to no alert
-# asks      a function that it reaches asks for the flag
+# asks      a function that it reaches checks the flag
 # same      both modes reach the same overloads, and nothing there is known to alert or to ask
 # stopped   it could not be traced to its end, and nothing was found until then
 Way = Literal["met", "alerts", "reroutes", "asks", "same", "stopped"]
@@ -283,7 +283,7 @@ class Reader:
             way, told = "stopped", f"not traced: {on.message or on.outcome}"
         elif any(one.overload for one in flags):
             asked = next(one for one in flags if one.overload)
-            way, told = "asks", f"reaches {asked.overload}, {ways.whose(asked)} asks for the flag"
+            way, told = "asks", f"reaches {asked.overload}, {ways.whose(asked)} checks the flag"
         else:
             way, told = "same", "the same overloads in both modes, none known to alert or to ask"
         late = self._late(row)
@@ -314,7 +314,7 @@ class Reader:
         return [one for one in found if one.place.kind == "alert" and self._applies_row(one, row.row)]
 
     def _python(self, row: TracedRow) -> list[Link]:
-        """Return the Python function itself, where it asks for the flag and the flag reroutes the row."""
+        """Return the Python function itself, where it checks the flag and the flag reroutes the row."""
         module, _, function = row.row.op.rpartition(".")
         file = f"{module.replace('.', '/')}.py"
         return [

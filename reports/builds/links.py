@@ -62,7 +62,7 @@ _DIMENSION = re.compile(r"\d+d")
 
 
 class Place(Struct, frozen=True):
-    """Where a build alerts, or asks for the flag."""
+    """Where a build alerts, or checks the flag."""
 
     kind: Literal["alert", "flag"]
     library: str

@@ -15,7 +15,7 @@ def alerting(alerts: Sequence[Link], asking: set[str | None]) -> str:
     """Say which overload leads to an alert, the surest link first."""
     first = min(alerts, key=lambda one: (one.way != "function", one.way == "shared", one.overload in asking))
     path = "always" if first.place.path == "always" else "on some ways"
-    also = ", and one that asks for the flag" if first.overload in asking else ""
+    also = ", and one that checks the flag" if first.overload in asking else ""
     return f"reaches {first.overload}, {whose(first)} alerts {path}{also}"
 
 

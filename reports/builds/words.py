@@ -27,9 +27,9 @@ def binary(one: Expected, build: Build) -> str:
 
 
 def linked(alerts: Sequence[Link], flags: Sequence[Link]) -> str:
-    """Say which alerts and which questions for the flag of a census something leads to."""
+    """Say which alerts and which checks of the flag of a census something leads to."""
     told = [f"alert in build: {_links(alerts)}" if alerts else "no alert in build that is linked"]
-    return "; ".join([*told, *([f"asks for the flag: {_links(flags)}"] if flags else [])])
+    return "; ".join([*told, *([f"checks the flag: {_links(flags)}"] if flags else [])])
 
 
 def trace(one: Expected, build: Build) -> str:

@@ -49,7 +49,7 @@ def census(
     arch: str | None,
     cuobjdump: str | None,
 ) -> int:
-    """Read who raises alerts and who asks for the flag out of a build of torch, without running it.
+    """Read who raises alerts and who checks the flag out of a build of torch, without running it.
 
     Builds for Linux on x86-64, with the symbol tables that wheels on PyPI have. Without an option, the torch of the
     interpreter that runs detmatrix.

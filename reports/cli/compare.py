@@ -86,7 +86,7 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     "censuses",
     metavar="FILE",
     multiple=True,
-    help="Say beside the changes of each step which alerts, and which questions for the flag, came and went in the builds "
+    help="Say beside the changes of each step which alerts, and which checks of the flag, came and went in the builds "
     "that censuses are of. May be given more than once.",
 )
 @click.option(
@@ -116,7 +116,7 @@ def compare(
 
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Each is compared with the one before it on the
     same kind of device; more than two make a timeline. Censuses are compared with censuses: which alerts, and which
-    questions for the flag, came and went.
+    checks of the flag, came and went.
     """
     if len(runs) == 1:
         raise UsageError(f"{runs[0]}: one run has nothing to be compared with; give at least two")

@@ -114,7 +114,7 @@ def counts_words(steps: Sequence[BuildStep]) -> str:
         [sum(one.count(change, kind) for one in steps) for change in _CHANGES] for kind in _COUNTED
     )
     return (
-        f"in the builds {alerts[0]} alerts gained and {alerts[1]} lost, {flags[0]} functions that ask for the flag "
+        f"in the builds {alerts[0]} alerts gained and {alerts[1]} lost, {flags[0]} functions that check the flag "
         f"gained and {flags[1]} lost"
     )
 

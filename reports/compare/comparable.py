@@ -28,7 +28,7 @@ Reason = Literal[
     "low_power",
     "too_few_executions",
     "fewer_executions",
-    "not_made_to_run",
+    "warn_only_missing",
     "not_reproduced",
 ]
 
@@ -47,7 +47,7 @@ REASON_MEANING: dict[Reason, str] = {
     "other may have missed it.",
     "fewer_executions": "Neither run saw the row differ, but the rates of differing that they leave plausible are far "
     "apart.",
-    "not_made_to_run": "The op raises in both runs, and only one shows what it does when it is made to run.",
+    "warn_only_missing": "The op raises in both runs, and only one shows what it does under warn_only.",
     "not_reproduced": "Measured again, the row changed in another way than the runs suggest.",
 }
 

@@ -217,7 +217,7 @@ def _without_finding(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]
 
 
 def _seems_without_finding(old: MatrixRow, new: MatrixRow) -> Kind:
-    """Return what the flag on, which may have its verdicts all the same, and being made to run show of a row."""
+    """Return what the flag on, which may have its verdicts all the same, and warn_only show of a row."""
     before, after = old.on.verdict, new.on.verdict
     if before != after:
         if before not in _RANK_ON or after not in _RANK_ON:
@@ -283,13 +283,13 @@ def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTe
         return Judged(kind=kind, confirmed=False, detail=told, tests=tests)
     if decisive:
         return doubted(kind, "too_few_executions", told, tests)
-    forced = f"made to run: {old.forced.verdict} → {new.forced.verdict}"
+    forced = f"warn_only: {old.forced.verdict} → {new.forced.verdict}"
     reasons = [row.forced.reason for row in (old, new) if row.forced.reason]
-    return doubted(kind, "not_made_to_run", f"{forced} ({'; '.join(reasons)})", tests)
+    return doubted(kind, "warn_only_missing", f"{forced} ({'; '.join(reasons)})", tests)
 
 
 def carrying_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
-    """Return the modes whose verdicts carry the change: the flag on, or else the flag off and being made to run."""
+    """Return the modes whose verdicts carry the change: the flag on, or else the flag off and warn_only."""
     if old.on.verdict != new.on.verdict:
         return ("on",)
     modes: tuple[Mode, ...] = ("off", "warn_only")

@@ -16,7 +16,7 @@ from scanner.verdicts.findings import MatrixRow
 Key = tuple[str, str, str, str]
 
 # Reasons for which the runs suggest a change and cannot prove it, and which measuring again may remove.
-_OPEN: tuple[Reason, ...] = ("low_power", "too_few_executions", "not_made_to_run")
+_OPEN: tuple[Reason, ...] = ("low_power", "too_few_executions", "warn_only_missing")
 
 
 class Again(Struct, frozen=True, kw_only=True):

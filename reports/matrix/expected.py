@@ -15,7 +15,7 @@ DEVICES = {"cpu": "the CPU", "cuda": "CUDA"}
 # One sentence each, printed with a report that has these columns.
 EXPECTED_MEANING = {
     "documented": "In which of the release's documented lists the op stands, for the device that the files speak of.",
-    "binary": "Expected: the alerts and the questions for the flag in a build's files to which the row's op leads, by "
+    "binary": "Expected: the alerts and the checks of the flag in a build's files to which the row's op leads, by "
     "its traced overloads or its words.",
     "trace": "Expected: what the row's case reaches with the flag on, with fake tensors. No kernel ran.",
     "about": "The files are of another device or build than the run: what they say was not measured there.",

@@ -248,7 +248,7 @@ def constant_of(row: MatrixRow) -> str | None:
 
 
 def alerts_of(row: MatrixRow) -> tuple[str, ...]:
-    """Return the callers of all alerts: of the one that ended the op, and of those it passes when made to run."""
+    """Return the callers of all alerts: of the one that ended the op, and of those it passes under warn_only."""
     raised = [alert for alert in (row.on.alert or row.off.alert,) if alert]
     return tuple(dict.fromkeys([*raised, *row.forced.alerts]))
 

@@ -38,7 +38,7 @@ GLOSSARY = {
     "parallel, with indices that repeat.",
     "low power": "The sentinel beside the row, an op that differs wherever anything can race, hardly differed: that "
     "the row did not differ in that mode shows little.",
-    "made to run": "What an op that raises does with the flag on and warn_only=True, which turns the alert into a "
+    "warn_only": "What an op that raises does with the flag on and warn_only=True, which turns the alert into a "
     "warning; all alerts it then gives are listed.",
     "cost": "Median time of an execution with the flag on over that with it off, taken in turns in one process; "
     "≈ where the quartiles of the two overlap; fill off: the same ratio with "
@@ -110,17 +110,17 @@ def cell_words(row: MatrixRow, mode: Mode) -> str:
 
 
 def forced_words(row: MatrixRow) -> str:
-    """Return what an op that raises does when it is made to run; nothing of one that does not raise."""
+    """Return what an op that raises does under warn_only; nothing of one that does not raise."""
     if row.on.verdict != "raises":
         return ""
     if row.forced.verdict == "not_run":
-        return "not made to run"
+        return "warn_only not run"
     told = ", ".join(filter(None, (row.forced.verdict, details(row, "warn_only"))))
-    return f"made to run: {told}"
+    return f"warn_only: {told}"
 
 
 def on_words(row: MatrixRow) -> str:
-    """Return the cell of the flag on, with what the row does when it is made to run."""
+    """Return the cell of the flag on, with what the row does under warn_only."""
     return "; ".join(filter(None, (cell_words(row, "on"), forced_words(row))))
 
 

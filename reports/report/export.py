@@ -166,7 +166,7 @@ def _cell(row: MatrixRow, mode: Mode) -> dict[str, object]:
 
 
 def _forced(row: MatrixRow) -> dict[str, object]:
-    """Return the cell of a row that was made to run; of one that was not, only that and why."""
+    """Return the cell of a row that ran under warn_only; of one that did not, only that and why."""
     if row.forced.verdict == "not_run":
         return {"verdict": row.forced.verdict, "reason": row.forced.reason}
     return _cell(row, "warn_only")

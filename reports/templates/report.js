@@ -45,7 +45,7 @@
   const quote = (told) => `'${told.replaceAll("'", `'\\''`)}'`;
 
   const modePart = (cell, place) =>
-    part(["With the flag off", "With the flag on", "Made to run: the flag on, with warn_only"][place],
+    part(["With the flag off", "With the flag on", "The flag on, with warn_only"][place],
       text(cell.where ? `${cell.words}, ${cell.where}` : cell.words),
       cell.alerts.length ? make("p", {}, "Alerts: ", ...cell.alerts.flatMap((one, n) => [n ? ", " : "", make("code", {}, one)])) : null,
       cell.bound ? text(`0 of n leaves a rate of differing up to ${cell.bound} plausible (95 %).`) : null,
@@ -95,7 +95,7 @@
 
   const FAR = ["Mode", "Output", "First differing execution", "Examined of those that differed", "Elements differing", "#Largest absolute", "#Largest relative", "#Largest ULP", "#V_ermv", "#V_c"];
   const panel = (row) => {
-    const modes = ["Off", "On", "Made to run"].slice(0, row.cells.length);
+    const modes = ["Off", "On", "warn_only"].slice(0, row.cells.length);
     const outputs = row.outputs.map(([name, shape_, dtype, ...counts]) => [name, `(${shape_.join(", ")}${shape_.length === 1 ? "," : ""})`, dtype, ...counts.map(word)]);
     const groups = row.groups.map(([name, ...counts]) => [name, ...counts.map(word)]);
     return make("div", { class: "panel", role: "group", "aria-label": `Details of ${row.id}` },

@@ -1,4 +1,4 @@
-"""Where the Python files of a build ask for the flag, or raise an alert themselves."""
+"""Where the Python files of a build check the flag, or raise an alert themselves."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from scanner.observations.records import Count, Record
 
 # Census format history:
 #
-# 1: the build, its libraries, alerts, what asks for the flag, Python places, kernels.
+# 1: the build, its libraries, alerts, what checks the flag, Python places, kernels.
 FORMAT = 1
 MAX_BYTES = 256 << 20
 _OPENING = 256  # bytes that tell a census from other files
@@ -82,7 +82,7 @@ class Ask(Record, frozen=True):
 
 
 class PythonPlace(Record, frozen=True):
-    """One place in a Python file that asks for a flag or raises an alert."""
+    """One place in a Python file that checks a flag or raises an alert."""
 
     id: str
     kind: Literal["asks", "alerts"]

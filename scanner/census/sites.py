@@ -1,4 +1,4 @@
-"""The census of one library: who raises an alert there, with what string, and who asks for a flag."""
+"""The census of one library: who raises an alert there, with what string, and who checks a flag."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def _alerts(library: str, raised: list[RaisedAlert], signatures: dict[str, str])
 
 
 def _asks(library: str, sites: list[Site], signatures: dict[str, str]) -> list[Ask]:
-    """Return the records of what asks for a flag, in the order of their ids."""
+    """Return the records of what checks a flag, in the order of their ids."""
     calls: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for site in sites:
         if site.member not in {ALERT, CUBLAS}:

@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "census": (
         "reports.cli.census:census",
-        "Read a build, without running it: who alerts, who asks for the flag.",
+        "Read a build, without running it: who alerts, who checks the flag.",
     ),
     "compare": ("reports.cli.compare:compare", "Compare runs: what improved, regressed, changed."),
 }

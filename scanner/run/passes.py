@@ -94,7 +94,7 @@ class Passes:
 
     @property
     def rows_observed(self) -> int:
-        """How many observations of rows there are, without those of rows that were made to run."""
+        """How many observations of rows there are, without those of rows that ran under warn_only."""
         return sum(key not in self._control_keys and mode in MODES for key, mode, _ in self._done)
 
     @property

@@ -44,9 +44,9 @@ VERDICT_MEANING: dict[Verdict, str] = {
 }
 FINDING_MEANING: dict[Finding, str] = {
     "silent": "The flag is on, nothing was raised, and the bits differ.",
-    "raises": "Raises with the flag on, and does differ: with it off, or when made to run with it on.",
-    "over_alert": "Raises with the flag on although no difference was seen, neither with it off nor when made to "
-    "run with it on.",
+    "raises": "Raises with the flag on, and does differ: with it off, or under warn_only.",
+    "over_alert": "Raises with the flag on although no difference was seen, neither with it off nor under "
+    "warn_only.",
     "fixed_by_mode": "Differs with the flag off, did not differ with it on.",
     "mode_dependent": "Did not differ within either mode, but the modes give different bits.",
     "deterministic": "Did not differ in either mode, and both modes give the same bits.",
@@ -114,7 +114,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     on: Cell
     finding: Finding
     reason: str | None  # why the finding is inconclusive
-    forced: Cell  # mode warn_only: what an op that raises does when it is made to run
+    forced: Cell  # mode warn_only: what an op that raises does under warn_only
     weak: str | None  # low power: why "deterministic" says little here
     cost: Cost | None
     observations: tuple[Observation, ...]  # by mode and process, for details
@@ -286,7 +286,7 @@ def finding_of(off: Cell, on: Cell, forced: Cell | None = None) -> tuple[Finding
     Args:
         off: What was seen with the flag off.
         on: What was seen with it on.
-        forced: What a row that raises did when it was made to run with the flag on; ``None`` if none ever was, as in
+        forced: What a row that raises did when it was run under warn_only with the flag on; ``None`` if none ever was, as in
             scans before there was such a mode.
     """
     same = off.first == on.first
@@ -316,7 +316,7 @@ def _made_to_run(forced: Cell | None) -> tuple[Finding, str | None]:
     if forced.verdict == "nondeterministic":
         return "raises", None
     told = f" ({forced.reason})" if forced.reason else ""
-    return "inconclusive", f"made to run with the flag on: {forced.verdict}{told}"
+    return "inconclusive", f"warn_only: {forced.verdict}{told}"
 
 
 def matrix(
