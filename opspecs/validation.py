@@ -15,18 +15,18 @@ def faults(spec: OpSpec) -> Iterator[str]:
     """Yield what a spec declares that a scan could not run or record, and what to declare instead."""
     yield from _name(spec)
     if not callable(spec.op) and not (_is_text(spec.op) and _is_path(spec.op)):
-        yield f"op must be a dotted path below torch, or a function, and is {_told(spec.op)}"
+        yield f"op must be a dotted path below torch, or a function, and is {_described(spec.op)}"
     yield from _wrong(spec, "why, family", _is_text, "a text")
     yield from _wrong(spec, "in_place, some_leaves", lambda value: isinstance(value, bool), "True or False")
     if not _are(spec.documented, _is_text):
-        yield f"documented must be a tuple of names, such as ('torch.Tensor.put_',), and is {_told(spec.documented)}"
+        yield f"documented must be a tuple of names, such as ('torch.Tensor.put_',), and is {_described(spec.documented)}"
     if not _are(spec.directions, _is_direction) or not spec.directions:
         yield _must_be_among("directions", Direction, spec.directions)
     if not _are(spec.cuda_dtypes, _is_dtype):
-        yield f"cuda_dtypes must be a tuple of names such as 'float32', and is {_told(spec.cuda_dtypes)}"
+        yield f"cuda_dtypes must be a tuple of names such as 'float32', and is {_described(spec.cuda_dtypes)}"
     # A spec may have rows on CUDA alone.
     if not _are(spec.dtypes, _is_dtype) or not (spec.dtypes or spec.cuda_dtypes):
-        yield f"dtypes must be a tuple of names such as 'float32', and is {_told(spec.dtypes)}"
+        yield f"dtypes must be a tuple of names such as 'float32', and is {_described(spec.dtypes)}"
     if not isinstance(spec.cases, Mapping) or not spec.cases or not _are([*spec.cases.values()], _is_case):
         yield "cases must map names to Case(inputs=lambda t: call(...))"
     elif not all(_is_text(name) and name and ":" not in name and name.isprintable() for name in spec.cases):
@@ -45,30 +45,30 @@ def _name(spec: OpSpec) -> Iterator[str]:
 
 def _of_case(case: Case) -> Iterator[str]:
     if not callable(case.inputs):
-        yield f"inputs must be a function of t that returns call(...), and is {_told(case.inputs)}"
+        yield f"inputs must be a function of t that returns call(...), and is {_described(case.inputs)}"
     yield from _wrong(case, "provokes, constant", _is_text, "a text")
     if case.directions is not None and not (_are(case.directions, _is_direction) and case.directions):
         yield _must_be_among("directions", Direction, case.directions)
     if case.dtypes is not None and not (_are(case.dtypes, _is_dtype) and case.dtypes):
-        yield f"dtypes must be a tuple of names such as 'float32', and is {_told(case.dtypes)}"
+        yield f"dtypes must be a tuple of names such as 'float32', and is {_described(case.dtypes)}"
     if not _are(case.devices, lambda value: value in get_args(Device)) or not case.devices:
         yield _must_be_among("devices", Device, case.devices)
     if not isinstance(case.traits, Mapping) or not _are([*case.traits, *case.traits.values()], _is_text):
-        yield f"traits must map texts to texts, such as {{'accumulate': 'True'}}, and is {_told(case.traits)}"
+        yield f"traits must map texts to texts, such as {{'accumulate': 'True'}}, and is {_described(case.traits)}"
 
 
 def _wrong(one: OpSpec | Case, fields: str, right: Callable[[Any], bool], what: str) -> Iterator[str]:
     for name in fields.split(", "):
         if not right(value := getattr(one, name)):
-            yield f"{name} must be {what}, and is {_told(value)}"
+            yield f"{name} must be {what}, and is {_described(value)}"
 
 
 def _must_be_among(name: str, choices: Any, value: Any) -> str:
     known = get_args(choices)
-    return f"{name} must be a tuple of names among {', '.join(known)}, such as ({known[0]!r},), and is {_told(value)}"
+    return f"{name} must be a tuple of names among {', '.join(known)}, such as ({known[0]!r},), and is {_described(value)}"
 
 
-def _told(value: Any) -> str:
+def _described(value: Any) -> str:
     """Return a value as its declaration may have it, cut short."""
     try:
         text = repr(value)

@@ -126,7 +126,7 @@ class Page:
         )
         return [name.rsplit(".", 1)[-1] for name in self.run(script)]
 
-    def told(self, text: str) -> None:
+    def shows(self, text: str) -> None:
         """Wait for what the live region announces."""
         WebDriverWait(self.driver, 10).until(
             lambda _: self.one("#shown").text == text, f"never told {text!r}"

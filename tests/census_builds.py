@@ -49,5 +49,5 @@ def with_library(path: Path, library: bytes) -> Path:
 def detmatrix(*arguments: str | Path) -> tuple[int, str, str]:
     """Run the command line in this process; return exit code, output, and messages but progress."""
     done = command_in(Path.cwd())(*arguments)
-    told = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("reading ")]
-    return done.returncode, done.stdout, "".join(told)
+    lines = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("reading ")]
+    return done.returncode, done.stdout, "".join(lines)

@@ -77,9 +77,9 @@ def rendered_by_process(
         "    try: main([*words, '--format', form, '-o', f'rendered.{form}'])\n"
         "    except SystemExit as ended: assert not ended.code, ended.code"
     )
-    told = json.dumps([[str(argument) for argument in arguments], list(without)])
+    text = json.dumps([[str(argument) for argument in arguments], list(without)])
     environment = os.environ | {"PYTHONHASHSEED": "2"}
-    command = [sys.executable, "-c", script, told, *forms]
+    command = [sys.executable, "-c", script, text, *forms]
     done = tied.run(command, cwd=folder, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     return {form: (folder / f"rendered.{form}").read_bytes() for form in forms}

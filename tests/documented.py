@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reports.docs.agreement import Docs, Judged, join
+from reports.docs.agreement import Docs, JudgedClaim, join
 from reports.docs.bullets import HEADINGS, INDENT
 from reports.docs.lists import regenerate
 from reports.docs.render import render_diff
@@ -90,7 +90,7 @@ def docs_of(text: str, *runs: Sequence[Planned]) -> Docs:
     return join([run_of(claims, rows, name=name) for rows, name in zip(runs, names, strict=True)])
 
 
-def only(docs: Docs) -> Judged:
+def only(docs: Docs) -> JudgedClaim:
     """Return the one claim that was judged."""
     (judged,) = docs.judged
     return judged

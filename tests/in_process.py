@@ -29,7 +29,7 @@ class Requests:
         self.before: Callable[[int], None] = lambda _: None
 
     def worker(self, _: str, mode: Mode, *__: object, **___: object) -> _Worker:
-        """Start a worker; the arguments are those of ``scanner.processes.process.Worker``."""
+        """Start a worker; the arguments are those of ``scanner.processes.process.WorkerProcess``."""
         return _Worker(self, mode)
 
 
@@ -54,7 +54,7 @@ class _Worker:
 def in_process(patch: pytest.MonkeyPatch) -> Requests:
     """Let workers answer within this process until the patch is undone, and two small specs be the catalog."""
     requests = Requests()
-    patch.setattr(supervisor, "Worker", requests.worker)
+    patch.setattr(supervisor, "WorkerProcess", requests.worker)
     # Choosing from the whole catalog, and looking for installed specs, would take longer than all else here.
     patch.setattr(
         catalog, "SPECS", [spec for spec in quick.SPECS if spec.name in {"quick.put_", "quick.missing"}]

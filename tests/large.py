@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from opspecs.model import Case, OpSpec, call
-from scanner.observations.overload_records import Dispatch, KernelGroup, Kernels, Reached
+from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
 from scanner.observations.records import (
     FORMAT,
     Closing,
@@ -117,7 +117,7 @@ def write_large(path: Path, observations: int) -> Path:
                 made += 1
             writer.write(_cost(one))
             writer.write(_dispatch(number, one))
-        writer.write(Kernels(groups=(KernelGroup(kernel="device", writes="new", names=_OVERLOADS),)))
+        writer.write(BuildOverloads(groups=(KernelGroup(kernel="device", writes="new", names=_OVERLOADS),)))
         writer.write(
             Closing(
                 seconds=1.0,

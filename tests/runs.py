@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from scanner.observations.overload_records import Dispatch, Kernels
+from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import (
     FORMAT,
     Blank,
@@ -226,7 +226,7 @@ def write_run(
     controls: Sequence[Planned] = (),
     sentinels: Sequence[Sentinel] = (),
     costs: Sequence[Cost] = (),
-    kernels: Kernels | None = None,
+    kernels: BuildOverloads | None = None,
     dispatches: Sequence[Dispatch] = (),
     format_: int = FORMAT,
 ) -> Path:

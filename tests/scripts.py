@@ -9,9 +9,9 @@ import msgspec
 from opspecs.model import OpSpec, Planned
 from opspecs.registry import select
 from scanner.observations.records import FORMAT, Header, Observation, Output, Settings
-from scanner.repro.script import Recipe, script
+from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import MatrixRow, matrix
-from scanner.worker.repro.inputs import recipe
+from scanner.worker.repro.inputs import input_source
 from tests.runs import ENVIRONMENT, row
 
 SEED = 3
@@ -106,10 +106,10 @@ def seen(spec: OpSpec, planned: Planned, *outputs: Output, device: str = "cpu") 
     return found
 
 
-def asked(planned: Planned, device: str = "cpu") -> Recipe:
+def asked(planned: Planned, device: str = "cpu") -> InputSource:
     """Return the recipe of a row."""
     fields = {name: getattr(planned, name) for name in ("spec", "case", "direction", "dtype")}
-    return msgspec.convert(recipe(**fields, device=device, seed=SEED, specs=[]), Recipe)
+    return msgspec.convert(input_source(**fields, device=device, seed=SEED, specs=[]), InputSource)
 
 
 def loaded(text: str) -> dict[str, Any]:

@@ -72,9 +72,9 @@ def using(standing: StandIn) -> list[str]:
     found = []
     for place in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            told = place.read_bytes().decode(errors="replace")
+            text = place.read_bytes().decode(errors="replace")
         except OSError:
             continue
-        if str(standing.python.with_name("stand_in.json")) in told:
-            found.append(told)
+        if str(standing.python.with_name("stand_in.json")) in text:
+            found.append(text)
     return found

@@ -148,14 +148,14 @@ def _observed(asked: Answer) -> Answer:
         return _ran(asked, lambda *_: str(next(schedule)))
     if name == "control.uninitialised" and mode == "off":
         return _ran(asked, lambda number, perturbation: str(number) if perturbation == "poison" else "first")
-    told: Answer = {}
+    text: Answer = {}
     if alerts and mode == "warn_only":
-        told["alerts"] = ["put_"]
+        text["alerts"] = ["put_"]
     elif name == "control.random":
-        told["seeded"] = True
+        text["seeded"] = True
     elif name == "control.uninitialised":
-        told["blank"] = "nan"
-    return _ran(asked, lambda *_: "first") | told
+        text["blank"] = "nan"
+    return _ran(asked, lambda *_: "first") | text
 
 
 def _sentinel(asked: Answer) -> Answer:
@@ -175,8 +175,8 @@ def _rare_schedule() -> Iterator[bool]:
 def _drawn(asked: Answer) -> Answer:
     """Return what is told of inputs, which depend on the row and the seed alone."""
     digest = ":".join(str(asked[name]) for name in ("spec", "case", "dtype", "seed"))
-    told = {"inputs": [f"args[0]: {asked['dtype']} (4,)"], "inputs_digest": digest}
-    return told | {"setup_seconds": 0.125, "seconds": 0.25}
+    fields = {"inputs": [f"args[0]: {asked['dtype']} (4,)"], "inputs_digest": digest}
+    return fields | {"setup_seconds": 0.125, "seconds": 0.25}
 
 
 def _ran(asked: Answer, digest_of: Callable[[int, str], str]) -> Answer:

@@ -65,9 +65,9 @@ def test_alerts_of_the_installed_torch_are_recognised(op: Any, caller: str) -> N
     with pytest.raises(RuntimeError) as raised:
         op()
 
-    told = first_line(raised.value).removeprefix("RuntimeError: ")
+    text = first_line(raised.value).removeprefix("RuntimeError: ")
     assert alert_caller("RuntimeError", str(raised.value)) == caller
-    assert alert_caller("RuntimeError", told) == caller
+    assert alert_caller("RuntimeError", text) == caller
 
 
 @pytest.mark.usefixtures("_flag")

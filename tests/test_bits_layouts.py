@@ -135,14 +135,14 @@ def test_zero_tensors_are_compared_as_zeros() -> None:
 def test_what_has_no_memory_is_an_error(kind: str) -> None:
     """A meta tensor or a wrapper of others gives no verdict, and does not end the process."""
     if kind == "meta":
-        tensor, told = torch.ones(3, device="meta"), "output has no memory to compare (Tensor on meta)"
+        tensor, text = torch.ones(3, device="meta"), "output has no memory to compare (Tensor on meta)"
     else:
         tensor = torch.masked.masked_tensor(torch.ones(3), torch.tensor([True, False, True]))
-        told = "output has no memory to compare (MaskedTensor on cpu)"
+        text = "output has no memory to compare (MaskedTensor on cpu)"
 
     with pytest.raises(ValueError, match="no memory") as error:
         bits.parts(tensor, "output")
-    assert str(error.value) == told
+    assert str(error.value) == text
 
 
 def test_subclasses_with_memory_are_tensors() -> None:

@@ -26,9 +26,9 @@ CPU_CALLERS = {"put_", "max_unpooling2d_forward_out", "max_unpooling3d_forward_o
 def small(tmp_path_factory: pytest.TempPathFactory) -> Census:
     """The census of the small build, through the command line and back."""
     folder = tmp_path_factory.mktemp("census")
-    code, _, told = detmatrix("census", "--wheel", wheel(folder / "torch.whl"), "-o", folder / "census.json")
+    code, _, text = detmatrix("census", "--wheel", wheel(folder / "torch.whl"), "-o", folder / "census.json")
 
-    assert (code, told) == (0, "")
+    assert (code, text) == (0, "")
     return read_census(folder / "census.json")
 
 
@@ -102,9 +102,9 @@ def test_record_names_the_build_and_no_machine(small: Census, tmp_path: Path) ->
 def test_markdown_of_a_recorded_census(small: Census, tmp_path: Path) -> None:
     """A record is shown without the build; what is unresolved says so in the table and in the sentence."""
     (tmp_path / "census.json").write_text(encode(small), encoding="utf-8")
-    code, out, told = detmatrix("census", "--census", tmp_path / "census.json")
+    code, out, text = detmatrix("census", "--census", tmp_path / "census.json")
 
-    assert (code, told) == (0, "")
+    assert (code, text) == (0, "")
     assert "13 call sites of alerts, 10 distinct strings, 3 unresolved" in out
     assert "unresolved: which string is passed is computed" in out
 
@@ -165,9 +165,9 @@ def _recorded_without(tmp_path: Path, change: Any) -> Path:
 
 def test_recorded_census_has_every_alert_that_the_recorded_run_met() -> None:
     """The truth on the CPU: what a scan met is in the census of that build with the same string."""
-    code, out, told = detmatrix("census", "--census", RECORDED, "--check", RUN)
+    code, out, text = detmatrix("census", "--census", RECORDED, "--check", RUN)
 
-    assert (code, told) == (0, "")
+    assert (code, text) == (0, "")
     assert {one.alert for one in read_census(RECORDED).alerts} >= CPU_CALLERS
     assert "Every alert that torch-2.13.0-cpu.jsonl.gz met" in out
 
@@ -194,20 +194,20 @@ def test_a_census_that_misses_an_alert_fails(caller: str, tmp_path: Path) -> Non
 def test_check_refuses_a_run_of_another_build(small: Census, tmp_path: Path) -> None:
     """Of two builds nothing follows for each other."""
     (tmp_path / "census.json").write_text(encode(small), encoding="utf-8")
-    code, _, told = detmatrix("census", "--census", tmp_path / "census.json", "--check", RUN)
+    code, _, text = detmatrix("census", "--census", tmp_path / "census.json", "--check", RUN)
 
     assert code == 2
-    assert "take the census of the build that was scanned" in told
+    assert "take the census of the build that was scanned" in text
 
 
 @pytest.mark.nightly
 def test_installed_torch_agrees_with_what_was_recorded() -> None:
     """The census of the torch these tests run with has every alert that the recorded run of that build met."""
-    code, out, told = detmatrix("census", "--check", RUN)
-    if code == 2 and "take the census of the build that was scanned" in told:
+    code, out, text = detmatrix("census", "--check", RUN)
+    if code == 2 and "take the census of the build that was scanned" in text:
         pytest.skip("another torch is installed than the recorded run is of")
 
-    assert (code, told) == (0, "")
+    assert (code, text) == (0, "")
     assert "Every alert" in out
 
 
@@ -227,7 +227,7 @@ def test_recorded_censuses(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('{"kind":"census","format":99}', "upgrade detmatrix"),
         ('{"kind":"census","format":1}', "take the census again"),
@@ -236,9 +236,9 @@ def test_recorded_censuses(path: Path) -> None:
         ("[" * 100000, "not a census"),
     ],
 )
-def test_records_that_are_none(text: str, told: str, tmp_path: Path) -> None:
+def test_records_that_are_none(text: str, message: str, tmp_path: Path) -> None:
     """What is no census, is damaged or too new, is told in one line."""
     path = tmp_path / "census.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(BuildError, match=told):
+    with pytest.raises(BuildError, match=message):
         read_census(path)

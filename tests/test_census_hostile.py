@@ -23,32 +23,32 @@ MOST = 256 << 20  # bytes of memory that the census of a file of 7 kB may take
 
 def _refused(path: Path) -> str:
     """Return the one line said of a wheel that cannot be read."""
-    code, out, told = detmatrix("census", "--wheel", path)
+    code, out, text = detmatrix("census", "--wheel", path)
 
     assert (code, out) == (3, "")
-    assert told.startswith("detmatrix: ")
-    assert told.count("\n") == 1
-    return told
+    assert text.startswith("detmatrix: ")
+    assert text.count("\n") == 1
+    return text
 
 
 def _holds(path: Path) -> None:
     """Take a census of what may be damaged: it ends in a record or in one line, within bounds."""
     tracemalloc.start()
     try:
-        code, out, told = detmatrix("census", "--wheel", path, "--format", "json")
+        code, out, text = detmatrix("census", "--wheel", path, "--format", "json")
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
     assert most < MOST
     if code == 0:
-        assert (out[:1], told) == ("{", "")
+        assert (out[:1], text) == ("{", "")
     else:
-        assert (code, out, told.count("\n")) == (3, "", 1), told
+        assert (code, out, text.count("\n")) == (3, "", 1), text
 
 
 @pytest.mark.parametrize(
-    ("members", "told"),
+    ("members", "text"),
     [
         ({"torch/version.py": b"", "torch/lib/libtorch_cpu.dylib": b""}, "a build for macOS"),
         ({"torch/version.py": b"", "torch/lib/torch_cpu.dll": b""}, "a build for Windows"),
@@ -72,9 +72,9 @@ def _holds(path: Path) -> None:
         ),
     ],
 )
-def test_builds_that_cannot_be_read(members: dict[str, bytes], told: str, tmp_path: Path) -> None:
+def test_builds_that_cannot_be_read(members: dict[str, bytes], text: str, tmp_path: Path) -> None:
     """Another platform, a build without libraries, names that lead out of the wheel: one clear line each."""
-    assert told in _refused(wheel(tmp_path / "torch.whl", members))
+    assert text in _refused(wheel(tmp_path / "torch.whl", members))
 
 
 def test_stripped_library(tmp_path: Path) -> None:
@@ -99,12 +99,12 @@ def test_section_names_without_end(tmp_path: Path) -> None:
     path = with_library(tmp_path / "torch.whl", bytes(library))
     tracemalloc.start()
     try:
-        told = _refused(path)
+        text = _refused(path)
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
-    assert "libtorch_cpu.so: damaged: the name of section 0 has no end" in told
+    assert "libtorch_cpu.so: damaged: the name of section 0 has no end" in text
     assert most < 32 << 20
 
 
@@ -180,9 +180,9 @@ def test_wheels_that_are_none(tmp_path: Path) -> None:
 def test_python_files_that_cannot_be_parsed(text: bytes, tmp_path: Path) -> None:
     """They are listed as not read; nothing else suffers."""
     path = wheel(tmp_path / "torch.whl", MEMBERS | {"torch/bad.py": text})
-    code, out, told = detmatrix("census", "--wheel", path)
+    code, out, message = detmatrix("census", "--wheel", path)
 
-    assert (code, told) == (0, "")
+    assert (code, message) == (0, "")
     assert "torch/bad.py" in out or b".b" in text
 
 
@@ -199,9 +199,9 @@ def test_python_files_that_cannot_be_parsed(text: bytes, tmp_path: Path) -> None
 def test_text_that_cannot_be_written(name: str, text: bytes, tmp_path: Path) -> None:
     """Half a character in a string of a build is replaced, so that the record can be written and read again."""
     path = wheel(tmp_path / "torch.whl", MEMBERS | {name: text})
-    code, out, told = detmatrix("census", "--wheel", path, "-o", tmp_path / "census.json")
+    code, out, message = detmatrix("census", "--wheel", path, "-o", tmp_path / "census.json")
 
-    assert (code, told) == (0, "")
+    assert (code, message) == (0, "")
     assert out.startswith("torch 2.99")
     assert "?" in encode(read_census(tmp_path / "census.json"))
 
@@ -209,9 +209,9 @@ def test_text_that_cannot_be_written(name: str, text: bytes, tmp_path: Path) -> 
 def test_file_names_that_cannot_be_written(tmp_path: Path) -> None:
     """File names need not be text: in a record they have a question mark there."""
     path = wheel(tmp_path / os.fsdecode(b"\x80.whl"))
-    code, out, told = detmatrix("census", "--wheel", path, "-o", tmp_path / "census.json")
+    code, out, text = detmatrix("census", "--wheel", path, "-o", tmp_path / "census.json")
 
-    assert (code, told) == (0, "")
+    assert (code, text) == (0, "")
     assert "?.whl" in out
     assert read_census(tmp_path / "census.json").source == "?.whl"
 
@@ -222,9 +222,9 @@ def test_file_names_that_cannot_be_written(tmp_path: Path) -> None:
         (packages / name).parent.mkdir(parents=True, exist_ok=True)
         (packages / name).write_bytes(content)
     python = tmp_path / "env" / "bin" / "python"
-    code, _, told = detmatrix("census", "--python", python, "-o", tmp_path / "census.json")
+    code, _, text = detmatrix("census", "--python", python, "-o", tmp_path / "census.json")
 
-    assert (code, told) == (0, "")
+    assert (code, text) == (0, "")
     files = {one.file for one in read_census(tmp_path / "census.json").python}
     assert files == {"torch/_meta.py", "torch/?.py"}
 

@@ -59,10 +59,10 @@ def build(tmp_path: Path) -> Path:
 def test_kernels_with_floating_point_atomics(tools: Path, build: Path, tmp_path: Path) -> None:
     """Additions of floats count, those of integers do not, loops of compare-and-swap are counted apart."""
     output = tmp_path / "census.json"
-    code, _, told = detmatrix("census", "--wheel", build, "--sass", "--cuobjdump", tools, "-o", output)
+    code, _, text = detmatrix("census", "--wheel", build, "--sass", "--cuobjdump", tools, "-o", output)
     kernels = json.loads(output.read_bytes())["kernels"]
 
-    assert (code, told) == (0, "")
+    assert (code, text) == (0, "")
     assert (kernels["arch"], kernels["total"], kernels["compare_and_swap"]) == ("sm_90", 3, 1)
     assert [(one["kernel"], one["operations"]) for one in kernels["floating"]] == [
         (
@@ -74,14 +74,14 @@ def test_kernels_with_floating_point_atomics(tools: Path, build: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("arch", "told"), [("sm_75", "it has sm_80, sm_90, sm_90a"), ("-x", "no name of an architecture")]
+    ("arch", "text"), [("sm_75", "it has sm_80, sm_90, sm_90a"), ("-x", "no name of an architecture")]
 )
-def test_architectures_that_are_not_there(arch: str, told: str, tools: Path, build: Path) -> None:
+def test_architectures_that_are_not_there(arch: str, text: str, tools: Path, build: Path) -> None:
     """The message names those that are."""
     code, _, line = detmatrix("census", "--wheel", build, "--sass", "--cuobjdump", tools, f"--arch={arch}")
 
     assert code == 2
-    assert told in line
+    assert text in line
 
 
 def test_build_without_kernels(tools: Path, tmp_path: Path) -> None:

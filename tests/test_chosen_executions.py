@@ -39,7 +39,7 @@ def test_time_bounds_a_case_and_the_true_n_is_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "text"),
     [
         (
             ("--perturb", "quiet,noise"),
@@ -56,10 +56,10 @@ def test_time_bounds_a_case_and_the_true_n_is_recorded(tmp_path: Path) -> None:
         (("--max-time", "0"), "--max-time"),
     ],
 )
-def test_bad_power_is_one_line(detmatrix: Command, arguments: tuple[str, ...], told: str) -> None:
+def test_bad_power_is_one_line(detmatrix: Command, arguments: tuple[str, ...], text: str) -> None:
     """What cannot be asked is told in one line, with exit code 2."""
     done = detmatrix("scan", "cumsum", *arguments)
 
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
-    assert told in done.stderr
+    assert text in done.stderr

@@ -74,9 +74,9 @@ def test_absurd_values_are_refused_before_anything_starts(
     detmatrix: Command, tmp_path: Path, option: str, value: str, expected: str
 ) -> None:
     """The option, the value and what it may be; no file is made."""
-    told = refused(detmatrix("scan", option, value))
+    text = refused(detmatrix("scan", option, value))
 
-    assert told == f"Invalid value for '{option}': {expected} (see detmatrix scan --help)"
+    assert text == f"Invalid value for '{option}': {expected} (see detmatrix scan --help)"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -88,16 +88,16 @@ def test_cuda_without_cuda_names_the_torch_found(detmatrix: Command, tmp_path: P
         pytest.skip("there is a CUDA device here")
     built = f"(CUDA {torch.version.cuda})" if torch.version.cuda else "(built without CUDA)"
 
-    told = refused(detmatrix("scan", "cumsum", "--device", device))
+    text = refused(detmatrix("scan", "cumsum", "--device", device))
 
-    assert told == (
+    assert text == (
         f"--device {device}: torch {torch.__version__} {built} sees no CUDA device here; use --device cpu"
     )
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("redirection", "code", "told"),
+    ("redirection", "code", "text"),
     [
         ("| head -1 | grep -q .; exit ${PIPESTATUS[0]}", 0, ""),
         ("| true; exit ${PIPESTATUS[0]}", 0, ""),
@@ -107,7 +107,7 @@ def test_cuda_without_cuda_names_the_torch_found(detmatrix: Command, tmp_path: P
     ],
 )
 def test_output_that_goes_nowhere_gives_no_traceback(
-    tmp_path: Path, redirection: str, code: int, told: str
+    tmp_path: Path, redirection: str, code: int, text: str
 ) -> None:
     """A reader that has seen enough, a closed stream and a full disk end a command quietly or in one line."""
     if "/dev/full" in redirection and not Path("/dev/full").exists():
@@ -116,7 +116,7 @@ def test_output_that_goes_nowhere_gives_no_traceback(
 
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=False)
 
-    assert (done.returncode, done.stderr) == (code, told)
+    assert (done.returncode, done.stderr) == (code, text)
 
 
 # Each command as a process
@@ -169,8 +169,8 @@ def test_help_names_every_command_and_exit_code(detmatrix: Command, arguments: l
     done = detmatrix(*arguments)
 
     assert (done.returncode, done.stderr) == (0, "")
-    for name, (_, told) in COMMANDS.items():
-        assert re.search(rf"^  {name} +{re.escape(told[:40])}", done.stdout, re.MULTILINE)
+    for name, (_, message) in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(message[:40])}", done.stdout, re.MULTILINE)
     text = " ".join(done.stdout.split())
     for code in ("0 done", "1 a check you asked for failed", "2 usage", "3 unreadable",
                  "4 the scan cannot be trusted", "130 interrupted"):  # fmt: skip

@@ -104,7 +104,7 @@ def test_a_rare_difference_may_have_been_missed(before: Finding, after: Finding,
         assert ("regressed" if turned else "improved", True) == (change.kind, change.judged.confirmed)
     else:
         assert (change.kind, change.judged.reason) == ("not_comparable", "too_few_executions")
-        assert ("regressed" if turned else "improved") == change.judged.seems
+        assert ("regressed" if turned else "improved") == change.judged.apparent
         assert "p = 0.014" in change.judged.detail
 
 
@@ -193,7 +193,7 @@ def test_a_scan_that_made_nothing_run_cannot_tell() -> None:
     assert (
         change.kind,
         change.judged.reason,
-        change.judged.seems,
+        change.judged.apparent,
     ) == ("not_comparable", "warn_only_missing", "improved")
 
 
@@ -205,7 +205,11 @@ def test_no_verdict_is_not_comparable() -> None:
     """An op that a torch lacks has no finding to compare; what is certain of the flag on is told."""
     change = only(_without("torch 2.1.2 has no new_op"), shows("silent"))
 
-    assert (change.kind, change.judged.reason, change.judged.seems) == ("not_comparable", "no_verdict", None)
+    assert (change.kind, change.judged.reason, change.judged.apparent) == (
+        "not_comparable",
+        "no_verdict",
+        None,
+    )
     assert "has no new_op" in change.judged.detail
     assert "after, flag on: nondeterministic" in change.judged.detail
 
@@ -324,5 +328,5 @@ def test_a_regression_planted_in_a_recorded_run_is_found() -> None:
 
 
 def _raising(one: Observation) -> Observation:
-    told = raised(row(one.spec, one.case, one.direction, one.dtype), "on", "planted")[one.process]
-    return replace(told, inputs_digest=one.inputs_digest)
+    text = raised(row(one.spec, one.case, one.direction, one.dtype), "on", "planted")[one.process]
+    return replace(text, inputs_digest=one.inputs_digest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reports.compare.excerpt import render as excerpt
-from reports.compare.judge import CHANGES, Judged, judge
+from reports.compare.judge import CHANGES, JudgedRow, judge
 from reports.compare.remeasured import Again, confirm, open_to_doubt
 from reports.compare.runs import compare
 from reports.compare.words import failing
@@ -14,7 +14,7 @@ from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
 from tests.runs import Planned, drifting, ran, row, stable
 
 
-def _judged(old: Planned, new: Planned) -> Judged:
+def _judged(old: Planned, new: Planned) -> JudgedRow:
     (before,), (after,) = run_of(old, name="a").rows, run_of(new, name="b").rows
     return judge(before, after)
 
@@ -61,10 +61,10 @@ def test_measuring_again_undoes_no_difference_that_was_seen(again: tuple[Planned
 def test_a_check_counts_what_a_row_seems() -> None:
     """7 of 98 against 0 of 98 is not comparable, and a check that asks for regressions does not pass over it."""
     comparison = compare([run_of(DETERMINISTIC, name="a"), run_of(shows("silent", often=8), name="b")])
-    told = list(failing(comparison, ("regressed",)))
+    lines = list(failing(comparison, ("regressed",)))
 
-    assert len(told) == 2  # nothing else was compared either
-    assert told[0].startswith("not_comparable (seems regressed): torch.Tensor.scatter_add_:")
+    assert len(lines) == 2  # nothing else was compared either
+    assert lines[0].startswith("not_comparable (seems regressed): torch.Tensor.scatter_add_:")
     assert not any("seems" in line for line in failing(comparison, ("improved",)))
 
 
@@ -76,7 +76,7 @@ def test_a_check_passes_over_chance() -> None:
     (seeming,) = comparison.pairs[0].of("not_comparable")
 
     assert "0 of 98 → 1 of 98 further executions differed, p = 1" in seeming.judged.detail
-    assert (seeming.judged.seems, list(failing(comparison, CHANGES))) == ("regressed", [])
+    assert (seeming.judged.apparent, list(failing(comparison, CHANGES))) == ("regressed", [])
     assert "torch.Tensor.scatter_add_" in "".join(excerpt(comparison))
 
 

@@ -43,23 +43,23 @@ def markdown(comparison: Comparison, *paths: str) -> str:
     return "".join(compare_markdown.render(comparison, builds_of(paths, comparison)))
 
 
-def lines(told: str) -> dict[str, list[str]]:
+def lines(text: str) -> dict[str, list[str]]:
     """Return the cells of each release."""
-    _, _, table = told.partition("## Builds for CUDA, expected\n")
+    _, _, table = text.partition("## Builds for CUDA, expected\n")
     rows = [line.strip("|").split("|") for line in table.partition("\n## ")[0].splitlines() if "|" in line]
     return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows[2:]}
 
 
 def test_a_release_without_a_run_or_a_census_stays() -> None:
     """Each release has a line, in their order, whatever the order of the files; what it lacks is said."""
-    told = lines(markdown(compared("2.5.1", "2.9.1", "2.11.0"), *reversed(CENSUSES[:-1])))
+    text = lines(markdown(compared("2.5.1", "2.9.1", "2.11.0"), *reversed(CENSUSES[:-1])))
 
-    assert list(told) == ["2.5.1", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0"]
-    assert told["2.5.1"] == ["2.5.1.jsonl", "the first run", *["no census"] * 5]
-    assert told["2.7.1"] == ["no run", "no run", "torch-2.7.1-cu126.json.gz", *["the first census"] * 4]
-    assert told["2.8.0"][3:] == ["11", "5", "5", "2"]
-    assert told["2.10.0"] == ["no run", "no run", "torch-2.10.0-cu128.json.gz", "0", "29", "4", "4"]
-    assert told["2.11.0"][:2] == ["2.11.0.jsonl", "4"]
+    assert list(text) == ["2.5.1", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0"]
+    assert text["2.5.1"] == ["2.5.1.jsonl", "the first run", *["no census"] * 5]
+    assert text["2.7.1"] == ["no run", "no run", "torch-2.7.1-cu126.json.gz", *["the first census"] * 4]
+    assert text["2.8.0"][3:] == ["11", "5", "5", "2"]
+    assert text["2.10.0"] == ["no run", "no run", "torch-2.10.0-cu128.json.gz", "0", "29", "4", "4"]
+    assert text["2.11.0"][:2] == ["2.11.0.jsonl", "4"]
 
 
 def test_what_went_stands_beside_what_is_documented_no_more() -> None:
@@ -74,12 +74,12 @@ def test_what_went_stands_beside_what_is_documented_no_more() -> None:
 
 def test_every_step_is_told_once() -> None:
     """With the two runs it leads up to; before the first and after the last run with the builds themselves."""
-    told = markdown(compared("2.8.0", "2.9.1", "2.11.0"), *CENSUSES)
-    beyond, _, rest = told.partition("## 2.8.0 → 2.9.1\n")
+    text = markdown(compared("2.8.0", "2.9.1", "2.11.0"), *CENSUSES)
+    beyond, _, rest = text.partition("## 2.8.0 → 2.9.1\n")
     steps = ["2.7.1 → 2.8.0 (no run of 2.7.1)", "2.8.0 → 2.9.1", "2.9.1 → 2.10.0 (no run of 2.10.0)"]
     steps += ["2.10.0 → 2.11.0 (no run of 2.10.0)", "2.11.0 → 2.13.0 (no run of 2.13.0)"]
 
-    assert [told.count(f"expected: {step}\n") for step in steps] == [1] * 5
+    assert [text.count(f"expected: {step}\n") for step in steps] == [1] * 5
     assert [f"expected: {step}\n" in beyond for step in steps] == [True, False, False, False, True]
     assert rest.index(steps[1]) < rest.index("## 2.9.1 → 2.11.0\n") < rest.index(steps[2])
 
@@ -90,41 +90,41 @@ def test_an_alert_taken_out_of_a_build_is_counted(tmp_path: Path) -> None:
     less = replace(census, alerts=census.alerts[1:], torch="2.14.0+cu130", torch_git="f" * 40)
     (tmp_path / "less.json").write_text(encode(less))
     files = CENSUSES[-1], str(tmp_path / "less.json")
-    told = lines(markdown(compared("2.13.0", "2.14.0", git="0" * 40), *files))
+    text = lines(markdown(compared("2.13.0", "2.14.0", git="0" * 40), *files))
 
-    assert told["2.14.0"][2:] == ["less.json", "0", "1", "0", "0"]
-    assert told["2.14.0"][0] == "2.14.0.jsonl (other sources)"
+    assert text["2.14.0"][2:] == ["less.json", "0", "1", "0", "0"]
+    assert text["2.14.0"][0] == "2.14.0.jsonl (other sources)"
 
 
 def test_no_step_between_two_runs_is_said() -> None:
     """Nothing came and went between two releases, if no census is of the later one or of one between them."""
     comparison = compared("2.5.1", "2.6.0")
-    told = markdown(comparison, *CENSUSES[:2])
+    message = markdown(comparison, *CENSUSES[:2])
     page = "".join(compare_html.render(comparison, builds_of(CENSUSES[:2], comparison)))
 
-    for text in (told, page):
+    for text in (message, page):
         assert "No step from census to census ends after torch 2.5.1 and up to 2.6.0." in text
 
 
 def test_builds_for_other_devices_stand_apart() -> None:
     """A CPU build has not lost the alerts of CUDA, so it is not held against a CUDA build."""
-    told = markdown(compared("2.11.0", "2.13.0"), *CENSUSES[-2:], CPU)
+    text = markdown(compared("2.11.0", "2.13.0"), *CENSUSES[-2:], CPU)
 
-    assert "## Builds for CUDA, expected\n" in told
-    assert "## Builds for the CPU, expected\n" in told
-    assert "nothing in it is compared" not in told
+    assert "## Builds for CUDA, expected\n" in text
+    assert "## Builds for the CPU, expected\n" in text
+    assert "nothing in it is compared" not in text
 
 
 def test_json_has_releases_and_steps() -> None:
     """And nothing of builds where no census was given."""
     comparison = compared("2.9.1", "2.11.0")
-    told = json.loads("".join(compare_json.render(comparison, builds_of(CENSUSES, comparison))))
-    (cuda,) = told["builds"]["timelines"]
+    text = json.loads("".join(compare_json.render(comparison, builds_of(CENSUSES, comparison))))
+    (cuda,) = text["builds"]["timelines"]
     alone = json.loads("".join(compare_json.render(comparison)))
 
     assert [one["release"] for one in cuda["releases"]] == [name.partition("-")[0] for name in NAMES]
     assert [len(one["lost"]) for one in cuda["steps"] if one["to"] == "2.10.0"] == [34]
-    assert told.keys() - alone.keys() == {"builds"}
+    assert text.keys() - alone.keys() == {"builds"}
 
 
 def test_names_of_a_build_are_no_markup(tmp_path: Path) -> None:
@@ -134,10 +134,10 @@ def test_names_of_a_build_are_no_markup(tmp_path: Path) -> None:
     (tmp_path / "evil.json").write_text(encode(replace(census, alerts=alerts, torch="2.14.0")))
     comparison = compared("2.13.0", "2.14.0")
     builds = builds_of([CENSUSES[-1], str(tmp_path / "evil.json")], comparison)
-    told, page = ("".join(one.render(comparison, builds)) for one in (compare_markdown, compare_html))
-    (line,) = [line for line in told.splitlines() if "hacked" in line]
+    text, page = ("".join(one.render(comparison, builds)) for one in (compare_markdown, compare_html))
+    (line,) = [line for line in text.splitlines() if "hacked" in line]
 
-    assert "\x1b" not in told
+    assert "\x1b" not in text
     assert line.replace("\\|", "").count("|") == 6
     assert "&lt;script&gt;hacked()" in page
     assert "<script>hacked" not in page
@@ -156,7 +156,7 @@ def test_the_command_writes_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "text"),
     [
         ([*RUNS, "--census", TRACE], 3, "not a census"),
         ([*RUNS, "--census", RUNS[0]], 3, "not a census"),
@@ -168,9 +168,9 @@ def test_the_command_writes_them(tmp_path: Path) -> None:
         ([*RUNS, "--census", CPU, "-o", CPU], 2, "choose another place with -o"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str | Path], code: int, told: str) -> None:
+def test_bad_input_is_one_line(arguments: list[str | Path], code: int, text: str) -> None:
     """Each is told in one line, with its exit code."""
     ended, out, err = detmatrix("compare", *arguments)
 
     assert (code, "", 1) == (ended, out, err.count("\n"))
-    assert told in err
+    assert text in err

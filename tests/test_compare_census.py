@@ -63,7 +63,7 @@ def test_written_to_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "text"),
     [
         ([OLD], "at least two"),
         ([OLD, OLD], "is there twice"),
@@ -73,9 +73,9 @@ def test_written_to_files(tmp_path: Path) -> None:
         ([OLD, NEW, "--fail-on", "change"], "in Markdown and JSON"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str | Path], told: str) -> None:
+def test_bad_input_is_one_line(arguments: list[str | Path], text: str) -> None:
     """What cannot be compared is told in one line."""
     code, out, err = detmatrix("compare", *arguments)
 
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert told in err
+    assert text in err

@@ -68,7 +68,7 @@ def test_low_power(before: Finding, after: Finding, weak: str, kind: Kind) -> No
     assert kind == change.kind
     assert ("low_power" if kind == "not_comparable" else None) == change.judged.reason
     if before == after:
-        assert change.judged.seems is None
+        assert change.judged.apparent is None
         assert not open_to_doubt(change)
 
 
@@ -120,8 +120,8 @@ def test_only_like_is_compared_with_like(name: str, after: Finding, *, turned: b
     (change,) = pair_of(*((new, old) if turned else (old, new))).changes
 
     assert ("not_comparable", reason) == (change.kind, change.judged.reason)
-    seems = None if after == "deterministic" else "improved" if turned else "regressed"
-    assert seems == change.judged.seems
+    apparent = None if after == "deterministic" else "improved" if turned else "regressed"
+    assert apparent == change.judged.apparent
 
 
 def test_places_of_libraries_do_not_matter() -> None:
@@ -159,15 +159,15 @@ def test_another_driver_or_detmatrix_is_told() -> None:
         one = run_of(shows("raises"), name=name, settings=settings, gpu="H100", driver=driver)
         return replace(one, run=replace(one.run, header=replace(one.run.header, tool=tool)))
 
-    def told(device: str, driver: str, tool: str) -> list[str]:
+    def shown_text(device: str, driver: str, tool: str) -> list[str]:
         comparison = compare([made("a", "550", "0.1.0", device), made("b", driver, tool, device)])
         assert comparison.pairs[0].counts["same"] == 1
         return [note for note in notes(comparison) if "another" in note]
 
     end = "; changes may be due to that."
-    assert told("cuda:0", "550", "0.1.0") == []
-    assert told("cuda:0", "570", "0.1.0") == [f"a → b: the driver was another, 550 → 570{end}"]
-    assert told("cpu", "570", "0.2.0") == [f"a → b: detmatrix was another, 0.1.0 → 0.2.0{end}"]
+    assert shown_text("cuda:0", "550", "0.1.0") == []
+    assert shown_text("cuda:0", "570", "0.1.0") == [f"a → b: the driver was another, 550 → 570{end}"]
+    assert shown_text("cpu", "570", "0.2.0") == [f"a → b: detmatrix was another, 0.1.0 → 0.2.0{end}"]
 
 
 def test_rows_of_one_run_alone() -> None:
@@ -183,7 +183,7 @@ def test_rows_of_one_run_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "shown_text"),
     [
         ({"sources": ("documented", "opinfo")}, "--source documented and not documented,opinfo"),
         ({"samples": 3}, "--samples 0 and not 3"),
@@ -191,7 +191,9 @@ def test_rows_of_one_run_alone() -> None:
         ({"specs": ("mine.py",)}, "--specs none and not mine.py"),
     ],
 )
-def test_rows_that_one_scan_was_not_asked_for_are_not_added(settings: dict[str, Any], told: str) -> None:
+def test_rows_that_one_scan_was_not_asked_for_are_not_added(
+    settings: dict[str, Any], shown_text: str
+) -> None:
     """Another choice of sources, samples, dtypes or files plans other rows, and no torch added them."""
     rows = shows("deterministic"), shows("raises", row("torch.Tensor.put_"))
     few, many = (
@@ -202,7 +204,7 @@ def test_rows_that_one_scan_was_not_asked_for_are_not_added(settings: dict[str, 
     for pair in (pair_of(few, many), pair_of(many, few)):
         judged = pair.changes[1].judged
         assert (judged.kind, judged.reason) == ("not_comparable", "not_asked_for")
-        assert judged.detail == f"few is a scan with {told}"
+        assert judged.detail == f"few is a scan with {shown_text}"
 
 
 def test_a_folder_of_specs_is_no_other_choice() -> None:

@@ -58,9 +58,9 @@ def test_same_bytes_every_time(detmatrix: Command, runs: list[Path]) -> None:
     written = rendered_by_process(elsewhere, RENDERERS, "compare", *copies, without=["torch"])
 
     for form in RENDERERS:
-        told = detmatrix("compare", *runs, "--format", form).stdout
-        assert told.encode() == written[form]
-        assert str(runs[0].parent) not in told
+        text = detmatrix("compare", *runs, "--format", form).stdout
+        assert text.encode() == written[form]
+        assert str(runs[0].parent) not in text
 
 
 @pytest.mark.parametrize("form", RENDERERS)
@@ -202,20 +202,20 @@ def test_errors_are_one_line(
 
 def test_json_holds_what_is_promised(detmatrix: Command, runs: list[Path]) -> None:
     """Runs, pairs with counts, rows, claims and cost, and what the classes mean."""
-    told = json.loads(detmatrix("compare", *runs, "--format", "json").stdout)
+    text = json.loads(detmatrix("compare", *runs, "--format", "json").stdout)
 
-    assert [one["path"] for one in told["runs"]] == ["2.11.0.jsonl", "2.13.0.jsonl", "2.15.0.jsonl"]
-    assert [(one["from"], one["to"]) for one in told["pairs"]] == [
+    assert [one["path"] for one in text["runs"]] == ["2.11.0.jsonl", "2.13.0.jsonl", "2.15.0.jsonl"]
+    assert [(one["from"], one["to"]) for one in text["pairs"]] == [
         ("2.11.0.jsonl", "2.13.0.jsonl"),
         ("2.13.0.jsonl", "2.15.0.jsonl"),
     ]
-    assert told["classes"] == CLASS_MEANING
-    for pair in told["pairs"]:
+    assert text["classes"] == CLASS_MEANING
+    for pair in text["pairs"]:
         assert {"from", "to", "counts", "rows", "claims", "cost"} <= pair.keys()
         assert pair["counts"] == {
             kind: sum(one["class"] == kind for one in pair["rows"]) for kind in CLASS_MEANING
         }
-    put = told["pairs"][1]["rows"][1]
+    put = text["pairs"][1]["rows"][1]
     assert (put["class"], put["confirmed"], put["reason"]) == ("regressed", False, None)
     assert (put["from"]["finding"], put["to"]["finding"]) == ("deterministic", "silent")
     (test,) = put["tests"]
@@ -306,9 +306,9 @@ def test_markdown_groups_what_is_not_comparable() -> None:
 
     assert "**too_few_executions**" in text
     assert _line(text, "torch.add:")[1] == "not_comparable (seems improved)"
-    told = next(line for line in text.splitlines() if "no such op" in line)
-    assert told.startswith("* before: off: not_run (no such op)")
-    assert told.endswith("after, flag on: raises: `torch.put:collisions:forward:float32`")
+    message = next(line for line in text.splitlines() if "no such op" in line)
+    assert message.startswith("* before: off: not_run (no such op)")
+    assert message.endswith("after, flag on: raises: `torch.put:collisions:forward:float32`")
 
 
 def test_markdown_tells_cost_and_documentation() -> None:

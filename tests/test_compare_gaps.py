@@ -30,7 +30,7 @@ def test_a_gap_hides_no_regression(gap: str) -> None:
     comparison = compare(runs)
     change = comparison.pairs[1].changes[0]
 
-    assert change.judged.seems == "regressed"
+    assert change.judged.apparent == "regressed"
     assert "since a: deterministic → silent; on: 0 of 98 → 19 of 98" in change.judged.detail
     assert timelines(comparison)[0].rows[0].row.row.spec == "torch.Tensor.scatter_add_"
     assert len(list(failing(comparison, ("regressed",)))) == 1
@@ -41,7 +41,7 @@ def test_a_gap_alone_is_no_change() -> None:
     runs = [run_of(shows("silent"), OTHER, name=name) for name in "ac"]
     comparison = compare([runs[0], GAPS["crash"], runs[1]])
 
-    assert [pair.changes[0].judged.seems for pair in comparison.pairs] == [None, None]
+    assert [pair.changes[0].judged.apparent for pair in comparison.pairs] == [None, None]
     assert not list(failing(comparison, ("regressed",)))
 
 
@@ -63,7 +63,7 @@ def _slow(on: str) -> Planned:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "seems"),
+    ("before", "after", "apparent"),
     [
         ("deterministic", "put_", "regressed"),
         ("put_", "deterministic", "improved"),
@@ -75,10 +75,10 @@ def _slow(on: str) -> Planned:
     ],
 )
 def test_the_flag_on_says_what_it_can_without_the_flag_off(
-    before: str, after: str, seems: str | None
+    before: str, after: str, apparent: str | None
 ) -> None:
     """A row that times out with the flag off in both runs has no finding, and its alert may have changed all the same."""
     (change,) = compare([run_of(_slow(before), name="a"), run_of(_slow(after), name="b")]).pairs[0].changes
 
-    assert ("not_comparable" if seems else "same", seems) == (change.kind, change.judged.seems)
+    assert ("not_comparable" if apparent else "same", apparent) == (change.kind, change.judged.apparent)
     assert ("alert callers put_ → another" in change.judged.detail) == (after == "another")

@@ -98,7 +98,7 @@ def cells(page: Page, op: str) -> list[list[str]]:
 
 def test_the_page_shows_what_changed(page: Page) -> None:
     """At first the rows that changed, what changed most first; versions across, with every doubt; no complaint."""
-    page.told("3 of 5 rows")
+    page.shows("3 of 5 rows")
 
     assert shown(page) == ["add", "put", "take"]
     assert [head.text for head in page.all(".timeline thead th")] == ["Row", *VERSIONS]
@@ -129,14 +129,14 @@ def test_the_page_shows_what_changed(page: Page) -> None:
 def test_classes_are_chosen_by_tile_and_by_list(page: Page, choice: str, ops: list[str]) -> None:
     """Each class shows its rows, and those that changed in no way can be asked for; both ways agree."""
     page.one(f'.tile[data-class="{choice}"]').click()
-    page.told(f"{len(ops)} of 5 rows")
+    page.shows(f"{len(ops)} of 5 rows")
     assert shown(page) == ops
     assert page.one("#class").get_attribute("value") == choice
 
     page.one('.tile[data-class=""]').click()
-    page.told("3 of 5 rows")
+    page.shows("3 of 5 rows")
     page.select("class", choice)
-    page.told(f"{len(ops)} of 5 rows")
+    page.shows(f"{len(ops)} of 5 rows")
     assert page.one(f'.tile[data-class="{choice}"]').get_attribute("aria-pressed") == "true"
 
 
@@ -164,13 +164,13 @@ def test_filters_and_orders(page: Page, filters: dict[str, str], ops: list[str])
     """Rows can be had by step, by what one run shows, and in three orders; the address remembers it."""
     for name, value in filters.items():
         page.select(name, value)
-    page.told(f"{len(ops)} of 5 rows")
+    page.shows(f"{len(ops)} of 5 rows")
     assert shown(page) == ops
 
     address = page.driver.current_url
     page.driver.get("about:blank")
     page.driver.get(address)
-    page.told(f"{len(ops)} of 5 rows")
+    page.shows(f"{len(ops)} of 5 rows")
     assert shown(page) == ops
     assert page.errors() == []
 
@@ -178,19 +178,19 @@ def test_filters_and_orders(page: Page, filters: dict[str, str], ops: list[str])
 def test_search_among_all_rows(page: Page) -> None:
     """A word that stands in no changed row leads to all of them; reset goes back."""
     page.one("#q").send_keys("torch.sort")
-    page.told("0 of 5 rows")
+    page.shows("0 of 5 rows")
     page.one("#everything").click()
-    page.told("1 of 5 rows")
+    page.shows("1 of 5 rows")
     assert shown(page) == ["sort"]
 
     page.one("#reset").click()
-    page.told("3 of 5 rows")
+    page.shows("3 of 5 rows")
 
 
 def test_a_link_to_a_row_opens_it(open_page: Opener) -> None:
     """A row's address shows it, open and in focus, though it is one that did not change."""
     page = open_page(hash_="#torch.sort:collisions:forward:float32")
-    page.told("5 of 5 rows")
+    page.shows("5 of 5 rows")
 
     assert page.one(".panel").is_displayed()
     page.focused("torch.sort")
@@ -214,7 +214,7 @@ def test_the_panel_tells_every_run(page: Page) -> None:
     assert "undefined" not in panel.text
 
     page.select("sort", "name")
-    page.told("3 of 5 rows")
+    page.shows("3 of 5 rows")
     assert page.run("return arguments[0].nextElementSibling.id", page.one("tr.row[id^='torch.put:']")) == (
         button.get_attribute("aria-controls")
     )
@@ -228,7 +228,7 @@ def test_every_step_tells_what_it_rests_on(page: Page) -> None:
     step = page.all(".step")[1]
 
     assert step.find_element("tag name", "details").get_attribute("open") is not None
-    told = step.text
+    text = step.text
     for expected in (
         "torch.put:collisions:forward:float32",
         "↓regressed, unconfirmed",
@@ -240,7 +240,7 @@ def test_every_step_tells_what_it_rests_on(page: Page) -> None:
         "Measured changes without a documented one:\ntorch.add:collisions:forward:float32: regressed (unconfirmed)",
         "the median ratio is 1.00× → 4.00×",  # noqa: RUF001
     ):
-        assert expected in told
+        assert expected in text
     first = page.all(".step")[0]
     page.run("arguments[0].querySelector('details').open = true", first)
     assert "too_few_executions: One run saw the row differ" in first.text
@@ -250,7 +250,7 @@ def test_every_step_tells_what_it_rests_on(page: Page) -> None:
 def test_two_runs_stand_side_by_side(open_page: Opener) -> None:
     """Of two runs every row shows the cells of both modes and what its class rests on; environments are compared."""
     page = open_page(*versions()[1:])
-    page.told("2 of 5 rows")
+    page.shows("2 of 5 rows")
 
     assert [head.text for head in page.all(".timeline thead th")][-1] == "What it rests on"
     assert cells(page, "put")[1][2:4] == [
@@ -276,9 +276,9 @@ def test_two_kinds_of_device(open_page: Opener) -> None:
         for finding in findings
     ]
     page = open_page(*versions(), *cuda)
-    page.told("4 of 6 rows")
+    page.shows("4 of 6 rows")
     page.select("device", "2")
-    page.told("1 of 6 rows")
+    page.shows("1 of 6 rows")
 
     assert [table.is_displayed() for table in page.all(".device")] == [False, True]
     ids = page.run("return [...document.querySelectorAll('[id]')].map((e) => e.id)")
@@ -387,7 +387,7 @@ def test_page_without_scripts(driver: webdriver.Chrome, open_page: Opener) -> No
 
     assert not page.one(".bar").is_displayed()
     assert not page.one(".nothing").is_displayed()
-    told = page.one("body").text
-    assert "Filters, sorting and details need JavaScript." in told
-    places = [told.index(f"torch.{op} collisions") for op in ("add", "put", "take", "sort", "sum")]
+    text = page.one("body").text
+    assert "Filters, sorting and details need JavaScript." in text
+    places = [text.index(f"torch.{op} collisions") for op in ("add", "put", "take", "sort", "sum")]
     assert places == sorted(places)

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from opspecs.model import Case, OpSpec, call  # noqa: E402
 from scanner.worker import bits  # noqa: E402
-from scanner.worker.observe import Comparison, observe  # noqa: E402
+from scanner.worker.observe import OutputComparison, observe  # noqa: E402
 from tests.raw_bits import raw  # noqa: E402
 
 DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.cuda)]
@@ -109,7 +109,7 @@ def test_differs_where_bits_differ_and_nowhere_else(kind: str, device: str) -> N
     """Of four executions two give the same bits again, made anew, and one gives others."""
     _needs(device)
     same, other = KINDS[kind]
-    compare = Comparison(bits.parts(_to(same(), device), "output"), 4)
+    compare = OutputComparison(bits.parts(_to(same(), device), "output"), 4)
     for index, make in enumerate((same, other, same), start=1):
         compare.add(index, bits.parts(_to(make(), device), "output"))
     result = compare.result()
@@ -152,9 +152,9 @@ def test_negative_zero_in_a_gradient_is_a_difference(device: str, changes: bool)
     assert observed["forward_differing"] == 0
 
 
-def _comparison(first: Any, runs: int, *, queued: bool) -> Comparison:
+def _comparison(first: Any, runs: int, *, queued: bool) -> OutputComparison:
     """Return a comparison that takes the path of the CPU or, on the CPU, the path of a GPU."""
-    comparison = Comparison(bits.parts(first, "output"), runs)
+    comparison = OutputComparison(bits.parts(first, "output"), runs)
     if queued:
         comparison._on_cpu = False
         comparison._flags = torch.zeros((runs, len(bits.parts(first, "output"))), dtype=torch.bool)
@@ -231,7 +231,7 @@ def test_comparison_on_cuda(dtype: str) -> None:
     size = getattr(torch, dtype).itemsize
     plain, flipped = bytes(4096 * size), bytes(4096 * size - 1) + b"\1"
     first, same, other = (raw(data, dtype).cuda() for data in (plain, plain, flipped))
-    compare = Comparison(bits.parts(first, "output"), 4)
+    compare = OutputComparison(bits.parts(first, "output"), 4)
     compare.add(1, bits.parts(same, "output"))
     compare.add(2, bits.parts(other, "output"))
     first.copy_(other)

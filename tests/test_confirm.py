@@ -149,7 +149,7 @@ def test_a_seeming_change_is_dropped(confirmed: tuple[dict[str, Any], str]) -> N
 
 def test_only_what_seems_to_differ_is_measured(confirmed: tuple[dict[str, Any], str]) -> None:
     """Proof needs no confirmation, and what is the same no second look; the report says how often it looked."""
-    pair, told = confirmed
+    pair, text = confirmed
     rows = _by_id(pair)
 
     assert rows[RAISES]["again"] is rows[STILL]["again"] is None
@@ -158,7 +158,7 @@ def test_only_what_seems_to_differ_is_measured(confirmed: tuple[dict[str, Any], 
         "again"
     ].items()
     assert pair["again"]["outcome"] == {"confirmed": 1, "same": 1, "undecided": 0, "left": 0}
-    assert told.startswith("compare: old.jsonl → new.jsonl: 2 rows to measure again, in 7 rounds\ncompare: ")
+    assert text.startswith("compare: old.jsonl → new.jsonl: 2 rows to measure again, in 7 rounds\ncompare: ")
 
 
 def _refused(done: subprocess.CompletedProcess[str]) -> str:
@@ -175,9 +175,9 @@ def _confirm(planted: Planted, *pythons: object, runs: Sequence[Path] = ()) -> s
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_each_run_needs_its_interpreter(planted: Planted, count: int) -> None:
     """The interpreters stand in the order of the runs, one each."""
-    told = _confirm(planted, *[planted.pythons[0]] * count)
+    text = _confirm(planted, *[planted.pythons[0]] * count)
 
-    assert told == f"--confirm needs one --python for each run, in their order: 2 runs, {count} --python"
+    assert text == f"--confirm needs one --python for each run, in their order: 2 runs, {count} --python"
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ def test_each_run_needs_its_interpreter(planted: Planted, count: int) -> None:
 )
 def test_options_of_confirm_need_it(planted: Planted, option: str, value: str) -> None:
     """An option that would do nothing is an error."""
-    told = _refused(command_in(planted.folder)("compare", planted.old, planted.new, option, value))
+    text = _refused(command_in(planted.folder)("compare", planted.old, planted.new, option, value))
 
-    assert told == f"{option} is for --confirm; give both"
+    assert text == f"{option} is for --confirm; give both"
 
 
 def _edited(planted: Planted, name: str, environment: dict[str, Any], device: str = "cpu") -> Path:
@@ -207,10 +207,10 @@ def test_another_torch_is_refused(planted: Planted) -> None:
     other = _edited(planted, "other", {"torch": "2.0.0", "torch_git": "f" * 40})
     here = read_run(planted.old).header.environment
     python = planted.pythons[0]
-    told = _confirm(planted, python, python, runs=(planted.old, other))
+    text = _confirm(planted, python, python, runs=(planted.old, other))
 
     git = f" (git {here.torch_git[:12]})" if here.torch_git else ""
-    assert told == (
+    assert text == (
         f"--python {python}: has torch {here.torch}{git}, and {other} is a run of torch 2.0.0 "
         f"(git ffffffffffff); give one --python for each run, in the order of the runs"
     )
@@ -220,20 +220,20 @@ def test_a_missing_device_is_told_and_keeps_nobody_from_comparing(planted: Plant
     """Runs on CUDA are compared anywhere, and measured again only where there is such a device."""
     other = _edited(planted, "gpu", {"gpu": "Example GPU"}, "cuda:7")
     python = planted.pythons[0]
-    told = _confirm(planted, python, python, runs=(other, other))
+    text = _confirm(planted, python, python, runs=(other, other))
 
-    assert told.startswith(f"--python {python}: {other} is a run on cuda:7, and torch ")
-    assert told.endswith("compare without --confirm")
+    assert text.startswith(f"--python {python}: {other} is a run on cuda:7, and torch ")
+    assert text.endswith("compare without --confirm")
     assert command_in(planted.folder)("compare", other, other).returncode == 0
 
 
 def test_another_machine_is_refused(planted: Planted) -> None:
     """What another processor does says nothing about the runs."""
     other = _edited(planted, "machine", {"cpu": "Example CPU"})
-    told = _confirm(planted, *[planted.pythons[0]] * 2, runs=(other, other))
+    text = _confirm(planted, *[planted.pythons[0]] * 2, runs=(other, other))
 
-    assert told.startswith("--confirm: machine.jsonl")
-    assert "cannot be measured again here, other_device: Example CPU → " in told
+    assert text.startswith("--confirm: machine.jsonl")
+    assert "cannot be measured again here, other_device: Example CPU → " in text
 
 
 @pytest.mark.parametrize("command", ["scan", "compare"])
@@ -263,20 +263,20 @@ def test_interpreters_that_will_not_do(planted: Planted, tmp_path: Path, command
         case _:
             expected += "No such file or directory)"
     if command == "compare":
-        told = _confirm(planted, python, python)
+        text = _confirm(planted, python, python)
     else:
         run = tmp_path / "run.jsonl"
-        told = _refused(command_in(tmp_path)("scan", "torch.cumsum", "--python", python, "-o", run))
+        text = _refused(command_in(tmp_path)("scan", "torch.cumsum", "--python", python, "-o", run))
         assert not run.exists()
 
-    assert told == f"--python {python}: {expected}"
+    assert text == f"--python {python}: {expected}"
 
 
 @pytest.mark.parametrize(("source", "there"), [("opinfo", True), ("modules", True), ("documented", False)])
 def test_rows_of_databases_are_asked_of_the_torch(source: Source, *, there: bool) -> None:
     """PyTorch's own entries are measured again as they were recorded, with their recipes; others the catalog must have."""
     planned = replace(
-        row("opinfo.cumsum", "sample_0"), source=source, provoked="enlarged", recipe="of the scan"
+        row("opinfo.cumsum", "sample_0"), source=source, provoked="enlarged", enlargement="of the scan"
     )
     found, left = rows_here(run_of((planned, [])).run, [planned.key])
 

@@ -14,7 +14,7 @@ from reports.coverage.model import coverages, sort_of
 from reports.matrix.model import load
 from reports.report import html
 from scanner.claims.tables import parse_claims
-from scanner.observations.overload_records import Dispatch, KernelGroup, Kernels, Reached, Writes
+from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached, Writes
 from scanner.observations.records import Mode, Row, Settings
 from tests.commands import Command
 from tests.conftest import one_line
@@ -25,7 +25,7 @@ SETTINGS = Settings(
     patterns=(), device="cpu", runs=50, processes=2, timeout=60.0, seed=0, overloads=True,
     modes=("off", "on", "warn_only"),
 )  # fmt: skip
-KERNELS = Kernels(
+KERNELS = BuildOverloads(
     groups=(
         KernelGroup(
             kernel="device",
@@ -72,7 +72,7 @@ def run(tmp_path: Path) -> Path:
     return write_run(tmp_path / "run.jsonl", ROWS, settings=SETTINGS, kernels=KERNELS, dispatches=DISPATCHES)
 
 
-def told(detmatrix: Command, *runs: Path) -> dict[str, Any]:
+def shown_text(detmatrix: Command, *runs: Path) -> dict[str, Any]:
     """Return the coverage of runs as JSON."""
     done = detmatrix("coverage", *runs, "--format", "json")
     assert done.returncode == 0, done.stderr
@@ -82,7 +82,7 @@ def told(detmatrix: Command, *runs: Path) -> dict[str, Any]:
 
 def test_executed_over_all_with_a_kernel(detmatrix: Command, run: Path) -> None:
     """Out variants and lists of tensors are counted apart; what the recorder cannot see counts nowhere."""
-    answer = told(detmatrix, run)
+    answer = shown_text(detmatrix, run)
 
     assert answer["aten"] == {
         "device": {"executed": 3, "of": 8},
@@ -104,7 +104,7 @@ def test_executed_over_all_with_a_kernel(detmatrix: Command, run: Path) -> None:
 
 def test_the_worst_finding_of_the_rows_that_reach_an_overload(detmatrix: Command, run: Path) -> None:
     """An overload that several rows reach has the worst of their findings, and names those rows."""
-    executed = {one["name"]: one for one in told(detmatrix, run)["executed"]}
+    executed = {one["name"]: one for one in shown_text(detmatrix, run)["executed"]}
 
     assert executed["aten::sum"] == {
         "name": "aten::sum", "namespace": "aten", "sort": "op", "kernel": "device", "rows": 2, "worst": "silent",
@@ -116,7 +116,7 @@ def test_the_worst_finding_of_the_rows_that_reach_an_overload(detmatrix: Command
 
 def test_alerts_and_the_overloads_that_raised_them(detmatrix: Command, run: Path) -> None:
     """A caller is told with its overload; one that no overload raised is not put on any."""
-    assert told(detmatrix, run)["alerts"] == [
+    assert shown_text(detmatrix, run)["alerts"] == [
         {"caller": "above", "overloads": [], "rows": ["torch.sum:one:forward:float32"]},
         {
             "caller": "put_",
@@ -143,7 +143,7 @@ def test_documented_alerts_are_held_against_those_that_were_met(detmatrix: Comma
         dispatches=DISPATCHES[:2],
     )
 
-    assert told(detmatrix, run)["documented_alerts"] == [
+    assert shown_text(detmatrix, run)["documented_alerts"] == [
         {"bullet": "torch.Tensor.put_", "rows": 1, "callers": ["put_"], "overloads": ["aten::put_"]},
         {"bullet": "torch.sum", "rows": 1, "callers": [], "overloads": []},
         {"bullet": "torch.mm", "rows": 0, "callers": [], "overloads": []},
@@ -157,7 +157,7 @@ def test_documented_alerts_are_held_against_those_that_were_met(detmatrix: Comma
 
 def test_rows_that_are_not_known_are_told(detmatrix: Command, run: Path) -> None:
     """A row without overloads is neither executed nor forgotten."""
-    answer = told(detmatrix, run)
+    answer = shown_text(detmatrix, run)
 
     assert (answer["planned"], answer["recorded"]) == (4, 3)
     assert answer["missing"] == {"crash: killed by SIGKILL": ["torch.dead:collisions:forward:float32"]}
@@ -189,8 +189,8 @@ def test_runs_of_one_build_are_joined(detmatrix: Command, run: Path, tmp_path: P
         environment=replace(ENVIRONMENT, torch="2.15.0"), dispatches=[reached(STABLE[0], "aten::sum")],
     )  # fmt: skip
 
-    assert told(detmatrix, run, more)["aten"]["device"] == {"executed": 4, "of": 8}
-    both = told(detmatrix, run, other)["coverages"]
+    assert shown_text(detmatrix, run, more)["aten"]["device"] == {"executed": 4, "of": 8}
+    both = shown_text(detmatrix, run, other)["coverages"]
     assert [(one["torch"], one["aten"]["device"]["executed"]) for one in both] == [
         ("2.13.0+cpu", 3),
         ("2.15.0", 1),
@@ -201,7 +201,7 @@ def test_a_run_of_an_older_format_is_not_zero(detmatrix: Command, tmp_path: Path
     """Format 2 knows no overloads: that is said, and no figure."""
     old = write_run(tmp_path / "old.jsonl", [STABLE], format_=2)
     done = detmatrix("coverage", old)
-    answer = told(detmatrix, old)
+    answer = shown_text(detmatrix, old)
 
     assert (
         "Overloads are not recorded: old.jsonl is of run file format 2, which knows no overloads; scan again."
@@ -214,7 +214,7 @@ def test_a_run_of_an_older_format_is_not_zero(detmatrix: Command, tmp_path: Path
 def test_an_interrupted_scan_says_so(detmatrix: Command, tmp_path: Path) -> None:
     """What a scan did not get to is not called never reached."""
     cut = write_run(tmp_path / "cut.jsonl", ROWS, settings=SETTINGS, kernels=KERNELS, closing=None)
-    answer = told(detmatrix, cut)
+    answer = shown_text(detmatrix, cut)
 
     assert list(answer["missing"]) == ["the scan was interrupted before it"]
     assert answer["never"] == []

@@ -79,10 +79,10 @@ def test_interrupted(detmatrix_process: Command, tmp_path: Path, whole: Path) ->
     with tied.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         _grown(path, process, whole.stat().st_size // 2)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        _, text = process.communicate(timeout=60)
 
     assert process.returncode == 130
-    assert told.splitlines()[-1].startswith("detmatrix: interrupted; ")
+    assert text.splitlines()[-1].startswith("detmatrix: interrupted; ")
     assert detmatrix_process("scan", "--resume", "-o", path).returncode == 0
     assert _outcomes(path) == _outcomes(whole)
 
@@ -142,5 +142,5 @@ def test_worker_that_replaces_another_answers_the_controls(tmp_path: Path) -> No
     run = scan(tmp_path, "ends", "plain", "--specs", specs, "--runs", 4, "--processes", 1, code=4)
 
     assert run.closing is not None
-    assert any("control random in process 0 of mode off" in told for told in run.closing.distrust)
+    assert any("control random in process 0 of mode off" in text for text in run.closing.distrust)
     assert len({control.spec for control in run.controls if control.mode == "off"}) == 6

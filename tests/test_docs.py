@@ -150,14 +150,14 @@ def test_low_power_is_told_with_its_reason() -> None:
     weak = weak_run_of(claims, [shown("torch.a", "deterministic"), shown("torch.b", "fixed_by_mode")])
     good = run_of(claims, [shown("torch.b", "fixed_by_mode")], name="good.jsonl")
     docs = join([weak, good])
-    told = "".join(docs_markdown.render(docs))
+    text = "".join(docs_markdown.render(docs))
     data = json.loads("".join(docs_json.render(docs)))
     why = "the sentinel (torch.index_put) differed in 1 of 11 executions beside it (mode on, process 0, load 0.5)"
 
     assert [judged.agreement for judged in docs.judged] == ["not_run", "confirmed"]
     assert docs.judged[0].reason == f"no evidence in 1 row: low power: {why}"
-    assert "1 for, 1 of low power: `torch.b:" in told
-    assert "| complete, 2 rows of low power |" in told
+    assert "1 for, 1 of low power: `torch.b:" in text
+    assert "| complete, 2 rows of low power |" in text
     assert [run["low_power"] for run in data["runs"]] == [{why: 2}, {}]
     assert [(one["reason"], one["low_power"]) for one in data["claims"][0]["rows"]] == [
         (f"low power: {why}", why)
@@ -194,7 +194,7 @@ def test_a_claim_of_any_device_says_where() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failing", "holding", "told"),
+    ("failing", "holding", "text"),
     [
         ({"dtype": "int64"}, {}, "What decides: dtype (fails for integer, not for floating, complex, bool)."),
         (
@@ -227,7 +227,7 @@ def test_a_claim_of_any_device_says_where() -> None:
     ],
 )
 def test_over_broad_bullets_say_what_decides(
-    failing: dict[str, Any], holding: dict[str, Any], told: str
+    failing: dict[str, Any], holding: dict[str, Any], text: str
 ) -> None:
     """A bullet that holds in some rows and fails in others says which condition tells them apart."""
     rows = [shown("torch.a", "raises", **failing), shown("torch.a", "fixed_by_mode", **holding)]
@@ -235,7 +235,7 @@ def test_over_broad_bullets_say_what_decides(
 
     assert judged.agreement == "contradicted"
     assert judged.reason == (
-        f"says too much: raises in 1 row; holds in 1 row (0 of 100 differed with the flag on). {told}"
+        f"says too much: raises in 1 row; holds in 1 row (0 of 100 differed with the flag on). {text}"
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reports.docs.bullets import INDENT, Statement, kind_of, lists, role_of, write
 from reports.docs.lists import regenerate
-from scanner.claims.matching import speaks
+from scanner.claims.matching import matches
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import ClaimDirection, Condition
 from scanner.verdicts.findings import Finding
@@ -80,7 +80,7 @@ def test_any_evidence(acting: list[str], raising: list[str], measured: list[Any]
         left = iter(sources(found.regenerated, section).values())
         for order, source in sources(text, section).items():
             claims = [claim for claim in docs.claims if claim.order == order]
-            if not any(speaks(row, claim) for row, _ in rows for claim in claims):
+            if not any(matches(row, claim) for row, _ in rows for claim in claims):
                 # An iterator that is searched goes on behind what was found: the order is kept, too.
                 assert source in left
     assert all(claim.parsed for claim in parse_claims(found.regenerated))

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.builds.expectations import Build, Expected, Reader, count, expect
+from reports.builds.expectations import BuildExpectations, ExpectedClaim, Reader, count, expect
 from reports.builds.files import paired
 from reports.builds.links import Places, words
 from reports.builds.words import trace as trace_words
-from scanner.census.record import Alert, Census, encode, read_census
+from scanner.census.record import AlertSite, Census, encode, read_census
 from scanner.claims.tables import documented_claims
 from scanner.observations.trace_file import read_trace
-from scanner.observations.trace_records import Overload, TraceFile
+from scanner.observations.trace_records import TracedOverload, TraceFile
 from scanner.verdicts.reroutes import chosen
 from tests.census_builds import detmatrix
 
@@ -45,25 +45,25 @@ def trace() -> TraceFile:
 
 
 @pytest.fixture(scope="module")
-def build(census: Census, trace: TraceFile) -> Build:
+def build(census: Census, trace: TraceFile) -> BuildExpectations:
     """What both say."""
     return judged(census, trace)
 
 
-def judged(census: Census, trace: TraceFile | None) -> Build:
+def judged(census: Census, trace: TraceFile | None) -> BuildExpectations:
     """Judge the bullets of 2.15 by a census and a trace."""
     return expect(
         documented_claims("2.15"), ("census", census), None if trace is None else ("trace", trace), "cuda"
     )
 
 
-def of(build: Build, part: str) -> Expected:
+def of(build: BuildExpectations, part: str) -> ExpectedClaim:
     """Return what is said of the one bullet whose id has this part."""
     (one,) = [one for one in build.expected if part in one.claim.id]
     return one
 
 
-def test_every_cuda_bullet_comes_out_as_something(build: Build) -> None:
+def test_every_cuda_bullet_comes_out_as_something(build: BuildExpectations) -> None:
     """No bullet about CUDA, or about any device, is left out, and the counts add up to them."""
     wanted = [claim.id for claim in documented_claims("2.15") if claim.device in {"any", "cuda"}]
 
@@ -71,7 +71,9 @@ def test_every_cuda_bullet_comes_out_as_something(build: Build) -> None:
     assert len(wanted) + len(build.unspoken) == sum(number for _, number, _ in count(build))
 
 
-def test_an_alert_taken_out_of_a_build_is_gone(census: Census, trace: TraceFile, build: Build) -> None:
+def test_an_alert_taken_out_of_a_build_is_gone(
+    census: Census, trace: TraceFile, build: BuildExpectations
+) -> None:
     """What is said rests on the call site: without it the same bullet is said to have lost its alert."""
     less = replace(
         census, alerts=tuple(one for one in census.alerts if one.alert != "avg_pool3d_backward_cuda")
@@ -83,7 +85,7 @@ def test_an_alert_taken_out_of_a_build_is_gone(census: Census, trace: TraceFile,
     assert of(judged(less, None), RAISES).expectation == "unlinked"
 
 
-def test_a_function_that_asks_instead_of_alerting_is_no_alert(build: Build) -> None:
+def test_a_function_that_asks_instead_of_alerting_is_no_alert(build: BuildExpectations) -> None:
     """The backward of ReflectionPad2d checks the flag in this build, while the lists say that it raises."""
     one = of(build, "ReflectionPad2d")
 
@@ -94,7 +96,7 @@ def test_a_function_that_asks_instead_of_alerting_is_no_alert(build: Build) -> N
     }
 
 
-def test_a_deterministic_bullet_whose_case_reaches_an_alert(build: Build) -> None:
+def test_a_deterministic_bullet_whose_case_reaches_an_alert(build: BuildExpectations) -> None:
     """MaxPool3d is rerouted where it returns indices, and alerts where it does not."""
     one = of(build, "torch.nn.MaxPool3d")
 
@@ -127,21 +129,21 @@ def test_an_alert_that_the_trace_met_needs_no_census(census: Census, trace: Trac
         )
 
         assert one.expectation == "alert_reached"
-        assert {row.told for row in one.deciding} == {"the trace met the alert of met_by_nobody_else"}
+        assert {row.text for row in one.deciding} == {"the trace met the alert of met_by_nobody_else"}
 
 
 def test_a_flag_turned_on_for_backward_alone_meets_the_alert(
-    census: Census, trace: TraceFile, build: Build
+    census: Census, trace: TraceFile, build: BuildExpectations
 ) -> None:
     """Where the path is chosen in forward, backward reaches the function of the flag being off, which alerts."""
-    late = [row for row in trace.rows if chosen(row) == "forward"]
+    backward_only = [row for row in trace.rows if chosen(row) == "forward"]
     reader, bare = Reader(census, trace, "cuda"), Reader(None, trace, "cuda")
-    told = {reader.trace(row, "backward").told.rpartition("; ")[2] for row in late}
+    texts = {reader.trace(row, "backward").text.rpartition("; ")[2] for row in backward_only}
 
-    assert len(late) == 51
-    assert {f"turned on only for backward it would raise {caller}" for caller in LATE} == told
+    assert len(backward_only) == 51
+    assert {f"turned on only for backward it would raise {caller}" for caller in LATE} == texts
     assert {"turned on only for backward it does not reroute"} == {
-        bare.trace(row, "any").turned_on_late for row in late
+        bare.trace(row, "any").backward_only_text for row in backward_only
     }
     assert trace_words(of(build, "torch.nn.MaxPool3d"), build).endswith(
         "turned on only for backward it would raise max_pool3d_with_indices_backward_cuda (3 of 15 cases)"
@@ -152,28 +154,30 @@ def test_a_flag_turned_on_for_backward_alone_meets_the_alert(
 def test_an_alert_met_for_backward_alone_is_told(census: Census, trace: TraceFile) -> None:
     """It is told with the caller that the trace met, which need not be in the census."""
     row = next(row for row in trace.rows if chosen(row) == "same")
-    off, on, late = row.reached
-    met = replace(row, reached=(off, on, replace(late, outcome="alert", stopped="backward", caller="mine")))
+    off, on, backward_only = row.reached
+    met = replace(
+        row, reached=(off, on, replace(backward_only, outcome="alert", stopped="backward", caller="mine"))
+    )
     reader = Reader(census, trace, "cuda")
 
-    assert reader.trace(met, "any").told == (
-        f"{reader.trace(row, 'any').told}; turned on only for backward it raises mine"
+    assert reader.trace(met, "any").text == (
+        f"{reader.trace(row, 'any').text}; turned on only for backward it raises mine"
     )
 
 
-def test_an_alert_with_a_question_before_it_stays_unsettled(build: Build) -> None:
+def test_an_alert_with_a_question_before_it_stays_unsettled(build: BuildExpectations) -> None:
     """Both stand under the name of one overload: which of them a call meets is not in the build."""
     one = of(build, "deterministic/torch.Tensor.scatter/cuda")
 
     assert one.expectation == "unsettled"
     assert {("scatter_cuda_", "shared")} == {(link.place.alert, link.way) for link in one.alerts}
     assert one.flags
-    told = {row.on for row in one.traced if "scatter.src" in row.on}
-    assert len(told) == 1
-    assert "and a function of the op's name, which may serve another of its overloads, alerts" in told.pop()
+    texts = {row.on for row in one.traced if "scatter.src" in row.on}
+    assert len(texts) == 1
+    assert "and a function of the op's name, which may serve another of its overloads, alerts" in texts.pop()
 
 
-def test_an_alert_that_names_another_case_is_not_about_this_one(build: Build) -> None:
+def test_an_alert_that_names_another_case_is_not_about_this_one(build: BuildExpectations) -> None:
     """The alert of ``reduce='prod'`` says nothing about sums and means."""
     one = of(build, "deterministic/torch.Tensor.scatter_reduce")
 
@@ -181,7 +185,7 @@ def test_an_alert_that_names_another_case_is_not_about_this_one(build: Build) ->
     assert not one.alerts
 
 
-def test_an_alert_of_another_device_is_not_one_of_this(build: Build) -> None:
+def test_an_alert_of_another_device_is_not_one_of_this(build: BuildExpectations) -> None:
     """A bullet about any device, whose alert is in a function of the CPU."""
     one = of(build, "torch.Tensor.resize_")
 
@@ -189,7 +193,7 @@ def test_an_alert_of_another_device_is_not_one_of_this(build: Build) -> None:
     assert {"quantized_resize_cpu_"} == {link.place.alert for link in one.alerts}
 
 
-def test_places_without_a_bullet_are_told_with_their_ops(build: Build) -> None:
+def test_places_without_a_bullet_are_told_with_their_ops(build: BuildExpectations) -> None:
     """An alert no bullet speaks of, a question for the flag, and what leads nowhere."""
     found = {(one.kind, one.ops) for one in build.unspoken if one.ops}
 
@@ -203,7 +207,7 @@ def test_places_without_a_bullet_are_told_with_their_ops(build: Build) -> None:
     )
 
 
-def test_words_are_asked_of_a_case_that_was_not_traced(build: Build) -> None:
+def test_words_are_asked_of_a_case_that_was_not_traced(build: BuildExpectations) -> None:
     """The op of cuDNN has no fake implementation: its cases stop there, beside others that lead to an alert."""
     alerts = {(link.place.alert, link.way) for link in of(build, "grid_sample").alerts}
 
@@ -214,7 +218,7 @@ def test_words_are_asked_of_a_case_that_was_not_traced(build: Build) -> None:
     }
 
 
-def test_words_lead_nowhere_that_the_trace_does_not(census: Census, build: Build) -> None:
+def test_words_lead_nowhere_that_the_trace_does_not(census: Census, build: BuildExpectations) -> None:
     """Where words alone find an alert, and the trace finds one too, they have found the same."""
     for one in judged(census, None).expected:
         traced = {link.place.alert for link in of(build, one.claim.id).alerts if link.way != "words"}
@@ -239,7 +243,7 @@ def test_overloads_lead_to_functions(census: Census, function: str, overload: st
         census.alerts[-1], alert="f", function=function, library="libtorch_cuda.so", path="always"
     )
     places = Places(replace(census, alerts=(alert,), asks=(), python=()), "cuda")
-    found = places.reached(Overload(overload, "own", ("at::native::structured_f_out_cuda",)))
+    found = places.reached(TracedOverload(overload, "own", ("at::native::structured_f_out_cuda",)))
 
     assert ([] if way is None else [way]) == [link.way for link in found]
 
@@ -254,7 +258,7 @@ def test_a_name_that_overloads_share_is_said_to_be_shared(census: Census, functi
     places = Places(replace(census, alerts=(alert,), asks=(), python=()), "cuda")
 
     for overload in ("aten::f.value", "aten::f_.value"):
-        (link,) = places.reached(Overload(overload, "own", ("at::native::structured_f_value_out",)))
+        (link,) = places.reached(TracedOverload(overload, "own", ("at::native::structured_f_value_out",)))
         assert link.way == way
 
 
@@ -267,25 +271,25 @@ def test_words_of_names() -> None:
 def test_a_machine_without_a_gpu_sees_both_columns() -> None:
     """With no run at all, every bullet has its words, and nothing is called measured."""
     code, out, err = detmatrix("docs", "--census", CENSUS, "--trace", TRACE, "--format", "json")
-    (told,) = json.loads(out)["builds"]
+    (text,) = json.loads(out)["builds"]
 
     assert (code, err) == (0, "")
-    assert all(one["binary"] and one["trace"] for one in told["claims"])
-    assert {"not measured"} == {one["measured"] for one in told["claims"]}
-    assert len(told["claims"]) == sum(told["counts"][name] for name in json.loads(out)["expectations"])
+    assert all(one["binary"] and one["trace"] for one in text["claims"])
+    assert {"not measured"} == {one["measured"] for one in text["claims"]}
+    assert len(text["claims"]) == sum(text["counts"][name] for name in json.loads(out)["expectations"])
 
 
 def test_measured_stays_with_what_ran() -> None:
     """Bullets about any device say what a CPU run showed, those about CUDA that nothing did."""
     code, out, _ = detmatrix("docs", RUN, "--census", CENSUS, "--trace", TRACE, "--format", "json")
-    told = json.loads(out)
-    (build,) = told["expected"]["builds"]
+    text = json.loads(out)
+    (build,) = text["expected"]["builds"]
     measured = {one["id"]: one["measured"] for one in build["claims"]}
 
     assert code == 0
-    assert {"not measured"} == {told for name, told in measured.items() if "/cuda" in name}
+    assert {"not measured"} == {text for name, text in measured.items() if "/cuda" in name}
     assert measured["raises/torch.Tensor.put_/accumulate=False"] == "confirmed on cpu"
-    assert not {one["expected"] for one in build["claims"]} & set(told["agreements"])
+    assert not {one["expected"] for one in build["claims"]} & set(text["agreements"])
 
 
 def test_markdown_follows_what_was_measured() -> None:
@@ -306,13 +310,13 @@ def test_another_build_is_not_joined(tmp_path: Path, census: Census) -> None:
     code, out, _ = detmatrix(
         "docs", RUN, "--census", tmp_path / "other.json", "--census", older, "--format", "json"
     )
-    told = json.loads(out)["expected"]
+    text = json.loads(out)["expected"]
 
-    assert (code, told["builds"]) == (0, [])
+    assert (code, text["builds"]) == (0, [])
     assert [f"Not joined: other.json is of torch 2.15.0+cu132 (git {'0' * 40})"] == [
-        told["not_joined"][0].partition(", and")[0]
+        text["not_joined"][0].partition(", and")[0]
     ]
-    assert "torch 2.13.0+cu130" in told["not_joined"][1]
+    assert "torch 2.13.0+cu130" in text["not_joined"][1]
 
 
 def test_a_trace_is_joined_with_the_census_of_its_own_build(census: Census, trace: TraceFile) -> None:
@@ -347,12 +351,12 @@ def test_names_of_a_build_are_no_markup(tmp_path: Path, census: Census) -> None:
     assert {6} == {line.replace("\\|", "").count("|") for line in rows}
 
 
-def _renamed(alert: Alert, name: str) -> Alert:
+def _renamed(alert: AlertSite, name: str) -> AlertSite:
     return replace(alert, function=name) if alert.alert == "avg_pool3d_backward_cuda" else alert
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "text"),
     [
         ([], 2, "nothing to hold the lists against"),
         ([str(RUN), "--census", str(CENSUS), "--format", "rst"], 2, "on what was measured alone"),
@@ -362,12 +366,12 @@ def _renamed(alert: Alert, name: str) -> Alert:
         (["--census", "missing.json"], 3, "cannot be read"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str], code: int, told: str) -> None:
+def test_bad_input_is_one_line(arguments: list[str], code: int, text: str) -> None:
     """Each is told in one line, with its exit code."""
     ended, out, err = detmatrix("docs", *arguments)
 
     assert (code, "", 1) == (ended, out, err.count("\n"))
-    assert told in err
+    assert text in err
 
 
 def test_a_release_without_a_table_is_told(tmp_path: Path, census: Census) -> None:

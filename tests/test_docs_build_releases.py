@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.builds.expectations import Build, Expected, expect
+from reports.builds.expectations import BuildExpectations, ExpectedClaim, expect
 from reports.builds.links import Places
 from scanner.census.record import read_census
 from scanner.claims.tables import documented_claims
@@ -16,7 +16,7 @@ from scanner.observations.trace_file import read_trace
 REPORTS = Path(__file__).parent.parent / "reports"
 
 
-def of(build: Build, id_: str) -> Expected:
+def of(build: BuildExpectations, id_: str) -> ExpectedClaim:
     """Return what is said of a bullet."""
     (one,) = [one for one in build.expected if one.claim.id == id_]
     return one
@@ -65,9 +65,11 @@ def test_every_alert_is_on_a_bullet_or_without_one(release: str, with_trace: boo
     census = read_census(file)
     build = expect(documented_claims(release), ("census", census), traced if with_trace else None, "cuda")
     linked = {link.place for one in build.expected for link in one.alerts}
-    late = {link.place for one in build.expected for row in one.traced for link in row.late}
+    backward_only = {link.place for one in build.expected for row in one.traced for link in row.backward_only}
     without = {one.place for one in build.unspoken}
 
-    assert {one for one in Places(census, "cuda").all if one.kind == "alert"} <= linked | late | without
+    assert {
+        one for one in Places(census, "cuda").all if one.kind == "alert"
+    } <= linked | backward_only | without
     assert without.isdisjoint(linked)
     assert with_trace == ("scatter_reduce_cuda_kernel" in {one.alert for one in without})

@@ -174,14 +174,14 @@ def test_check_tells_the_state_of_runs_first(detmatrix: Command, tmp_path: Path)
     )
     detmatrix("docs", "bad.jsonl", "--into", "a.md")
     block = detmatrix("docs", "bad.jsonl", "--into", "a.md", "--check")
-    told = "untrusted: bad.jsonl: Not trustworthy: it drifted"
+    text = "untrusted: bad.jsonl: Not trustworthy: it drifted"
 
     assert (part.returncode, bad.returncode, block.returncode) == (0, 1, 1)
     assert one_line(part.stdout).startswith(
         "incomplete: part.jsonl: Incomplete: the scan did not finish; 1 of 1"
     )
-    assert bad.stdout.splitlines()[0] == told
-    assert one_line(block.stdout) == told
+    assert bad.stdout.splitlines()[0] == text
+    assert one_line(block.stdout) == text
 
 
 def test_unparsed_bullets_fail_the_check(detmatrix: Command, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scanner.claims.matching import covering, device_kind, dtype_kind, is_vague, speaks
+from scanner.claims.matching import covering, device_kind, dtype_kind, is_vague, matches
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import Claim, Condition
 from tests.documented import docstring
@@ -50,7 +50,7 @@ def claim_of(bullet: str) -> Claim:
 )
 def test_a_row_speaks_to_a_claim(bullet: str, fields: dict[str, Any], expected: bool) -> None:
     """Name, device, direction and every condition must fit; a condition unstated does not hold."""
-    assert expected == speaks(row("torch.a", **fields), claim_of(bullet))
+    assert expected == matches(row("torch.a", **fields), claim_of(bullet))
 
 
 def test_covering_ignores_the_device() -> None:
@@ -69,7 +69,7 @@ def test_requires_grad_can_be_denied() -> None:
         conditions=(Condition(kind="input", name="requires_grad", values=("False",)),),
     )  # fmt: skip
 
-    assert [speaks(row("torch.a", direction=direction), claim) for direction in ("forward", "backward")] == [
+    assert [matches(row("torch.a", direction=direction), claim) for direction in ("forward", "backward")] == [
         True,
         False,
     ]

@@ -48,9 +48,9 @@ def every_agreement() -> tuple[str, list[Planned], list[Planned]]:
 def test_json_has_the_promised_keys() -> None:
     """Each claim says what it says, what the runs say of it, and which rows decide."""
     docs = docs_of(*every_agreement())
-    told = json.loads("".join(docs_json.render(docs)))
+    text = json.loads("".join(docs_json.render(docs)))
 
-    assert {name: told["counts"][name] for name in AGREEMENT_MEANING} == {
+    assert {name: text["counts"][name] for name in AGREEMENT_MEANING} == {
         "contradicted": 2,
         "confirmed": 1,
         "not_triggered": 1,
@@ -58,7 +58,7 @@ def test_json_has_the_promised_keys() -> None:
         "not_covered": 1,
     }
     keys = ("section", "targets", "device", "direction", "conditions", "text", "agreement", "evidence")
-    assert {key: told["claims"][0][key] for key in keys} == {
+    assert {key: text["claims"][0][key] for key in keys} == {
         "section": "deterministic",
         "targets": ["torch.a"],
         "device": "cuda",
@@ -68,13 +68,13 @@ def test_json_has_the_promised_keys() -> None:
         "agreement": "confirmed",
         "evidence": ["torch.a:fixed_by_mode:forward:float32"],
     }
-    assert [(one["op"], one["device"], one["finding"], one["evidence"]) for one in told["undocumented"]] == [
+    assert [(one["op"], one["device"], one["finding"], one["evidence"]) for one in text["undocumented"]] == [
         ("torch.new_", "cpu", "fixed_by_mode", ["torch.new_:fixed_by_mode:forward:float32"]),
         ("torch.new_", "cuda", "raises", ["torch.new_:raises:backward:float32"]),
     ]
-    assert [one["targets"] for one in told["self_contradictory"]] == [["torch.both"]]
-    assert [one["text"] for one in told["unparsed"]] == ["torch.odd | on Tuesdays"]
-    assert [(one["path"], one["upper_bound"]) for one in told["runs"]] == [
+    assert [one["targets"] for one in text["self_contradictory"]] == [["torch.both"]]
+    assert [one["text"] for one in text["unparsed"]] == ["torch.odd | on Tuesdays"]
+    assert [(one["path"], one["upper_bound"]) for one in text["runs"]] == [
         ("cpu.jsonl", upper_bound(2 * RUNS)),
         ("cuda.jsonl", upper_bound(2 * RUNS)),
     ]
@@ -102,9 +102,9 @@ def test_markdown_tells_every_claim() -> None:
 
 def test_drift_is_told_line_by_line() -> None:
     """The check names what is contradicted first, then undocumented, in both lists, and not covered."""
-    told = [line.split(": ")[:2] for line in drift_lines(docs_of(*every_agreement()))]
+    lines = [line.split(": ")[:2] for line in drift_lines(docs_of(*every_agreement()))]
 
-    assert told == [
+    assert lines == [
         ["contradicted", "deterministic/torch.b/cuda"],
         ["contradicted", "raises/torch.c/cuda"],
         ["undocumented", "torch.new_, forward on cpu"],

@@ -99,10 +99,10 @@ def test_undocumented_is_told_with_its_smallest_case() -> None:
         _sized("torch.a", "middle", "(40,)"),
     ]
     docs = docs_of(docstring(["torch.b"]), rows)
-    (told,) = json.loads("".join(docs_json.render(docs)))["undocumented"]
+    (message,) = json.loads("".join(docs_json.render(docs)))["undocumented"]
     text = "".join(docs_markdown.render(docs))
 
-    assert told["smallest"] == {"id": "torch.a:small:forward:float32", "elements": 17}
+    assert message["smallest"] == {"id": "torch.a:small:forward:float32", "elements": 17}
     assert "`torch.a:small:forward:float32`, 17 input elements" in text
     assert next(iter(drift_lines(docs))).endswith(": torch.a:small:forward:float32")
 

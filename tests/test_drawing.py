@@ -182,7 +182,7 @@ def test_another_device_is_written_and_not_needed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "text"),
     [
         (
             lambda t: call(torch.from_numpy(t.normal(3).numpy() * 2)),
@@ -191,9 +191,9 @@ def test_another_device_is_written_and_not_needed() -> None:
         (lambda _: call(iter([])), "a list_iterator has no source"),
     ],
 )
-def test_untraceable(make: Case, told: str) -> None:
+def test_untraceable(make: Case, text: str) -> None:
     """What was not seen to be made cannot be written, and that is said."""
     pytest.importorskip("numpy")
 
-    with pytest.raises(UntraceableError, match=told):
+    with pytest.raises(UntraceableError, match=text):
         written(make)

@@ -64,9 +64,9 @@ def test_unfinished_scan_is_judged_by_its_controls_too(run: Run, tmp_path: Path)
         kept.append(json.dumps(record))
     (tmp_path / "cut.jsonl").write_text("\n".join(kept) + "\n")
 
-    told = command_in(tmp_path)("report", "cut.jsonl").stdout
+    text = command_in(tmp_path)("report", "cut.jsonl").stdout
 
-    assert "Not trustworthy: the control constant in process 0 of mode on" in told
+    assert "Not trustworthy: the control constant in process 0 of mode on" in text
 
 
 def test_sentinel_runs_before_between_and_after(run: Run) -> None:
@@ -200,17 +200,17 @@ def test_other_bits_in_the_other_mode_are_no_nondeterminism(rows: dict[str, Matr
 def test_what_raises_is_made_to_run(rows: dict[str, MatrixRow]) -> None:
     """Under warn_only an op that differs reads as raises, one that does not as over_alert."""
     assert rows["when_forced"].off.verdict == "deterministic"
-    assert rows["when_forced"].forced.verdict == "nondeterministic"
+    assert rows["when_forced"].warn_only.verdict == "nondeterministic"
     assert rows["when_forced"].finding == "raises"
     assert rows["two_alerts"].finding == "over_alert"
-    assert rows["doubles"].forced.verdict == "not_run"
+    assert rows["doubles"].warn_only.verdict == "not_run"
 
 
 def test_what_fails_when_it_is_made_to_run_is_no_over_alert(rows: dict[str, MatrixRow]) -> None:
     """Where nothing is known of the op under warn_only, nobody says that it did not differ there."""
     row = rows["ends_when_forced"]
 
-    assert (row.off.verdict, row.on.verdict, row.forced.verdict) == ("deterministic", "raises", "crash")
+    assert (row.off.verdict, row.on.verdict, row.warn_only.verdict) == ("deterministic", "raises", "crash")
     assert row.finding == "inconclusive"
     assert row.reason is not None
     assert row.reason.startswith("warn_only: crash")
@@ -221,7 +221,7 @@ def test_every_alert_of_a_composite_op_is_listed(rows: dict[str, MatrixRow]) -> 
     row = rows["two_alerts"]
 
     assert row.on.alert == "put_"
-    assert row.forced.alerts == ("put_", "max_unpooling2d_forward_out")
+    assert row.warn_only.alerts == ("put_", "max_unpooling2d_forward_out")
 
 
 @pytest.mark.parametrize(

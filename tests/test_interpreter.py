@@ -15,11 +15,11 @@ from tests.conftest import refused
 
 def _scan_with(detmatrix: Command, python: Path) -> str:
     """Return the line a scan of another interpreter refuses with; it leaves no run file."""
-    told = refused(
+    text = refused(
         detmatrix("scan", "torch.cumsum", "--device", "cpu", "--python", python, "-o", "run.jsonl")
     )
     assert not (python.parent / "run.jsonl").exists()
-    return told.removeprefix("--python ")
+    return text.removeprefix("--python ")
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ def bare_python(tmp_path: Path) -> Path:
 
 def test_interpreter_without_torch_is_told(detmatrix: Command, bare_python: Path) -> None:
     """Nothing can be scanned there, and the remedy is one command."""
-    told = _scan_with(detmatrix, bare_python)
+    text = _scan_with(detmatrix, bare_python)
 
-    assert told == f"{bare_python}: has no torch; install it there (pip install torch)"
+    assert text == f"{bare_python}: has no torch; install it there (pip install torch)"
 
 
 def test_scan_without_torch_of_its_own_is_not_to_be_trusted(tmp_path: Path, bare_python: Path) -> None:

@@ -161,5 +161,5 @@ def test_every_test_is_run_by_one_session_once(noxfile: ModuleType, marks: tuple
     chosen = [command[command.index("-m") + 1] for command in calls if command[0] == "pytest"]
     names = {name: name in marks for name in ("alone", "nightly")}
     assert [bool(eval(expression, {}, names)) for expression in chosen].count(True) == 1
-    told = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert all(f"python3 -m nox -s {name}\n" in told for name in ("tests", "nightly"))
+    text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert all(f"python3 -m nox -s {name}\n" in text for name in ("tests", "nightly"))

@@ -96,9 +96,9 @@ def test_entry_without_float32_gets_a_dtype_it_has(rows: list[dict[str, Any]]) -
     assert {row["dtype"] for row in _of(rows, "opinfo:bincount")} == {"int64"}
 
 
-def _elements(told: str) -> int:
+def _elements(text: str) -> int:
     """Return the elements of an input told as ``args[0]: float32 (5, 5), strides …``."""
-    shape = told.partition("(")[2].partition(")")[0]
+    shape = text.partition("(")[2].partition(")")[0]
     return math.prod(int(size) for size in shape.split(",") if size.strip())
 
 
@@ -157,9 +157,9 @@ def test_blank_result_is_no_error(folder: Path, rows: list[dict[str, Any]]) -> N
     for form in ("md", "html"):
         done = command_in(folder)("report", "powerful.jsonl", "--format", form, "-o", f"run.{form}")
         assert done.returncode == 0, done.stderr
-        told = (folder / f"run.{form}").read_text()
-        assert re.search(rf"of {len(weak)} rows is weak evidence, against \d+ enlarged ones", told)
-        assert re.search(r"\d+ gave a blank result and count as samples", told)
+        text = (folder / f"run.{form}").read_text()
+        assert re.search(rf"of {len(weak)} rows is weak evidence, against \d+ enlarged ones", text)
+        assert re.search(r"\d+ gave a blank result and count as samples", text)
 
 
 # Going on, listing, and what a user can get wrong
@@ -256,9 +256,9 @@ def test_patterns_know_entries_before_their_cases(pattern: str, *, expected: boo
 # Drawing and growing
 
 
-def _drawn(name: str, case: str, recipe: str = "") -> list[torch.Tensor]:
+def _drawn(name: str, case: str, enlargement: str = "") -> list[torch.Tensor]:
     t = Inputs("key", dtype="float32", device="cpu", direction="forward")
-    call = database.find(name, seed=0, recipe=recipe).cases[case].inputs(t)
+    call = database.find(name, seed=0, enlargement=enlargement).cases[case].inputs(t)
     return enlarge.tensors([call.args, dict(call.kwargs)])
 
 

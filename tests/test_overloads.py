@@ -144,13 +144,13 @@ def test_nothing_is_recorded_if_not_asked_for(detmatrix: Command, tmp_path: Path
     )
     assert detmatrix("scan", "torch.cumsum", *options).returncode == 0
     run = read_run(tmp_path / "run.jsonl")
-    told = detmatrix("coverage", "run.jsonl")
+    text = detmatrix("coverage", "run.jsonl")
 
     assert (run.kernels, run.dispatches) == (None, ())
     assert not {one["do"] for one in standing.noted} & {"kernels", "dispatch"}
-    assert told.returncode == 0
-    assert "Overloads are not recorded: run.jsonl was scanned with --no-overloads." in told.stdout
-    assert "0 of" not in told.stdout
+    assert text.returncode == 0
+    assert "Overloads are not recorded: run.jsonl was scanned with --no-overloads." in text.stdout
+    assert "0 of" not in text.stdout
 
 
 def test_an_op_that_changes_the_process_taints_it() -> None:

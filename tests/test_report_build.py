@@ -45,9 +45,9 @@ def rows(*arguments: str | Path) -> list[dict[str, Any]]:
     return found
 
 
-def said(told: list[dict[str, Any]], case: str, direction: str) -> dict[str, Any]:
+def said(lines: list[dict[str, Any]], case: str, direction: str) -> dict[str, Any]:
     """Return what the only build says of one row."""
-    (one,) = [row for row in told if (row["case"], row["direction"]) == (case, direction)]
+    (one,) = [row for row in lines if (row["case"], row["direction"]) == (case, direction)]
     (build,) = one["expected"]
     assert isinstance(build, dict)
     return build
@@ -61,12 +61,12 @@ def pool() -> list[dict[str, Any]]:
 
 def test_every_row_has_both_columns() -> None:
     """A CPU run beside files about CUDA: every row is told of CUDA, and nothing of that is called measured."""
-    told = rows(RUN, *FILES)
+    text = rows(RUN, *FILES)
 
-    assert len(told) == 665
-    assert all(one["binary"] and one["trace"] for row in told for one in row["expected"])
+    assert len(text) == 665
+    assert all(one["binary"] and one["trace"] for row in text for one in row["expected"])
     assert {(1, "about CUDA", "not measured")} == {
-        (len(row["expected"]), one["about"], one["measured"]) for row in told for one in row["expected"]
+        (len(row["expected"]), one["about"], one["measured"]) for row in text for one in row["expected"]
     }
 
 
@@ -104,34 +104,34 @@ def test_what_is_said_rests_on_the_files(tmp_path: Path) -> None:
 def test_a_census_of_the_device_that_ran_stands_beside_the_finding() -> None:
     """A census of the CPU is about the row itself; one of CUDA from the same sources is not."""
     files = ("--census", CPU_CENSUS, "--census", OLDER_CENSUS)
-    told = json.loads(report(OLDER_RUN, *files, *PUT, "--format", "json"))
-    own, other = told["rows"][0]["expected"]
+    text = json.loads(report(OLDER_RUN, *files, *PUT, "--format", "json"))
+    own, other = text["rows"][0]["expected"]
 
     assert (own["device"], own["about"], own["measured"]) == ("cpu", None, "raises")
     assert "alert in build: put_" in own["binary"]
     assert (other["device"], other["about"], other["measured"]) == ("cuda", "about CUDA", "not measured")
-    assert "made from the same sources" in told["builds"][1]["note"]
+    assert "made from the same sources" in text["builds"][1]["note"]
 
 
 @pytest.mark.parametrize("form", ["md", "csv", "json"])
 def test_what_was_measured_stays_as_it_is(form: str) -> None:
     """The report without files is part of the one with them, and says nothing of builds."""
-    alone, told = (report(RUN, *PUT, "--format", form, *files) for files in ((), FILES))
+    alone, text = (report(RUN, *PUT, "--format", form, *files) for files in ((), FILES))
 
     assert "xpected_" not in alone
     assert "binary" not in alone
     if form == "md":
-        before, _, after = told.partition("## Expected of CUDA, not measured\n")
+        before, _, after = text.partition("## Expected of CUDA, not measured\n")
         _, _, after = after.partition("\n## ")
         assert alone.startswith(before)
         assert ("## " + after).startswith(alone.removeprefix(before))
     elif form == "csv":
-        names = next(csv.reader(io.StringIO(told)))
+        names = next(csv.reader(io.StringIO(text)))
         assert names[-3:] == [f"expected_cuda_{name}" for name in ("documented", "binary", "trace")]
-        cut = [line[:-3] for line in csv.reader(io.StringIO(told))]
+        cut = [line[:-3] for line in csv.reader(io.StringIO(text))]
         assert cut == list(csv.reader(io.StringIO(alone)))
     else:
-        added = json.loads(told)
+        added = json.loads(text)
         del added["builds"], added["expected"]
         for row in added["rows"]:
             del row["expected"]
@@ -159,13 +159,13 @@ def test_names_of_a_build_are_no_markup(tmp_path: Path) -> None:
     )
     (tmp_path / "evil.json").write_text(encode(replace(census, alerts=alerts)))
     files = ("--census", tmp_path / "evil.json", "--trace", TRACE)
-    told, page = (report(RUN, *files, *POOL, "--format", form) for form in ("md", "html"))
-    lines = [line for line in told.splitlines() if "onerror" in line]
+    text, page = (report(RUN, *files, *POOL, "--format", form) for form in ("md", "html"))
+    lines = [line for line in text.splitlines() if "onerror" in line]
 
     assert lines
-    assert "\x1b" not in told
+    assert "\x1b" not in text
     assert {6} == {line.replace("\\|", "").count("|") for line in lines}
-    assert "<img" not in told + page
+    assert "<img" not in text + page
     assert "&lt;img src=x" in page
 
 
@@ -174,10 +174,10 @@ def test_a_block_names_the_files_it_was_made_of(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- detmatrix matrix:begin -->\n<!-- detmatrix matrix:end -->\n")
     report(RUN, *FILES, *POOL, "--into", page)
-    told = page.read_text()
+    text = page.read_text()
 
-    assert "--census torch-2.15.0-cu132.json.gz --trace torch-2.15.0-cuda.json.gz" in told.splitlines()[0]
-    assert "binary (expected)" in told
+    assert "--census torch-2.15.0-cu132.json.gz --trace torch-2.15.0-cuda.json.gz" in text.splitlines()[0]
+    assert "binary (expected)" in text
     assert detmatrix("report", RUN, *FILES, *POOL, "--into", page, "--check")[0] == 0
 
 
@@ -189,7 +189,7 @@ def test_the_largest_distance_stays_an_integer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "text"),
     [
         (["--census", TRACE], 3, "not a census"),
         (["--trace", CENSUS], 3, "not a detmatrix trace file"),
@@ -199,12 +199,12 @@ def test_the_largest_distance_stays_an_integer() -> None:
         (["--census", CENSUS, "-o", CENSUS], 2, "choose another place with -o"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str | Path], code: int, told: str) -> None:
+def test_bad_input_is_one_line(arguments: list[str | Path], code: int, text: str) -> None:
     """Each is told in one line, with its exit code."""
     ended, out, err = detmatrix("report", RUN, *arguments)
 
     assert (code, "", 1) == (ended, out, err.count("\n"))
-    assert told in err
+    assert text in err
 
 
 def test_a_damaged_census_is_one_line(tmp_path: Path) -> None:

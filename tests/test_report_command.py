@@ -33,9 +33,9 @@ def test_same_bytes_every_time(detmatrix: Command, run: Path) -> None:
     written = rendered_by_process(elsewhere, RENDERERS, "report", copy)
 
     for form in RENDERERS:
-        told = detmatrix("report", run, "--format", form).stdout
-        assert told.encode() == written[form]
-        assert str(run.parent) not in told
+        text = detmatrix("report", run, "--format", form).stdout
+        assert text.encode() == written[form]
+        assert str(run.parent) not in text
 
 
 @pytest.mark.parametrize("form", RENDERERS)
@@ -123,9 +123,9 @@ def test_full_disk(detmatrix: Command, detmatrix_process: Command, run: Path, fo
         )
     by_option = detmatrix("report", run, "--format", form, "-o", "/dev/full")
 
-    told = "cannot be written (No space left on device); choose another place with -o"
-    assert (2, f"detmatrix: standard output: {told}") == (by_shell.returncode, one_line(by_shell.stderr))
-    assert (2, f"detmatrix: /dev/full: {told}") == (by_option.returncode, one_line(by_option.stderr))
+    text = "cannot be written (No space left on device); choose another place with -o"
+    assert (2, f"detmatrix: standard output: {text}") == (by_shell.returncode, one_line(by_shell.stderr))
+    assert (2, f"detmatrix: /dev/full: {text}") == (by_option.returncode, one_line(by_option.stderr))
     assert Path("/dev/full").is_char_device()
 
 
@@ -185,7 +185,7 @@ def test_a_block_of_a_file_holds_an_excerpt(detmatrix: Command, run: Path) -> No
     fresh = detmatrix(*command, "--check")
     other = detmatrix("report", run.name, "--only", "silent", "--into", "page.md", "--check")
 
-    assert [told.returncode for told in (stale, done, fresh, other)] == [1, 0, 0, 1]
+    assert [message.returncode for message in (stale, done, fresh, other)] == [1, 0, 0, 1]
     text = page.read_text()
     assert text.startswith(
         "before\n<!-- detmatrix matrix:begin detmatrix report run.jsonl --only raises --into page.md"

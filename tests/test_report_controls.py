@@ -23,9 +23,9 @@ def test_controls_are_tabled(run: Path) -> None:
     assert line in text("md", run)
     assert "<td>varies</td><td>on</td><td>0-1</td><td>50 distinct of 50</td>" in text("html", run)
     assert "each answered as it must" in text("md", run)
-    told = json.loads(text("json", run))["controls"]
-    assert len(told) == 12
-    assert told[0] == {
+    message = json.loads(text("json", run))["controls"]
+    assert len(message) == 12
+    assert message[0] == {
         "control": "constant",
         "mode": "off",
         "process": 0,
@@ -52,12 +52,12 @@ def test_an_unfinished_scan_with_a_wrong_control_is_not_trustworthy(tmp_path: Pa
     """Before the closing line says so, the controls' observations do, and no row can be read without it."""
     path = write_run(tmp_path / "r.jsonl", [quiet_row()], controls=controls("blind"), closing=None)
     reason = "the control varies in process 1 of mode off should show 50 distinct of 50, and shows 1 distinct of 50"
-    told, page = text("md", path), text("html", path)
+    message, page = text("md", path), text("html", path)
 
     assert only(path).distrust == (reason,)
-    assert f"> [!CAUTION]\n> **Not trustworthy: {reason}**" in told.split("| finding")[0]
-    assert "| deterministic (n = 100 per mode), not trustworthy |" in told
-    assert "| 1 distinct of 50  | **no** " in told
+    assert f"> [!CAUTION]\n> **Not trustworthy: {reason}**" in message.split("| finding")[0]
+    assert "| deterministic (n = 100 per mode), not trustworthy |" in message
+    assert "| 1 distinct of 50  | **no** " in message
     assert '<td class="untrusted">no</td>' in page
     assert "<title>NOT TRUSTWORTHY: detmatrix" in page
     assert '<h1>Nondeterminism matrix<span class="untrusted">, not trustworthy</span></h1>' in page
@@ -85,11 +85,11 @@ def test_an_excerpt_says_first_that_it_cannot_be_trusted(tmp_path: Path) -> None
     """Where a few rows stand in another page they carry the same marks."""
     closing = Closing(seconds=1, load=(), observations=0, distrust=("a control was wrong",))
     path = write_run(tmp_path / "r.jsonl", [quiet_row()], closing=closing)
-    told = "".join(markdown.excerpt([only(path)]))
+    message = "".join(markdown.excerpt([only(path)]))
 
-    assert told.startswith("**Not trustworthy: a control was wrong**\n")
-    assert "1 rows, found by a scan that is not trustworthy: 1 deterministic." in told
-    assert "per mode), not trustworthy |" in told
+    assert message.startswith("**Not trustworthy: a control was wrong**\n")
+    assert "1 rows, found by a scan that is not trustworthy: 1 deterministic." in message
+    assert "per mode), not trustworthy |" in message
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -148,24 +148,24 @@ def test_a_control_that_was_passed_over_is_distrust(tmp_path: Path) -> None:
     begun = write_run(
         tmp_path / "b.jsonl", [quiet_row()], controls=[constant, (varies, partly)], closing=None
     )
-    told = text("md", path)
+    message = text("md", path)
 
     assert only(path).distrust == ("the control varies was not observed in process 1 of mode on",)
     assert only(begun).distrust == ()
-    assert "| varies    | on     | 1           | an answer " in told
-    assert "; 1 not observed, so nothing below is trustworthy." in told
+    assert "| varies    | on     | 1           | an answer " in message
+    assert "; 1 not observed, so nothing below is trustworthy." in message
 
 
 def test_only_processes_that_observed_rows_owe_controls(tmp_path: Path) -> None:
     """A mode in which no row was observed owes none; one in which rows were run under warn_only owes all."""
-    forced = ONE, [*ran(ONE, "off", *stable()), *raised(ONE, "on", "x"), *ran(ONE, "warn_only", *stable())]
+    warn_only = ONE, [*ran(ONE, "off", *stable()), *raised(ONE, "on", "x"), *ran(ONE, "warn_only", *stable())]
     both = [seen_in(control, MODES) for control in controls(modes=WORKER_MODES)]
     quiet = write_run(tmp_path / "q.jsonl", [quiet_row()], settings=FORCING, controls=both)
-    made = write_run(tmp_path / "m.jsonl", [forced], settings=FORCING, controls=both)
+    made = write_run(tmp_path / "m.jsonl", [warn_only], settings=FORCING, controls=both)
 
     assert only(quiet).distrust == ()
     assert len(only(made).distrust) == 4
-    assert {told.split(" in ")[1] for told in only(made).distrust} == {
+    assert {message.split(" in ")[1] for message in only(made).distrust} == {
         "process 0 of mode warn_only",
         "process 1 of mode warn_only",
     }

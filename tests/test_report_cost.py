@@ -32,7 +32,7 @@ def quiet_row(planned: Row = ONE) -> Planned:
 
 
 @pytest.mark.parametrize(
-    ("seen", "told"),
+    ("seen", "shown_text"),
     [
         (cost(ONE, 1e-5, 1.02e-5), "≈1.02×"),
         (cost(ONE, 1e-5, 3.4e-5), "3.40×"),
@@ -47,18 +47,18 @@ def quiet_row(planned: Row = ONE) -> Planned:
         (None, "not measured"),
     ],
 )
-def test_cost_in_words(tmp_path: Path, seen: Cost | None, told: str) -> None:
+def test_cost_in_words(tmp_path: Path, seen: Cost | None, shown_text: str) -> None:
     """A ratio is marked where the quartiles overlap; filling is told where it matters; absence is a word."""
-    assert told == costs.cost_words(one_row(tmp_path, seen))
+    assert shown_text == costs.cost_words(one_row(tmp_path, seen))
 
 
 def test_a_case_that_raises_has_no_cost_and_says_so(run: Path) -> None:
     """Its cell says that it raises, in every report, and machines find nothing where times would be."""
-    told = rows_of(run)["torch.Tensor.put_"]["cost"]
+    shown_text = rows_of(run)["torch.Tensor.put_"]["cost"]
 
     assert re.search(r"`put_`, `index_put_` \| none: raises +\|", text("md", run))
     assert "<td><span>none: raises</span></td>" in text("html", run)
-    assert (told["ratio"], told["outcome"], told["message"]) == (
+    assert (shown_text["ratio"], shown_text["outcome"], shown_text["message"]) == (
         None,
         "raised",
         "RuntimeError: put_ has none",
@@ -68,13 +68,13 @@ def test_a_case_that_raises_has_no_cost_and_says_so(run: Path) -> None:
 
 def test_slow_rows_are_easy_to_find(run: Path) -> None:
     """Rows that take twice as long are counted and listed, the slowest first, with their spread."""
-    told = text("md", run).split("## Slowest with the flag on")[1].split("\n## ")[0]
+    shown_text = text("md", run).split("## Slowest with the flag on")[1].split("\n## ")[0]
 
     assert (
         "2 of 3 timed rows shown here take at least twice as long with the flag on; the median ratio is 2.50×, the "
         "highest 3.40×. Without a cost: 1 raises, 1 error, 1 not measured."
-    ) in told
-    lines = [re.sub(r"\s+", " ", line) for line in told.splitlines() if line.startswith("| `")]
+    ) in shown_text
+    lines = [re.sub(r"\s+", " ", line) for line in shown_text.splitlines() if line.startswith("| `")]
     assert lines == [
         (
             "| `torch.Tensor.scatter_add_:collisions:forward:float32` | 10 µs (9.5 to 10.5) | 34 µs (32.3 to 35.7) | "
@@ -89,13 +89,17 @@ def test_slow_rows_are_easy_to_find(run: Path) -> None:
 
 def test_cost_for_machines(run: Path) -> None:
     """JSON has medians with quartiles, samples and memory; CSV medians and ratios."""
-    told = rows_of(run)["torch.Tensor.scatter_add_"]["cost"]
+    shown_text = rows_of(run)["torch.Tensor.scatter_add_"]["cost"]
     flat = table_of(run)["torch.empty"]
 
-    assert told["ratio"] == pytest.approx(3.4)
-    assert told["unfilled_ratio"] == pytest.approx(1.1)
-    assert (told["samples"], told["calls"], told["off_memory"]) == (25, 4, None)
-    assert told["on"] == {"median": 3.4e-5, "low": pytest.approx(3.23e-5), "high": pytest.approx(3.57e-5)}
+    assert shown_text["ratio"] == pytest.approx(3.4)
+    assert shown_text["unfilled_ratio"] == pytest.approx(1.1)
+    assert (shown_text["samples"], shown_text["calls"], shown_text["off_memory"]) == (25, 4, None)
+    assert shown_text["on"] == {
+        "median": 3.4e-5,
+        "low": pytest.approx(3.23e-5),
+        "high": pytest.approx(3.57e-5),
+    }
     assert rows_of(run)["torch.cumsum"]["cost"] is None
     assert float(flat["cost_ratio"]) == pytest.approx(2.5)
     assert float(flat["cost_unfilled_ratio"]) == pytest.approx(2.5)
@@ -110,14 +114,14 @@ def test_cost_for_machines(run: Path) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_run_without_costs_says_so(tmp_path: Path, form: str) -> None:
     """Nothing timed is said once in words and in every row, and nothing is drawn."""
-    told = text(form, write_run(tmp_path / "r.jsonl", [quiet_row()]))
+    shown_text = text(form, write_run(tmp_path / "r.jsonl", [quiet_row()]))
 
-    assert "The cost of the flag was not measured in any of these rows (1 not measured)." in told
-    assert "<svg" not in told
+    assert "The cost of the flag was not measured in any of these rows (1 not measured)." in shown_text
+    assert "<svg" not in shown_text
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "shown_text"),
     [
         (2.5, "2.5 s"),
         (0.25, "250 ms"),
@@ -127,18 +131,18 @@ def test_a_run_without_costs_says_so(tmp_path: Path, form: str) -> None:
         (4e-10, "0.4 ns"),
     ],
 )
-def test_durations(seconds: float, told: str) -> None:
+def test_durations(seconds: float, shown_text: str) -> None:
     """A time is told in the largest unit of which it is at least one, its quartiles in the same."""
-    assert costs.duration(timing(seconds)).startswith(f"{told} (")
+    assert costs.duration(timing(seconds)).startswith(f"{shown_text} (")
 
 
 @pytest.mark.parametrize(
-    ("count", "told"),
+    ("count", "shown_text"),
     [(None, "not measured"), (0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (5 << 30, "5 GiB")],
 )
-def test_memory(count: int | None, told: str) -> None:
+def test_memory(count: int | None, shown_text: str) -> None:
     """Bytes are told in the largest unit of which there is at least one."""
-    assert told == costs.memory(count)
+    assert shown_text == costs.memory(count)
 
 
 def points(path: str) -> list[tuple[float, float]]:
@@ -215,10 +219,10 @@ def test_what_off_was_timed_with_is_told_on_cuda(tmp_path: Path, form: str) -> N
     gpu = row("torch.cumsum", device="cuda:0")
     note = '"off" was timed in a process that has CUBLAS_WORKSPACE_CONFIG set, as "on" needs it'
 
-    def told(one: Row, *costs_: Cost) -> bool:
+    def shown_text(one: Row, *costs_: Cost) -> bool:
         path = write_run(tmp_path / f"{one.device}{len(costs_)}.jsonl", [quiet_row(one)], costs=costs_)
         return note in text(form, path).replace("&#34;", '"').replace("\\_", "_")
 
-    assert told(gpu, cost(gpu, 1e-5, 3.4e-5))
-    assert not told(gpu)
-    assert not told(ONE, cost(ONE, 1e-5, 3.4e-5))
+    assert shown_text(gpu, cost(gpu, 1e-5, 3.4e-5))
+    assert not shown_text(gpu)
+    assert not shown_text(ONE, cost(ONE, 1e-5, 3.4e-5))

@@ -17,39 +17,39 @@ pytestmark = [*NEEDS_BROWSER, pytest.mark.nightly]
 def test_filter_by_text(page: Page) -> None:
     """Every word typed must stand in the row: its id, its reason, its alert caller."""
     page.one("#q").send_keys("put_ ALERT")
-    page.told("0 of 10 rows")
+    page.shows("0 of 10 rows")
     assert page.one(".nothing").is_displayed()
 
     page.one("#q").clear()
     page.one("#q").send_keys("Forward put_")
-    page.told("1 of 10 rows")
+    page.shows("1 of 10 rows")
     assert page.shown() == ["put_"]
     assert [family.text for family in page.all(".family h3") if family.is_displayed()] == ["indexing"]
 
     page.one("#q").clear()
     page.one("#q").send_keys("signal 11")
-    page.told("1 of 10 rows")
+    page.shows("1 of 10 rows")
     assert page.shown() == ["cumsum"]
 
 
 def test_filter_by_finding(page: Page) -> None:
     """The overview's counts are switches: one finding, two, none; the list beside them follows."""
     page.one('.tile[data-finding="silent"]').click()
-    page.told("1 of 10 rows")
+    page.shows("1 of 10 rows")
     assert page.shown() == ["index_put_"]
     assert page.one("#finding").get_attribute("value") == "silent"
 
     page.one('.tile[data-finding="inconclusive"]').click()
-    page.told("4 of 10 rows")
+    page.shows("4 of 10 rows")
     pressed = [tile.get_attribute("data-finding") for tile in page.all('.tile[aria-pressed="true"]')]
     assert pressed == ["silent", "inconclusive"]
 
     page.select("finding", "raises")
-    page.told("1 of 10 rows")
+    page.shows("1 of 10 rows")
     assert page.shown() == ["put_"]
 
     page.one('.tile[data-finding=""]').click()
-    page.told("10 of 10 rows")
+    page.shows("10 of 10 rows")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_filter_by_finding(page: Page) -> None:
 def test_filter_by_verdict(page: Page, verdict: str, ops: list[str]) -> None:
     """A verdict is looked for in either mode or in one of them."""
     page.select("verdict", verdict)
-    page.told(f"{len(ops)} of 10 rows")
+    page.shows(f"{len(ops)} of 10 rows")
 
     assert page.shown() == ops
 
@@ -74,16 +74,16 @@ def test_filter_by_verdict(page: Page, verdict: str, ops: list[str]) -> None:
 def test_filter_by_device_and_run(open_page: Opener, tmp_path: Path) -> None:
     """Several runs stand together, row beside row, and can be told apart by device and by run."""
     page = open_page(*two_runs(tmp_path))
-    page.told("14 of 14 rows")
+    page.shows("14 of 14 rows")
     assert page.shown()[:4] == ["scatter_add_"] * 4
 
     page.select("device", "cuda:0")
-    page.told("4 of 14 rows")
+    page.shows("4 of 14 rows")
     page.select("device", "")
     page.select("run", "1")
-    page.told("10 of 14 rows")
+    page.shows("10 of 14 rows")
     page.one("#reset").click()
-    page.told("14 of 14 rows")
+    page.shows("14 of 14 rows")
     assert "cuda.jsonl: Incomplete" in page.one(".alarm").text
 
 
@@ -103,34 +103,34 @@ def test_filter_by_evidence(open_page: Opener, tmp_path: Path, name: str, value:
     """Rows of low power, slow rows and rows run under warn_only can be asked for, and the address remembers it."""
     page = open_page(evidence_run(tmp_path / "run.jsonl"))
     page.select(name, value)
-    page.told(f"{len(ops)} of 6 rows")
+    page.shows(f"{len(ops)} of 6 rows")
     assert page.shown() == ops
 
     address = page.driver.current_url
     page.driver.get("about:blank")
     page.driver.get(address)
-    page.told(f"{len(ops)} of 6 rows")
+    page.shows(f"{len(ops)} of 6 rows")
     assert page.errors() == []
 
 
 def test_address_holds_the_filters(page: Page) -> None:
     """A filtered view is an address: opened again it shows the same, and reset forgets it."""
     page.one("#q").send_keys("torch.tensor")
-    page.told("4 of 10 rows")
+    page.shows("4 of 10 rows")
     page.one('.tile[data-finding="silent"]').click()
     page.one('.tile[data-finding="raises"]').click()
     page.select("verdict", "on:raises")
-    page.told("1 of 10 rows")
+    page.shows("1 of 10 rows")
     address = page.driver.current_url
     assert address == f"{page.address}#q=torch.tensor&finding=silent,raises&verdict=on:raises"
 
     page.driver.get("about:blank")
     page.driver.get(address)
-    page.told("1 of 10 rows")
+    page.shows("1 of 10 rows")
     assert page.shown() == ["put_"]
 
     page.one("#reset").click()
-    page.told("10 of 10 rows")
+    page.shows("10 of 10 rows")
     assert page.driver.current_url == page.address
 
 
@@ -140,14 +140,14 @@ def test_address_of_another_report(open_page: Opener, tmp_path: Path) -> None:
         write_run(tmp_path / "run.jsonl"), hash_="#finding=gone,raises&device=cuda:7&verdict=x&run=9"
     )
 
-    page.told("1 of 10 rows")
+    page.shows("1 of 10 rows")
     assert page.errors() == []
 
 
 def test_links_keep_the_filters(page: Page) -> None:
     """Jumping to a family moves the focus there and leaves the filters in the address."""
     page.one('.tile[data-finding="inconclusive"]').click()
-    page.told("3 of 10 rows")
+    page.shows("3 of 10 rows")
     page.one(".families li:last-child a").click()
 
     assert page.driver.current_url.endswith("#finding=inconclusive")

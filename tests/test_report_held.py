@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from reports.builds.links import Link, Place
-from reports.matrix.expected import Said
+from reports.matrix.expected import ExpectedText
 from reports.report.disagreements import disagreement
 from scanner.census.record import encode, read_census
 from scanner.verdicts.findings import Finding
@@ -22,8 +22,8 @@ CENSUS = REPORTS / "censuses" / "torch-2.13.0-cpu.json.gz"
 ALERT = Place("alert", "libtorch_cuda.so", "put_kernel", "put_", "always")
 
 
-def _said(way: str | None, *links: Link) -> Said:
-    return Said(documented="not listed", binary="", trace="told", way=way, alerts=links, flags=())
+def _said(way: str | None, *links: Link) -> ExpectedText:
+    return ExpectedText(documented="not listed", binary="", trace="told", way=way, alerts=links, flags=())
 
 
 def _link(alert: str | None = "put_", path: str = "always", overload: str | None = "aten::put_") -> Link:
@@ -48,7 +48,7 @@ def _link(alert: str | None = "put_", path: str = "always", overload: str | None
         ("deterministic", _said("reroutes"), None),
     ],
 )
-def test_disagreement(finding: Finding, said: Said, expected: str | None) -> None:
+def test_disagreement(finding: Finding, said: ExpectedText, expected: str | None) -> None:
     """An alert where none is expected, another one, or none where one is certain; nothing of what is not known."""
     (row,) = run_of(shows(finding)).rows
 
@@ -76,6 +76,6 @@ def test_a_census_that_is_wrong_is_caught(tmp_path: Path) -> None:
 
     assert "Rows that measured something else than the files of their build let expect" in out
     assert "raised put\\_; expected wrong" in out
-    told = {row["case"]: row["expected"][0]["disagreement"] for row in json.loads(data)["rows"]}
-    assert told["overwrite"] == "raised put_; expected wrong"
-    assert told["accumulate"] is None
+    fields = {row["case"]: row["expected"][0]["disagreement"] for row in json.loads(data)["rows"]}
+    assert fields["overwrite"] == "raised put_; expected wrong"
+    assert fields["accumulate"] is None

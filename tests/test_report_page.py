@@ -18,7 +18,7 @@ pytestmark = NEEDS_BROWSER
 
 def test_page_loads_without_a_complaint(page: Page) -> None:
     """The whole matrix is shown, counted and announced, and the browser has nothing to say."""
-    page.told("10 of 10 rows")
+    page.shows("10 of 10 rows")
 
     assert len(page.shown()) == 10
     assert [tile.text.split("\n")[0:2] for tile in page.all(".tile")][:3] == [
@@ -63,9 +63,9 @@ def test_panel_tells_the_evidence(open_page: Opener, tmp_path: Path) -> None:
     assert "Low power\nthe sentinel (torch.index_put) differed in 2 of 11 executions" in cumsum
     assert "How far" not in cumsum
     assert not any(
-        word in told
+        word in text
         for word in ("undefined", "NaN", "null")
-        for told in (add, put, ties, empty, conv, cumsum)
+        for text in (add, put, ties, empty, conv, cumsum)
     )
 
 
@@ -80,18 +80,18 @@ def test_panel_by_keyboard(page: Page) -> None:
     assert button.get_attribute("aria-expanded") == "true"
     assert panel.is_displayed()
 
-    told = panel.text
+    text = panel.text
     assert page.one(".panel a").get_attribute("href") == "https://example.org/kernel.cu"
-    assert "torch.Tensor.index_put on cpu" in told
-    assert "args[2]: int64 (1048576,)" in told
-    assert "nondeterministic: 49 of 100 differed, 50 distinct" in told
-    assert "0 of n leaves a rate of differing up to 2.95 % plausible (95 %)." in told
-    assert "grad of args[0] (64, 3) float64 0 49" in told
-    assert "on 0 ran 50 50 1 1 0.25 0.125" in told
+    assert "torch.Tensor.index_put on cpu" in text
+    assert "args[2]: int64 (1048576,)" in text
+    assert "nondeterministic: 49 of 100 differed, 50 distinct" in text
+    assert "0 of n leaves a rate of differing up to 2.95 % plausible (95 %)." in text
+    assert "grad of args[0] (64, 3) float64 0 49" in text
+    assert "on 0 ran 50 50 1 1 0.25 0.125" in text
     assert (
         "detmatrix scan 'torch.Tensor.index_put_:duplicates:backward:float64' --device cpu --runs 50 --processes 2 "
         "--seed 0 --timeout 60 --perturb quiet -o rerun.jsonl"
-    ) in told
+    ) in text
 
     button.send_keys(Keys.SPACE)
     assert button.get_attribute("aria-expanded") == "false"
@@ -109,7 +109,7 @@ def test_panel_tells_alert_and_reason(page: Page) -> None:
     assert "off 0 crash none none none none none" in crashed
     assert "None were recorded." in missing
     assert not any(
-        word in told for word in ("undefined", "NaN", "null") for told in (raised, crashed, missing)
+        word in text for word in ("undefined", "NaN", "null") for text in (raised, crashed, missing)
     )
 
 
@@ -117,11 +117,11 @@ def test_panel_follows_its_row(page: Page) -> None:
     """A panel disappears with its row and comes back with it, still open."""
     page.all(".open")[0].click()
     page.one("#q").send_keys("no_collisions")
-    page.told("1 of 10 rows")
+    page.shows("1 of 10 rows")
     assert not page.one(".panel").is_displayed()
 
     page.one("#reset").click()
-    page.told("10 of 10 rows")
+    page.shows("10 of 10 rows")
     assert page.one(".panel").is_displayed()
 
 
@@ -221,7 +221,7 @@ def test_hostile_text_stays_text(open_page: Opener, tmp_path: Path) -> None:
     assert page.one(".op").text == HOSTILE
     assert page.one(".panel").text.count(HOSTILE) >= 5
     page.one("#q").send_keys("onerror")
-    page.told("1 of 1 row")
+    page.shows("1 of 1 row")
     assert page.errors() == []
 
 
@@ -246,10 +246,10 @@ def test_page_without_scripts(driver: webdriver.Chrome, open_page: Opener, tmp_p
     """Without JavaScript the matrix is all there, reasons included, and nothing offers what cannot work."""
     driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     page = open_page(write_run(tmp_path / "run.jsonl"), evidence_run(tmp_path / "evidence.jsonl"))
-    told = page.one("body").text
+    text = page.one("body").text
 
     assert not page.one(".bar").is_displayed()
-    assert "Filters and details need JavaScript." in told
+    assert "Filters and details need JavaScript." in text
     for expected in (
         "torch.Tensor.scatter_add_",
         "49 of 100 differed, 50 distinct",
@@ -261,5 +261,5 @@ def test_page_without_scripts(driver: webdriver.Chrome, open_page: Opener, tmp_p
         "varies off 0-1 50 distinct of 50 50 distinct of 50 yes",
         "torch.empty:plain:forward:float32 2.50\N{MULTIPLICATION SIGN}",
     ):
-        assert expected in told
+        assert expected in text
     assert page.one(".chart svg").is_displayed()

@@ -60,10 +60,10 @@ def test_only_perturbations_that_ran_are_claimed(
     tmp_path: Path, groups: list[tuple[Group, ...]], said: str, unsaid: str
 ) -> None:
     """What shares the executions is read off the rows shown; what was asked for and never ran is told as that."""
-    told = words.n_words(only(under_run(tmp_path / "r.jsonl", DEFAULT, *groups)))
+    message = words.n_words(only(under_run(tmp_path / "r.jsonl", DEFAULT, *groups)))
 
-    assert said in told
-    assert unsaid not in told
+    assert said in message
+    assert unsaid not in message
 
 
 def test_rows_that_are_left_out_claim_no_perturbation(tmp_path: Path) -> None:
@@ -80,14 +80,14 @@ def test_rows_that_are_left_out_claim_no_perturbation(tmp_path: Path) -> None:
 def test_other_thread_counts_are_no_part_of_n(tmp_path: Path) -> None:
     """Executions with another thread count share no n, and it is said when there were any."""
     apart = Group(perturbation="threads=1", executions=5, differing=0, digests={"t": 5})
-    told = words.n_words(
+    message = words.n_words(
         only(under_run(tmp_path / "r.jsonl", ("quiet", "threads"), (*under(quiet=(50, 0)), apart)))
     )
     never = words.n_words(only(under_run(tmp_path / "n.jsonl", ("quiet", "threads"), under(quiet=(50, 0)))))
 
-    assert "they were all quiet (nothing is done). Executions with another thread count (" in told
-    assert "are no part of n unless they differ among themselves." in told
-    assert "Asked for" not in told
+    assert "they were all quiet (nothing is done). Executions with another thread count (" in message
+    assert "are no part of n unless they differ among themselves." in message
+    assert "Asked for" not in message
     assert "another thread count" not in never
     assert "Asked for but had no share: threads." in never
 
@@ -126,13 +126,13 @@ def test_what_only_some_perturbations_reveal_is_listed(tmp_path: Path, run: Path
     quiet = under_run(tmp_path / "q.jsonl", DEFAULT, under(quiet=(25, 0), poison=(25, 0)))
     unknown = under_run(tmp_path / "u.jsonl", ("quiet",), under(quiet=(50, 0)))
     heading = "Rows that only some perturbations reveal"
-    told, page = text("md", run), text("html", run)
+    message, page = text("md", run), text("html", run)
 
-    assert f"## {heading}\n" in told
+    assert f"## {heading}\n" in message
     assert (
         "| `torch.Tensor.scatter_add_:collisions:forward:float32` | off    | only under stress | quiet 0 of 50, stress 6 "
         "of 50 |\n"
-    ) in told
+    ) in message
     assert (
         "<td>torch.Tensor.scatter_add_:collisions:forward:float32</td><td>off</td><td>only under stress</td>"
         "<td>quiet 0 of 50, stress 6 of 50</td>"
@@ -146,13 +146,13 @@ def test_what_only_some_perturbations_reveal_is_listed(tmp_path: Path, run: Path
 def test_settings_have_words(tmp_path: Path) -> None:
     """Shares, seconds and switches among the settings are told as such."""
     settings = replace(SETTINGS, confidence=0.95, max_rate=0.01, max_time=1.5, cost=True, perturb=DEFAULT)
-    told = dict(words.settings_words(only(write_run(tmp_path / "r.jsonl", [], settings=settings))))
+    message = dict(words.settings_words(only(write_run(tmp_path / "r.jsonl", [], settings=settings))))
 
-    assert told["confidence that n was chosen for"] == "95 %"
-    assert told["rate of differing that n was chosen for"] == "1 %"
-    assert told["executions per case and process, at most"] == "1.5 s"
-    assert told["rows timed"] == "yes"
-    assert told["perturbations asked for"] == "quiet, stress, shift, poison"
+    assert message["confidence that n was chosen for"] == "95 %"
+    assert message["rate of differing that n was chosen for"] == "1 %"
+    assert message["executions per case and process, at most"] == "1.5 s"
+    assert message["rows timed"] == "yes"
+    assert message["perturbations asked for"] == "quiet, stress, shift, poison"
 
 
 def test_rerun_is_disturbed_alike() -> None:
@@ -178,16 +178,16 @@ def test_perturbations_are_told_of_what_differed(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "told"),
+    ("groups", "message"),
     [
         ((), "not recorded"),
         (under(quiet=(50, 0)), "none"),
         (under(quiet=(25, 1), stress=(16, 0), poison=(9, 9)), "quiet 2 of 50, poison 18 of 18"),
     ],
 )
-def test_under_words(tmp_path: Path, groups: tuple[Group, ...], told: str) -> None:
+def test_under_words(tmp_path: Path, groups: tuple[Group, ...], message: str) -> None:
     """Only the perturbations under which something differed are named; none is said, and so is no record."""
-    assert told == trust.under_words(one_row(tmp_path, ran(ONE, "off", *drifting(), groups=groups)).off)
+    assert message == trust.under_words(one_row(tmp_path, ran(ONE, "off", *drifting(), groups=groups)).off)
 
 
 def test_differences_between_processes_are_told_apart(run: Path) -> None:
@@ -205,11 +205,11 @@ def test_differences_between_processes_are_told_apart(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "told"),
+    ("counts", "message"),
     [((1,), "other bits with 1 thread"), ((2, 8), "other bits with 2 and 8 threads"), ((), "1 distinct")],
 )
 def test_other_thread_counts_are_no_nondeterminism(
-    tmp_path: Path, counts: tuple[int, ...], told: str
+    tmp_path: Path, counts: tuple[int, ...], message: str
 ) -> None:
     """Other bits under another thread count are told, and the cell stays deterministic."""
     apart = tuple(
@@ -219,7 +219,7 @@ def test_other_thread_counts_are_no_nondeterminism(
     groups = (*under(quiet=(RUNS, 0)), *apart)
     found = one_row(tmp_path, [*ran(ONE, "off", *stable(), groups=groups), *ran(ONE, "on", *stable())])
 
-    assert words.cell_words(found, "off").endswith(told)
+    assert words.cell_words(found, "off").endswith(message)
     assert words.cell_words(found, "off").startswith("deterministic: 0 of ")
     racing = one_row(tmp_path / "racing", ran(ONE, "off", *drifting(2), groups=groups))
     assert words.cell_words(racing, "off").endswith(" 2 distinct")

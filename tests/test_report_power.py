@@ -34,15 +34,15 @@ from tests.runs import RUNS, SETTINGS, Planned, drifting, raised, ran, row, stab
 def test_low_power_is_marked_in_every_report(run: Path) -> None:
     """The row beside the sentinel that hardly differed is marked with the reason; the others are not."""
     reason = "the sentinel (torch.index_put) differed in 2 of 11 executions beside it (mode off, process 1, load 0.5)"
-    told, page = text("md", run), text("html", run)
+    message, page = text("md", run), text("html", run)
 
     assert (
         f"Low power: 1 of 6 rows did not differ in a mode in which hardly anything could race: {reason}"
-        in told
+        in message
     )
-    assert "| deterministic (n = 100 per mode), low power |" in told
-    assert told.count(", low power |") == 1
-    assert f"* {reason}: 1 shown: `torch.cumsum:n_d:forward:float32`\n" in told
+    assert "| deterministic (n = 100 per mode), low power |" in message
+    assert message.count(", low power |") == 1
+    assert f"* {reason}: 1 shown: `torch.cumsum:n_d:forward:float32`\n" in message
     assert page.count('<a class="weak" href="#power-0-0">low power</a>') == 1
     assert f'<li id="power-0-0" tabindex="-1">1 row: {reason}</li>' in page
     assert '<p class="alarm low_power"' in page
@@ -67,12 +67,12 @@ def test_many_rows_of_low_power_are_counted(tmp_path: Path) -> None:
         sentinels=[sentinel(before=0, differing=0), sentinel(before=12), sentinel("on", 0, 13, 1)],
     )
     (one,) = load([str(path)], patterns=("torch.op1*:*",))
-    told = "".join(RENDERERS["md"]([one]))
+    message = "".join(RENDERERS["md"]([one]))
 
     assert list(one.weak.values()) == [12, 2]
-    assert "Low power: 14 of 14 rows did not differ" in told
-    assert "(12 rows), and 1 more reason" in told
-    assert "load 0.5): 3 shown: `torch.op1:collisions:forward:float32`, `torch.op10:" in told
+    assert "Low power: 14 of 14 rows did not differ" in message
+    assert "(12 rows), and 1 more reason" in message
+    assert "load 0.5): 3 shown: `torch.op1:collisions:forward:float32`, `torch.op10:" in message
     assert (
         "`torch.op9:collisions:forward:float32` and 2 more, marked in the tables\n"
         in text("md", path).split("## Low power")[1]
@@ -101,15 +101,15 @@ def test_hostile_evidence_stays_text(tmp_path: Path) -> None:
         controls=[quiet_row(row(f"control.{bad}"))],
         closing=None,
     )
-    told, page = text("md", path), text("html", path)
-    tokens = MarkdownIt("commonmark").enable("table").parse(told)
+    message, page = text("md", path), text("html", path)
+    tokens = MarkdownIt("commonmark").enable("table").parse(message)
     inline = [token for outer in tokens for token in [outer, *(outer.children or [])]]
 
     assert not [token for token in inline if token.type in ("html_block", "html_inline", "link_open")]
     assert not [token for token in inline if "x" in token.content and token.type == "strong_open"]
     assert "<b>x" not in page
     assert page.count("<script") == 4
-    lines = [line.replace("\\|", "") for line in told.splitlines() if line.startswith("| `torch.")]
+    lines = [line.replace("\\|", "") for line in message.splitlines() if line.startswith("| `torch.")]
     assert [line.count("|") for line in lines if "float32 |" in line] == [10, 10]
 
 
@@ -120,11 +120,11 @@ def test_sentinels_are_summed_up(run: Path) -> None:
         in text("md", run)
     )
     for form in FORMS:
-        told = text(form, run).replace("torch.index\\_put", "torch.index_put")
+        message = text(form, run).replace("torch.index\\_put", "torch.index_put")
         assert (
             "12 checks of torch.index_put: 100 % of the executions differed in the median, 20 % at the lowest; "
             "1 without power (below 50 %)"
-        ) in told
+        ) in message
     assert len(json.loads(text("json", run))["sentinels"]) == 12
 
 
@@ -133,12 +133,12 @@ def test_sentinels_are_summed_up(run: Path) -> None:
 
 def test_a_constant_does_not_lean_on_its_n(run: Path) -> None:
     """A result that holds no information is called constant, with the reason and without a bound."""
-    told = rows_of(run)["torch.empty"]
+    message = rows_of(run)["torch.empty"]
 
     assert "| deterministic (constant: the flag fills it) |" in text("md", run)
     assert "| deterministic: 0 of 100 differed, constant |" in text("md", run)
     assert "</b> <span>constant: the flag fills it</span></td>" in text("html", run)
-    assert (told["constant"], told["off"]["constant"], told["off"]["upper_bound"]) == (
+    assert (message["constant"], message["off"]["constant"], message["off"]["upper_bound"]) == (
         "the flag fills it",
         True,
         None,
@@ -197,17 +197,17 @@ def test_n_is_explained(
     groups = under(**shares) if format_ > 1 else ()
     planned = ONE, [o for mode in MODES for o in ran(ONE, mode, *stable(), groups=groups)]
     path = write_run(tmp_path / "r.jsonl", [planned], settings=settings, format_=format_)
-    told = words.n_words(only(path))
+    message = words.n_words(only(path))
 
-    assert said in told
-    assert unsaid not in told
+    assert said in message
+    assert unsaid not in message
 
 
 @pytest.mark.parametrize("form", RENDERERS)
 def test_old_files_render(tmp_path: Path, form: str) -> None:
     """A file of format 1, which knows nothing of all this, gives every report, each with its words for it."""
     plan: list[Planned] = [quiet_row(), (row("torch.put"), raised(row("torch.put"), "on", "put_"))]
-    told = text(form, write_run(tmp_path / "old.jsonl", plan, format_=1))
+    message = text(form, write_run(tmp_path / "old.jsonl", plan, format_=1))
 
-    assert "torch.cumsum" in told
-    assert form != "md" or "raises; warn_only not run" in told
+    assert "torch.cumsum" in message
+    assert form != "md" or "raises; warn_only not run" in message

@@ -18,8 +18,8 @@ from tests.runs import ran, write_run
 
 def test_how_far_in_full(run: Path) -> None:
     """Of what differed: output, first execution, elements, distances; integers are counted."""
-    told = text("md", run).split("## How far")[1].split("\n## ")[0]
-    lines = {line.split("`")[1]: re.sub(r"\s+", " ", line) for line in told.splitlines() if "`" in line}
+    message = text("md", run).split("## How far")[1].split("\n## ")[0]
+    lines = {line.split("`")[1]: re.sub(r"\s+", " ", line) for line in message.splitlines() if "`" in line}
 
     assert lines["torch.Tensor.scatter_add_:collisions:forward:float32"].endswith(
         "| 47 (process 0) | `output` | 6 of 6 | 48 of 192 (25 %) | 0.0625 | 1.5e-05 | 128 | 2.5e-07 | 0.25 |"
@@ -40,13 +40,13 @@ def test_a_run_in_which_nothing_differed_has_no_distances(tmp_path: Path) -> Non
 
 def test_how_many_executions_were_examined(run: Path) -> None:
     """Distances say of how many of the differing executions they are the largest, in Markdown and in the panels."""
-    told = re.sub(r" +", " ", text("md", run))
+    message = re.sub(r" +", " ", text("md", run))
     panels = text("html", run)
 
-    assert "of each measure the largest over the executions that were examined" in told
-    assert "| examined | elements differing |" in told
-    assert "| `output` | 3 of 9 | 48 of 192 (25 %) |" in told
-    assert "| `output` | 1 of 1 | 6 of 192 (3.12 %) |" in told
+    assert "of each measure the largest over the executions that were examined" in message
+    assert "| examined | elements differing |" in message
+    assert "| `output` | 3 of 9 | 48 of 192 (25 %) |" in message
+    assert "| `output` | 1 of 1 | 6 of 192 (3.12 %) |" in message
     assert '"off","output","47 (process 0)","6 of 6","48 of 192 (25 %)"' in panels
     assert (
         '"first of a process","not measured: differs between processes only","not measured"'
@@ -94,7 +94,7 @@ def test_the_worst_of_each_measure_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "changes", "told"),
+    ("dtype", "changes", "lines"),
     [
         ("float32", {}, ("48 of 192 (25 %)", "0.0625", "1.5e-05", "128", "2.5e-07", "0.25")),
         (
@@ -114,7 +114,7 @@ def test_the_worst_of_each_measure_counts() -> None:
         ("bool", {"v_ermv": None}, (None, None, None, None, "not subtracted", None)),
     ],
 )
-def test_distances_in_words(dtype: str, changes: dict[str, Any], told: tuple[str | None, ...]) -> None:
+def test_distances_in_words(dtype: str, changes: dict[str, Any], lines: tuple[str | None, ...]) -> None:
     """What cannot be subtracted, compared or represented is a word."""
     output = Output(
         name="output", shape=(192,), dtype=dtype, differing=1, severity=replace(SEVERITY, **changes)
@@ -122,7 +122,7 @@ def test_distances_in_words(dtype: str, changes: dict[str, Any], told: tuple[str
     it = distance(output)
     found = (it.elements, it.max_abs, it.max_rel, it.max_ulp, it.v_ermv, it.v_c)
 
-    assert [said for said in told if said] == [said for said, want in zip(found, told, strict=True) if want]
+    assert [said for said in lines if said] == [said for said, want in zip(found, lines, strict=True) if want]
 
 
 def test_first_differing_execution_is_the_earliest() -> None:

@@ -14,24 +14,24 @@ from tests.runs import Planned, ended, raised, ran, stable, write_run
 
 def test_an_op_that_raises_is_told_as_made_to_run(run: Path) -> None:
     """What it does, and every alert it passes, stands in the row; rows that do not raise were not made to."""
-    told, flat = rows_of(run), table_of(run)
+    message, flat = rows_of(run), table_of(run)
     cell = "warn_only: nondeterministic, 9 of 100 differed, 10 distinct"
 
     assert f"| raises; {cell} |" in text("md", run)
     assert "| `put_`, `index_put_` |" in text("md", run)
     assert f"<span>{cell}</span></td>" in text("html", run)
     assert "<td><code>put_</code>, <code>index_put_</code></td>" in text("html", run)
-    assert told["torch.Tensor.put_"]["finding"] == "raises"
-    assert told["torch.Tensor.put_"]["alerts"] == ["put_", "index_put_"]
-    forced = told["torch.Tensor.put_"]["warn_only"]
-    assert [forced[name] for name in ("verdict", "runs", "differing", "distinct", "alerts")] == [
+    assert message["torch.Tensor.put_"]["finding"] == "raises"
+    assert message["torch.Tensor.put_"]["alerts"] == ["put_", "index_put_"]
+    warn_only = message["torch.Tensor.put_"]["warn_only"]
+    assert [warn_only[name] for name in ("verdict", "runs", "differing", "distinct", "alerts")] == [
         "nondeterministic",
         100,
         9,
         10,
         ["put_", "index_put_"],
     ]
-    assert told["torch.topk"]["warn_only"] == {
+    assert message["torch.topk"]["warn_only"] == {
         "verdict": "not_run",
         "reason": "only ops that raise are forced to run",
     }
@@ -46,7 +46,7 @@ def test_an_op_that_raises_is_told_as_made_to_run(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "told"),
+    ("seen", "message"),
     [
         ([], "raises; warn_only not run"),
         (
@@ -56,11 +56,11 @@ def test_an_op_that_raises_is_told_as_made_to_run(run: Path) -> None:
         (ended(ONE, "warn_only", "crash", "signal 11"), "raises; warn_only: crash"),
     ],
 )
-def test_words_of_an_op_that_raises(tmp_path: Path, seen: list[Observation], told: str) -> None:
+def test_words_of_an_op_that_raises(tmp_path: Path, seen: list[Observation], message: str) -> None:
     """Not run under warn_only, run under warn_only without a difference, and run under warn_only in vain are three things."""
     observations = [*ran(ONE, "off", *stable()), *raised(ONE, "on", "x"), *seen]
 
-    assert told == words.on_words(one_row(tmp_path, observations))
+    assert message == words.on_words(one_row(tmp_path, observations))
 
 
 def test_why_an_op_could_not_be_made_to_run_is_listed(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_why_an_op_could_not_be_made_to_run_is_listed(tmp_path: Path) -> None:
     crashed = [(ONE, [*plan[0][1], *ended(ONE, "warn_only", "crash", "signal 11")])]
     unasked = text("md", write_run(tmp_path / "old.jsonl", plan))
 
-    told = text("md", write_run(tmp_path / "r.jsonl", crashed, settings=FORCING))
-    assert f"* crash: signal 11\n  * `{ONE.id}` warn_only\n" in told
+    message = text("md", write_run(tmp_path / "r.jsonl", crashed, settings=FORCING))
+    assert f"* crash: signal 11\n  * `{ONE.id}` warn_only\n" in message
     assert "Cells without a usable verdict" not in unasked
 
 
@@ -84,10 +84,10 @@ def test_a_row_that_could_not_be_made_to_run_says_why_it_is_inconclusive(tmp_pat
     ]
     path = write_run(tmp_path / "r.jsonl", [(ONE, seen)], settings=FORCING)
     reason = "warn_only: crash (signal 11)"
-    told = text(form, path).replace("\\", "")
+    message = text(form, path).replace("\\", "")
 
     if form == "md":
-        assert f"* {reason}\n  * `{ONE.id}`\n" in told.split("## Cells without a usable verdict")[1]
+        assert f"* {reason}\n  * `{ONE.id}`\n" in message.split("## Cells without a usable verdict")[1]
     else:
-        assert f"inconclusive</b> <small>{reason}</small></td>" in told
+        assert f"inconclusive</b> <small>{reason}</small></td>" in message
     assert only(path).rows[0].reason == reason

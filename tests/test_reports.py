@@ -63,46 +63,46 @@ def test_markdown_in_full(run: Path, tmp_path: Path) -> None:
 
 def test_markdown_states_n_and_bound(run: Path) -> None:
     """The report says how often each row ran and what 0 of n leaves possible."""
-    told = text("md", run)
+    message = text("md", run)
 
-    assert "2 processes per mode ran each row 50 times: n = 100 executions per cell" in told
-    assert "2.95 % for n = 100" in told
+    assert "2 processes per mode ran each row 50 times: n = 100 executions per cell" in message
+    assert "2.95 % for n = 100" in message
 
 
 def test_markdown_explains_every_word(run: Path) -> None:
     """Each verdict, each finding and each other word is printed with its sentence."""
-    told = text("md", run)
+    message = text("md", run)
 
     for word, meaning in (VERDICT_MEANING | FINDING_MEANING | words.GLOSSARY).items():
-        assert f"* **{plain(word)}**: {plain(meaning)}\n" in told
+        assert f"* **{plain(word)}**: {plain(meaning)}\n" in message
 
 
 @pytest.mark.parametrize("form", ["md", "html"])
 def test_whole_environment_is_told(run: Path, form: str) -> None:
     """Everything recorded of the machine and the settings has a label and stands in the report."""
     (one,) = load([str(run)])
-    told = text(form, run)
+    message = text(form, run)
 
     assert set(words._ENVIRONMENT) | {"variables"} == set(Environment.__struct_fields__)
     assert set(words._SETTINGS) == set(Settings.__struct_fields__)
     for label, value in words.environment_words(one) + words.settings_words(one):
         if form == "md":
-            assert f"* {plain(label)}: {plain(value)}\n" in told
+            assert f"* {plain(label)}: {plain(value)}\n" in message
         else:
-            assert f"<dt>{label}</dt><dd>{value}</dd>" in told
+            assert f"<dt>{label}</dt><dd>{value}</dd>" in message
 
 
 def test_environment_in_words(run: Path) -> None:
     """What a machine does not have is "none", variables are told per mode, cores as ranges."""
     (one,) = load([str(run)])
-    told = dict(words.environment_words(one))
+    message = dict(words.environment_words(one))
 
-    assert told["GPU"] == "none"
-    assert told["cores a worker may use"] == "0-1, 3"
-    assert told["load before (1, 5, 15 minutes)"] == "0.5, 0.25, 0.1"
-    assert told["load after (1, 5, 15 minutes)"] == "1.5, 0.75, 0.25"
-    assert told["variable CUBLAS_WORKSPACE_CONFIG"] == "off: unset; on: :4096:8"
-    assert told["variable LANG"] == "C.UTF-8"
+    assert message["GPU"] == "none"
+    assert message["cores a worker may use"] == "0-1, 3"
+    assert message["load before (1, 5, 15 minutes)"] == "0.5, 0.25, 0.1"
+    assert message["load after (1, 5, 15 minutes)"] == "1.5, 0.75, 0.25"
+    assert message["variable CUBLAS_WORKSPACE_CONFIG"] == "off: unset; on: :4096:8"
+    assert message["variable LANG"] == "C.UTF-8"
 
 
 def test_deterministic_never_without_n(run: Path) -> None:
@@ -116,12 +116,12 @@ def test_deterministic_never_without_n(run: Path) -> None:
 
 def test_json_shape(run: Path) -> None:
     """One run is one object: environment, settings, rows with the promised keys first, then the rest."""
-    told = as_json(run)
-    first = told["rows"][0]
+    message = as_json(run)
+    first = message["rows"][0]
     cell = ["verdict", "runs", "differing", "distinct", "upper_bound", "alert", "reason"]
 
-    assert list(told)[:3] == ["environment", "settings", "rows"]
-    assert msgspec.to_builtins(ENVIRONMENT) == told["environment"] | {
+    assert list(message)[:3] == ["environment", "settings", "rows"]
+    assert msgspec.to_builtins(ENVIRONMENT) == message["environment"] | {
         "affinity": (0, 1, 3),
         "load": (0.5, 0.25, 0.1),
     }
@@ -137,9 +137,9 @@ def test_json_shape(run: Path) -> None:
         None,
         None,
     ]
-    assert dict.fromkeys(FINDINGS, 1) | {"deterministic": 2, "inconclusive": 3} == told["counts"]
-    assert (told["complete"], told["distrust"], told["planned"]) == (True, [], 10)
-    assert told["only"] == list(FINDINGS)
+    assert dict.fromkeys(FINDINGS, 1) | {"deterministic": 2, "inconclusive": 3} == message["counts"]
+    assert (message["complete"], message["distrust"], message["planned"]) == (True, [], 10)
+    assert message["only"] == list(FINDINGS)
 
 
 def test_json_counts_nothing_that_was_not_compared(run: Path) -> None:
@@ -165,13 +165,13 @@ def test_json_of_outputs(run: Path) -> None:
 
 def test_csv_keeps_integers(run: Path) -> None:
     """Counts are written as integers, and what does not exist is NA: never NaN, never 100.0."""
-    told = text("csv", run)
-    rows = list(csv.DictReader(io.StringIO(told)))
-    table = pd.read_csv(io.StringIO(told), dtype={"off_runs": "Int64"})
+    message = text("csv", run)
+    rows = list(csv.DictReader(io.StringIO(message)))
+    table = pd.read_csv(io.StringIO(message), dtype={"off_runs": "Int64"})
 
     assert (rows[0]["off_runs"], rows[0]["off_differing"], rows[0]["off_distinct"]) == ("100", "3", "4")
     assert (rows[2]["on_verdict"], rows[2]["on_runs"], rows[2]["on_alert"]) == ("raises", "NA", "put_")
-    assert "nan" not in told.lower()
+    assert "nan" not in message.lower()
     assert len(table) == 10
     assert int(table["off_runs"].isna().sum()) == 3
 
@@ -196,15 +196,16 @@ def test_compressed_run_reads_the_same(tmp_path: Path, form: str) -> None:
 
 def test_markdown_is_not_broken_by_what_runs_say(tmp_path: Path) -> None:
     """Bars, newlines, backticks, HTML and terminal commands in a run file stay text in their cell."""
-    told = text("md", write_run(tmp_path / "run.jsonl", hostile_rows()))
-    line = next(line for line in told.splitlines() if line.startswith("| ``"))
+    message = text("md", write_run(tmp_path / "run.jsonl", hostile_rows()))
+    line = next(line for line in message.splitlines() if line.startswith("| ``"))
     bare = line.replace("\\|", "").split("|")
 
     assert len(bare) - 2 == 9
-    assert "\x1b" not in told
-    assert "\u202e" not in told
+    assert "\x1b" not in message
+    assert "\u202e" not in message
     assert (
-        "* crash: &lt;script&gt;alert(1)&lt;/script&gt; \\| \\`x\\` \\*\\*b\\*\\* \\[l\\](http://e) " in told
+        "* crash: &lt;script&gt;alert(1)&lt;/script&gt; \\| \\`x\\` \\*\\*b\\*\\* \\[l\\](http://e) "
+        in message
     )
 
 
@@ -242,8 +243,8 @@ def test_plain_cells(given: str, shown: str) -> None:
 
 def test_hostile_markdown_renders_as_tables(tmp_path: Path) -> None:
     """A Markdown renderer sees one row of nine cells, and no element that a run file named."""
-    told = text("md", write_run(tmp_path / "run.jsonl", hostile_rows()))
-    tokens = MarkdownIt("commonmark").enable("table").parse(told)
+    message = text("md", write_run(tmp_path / "run.jsonl", hostile_rows()))
+    tokens = MarkdownIt("commonmark").enable("table").parse(message)
     inline = [child for token in tokens for child in token.children or []]
 
     assert [token.type for token in tokens].count("td_open") == 9 + 3 * len(FINDINGS)
@@ -257,29 +258,29 @@ def test_hostile_markdown_renders_as_tables(tmp_path: Path) -> None:
 
 def test_html_escapes_what_runs_say(tmp_path: Path) -> None:
     """No text of a run file becomes an element, ends a script, or is read as a template."""
-    told = text("html", write_run(tmp_path / "run.jsonl", hostile_rows()))
+    message = text("html", write_run(tmp_path / "run.jsonl", hostile_rows()))
 
-    assert "<script>alert" not in told
-    assert "{{ 7 * 7 }}" in told  # not 49
-    assert told.count("<script") == 4 == told.count("</script>")
+    assert "<script>alert" not in message
+    assert "{{ 7 * 7 }}" in message  # not 49
+    assert message.count("<script") == 4 == message.count("</script>")
 
 
 def test_html_is_self_contained(run: Path) -> None:
     """The page loads nothing: no address of a style, script, font or image, and a policy that forbids it."""
-    told = text("html", run)
+    message = text("html", run)
 
-    assert "default-src 'none'" in told
+    assert "default-src 'none'" in message
     for loading in ('<link rel="stylesheet"', "@import", "url(", " src="):
-        assert loading not in told
+        assert loading not in message
 
 
 def test_only_filters_rows_and_keeps_counts(run: Path) -> None:
     """--only shows the rows asked for, says so, and goes on counting the whole scan."""
-    told = as_json(run, only=("silent,raises",))
+    message = as_json(run, only=("silent,raises",))
 
-    assert [one["finding"] for one in told["rows"]] == ["raises", "silent"]
-    assert told["only"] == ["silent", "raises"]
-    assert sum(told["counts"].values()) == 10
+    assert [one["finding"] for one in message["rows"]] == ["raises", "silent"]
+    assert message["only"] == ["silent", "raises"]
+    assert sum(message["counts"].values()) == 10
     assert "Shown: 2 of 10 rows, those found silent or raises." in text("md", run, only=("raises", "silent"))
     assert text("csv", run, only=("raises", "silent")).count("\n") == 3
 
@@ -287,24 +288,24 @@ def test_only_filters_rows_and_keeps_counts(run: Path) -> None:
 @pytest.mark.parametrize("form", RENDERERS)
 def test_only_may_leave_nothing(tmp_path: Path, form: str) -> None:
     """A finding that no row has leaves an empty matrix, not an error."""
-    told = text(form, write_run(tmp_path / "run.jsonl", every_finding()[:1]), only=("silent",))
+    message = text(form, write_run(tmp_path / "run.jsonl", every_finding()[:1]), only=("silent",))
 
-    assert "torch.Tensor.scatter_add_" not in told
+    assert "torch.Tensor.scatter_add_" not in message
     if form in ("md", "html"):
-        assert "Shown: 0 of 1 rows" in told
+        assert "Shown: 0 of 1 rows" in message
 
 
 def test_incomplete_run(tmp_path: Path) -> None:
     """A scan without its closing line is called incomplete, first thing; what is missing has that reason."""
     path = write_run(tmp_path / "run.jsonl", closing=None)
-    told = text("md", path)
+    message = text("md", path)
 
     caution = (
         "> [!CAUTION]\n> **Incomplete: the scan did not finish; 10 of 10 rows were observed at least once."
     )
-    assert caution in told.split("| finding")[0]
-    assert "* not_run: the scan was interrupted before this case\n" in told
-    assert "* wall time: not recorded, the scan did not finish\n" in told
+    assert caution in message.split("| finding")[0]
+    assert "* not_run: the scan was interrupted before this case\n" in message
+    assert "* wall time: not recorded, the scan did not finish\n" in message
     assert as_json(path)["complete"] is False
     assert "Incomplete: the scan did not finish" in text("html", path).split("<h2")[0]
 
@@ -325,12 +326,12 @@ def test_several_runs(tmp_path: Path, run: Path) -> None:
     (tmp_path / "b").mkdir()
     same_name = write_run(tmp_path / "b" / "run.jsonl", every_finding()[:2])
     other = write_run(tmp_path / "other.jsonl", every_finding()[:1], closing=None)
-    told = as_json(run, same_name, other)
+    message = as_json(run, same_name, other)
     table = pd.read_csv(io.StringIO(text("csv", run, same_name, other)))
 
-    assert [one["path"] for one in told["runs"]] == ["run.jsonl", "run.jsonl (2)", "other.jsonl"]
-    assert [len(one["rows"]) for one in told["runs"]] == [10, 2, 1]
-    assert list(told["runs"][1])[:4] == ["environment", "settings", "rows", "path"]
+    assert [one["path"] for one in message["runs"]] == ["run.jsonl", "run.jsonl (2)", "other.jsonl"]
+    assert [len(one["rows"]) for one in message["runs"]] == [10, 2, 1]
+    assert list(message["runs"][1])[:4] == ["environment", "settings", "rows", "path"]
     assert table["run"].value_counts().to_dict() == {"run.jsonl": 10, "run.jsonl (2)": 2, "other.jsonl": 1}
     assert (
         text("md", run, same_name, other).count("# Nondeterminism matrix of torch 2.13.0+cpu on cpu\n") == 3

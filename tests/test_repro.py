@@ -13,7 +13,7 @@ import pytest
 
 from scanner.observations.runfile import Run, read_run
 from scanner.processes.process import worker_environment
-from scanner.repro.script import Recipe, script
+from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import GroupCount, MatrixRow, matrix
 from tests import tied
 from tests.commands import Command, command_in
@@ -22,7 +22,7 @@ from tests.runs import drifting, ran, row, stable, write_run
 
 torch = pytest.importorskip("torch")
 
-from scanner.worker.repro.inputs import recipe  # noqa: E402 - it needs torch
+from scanner.worker.repro.inputs import input_source  # noqa: E402 - it needs torch
 from tests.scripts import PLANTED, SEED  # noqa: E402
 
 RECORDED = Path(__file__).parent.parent / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
@@ -123,7 +123,7 @@ def disturbed(found: MatrixRow, *names: str) -> MatrixRow:
     quiet = GroupCount(perturbation="quiet", executions=4, differing=0)
     groups = [GroupCount(perturbation=name, executions=4, differing=3) for name in names]
     cells = [msgspec.structs.replace(found.off, differing=3, groups=(quiet, group)) for group in groups]
-    return msgspec.structs.replace(found, **dict(zip(("off", "on", "forced"), cells, strict=False)))
+    return msgspec.structs.replace(found, **dict(zip(("off", "on", "warn_only"), cells, strict=False)))
 
 
 @pytest.fixture(scope="module")
@@ -137,9 +137,9 @@ def printed(scanned: Path) -> dict[str, str]:
     places = []
     for number, one in enumerate(found.values()):
         fields = dict(zip(("spec", "case", "direction", "dtype"), one.row.key, strict=True))
-        answer = recipe(**fields, device="cpu", seed=SEED, specs=[str(scanned.parent / "planted.py")])
+        answer = input_source(**fields, device="cpu", seed=SEED, specs=[str(scanned.parent / "planted.py")])
         places.append(scanned.parent / f"{number}.py")
-        places[-1].write_text(script(msgspec.convert(answer, Recipe), one, run.header), encoding="utf-8")
+        places[-1].write_text(script(msgspec.convert(answer, InputSource), one, run.header), encoding="utf-8")
     command = [sys.executable, "-I", "-c", FORKS, *map(str, places)]
     options: dict[str, Any] = {"env": worker_environment("off", "cpu"), "capture_output": True, "text": True}
     done = tied.run(command, cwd="/", **options)
@@ -156,17 +156,17 @@ def test_script_shows_what_the_scan_showed(name: str, scanned: Path, printed: di
 
     about, *lines = printed[name].splitlines()
 
-    told = dict(line.split(": ", 1) for line in lines)
-    assert SHOWN[name] == expected.finding == told.pop("finding"), printed[name]
+    message = dict(line.split(": ", 1) for line in lines)
+    assert SHOWN[name] == expected.finding == message.pop("finding"), printed[name]
     assert (
         about
         == f"torch {torch.__version__}, CUDA {torch.version.cuda}, {torch.get_num_threads()} threads, cpu"
     )
     cells = {"off": expected.off, "on": expected.on}
     if expected.on.verdict == "raises":
-        cells["warn_only"] = expected.forced
+        cells["warn_only"] = expected.warn_only
     verdicts = {mode: cell.verdict.replace("not_run", "error") for mode, cell in cells.items()}
-    assert verdicts == {mode: text.partition(":")[0] for mode, text in told.items()}
+    assert verdicts == {mode: text.partition(":")[0] for mode, text in message.items()}
 
 
 @pytest.mark.alone
@@ -218,7 +218,7 @@ def test_scripts_import_torch_alone(scanned: Path) -> None:
 
 @pytest.mark.alone
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "text"),
     [
         (["torch.Tensor.put"], "no row of run.jsonl is called 'torch.Tensor.put'; did you mean torch.Tensor.put_"),
         (["torch.Tensor.put_:overwritten"], "did you mean torch.Tensor.put_:overwrite"),
@@ -235,7 +235,7 @@ def test_scripts_import_torch_alone(scanned: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_told_in_a_line(
-    arguments: list[str], told: str, scanned: Path, tmp_path: Path
+    arguments: list[str], text: str, scanned: Path, tmp_path: Path
 ) -> None:
     """Each exits with 2: what happened, where, what to do."""
     (scanned.parent / "broken.py").write_text("SPECS = (\n1 / 0,)", encoding="utf-8")
@@ -248,7 +248,7 @@ def test_what_cannot_be_done_is_told_in_a_line(
     )
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert told in one_line(done.stderr)
+    assert text in one_line(done.stderr)
 
 
 def test_run_file_must_be_readable(detmatrix: Command) -> None:

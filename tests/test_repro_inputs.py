@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from scanner.worker.bits import digest, parts  # noqa: E402 - it needs torch
 from scanner.worker.execution import Execution  # noqa: E402
-from scanner.worker.repro.inputs import RecipeError, recipe  # noqa: E402
+from scanner.worker.repro.inputs import InputSourceError, input_source  # noqa: E402
 from tests.scripts import PLANTED, SEED, asked, header, loaded, seen  # noqa: E402
 
 
@@ -116,7 +116,7 @@ def test_an_op_brings_along_what_it_needs(tmp_path: Path) -> None:
     """Of the module it is in: functions and values it calls and reads, in an order that works; nothing else."""
     (tmp_path / "planted.py").write_text(PLANTED, encoding="utf-8")
 
-    answer = recipe(spec="mine.by_mode", **ONLY, specs=[str(tmp_path / "planted.py")])
+    answer = input_source(spec="mine.by_mode", **ONLY, specs=[str(tmp_path / "planted.py")])
 
     assert answer["imports"] == []
     assert "\n".join(answer["definitions"]).splitlines() == [
@@ -130,7 +130,7 @@ def test_an_op_brings_along_what_it_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "text"),
     [
         ("mine.closing", "closing.<locals>.<lambda> is no function of a module"),
         ("mine.elsewhere", "click is neither torch's nor defined beside the op"),
@@ -141,12 +141,12 @@ def test_an_op_brings_along_what_it_needs(tmp_path: Path) -> None:
         ("mine.gone", "the specs here have no such case; take the detmatrix that scanned it"),
     ],
 )
-def test_no_recipe(spec: str, told: str, tmp_path: Path) -> None:
+def test_no_recipe(spec: str, text: str, tmp_path: Path) -> None:
     """What has no source, or makes other inputs each time, is refused in a sentence."""
     (tmp_path / "planted.py").write_text(PLANTED, encoding="utf-8")
 
-    with pytest.raises(RecipeError, match=told):
-        recipe(spec=spec, **ONLY, specs=[str(tmp_path / "planted.py")])
+    with pytest.raises(InputSourceError, match=text):
+        input_source(spec=spec, **ONLY, specs=[str(tmp_path / "planted.py")])
 
 
 ONLY: dict[str, Any] = {

@@ -23,18 +23,18 @@ from scanner.worker.bits import parts  # noqa: E402 - it needs torch
 from tests.scripts import OUTPUT, asked, header, loaded, loaded_put, put, seen  # noqa: E402
 
 
-@pytest.mark.parametrize("forced", ["deterministic", "nondeterministic"])
+@pytest.mark.parametrize("warn_only", ["deterministic", "nondeterministic"])
 @pytest.mark.parametrize("on", ["deterministic", "nondeterministic", "raises", "error"])
 @pytest.mark.parametrize("off", ["deterministic", "nondeterministic", "error"])
 @pytest.mark.parametrize("bits", ["a", "b"])
 def test_findings_are_those_of_the_report(
-    off: Verdict, on: Verdict, forced: Verdict, bits: str, capsys: pytest.CaptureFixture[str]
+    off: Verdict, on: Verdict, warn_only: Verdict, bits: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What follows from the verdicts of all modes follows in both."""
     cells = {
         "off": Cell(verdict=off, first="a"),
         "on": Cell(verdict=on, first=bits),
-        "warn_only": Cell(verdict=forced),
+        "warn_only": Cell(verdict=warn_only),
     }
     expected, _ = finding_of(cells["off"], cells["on"], cells["warn_only"])
     names = loaded_put()
@@ -49,7 +49,7 @@ ALERT = f"RuntimeError: put_ {script_parts.ALERT})'. You can"
 
 
 @pytest.mark.parametrize(
-    ("mode", "children", "told"),
+    ("mode", "children", "text"),
     [
         ("off", [["a", "a"], ["a", "a"]], "deterministic: 0 of 4 differed, 1 distinct"),
         ("on", [["a", "a"], ["b", "b"]], "nondeterministic: 2 of 4 differed, 2 distinct"),
@@ -64,7 +64,7 @@ ALERT = f"RuntimeError: put_ {script_parts.ALERT})'. You can"
     ],
 )
 def test_cells_are_those_of_the_report(
-    mode: str, children: list[list[str] | str], told: str, capsys: pytest.CaptureFixture[str]
+    mode: str, children: list[list[str] | str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All processes of a mode make one set of outputs; an alert counts only where all raise it, the flag being on."""
     names = loaded_put()
@@ -87,7 +87,7 @@ def test_cells_are_those_of_the_report(
 
     names["cell"](mode)
 
-    assert capsys.readouterr().out.splitlines()[-1] == f"{mode}: {told}"
+    assert capsys.readouterr().out.splitlines()[-1] == f"{mode}: {text}"
 
 
 def test_alerts_are_recognised() -> None:
@@ -205,8 +205,8 @@ def test_environment_of_the_scan_is_set() -> None:
 
 def test_long_statements_are_broken_where_they_may_be() -> None:
     """Between brackets and behind commas; what stands in strings is left alone."""
-    told = [f'"({place}, \\", it\'s [so"' for place in range(40)]
-    line = f"found = [{', '.join(told)}], 'a, (b', ({', '.join(map(str, range(200)))})"
+    lines = [f'"({place}, \\", it\'s [so"' for place in range(40)]
+    line = f"found = [{', '.join(lines)}], 'a, (b', ({', '.join(map(str, range(200)))})"
 
     broken = _wrapped(line)
 

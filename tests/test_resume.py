@@ -223,14 +223,14 @@ def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path) 
     _until(lambda: "quick.put_" in {one.get("spec") for one in standing.noted})
 
     process.send_signal(signal.SIGINT)
-    printed, told = process.communicate(timeout=30)
+    printed, text = process.communicate(timeout=30)
 
     assert (process.returncode, printed) == (130, "")
-    last = told.splitlines()[-1]
+    last = text.splitlines()[-1]
     said, _, again = last.partition(", go on with: ")
     assert said == "detmatrix: interrupted; my run.jsonl is valid"
     assert again == f"detmatrix scan --resume --python {standing.python} -o 'my run.jsonl'"
-    assert "Traceback" not in told
+    assert "Traceback" not in text
     assert {one.spec for one in read_run(path).observations} == {"quick.cumsum"}
     wait.unlink()
     done = detmatrix(*shlex.split(again)[1:])
@@ -248,10 +248,10 @@ def test_interrupted_before_anything_was_observed(tmp_path: Path) -> None:
     _until(lambda: standing.started > 0)
 
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=30)
+    _, text = process.communicate(timeout=30)
 
     assert process.returncode == 130
-    assert told == "detmatrix: interrupted; nothing was observed yet, start again\n"
+    assert text == "detmatrix: interrupted; nothing was observed yet, start again\n"
     assert not path.exists()
     _until(lambda: not using(standing))
 

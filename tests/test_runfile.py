@@ -186,8 +186,8 @@ def test_every_prefix_is_the_run_up_to_its_last_whole_line(small: bytes, place: 
         end = small.rfind(b"\n", 0, length) + 1
         place.write_bytes(small[:length])
         if length < first:
-            told = refusal(place)
-            assert told == f"not a detmatrix run file (no whole line in it); {ADVICE}"
+            text = refusal(place)
+            assert text == f"not a detmatrix run file (no whole line in it); {ADVICE}"
         else:
             run = read_run(place)
             count = small.count(b"\n", 0, length) - 1
@@ -213,17 +213,17 @@ def test_truncated_compressed_file_is_refused(small: bytes, tmp_path: Path) -> N
     """Cut anywhere, a compressed file gives exit code 3 and nothing else."""
     path = tmp_path / "run.jsonl.gz"
     data = gzip.compress(small, mtime=0)
-    told = set()
+    text = set()
     for length in range(len(data)):
         path.write_bytes(data[:length])
-        told.add(refusal(path))
+        text.add(refusal(path))
 
     assert (
         f"cannot be read (Compressed file ended before the end-of-stream marker was reached); {ADVICE}"
-        in told
+        in text
     )
     # Beside it: the empty file, which has no whole line, and half of the first two bytes.
-    assert len(told) == 3
+    assert len(text) == 3
 
 
 # Damaged

@@ -197,7 +197,7 @@ def _control_planned(records: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "text"),
     [
         (_last("sentinel", before=5), r"line \d+: the sentinel before row 5 \(process 0\) was never planned"),
         (_last("sentinel", process=7), r"the sentinel before row 4 \(process 7\) was never planned"),
@@ -251,13 +251,13 @@ def _control_planned(records: list[dict[str, Any]]) -> None:
     ],
 )  # fmt: skip
 def test_damage_to_new_records_is_told_with_its_place(
-    scanned: Path, tmp_path: Path, change: Callable[[list[dict[str, Any]]], None], told: str
+    scanned: Path, tmp_path: Path, change: Callable[[list[dict[str, Any]]], None], text: str
 ) -> None:
     """A record that was never planned, stands twice, or does not add up is refused, and the line named."""
     records = lines(scanned)
     change(records)
 
-    with pytest.raises(RunFileError, match=told):
+    with pytest.raises(RunFileError, match=text):
         read_run(_write(tmp_path / "damaged.jsonl", records))
 
 
@@ -274,14 +274,14 @@ _DISPATCH = {"kind": "dispatch", "spec": "quick.cumsum", "case": "small", "direc
 
 
 @pytest.mark.parametrize(
-    ("record", "told"),
+    ("record", "text"),
     [
         (_DISPATCH, r"the overloads of quick.cumsum:small:forward:float32 belongs to format 3, the header says format 2"),
         ({"kind": "kernels", "groups": []}, r"line \d+: the list of overloads belongs to format 3, the header says"),
     ],
 )  # fmt: skip
 def test_second_format_knows_no_overloads(
-    scanned: Path, tmp_path: Path, record: dict[str, Any], told: str
+    scanned: Path, tmp_path: Path, record: dict[str, Any], text: str
 ) -> None:
     """A file of format 2 is read as what it is, and one that holds overloads nevertheless is damaged."""
     records = _second_format(lines(scanned))
@@ -290,7 +290,7 @@ def test_second_format_knows_no_overloads(
     assert (old.kernels, old.dispatches, old.header.settings.overloads) == (None, (), False)
     assert _findings(old) == _findings(read_run(scanned))
     records.insert(len(records) - 1, record)
-    with pytest.raises(RunFileError, match=told):
+    with pytest.raises(RunFileError, match=text):
         read_run(_write(tmp_path / "mixed.jsonl", records))
 
 
@@ -313,7 +313,7 @@ _SAID = "belongs to format 2, the header says format 1 - at "
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "text"),
     [
         (_with_record(_SENTINEL), rf"line \d+: the sentinel before row 0 {_SAID}`\$.kind`; restore the file$"),
         (_with_record(_COST), rf"the cost of quick.cumsum:small:forward:float32 {_SAID}`\$.kind`"),
@@ -326,13 +326,13 @@ _SAID = "belongs to format 2, the header says format 1 - at "
     ],
 )  # fmt: skip
 def test_first_format_holds_nothing_of_the_second(
-    scanned: Path, tmp_path: Path, change: Callable[[list[dict[str, Any]]], None], told: str
+    scanned: Path, tmp_path: Path, change: Callable[[list[dict[str, Any]]], None], text: str
 ) -> None:
     """Evidence under a header of the first format is of another run, or the header is damaged."""
     records = _first_format(scanned)
     change(records)
 
-    with pytest.raises(RunFileError, match=told):
+    with pytest.raises(RunFileError, match=text):
         read_run(_write(tmp_path / "mixed.jsonl", records))
 
 

@@ -135,7 +135,7 @@ def test_no_such_format(small: bytes, tmp_path: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "text"),
     [
         (b"", "no whole line in it"),
         (b"{}", "no whole line in it"),
@@ -152,12 +152,12 @@ def test_no_such_format(small: bytes, tmp_path: Path, number: int) -> None:
     ],
     ids=["empty", "short", "blank", "object", "array", "number", "closing", "report", "csv", "png", "bom", "deep"],
 )  # fmt: skip
-def test_foreign_files_are_refused(tmp_path: Path, content: bytes, told: str) -> None:
+def test_foreign_files_are_refused(tmp_path: Path, content: bytes, text: str) -> None:
     """What scan did not write is no run file."""
     path = tmp_path / "foreign"
     path.write_bytes(content)
 
-    assert refusal(path) == f"not a detmatrix run file ({told}); {ADVICE}"
+    assert refusal(path) == f"not a detmatrix run file ({text}); {ADVICE}"
 
 
 def test_unreadable_places_are_refused(tmp_path: Path) -> None:

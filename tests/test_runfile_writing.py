@@ -42,10 +42,10 @@ def test_writer_refuses_a_file_that_is_being_written(tmp_path: Path, small: byte
         assert other.stdout is not None
         other.stdout.readline()
 
-        told = _stopped(path)
+        text = _stopped(path)
 
         other.communicate()
-    assert told == f"{path}: another scan is writing it; wait for it, or choose another place with -o"
+    assert text == f"{path}: another scan is writing it; wait for it, or choose another place with -o"
     assert path.read_bytes() == small
     with RunWriter(path) as writer:
         writer.begin(0)
@@ -55,11 +55,11 @@ def test_refused_writer_leaves_the_file_of_the_other(tmp_path: Path) -> None:
     """Who created the empty file matters: a scan that is turned away does not take it from the one that began."""
     path = tmp_path / "run.jsonl"
     with RunWriter(path) as writer:
-        told = _stopped(path)
+        text = _stopped(path)
         writer.begin(0)
         writer.write(_CLOSING)
 
-    assert told.endswith("another scan is writing it; wait for it, or choose another place with -o")
+    assert text.endswith("another scan is writing it; wait for it, or choose another place with -o")
     assert len(lines(path)) == 1
 
 

@@ -51,10 +51,10 @@ def test_what_reads_all_of_its_input_is_enlarged(name: str) -> None:
 
 def test_a_scalar_index_into_a_grown_table_does_not_count() -> None:
     """Of embedding the row with many indices is taken, which repeat, and not the one that reads one line."""
-    told = {row["case"]: row["provokes"] for row in _enlarged("opinfo:nn.functional.embedding")}
+    fields = {row["case"]: row["provokes"] for row in _enlarged("opinfo:nn.functional.embedding")}
 
-    assert set(told) == {"enlarged_2"}
-    assert told["enlarged_2"] == "large enough for kernels to run in parallel; indices repeat"
+    assert set(fields) == {"enlarged_2"}
+    assert fields["enlarged_2"] == "large enough for kernels to run in parallel; indices repeat"
 
 
 def test_one_row_has_indices_that_repeat() -> None:

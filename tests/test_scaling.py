@@ -18,7 +18,7 @@ from reports.matrix.model import load
 from reports.report import html
 from scanner.cases.rows import planned_rows
 from scanner.observations.runfile import read_run
-from scanner.verdicts.power import Weakness
+from scanner.verdicts.power import PowerCheck
 from tests.large import SETTINGS, catalog, write_large
 
 pytestmark = pytest.mark.nightly
@@ -100,7 +100,7 @@ def test_the_count_sees_what_is_not_linear(runs: tuple[Path, Path], monkeypatch:
     )
     names: dict[str, Any] = {}
     exec(loop, names)
-    monkeypatch.setattr(Weakness, "_near", names["near"])
+    monkeypatch.setattr(PowerCheck, "_near", names["near"])
     few, many = (lines_of(lambda run=run: load([str(run)])) for run in runs)  # type: ignore[misc]
 
     assert many / few > LIMIT

@@ -74,9 +74,9 @@ def test_complete_run_is_not_overwritten_unasked(scan: Command, tmp_path: Path, 
     path = tmp_path / "run.jsonl"
     path.write_bytes(complete)
 
-    told = refused(scan("-o", "run.jsonl"))
+    text = refused(scan("-o", "run.jsonl"))
 
-    assert told == (
+    assert text == (
         "run.jsonl: holds a complete run; choose another place with -o, or overwrite it with --force"
     )
     assert path.read_bytes() == complete
@@ -89,9 +89,9 @@ def test_unfinished_run_asks_what_to_do(scan: Command, unfinished: Path) -> None
     """It is neither overwritten nor gone on with unasked."""
     before = unfinished.read_bytes()
 
-    told = refused(scan("-o", "run.jsonl"))
+    text = refused(scan("-o", "run.jsonl"))
 
-    assert told == (
+    assert text == (
         "run.jsonl: holds an unfinished scan (7 of 8 observations); go on with --resume, or start over with --force"
     )
     assert unfinished.read_bytes() == before
@@ -102,9 +102,9 @@ def test_damaged_run_is_not_resumed(scan: Command, unfinished: Path) -> None:
     damaged = unfinished.read_bytes().replace(b'"outcome":"ran"', b'"outcome":"fun"', 1)
     unfinished.write_bytes(damaged)
 
-    told = refused(scan("--resume", "-o", "run.jsonl"), 3)
+    text = refused(scan("--resume", "-o", "run.jsonl"), 3)
 
-    assert told == (
+    assert text == (
         "run.jsonl, line 3: Invalid enum value 'fun' - at `$.outcome`; restore the file, or cut it before this line "
         "and scan --resume"
     )
@@ -115,9 +115,9 @@ def test_foreign_file_is_not_resumed(scan: Command, tmp_path: Path) -> None:
     """Exit 3: there is nothing in it to go on with."""
     (tmp_path / "run.jsonl").write_text("precious\n")
 
-    told = refused(scan("--resume", "-o", "run.jsonl"), 3)
+    text = refused(scan("--resume", "-o", "run.jsonl"), 3)
 
-    assert told == "run.jsonl: not a detmatrix run file (no header line); give a file that scan wrote"
+    assert text == "run.jsonl: not a detmatrix run file (no header line); give a file that scan wrote"
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_resuming_with_other_settings_is_refused(
     """One run, one set of settings: what differs is named with both values."""
     before = unfinished.read_bytes()
 
-    told = refused(scan(*option, "--resume", "-o", "run.jsonl"))
+    text = refused(scan(*option, "--resume", "-o", "run.jsonl"))
 
-    assert told == (
+    assert text == (
         f"run.jsonl: cannot be resumed, {expected}; start over with --force, or choose another place with -o"
     )
     assert unfinished.read_bytes() == before

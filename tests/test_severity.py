@@ -21,7 +21,7 @@ from scanner.observations import records
 torch = pytest.importorskip("torch")
 
 from scanner.worker import difference  # noqa: E402 - it needs torch
-from scanner.worker.difference import Severity  # noqa: E402
+from scanner.worker.difference import SeverityAccumulator  # noqa: E402
 
 _INF, _NAN = math.inf, math.nan
 _FARTHEST = sys.float_info.max
@@ -106,7 +106,7 @@ def _expected(
 
 
 def _measured(first: Any, *others: Any) -> dict[str, Any]:
-    measured = Severity(first)
+    measured = SeverityAccumulator(first)
     for other in others:
         measured.add(other)
     result = measured.result()
@@ -353,7 +353,7 @@ def test_the_largest_of_each_measure_is_kept() -> None:
 
 def test_nothing_added_is_nothing_known() -> None:
     """A part that never differed has no severity."""
-    assert Severity(torch.zeros(3)).result() is None
+    assert SeverityAccumulator(torch.zeros(3)).result() is None
 
 
 @pytest.mark.parametrize(

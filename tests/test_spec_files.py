@@ -75,9 +75,9 @@ def test_spec_file_that_cannot_be_used(
     if content is not None:
         (tmp_path / "own.py").write_text(content)
 
-    told = refused(detmatrix("scan", "--specs", "own.py", "-o", "run.jsonl"))
+    text = refused(detmatrix("scan", "--specs", "own.py", "-o", "run.jsonl"))
 
-    assert told == expected
+    assert text == expected
     assert not (tmp_path / "run.jsonl").exists()
 
 
@@ -85,6 +85,6 @@ def test_spec_file_is_a_python_file(detmatrix: Command, tmp_path: Path) -> None:
     """Another ending is told rather than guessed at."""
     (tmp_path / "own.txt").write_text("SPECS = []\n")
 
-    told = refused(detmatrix("scan", "--specs", "own.txt"))
+    text = refused(detmatrix("scan", "--specs", "own.txt"))
 
-    assert told == "own.txt: not a Python file; give one that ends in .py"
+    assert text == "own.txt: not a Python file; give one that ends in .py"

@@ -14,7 +14,7 @@ from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import Planned
 from scanner.cases.rows import control_rows
 from scanner.observations.records import FORMAT, WORKER_MODES, Header, Mode, Observation
-from scanner.processes.process import Stage, Worker
+from scanner.processes.process import ImportSandbox, WorkerProcess
 from scanner.run.passes import place_of
 from scanner.verdicts.controls import check_controls
 from tests.quick import SPECS
@@ -47,8 +47,8 @@ def _place(one: Planned) -> dict[str, Any]:
 
 def _transcript(python: str, mode: Mode) -> tuple[dict[str, Any], Transcript]:
     """Return what a worker says of its torch, and each request with the reply."""
-    with Stage() as stage:
-        worker = Worker(python, mode, stage.path, (str(FILE),), device="cpu")
+    with ImportSandbox() as sandbox:
+        worker = WorkerProcess(python, mode, sandbox.path, (str(FILE),), device="cpu")
         try:
             # The flag is another one where rows are timed and looked into.
             asked = [one for one in _requests() if mode == "on" or one["do"] in {"sentinel", "observe"}]
@@ -89,8 +89,8 @@ def test_the_hello_has_the_same_form(both: Both) -> None:
     (real, _), (standing, _) = both.transcripts
 
     assert set(real) == set(standing)
-    told = [name for name, value in real.items() if value is not None and name != "devices"]
-    assert [_form(real[name]) for name in told] == [_form(standing[name]) for name in told]
+    lines = [name for name, value in real.items() if value is not None and name != "devices"]
+    assert [_form(real[name]) for name in lines] == [_form(standing[name]) for name in lines]
 
 
 # Fields that depend on what an op computes and on the machine: their presence is compared, and no more.

@@ -193,7 +193,7 @@ def test_gradients_are_brought_to_shape(own: tuple[Path, TraceFile]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "outcome", "told"),
+    ("name", "outcome", "text"),
     [
         ("item", "not_traced", "needs the values of a tensor"),
         ("crash", "crash", "exited with code 3 in the middle of the case"),
@@ -202,27 +202,27 @@ def test_gradients_are_brought_to_shape(own: tuple[Path, TraceFile]) -> None:
     ],
 )
 def test_what_goes_wrong_costs_one_case(
-    own: tuple[Path, TraceFile], name: str, outcome: str, told: str
+    own: tuple[Path, TraceFile], name: str, outcome: str, text: str
 ) -> None:
     """Each such case says what happened, and the next one is traced by a worker that nothing has changed."""
     reached = _row(own[1], f"mine.{name}:").reached
 
     assert {reach.outcome for reach in reached} == {outcome}
-    assert all(told in str(reach.message) for reach in reached)
+    assert all(text in str(reach.message) for reach in reached)
     assert [reach.outcome for reach in _row(own[1], "mine.after:").reached] == ["traced"] * 3
 
 
 def test_markdown_escapes_what_ops_say(own: tuple[Path, TraceFile]) -> None:
     """A recorded trace is rendered without torch's help; texts of ops cannot break the table or reach the page."""
-    told = command_in(own[0])("trace", "--read", "trace.json").stdout
-    (alert,) = (line for line in told.splitlines() if "mine<" in line and "| on " in line)
+    text = command_in(own[0])("trace", "--read", "trace.json").stdout
+    (alert,) = (line for line in text.splitlines() if "mine<" in line and "| on " in line)
 
     assert "`mine<\\|>does not exist`" in alert
     assert (
         "*forward*: in forward: turned on only for backward, the flag does not reroute: the overload of the flag "
-        "being off is reached, and raises if its function alerts." in told
+        "being off is reached, and raises if its function alerts." in text
     )
-    assert "## Not traced to the end" in told
+    assert "## Not traced to the end" in text
     assert (
         command_in(own[0])("trace", "--read", "trace.json", "--format", "json").stdout
         == (own[0] / "trace.json").read_text()
@@ -242,7 +242,7 @@ def test_recorded_trace_shows_known_reroutes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "text"),
     [
         (lambda trace: trace.update(format=2), "trace file format 2, this detmatrix reads up to 1; upgrade"),
         (lambda trace: trace.update(format=0), "no such trace file format: 0 - at `$.format`"),
@@ -266,7 +266,7 @@ def test_recorded_trace_shows_known_reroutes() -> None:
     ],
 )
 def test_damaged_file_is_one_line(
-    own: tuple[Path, TraceFile], detmatrix: Command, tmp_path: Path, change: Any, told: str
+    own: tuple[Path, TraceFile], detmatrix: Command, tmp_path: Path, change: Any, text: str
 ) -> None:
     """What is wrong and where is said in one line, with exit 3."""
     trace = json.loads((own[0] / "trace.json").read_text())
@@ -276,7 +276,7 @@ def test_damaged_file_is_one_line(
     done = detmatrix("trace", "--read", "bad.json")
 
     assert (done.returncode, done.stdout) == (3, "")
-    assert told in one_line(done.stderr)
+    assert text in one_line(done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_interpreter_without_torch_is_told(detmatrix: Command, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "text"),
     [
         (["torch.cumsumm"], "no op on CUDA matches 'torch.cumsumm'; did you mean torch.cumsum"),
         (["torch.cumsum", "-o", "trace.json.gz"], "choose a name without .gz, compress it later"),
@@ -321,9 +321,9 @@ def test_interpreter_without_torch_is_told(detmatrix: Command, tmp_path: Path) -
         (["--read", "x"], "x: cannot be read (No such file or directory)"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(detmatrix: Command, arguments: list[str], told: str) -> None:
+def test_what_cannot_be_done_is_one_line(detmatrix: Command, arguments: list[str], text: str) -> None:
     """Nothing is traced, and nothing is written."""
     done = detmatrix("trace", *arguments)
 
-    assert done.returncode == (3 if "cannot be read" in told else 2)
-    assert told in one_line(done.stderr)
+    assert done.returncode == (3 if "cannot be read" in text else 2)
+    assert text in one_line(done.stderr)

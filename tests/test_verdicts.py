@@ -62,7 +62,7 @@ def test_unequal_inputs_prove_nothing() -> None:
     assert (found.finding, found.reason) == ("inconclusive", "the inputs differed between processes or modes")
 
 
-def _told(cell: Cell) -> tuple[object, ...]:
+def _described(cell: Cell) -> tuple[object, ...]:
     return cell.verdict, cell.runs, cell.differing, cell.distinct
 
 
@@ -88,7 +88,7 @@ def test_processes_that_ran_are_compared_as_one_set(
     processes: list[dict[str, int]], expected: tuple[object, ...]
 ) -> None:
     """Differences and distinct outputs count within processes and between them, against the very first output."""
-    assert _told(cell_of(_ran(*processes))) == expected
+    assert _described(cell_of(_ran(*processes))) == expected
 
 
 @pytest.mark.parametrize("mode", ["off", "on"])
@@ -114,7 +114,7 @@ def test_processes_that_failed_alike_give_the_verdict_and_the_reason(
     """Every outcome but an alert reads the same in both modes, and no executions are claimed."""
     cell = cell_of([_seen(mode, process, outcome, **fields) for process in range(processes)])
 
-    assert (_told(cell), cell.reason, cell.alert) == ((verdict, 0, 0, 0), reason, None)
+    assert (_described(cell), cell.reason, cell.alert) == ((verdict, 0, 0, 0), reason, None)
 
 
 def test_every_outcome_is_in_the_table() -> None:

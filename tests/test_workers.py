@@ -83,9 +83,9 @@ def test_failing_in_a_row_costs_its_cell(tmp_path: Path, healthy: tuple[Run, Sta
     assert [controls.count(mode) for mode in ("off", "on", "warn_only")] == [6, 12, 6]
     # What cost a worker once is neither timed nor looked into.
     for aside in (run.costs, run.dispatches):
-        told = {one.key: one.message for one in aside}
-        assert told.pop(KEY) == f"not tried again: {failed[0].outcome} in mode on"
-        assert set(told.values()) == {None}
+        fields = {one.key: one.message for one in aside}
+        assert fields.pop(KEY) == f"not tried again: {failed[0].outcome} in mode on"
+        assert set(fields.values()) == {None}
 
 
 def test_leaving_a_flag_behind_costs_its_cell(tmp_path: Path, healthy: tuple[Run, StandIn]) -> None:
@@ -94,12 +94,12 @@ def test_leaving_a_flag_behind_costs_its_cell(tmp_path: Path, healthy: tuple[Run
 
     whole, usual = healthy
     (failed,) = [one for one in run.observations if one not in whole.observations]
-    told = "changed global state (thread count: 2 -> 1)"
-    assert (failed.key, failed.mode, failed.outcome, failed.message) == (KEY, "off", "invalid", told)
+    text = "changed global state (thread count: 2 -> 1)"
+    assert (failed.key, failed.mode, failed.outcome, failed.message) == (KEY, "off", "invalid", text)
     assert standing.started == usual.started + 1
     assert len(run.observations) == len(whole.observations)
     for aside in (run.costs, run.dispatches):
-        assert {one.key: one.message for one in aside}[KEY] == f"not tried again: it {told}"
+        assert {one.key: one.message for one in aside}[KEY] == f"not tried again: it {text}"
 
 
 @pytest.mark.parametrize("fault", [*TOLD, "taint"])
@@ -128,8 +128,8 @@ def test_failing_in_a_sentinel_leaves_rows_without_power(
     """Nothing is known of what could race, which the sentinel says; the scan goes on."""
     run, _ = _scan(tmp_path, {"do": "sentinel", "mode": "on", "then": fault})
 
-    told = {sentinel.mode: (sentinel.executions, sentinel.message) for sentinel in run.sentinels}
-    assert told == {"off": (11, None), "on": (0, TOLD[fault]), "warn_only": (11, None)}
+    fields = {sentinel.mode: (sentinel.executions, sentinel.message) for sentinel in run.sentinels}
+    assert fields == {"off": (11, None), "on": (0, TOLD[fault]), "warn_only": (11, None)}
     assert run.observations == healthy[0].observations
     assert "low power" in command_in(tmp_path)("report", "run.jsonl").stdout
 
@@ -160,7 +160,7 @@ def test_failing_to_list_overloads_is_told(tmp_path: Path, fault: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("then", "told"),
+    ("then", "text"),
     [
         ("exit", "no worker could be started (exited with code 0)"),
         ("die", "no worker could be started (killed by SIGKILL (out of memory?))"),
@@ -175,7 +175,7 @@ def test_failing_to_list_overloads_is_told(tmp_path: Path, fault: str) -> None:
 )
 @pytest.mark.parametrize("worker", [1, 2])
 def test_a_worker_that_does_not_start_ends_the_scan(
-    detmatrix: Command, tmp_path: Path, then: object, told: str, worker: int
+    detmatrix: Command, tmp_path: Path, then: object, text: str, worker: int
 ) -> None:
     """One line; the first leaves no file behind, a later one a file that can be gone on with."""
     standing = StandIn(tmp_path, {"do": "start", "worker": worker, "then": then})
@@ -186,7 +186,7 @@ def test_a_worker_that_does_not_start_ends_the_scan(
     # Nobody can mend in the command line what worked a moment ago.
     code, prefix = (2, "--python ") if worker == 1 else (4, "")
     assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.splitlines()[-1] == f"detmatrix: {prefix}{standing.python}: {told}"
+    assert done.stderr.splitlines()[-1] == f"detmatrix: {prefix}{standing.python}: {text}"
     assert path.exists() == (worker > 1)
     if worker > 1:
         assert {one.mode for one in read_run(path).observations} == {"off"}
@@ -238,7 +238,7 @@ def test_a_control_that_answers_wrongly_voids_the_scan(tmp_path: Path, control: 
 
     assert _distrust(run)
     assert all(
-        told.startswith(f"the control {control} in process 0 of mode {mode} ") for told in _distrust(run)
+        text.startswith(f"the control {control} in process 0 of mode {mode} ") for text in _distrust(run)
     )
     for form in ("md", "html"):
         assert (
@@ -282,9 +282,9 @@ def test_stand_ins_refuse_what_they_do_not_know(detmatrix: Command, tmp_path: Pa
     """A stand-in that is asked what it cannot answer ends, so that no test passes by its silence."""
     standing = StandIn(tmp_path)
 
-    told = refused(
+    text = refused(
         detmatrix("scan", "--source", "opinfo", "opinfo:add", "--device", "cpu", "--python", standing.python)
     )
 
-    assert "exited with code 1" in told
-    assert "KeyError: 'entries'" in told
+    assert "exited with code 1" in text
+    assert "KeyError: 'entries'" in text

@@ -51,13 +51,13 @@ def _with(cases: dict[str, Case], *names: str) -> dict[str, Case]:
 
 
 def _traits(case: str, names: tuple[str, ...]) -> dict[str, str]:
-    told = {
+    fields = {
         "memory_format": "channels_last" if "channels_last" in case else "contiguous",
         "return_indices": str("indices" in case),
         # The windows of tied values divide the input.
         "output_size": {"output_size_1": "1", "tied_indices": "dividing"}.get(case, case.partition("_")[0]),
     }
-    return {name: told[name] for name in names}
+    return {name: fields[name] for name in names}
 
 
 def _adaptive_average_cases(dims: int) -> dict[str, Case]:

@@ -77,9 +77,9 @@ def entries(source: str) -> Mapping[str, Entry]:
             f"it beside the scanned torch (pip install {error.name})"
         ) from error
     except Exception as error:
-        told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise DatabaseError(
-            f"torch.testing._internal of the scanned torch cannot be imported ({told})"
+            f"torch.testing._internal of the scanned torch cannot be imported ({text})"
         ) from error
     return found
 
@@ -89,13 +89,13 @@ def source_of(name: str) -> str | None:
     return next((source for prefix, source in PREFIXES.items() if name.startswith(prefix)), None)
 
 
-def find(name: str, *, seed: int, recipe: str = "", literal: bool = False) -> OpSpec:
+def find(name: str, *, seed: int, enlargement: str = "", literal: bool = False) -> OpSpec:
     """Return the spec of an entry; any of its cases can be drawn.
 
     Args:
         name: Of the spec.
         seed: Of the scan.
-        recipe: How the enlarged case is grown.
+        enlargement: How the enlarged case is grown.
         literal: Make the tensors of a sample out of numbers, for whoever writes down how inputs are made; the sample
             must have been drawn before.
 
@@ -108,7 +108,7 @@ def find(name: str, *, seed: int, recipe: str = "", literal: bool = False) -> Op
         name=name,
         op=entry.op,
         why=entry.why,
-        cases=_Cases(entry, seed, recipe, literal=literal),
+        cases=_Cases(entry, seed, enlargement, literal=literal),
         in_place=entry.in_place,
         some_leaves=True,
     )
@@ -117,19 +117,21 @@ def find(name: str, *, seed: int, recipe: str = "", literal: bool = False) -> Op
 class _Cases(Mapping[str, Case]):
     """The cases of an entry, which are as many as it has samples."""
 
-    def __init__(self, entry: Entry, seed: int, recipe: str, *, literal: bool) -> None:
+    def __init__(self, entry: Entry, seed: int, enlargement: str, *, literal: bool) -> None:
         self._literal = literal
         self._entry = entry
         self._seed = seed
-        self._recipe = recipe
+        self._enlargement = enlargement
 
     def __getitem__(self, name: str) -> Case:
         kind, _, number = name.partition("_")
         if kind not in ("sample", "enlarged") or not number.isdecimal():
             raise KeyError(name)
-        recipe = self._recipe if kind == "enlarged" else ""
+        enlargement = self._enlargement if kind == "enlarged" else ""
         return Case(
-            inputs=lambda t: _draw(t, self._entry, int(number), self._seed, recipe, literal=self._literal)
+            inputs=lambda t: _draw(
+                t, self._entry, int(number), self._seed, enlargement, literal=self._literal
+            )
         )
 
     def __iter__(self) -> Iterator[str]:
@@ -150,8 +152,8 @@ def drawn(entry: Entry, *, device: str, dtype: str, seed: int, most: int | None 
 
     declared = entry.dtypes(device)
     if dtype not in declared:
-        told = f"only {', '.join(declared)}" if declared else "no dtype at all"
-        raise MissingError(f"the database declares no {dtype} for this device, {told}")
+        text = f"only {', '.join(declared)}" if declared else "no dtype at all"
+        raise MissingError(f"the database declares no {dtype} for this device, {text}")
     # From torch's generators, numpy's and Python's own.
     key = f"{seed}|{entry.name}|{dtype}"
     set_rng_seed(int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big"))
@@ -190,7 +192,7 @@ _cache: dict[tuple[Any, ...], list[Sample]] = {}
 _grown_last: dict[tuple[Any, ...], tuple[Sample, Sample]] = {}
 
 
-def _draw(t: Inputs, entry: Entry, number: int, seed: int, recipe: str, *, literal: bool) -> Call:
+def _draw(t: Inputs, entry: Entry, number: int, seed: int, enlargement: str, *, literal: bool) -> Call:
     """Draw the inputs of a case.
 
     Raises:
@@ -211,20 +213,20 @@ def _draw(t: Inputs, entry: Entry, number: int, seed: int, recipe: str, *, liter
     if literal:
         args, kwargs = _in_numbers((sample.args, dict(sample.kwargs)))
         sample = Sample(args, kwargs, sample.fixed)
-    if recipe:
+    if enlargement:
         with _equal_draws(torch):
-            sample = _grown(sample, recipe, (*key, number))
+            sample = _grown(sample, enlargement, (*key, number))
     args, kwargs = _own((sample.args, dict(sample.kwargs)), t, fresh=literal)
     return Call(args, kwargs)
 
 
-def _grown(sample: Sample, recipe: str, key: tuple[Any, ...]) -> Sample:
+def _grown(sample: Sample, enlargement: str, key: tuple[Any, ...]) -> Sample:
     """Return a sample grown by a recipe; the one grown last is kept for the other direction."""
-    place = (recipe, *key)
+    place = (enlargement, *key)
     if place not in _grown_last or _grown_last[place][0] is not sample:
         tree = (sample.args[sample.fixed :], dict(sample.kwargs))
         name, _, dtype, seed, number = key
-        args, kwargs = enlarge.grow(tree, recipe, f"{seed}|{name}|{number}|{dtype}")
+        args, kwargs = enlarge.grow(tree, enlargement, f"{seed}|{name}|{number}|{dtype}")
         _grown_last.clear()
         grown = Sample((*sample.args[: sample.fixed], *args), kwargs, sample.fixed)
         _grown_last[place] = (sample, grown)

@@ -65,7 +65,7 @@ def tensors(tree: Any) -> list[torch.Tensor]:
     return list(found.values())
 
 
-def recipes(tree: Any, name: str, target: int) -> Iterator[str]:
+def enlargements(tree: Any, name: str, target: int) -> Iterator[str]:
     """Yield recipes by which the largest tensor of a sample gets *target* elements or more, likely ones first.
 
     Args:
@@ -185,20 +185,20 @@ def _sequences(tree: Any) -> Iterator[tuple[int, ...]]:
             yield from _sequences(item)
 
 
-def grow(tree: tuple[tuple[Any, ...], dict[str, Any]], recipe: str, key: str) -> Any:
+def grow(tree: tuple[tuple[Any, ...], dict[str, Any]], enlargement: str, key: str) -> Any:
     """Return ``(args, kwargs)`` grown by a recipe; equal keys give equal bits.
 
     Args:
         tree: The arguments of the sample.
-        recipe: One of ``recipes``.
+        enlargement: One of ``recipes``.
         key: Seeds the draws.
     """
     import torch  # noqa: PLC0415
 
-    said = dict(part.split("=") for part in recipe.split())
+    said = dict(part.split("=") for part in enlargement.split())
     which = next(f"{kind}={said[kind]}" for kind in _KINDS if kind in said)
     factor = int(said["by"])
-    seed = int.from_bytes(hashlib.sha256(f"{key}|{recipe}".encode()).digest()[:7], "big")
+    seed = int.from_bytes(hashlib.sha256(f"{key}|{enlargement}".encode()).digest()[:7], "big")
     generator = torch.Generator().manual_seed(seed)
     growing = [tensor for tensor in tensors(tree) if _grows(tensor)]
     sizes = {

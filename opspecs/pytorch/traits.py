@@ -83,8 +83,8 @@ _TRAITS: dict[str, Callable[[Arguments, Named, str], dict[str, str]]] = {
     "nn.functional.embedding_bag": _keyword("mode", 6, default="mean"),
     "nn.functional.interpolate": _keyword("mode", 3, default="nearest"),
     "put": _keyword("accumulate", 3, default=False),
-    "resize": lambda *told: {"quantized": "False"} | _fill(*told),
-    "resize_as": lambda *told: {"quantized": "False"} | _fill(*told),
+    "resize": lambda *text: {"quantized": "False"} | _fill(*text),
+    "resize_as": lambda *text: {"quantized": "False"} | _fill(*text),
     "scatter": _source,
     "scatter_reduce": _keyword("reduce", 4, default=None),
     **dict.fromkeys(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reports.render.markdown import code, plain, table
-from scanner.census.record import Census, Kernels
+from scanner.census.record import Census, KernelCode
 
 _PATHS = {
     "always": "always",
@@ -81,7 +81,7 @@ def summary(census: Census) -> str:
     )
 
 
-def _kernels(kernels: Kernels) -> Iterator[str]:
+def _kernels(kernels: KernelCode) -> Iterator[str]:
     yield (
         f"\n## CUDA kernels with floating-point atomics, {plain(kernels.arch)}\n\n"
         f"{len(kernels.floating)} of {kernels.total} kernels of {plain(kernels.library)}; {kernels.compare_and_swap} "

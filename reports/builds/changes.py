@@ -41,7 +41,7 @@ class Step(Struct, frozen=True, kw_only=True):
     apart: tuple[str, ...]  # libraries that only one of the two has, in which nothing is compared
 
 
-class Timeline(Struct, frozen=True, kw_only=True):
+class CensusTimeline(Struct, frozen=True, kw_only=True):
     """Censuses in the order given, and the steps between them."""
 
     censuses: tuple[Census, ...]
@@ -81,7 +81,7 @@ def are_censuses(paths: Sequence[str]) -> bool:
     return bool(found)
 
 
-def compare_censuses(paths: Sequence[str]) -> Timeline:
+def compare_censuses(paths: Sequence[str]) -> CensusTimeline:
     """Read censuses, oldest first, and hold each against the one before.
 
     Raises:
@@ -105,12 +105,12 @@ def read_censuses(paths: Sequence[str]) -> list[tuple[str, Census]]:
     return [(PurePath(path).name, one) for path, one in zip(paths, censuses, strict=True)]
 
 
-def timeline_of(named: Sequence[tuple[str, Census]]) -> Timeline:
+def timeline_of(named: Sequence[tuple[str, Census]]) -> CensusTimeline:
     """Hold censuses, oldest first, each against the one before."""
     names, censuses = tuple(name for name, _ in named), tuple(one for _, one in named)
     items = tuple({item.id: item for item in _items(census)} for census in censuses)
     steps = tuple(_step(place, censuses, names, items) for place in range(1, len(censuses)))
-    return Timeline(censuses=censuses, names=names, items=items, steps=steps)
+    return CensusTimeline(censuses=censuses, names=names, items=items, steps=steps)
 
 
 def _step(

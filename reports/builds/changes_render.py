@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from reports.builds.changes import KINDS, Item, Step, Timeline
+from reports.builds.changes import KINDS, CensusTimeline, Item, Step
 from reports.render.markdown import code, plain, table
 
 _PATHS = {"always": "always", "conditional": "on some ways", "unknown": "unknown"}
 
 
-def markdown(timeline: Timeline) -> Iterator[str]:
+def markdown(timeline: CensusTimeline) -> Iterator[str]:
     """Yield the report for people."""
     yield "# What changed in the builds\n\nRead from their files; nothing was run or measured.\n\n"
     yield table(
@@ -42,7 +42,7 @@ def markdown(timeline: Timeline) -> Iterator[str]:
         yield from _step(step)
 
 
-def _over_all(timeline: Timeline) -> Iterator[str]:
+def _over_all(timeline: CensusTimeline) -> Iterator[str]:
     """Yield what came or went in any step, a column for each build."""
     for kind, title in KINDS.items():
         # Call sites of one alert in one function make one line.
@@ -66,7 +66,7 @@ def _over_all(timeline: Timeline) -> Iterator[str]:
         yield "\n"
 
 
-def _how_many(timeline: Timeline, place: int, item: Item) -> str:
+def _how_many(timeline: CensusTimeline, place: int, item: Item) -> str:
     """Count what stands in the function, in one census."""
     same = sum(
         (one.kind, one.what, one.function, one.library) == (item.kind, item.what, item.function, item.library)
@@ -93,8 +93,8 @@ def body(step: Step, level: str) -> Iterator[str]:
             columns,
             [
                 [
-                    told if name in {"change", "raised"} else code(told)
-                    for name, told in zip(columns, row, strict=True)
+                    text if name in {"change", "raised"} else code(text)
+                    for name, text in zip(columns, row, strict=True)
                 ]
                 for row in rows
             ],
@@ -124,9 +124,9 @@ def _raised(item: Item) -> str:
     return _PATHS.get(item.path or "", "none")
 
 
-def as_json(timeline: Timeline) -> Iterator[str]:
+def as_json(timeline: CensusTimeline) -> Iterator[str]:
     """Yield one object."""
-    told = {
+    fields = {
         "censuses": [
             {"name": name, "torch": census.torch, "git": census.torch_git, "counts": census.counts}
             for name, census in zip(timeline.names, timeline.censuses, strict=True)
@@ -137,11 +137,11 @@ def as_json(timeline: Timeline) -> Iterator[str]:
             for item in timeline.varying
         ],
     }
-    yield msgspec.json.format(msgspec.json.encode(told), indent=1).decode() + "\n"
+    yield msgspec.json.format(msgspec.json.encode(fields), indent=1).decode() + "\n"
 
 
 def _fields(item: Item) -> dict[str, object]:
     return {name: getattr(item, name) for name in item.__struct_fields__}
 
 
-RENDERERS: dict[str, Callable[[Timeline], Iterator[str]]] = {"md": markdown, "json": as_json}
+RENDERERS: dict[str, Callable[[CensusTimeline], Iterator[str]]] = {"md": markdown, "json": as_json}

@@ -14,7 +14,7 @@ from msgspec import Struct
 from reports.builds import ways
 from reports.builds.links import Link, Place, Places, applies, words
 from scanner.census.record import Census
-from scanner.claims.matching import device_kind, names_of, speaks
+from scanner.claims.matching import device_kind, matches, names_of
 from scanner.errors import UsageError
 from scanner.observations.records import Claim, Row
 from scanner.observations.trace_records import TracedRow, TraceFile
@@ -76,19 +76,19 @@ class Traced(Struct, frozen=True, kw_only=True):
     way: Way
     on: str  # in words, what it does with the flag on
     # What turning the flag on for backward alone comes to, in words, where the path is chosen before.
-    turned_on_late: str | None
+    backward_only_text: str | None
     alerts: tuple[Link, ...]
     flags: tuple[Link, ...]
-    late: tuple[Link, ...]  # the alerts that it reaches only if the flag is turned on late
+    backward_only: tuple[Link, ...]  # the alerts that it reaches only if the flag is turned on late
     certain: bool  # an alert is met, or on all ways by an overload that leads to no question for the flag
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """All of it in words."""
-        return self.on if self.turned_on_late is None else f"{self.on}; {self.turned_on_late}"
+        return self.on if self.backward_only_text is None else f"{self.on}; {self.backward_only_text}"
 
 
-class Expected(Struct, frozen=True, kw_only=True):
+class ExpectedClaim(Struct, frozen=True, kw_only=True):
     """A claim, and what a build says of it."""
 
     claim: Claim
@@ -105,7 +105,7 @@ class Expected(Struct, frozen=True, kw_only=True):
         return self.traced
 
 
-class Unspoken(Struct, frozen=True, kw_only=True):
+class UnmatchedSite(Struct, frozen=True, kw_only=True):
     """A place that no bullet leads to."""
 
     kind: PlaceKind
@@ -113,7 +113,7 @@ class Unspoken(Struct, frozen=True, kw_only=True):
     ops: tuple[str, ...]  # those that lead there
 
 
-class Build(Struct, frozen=True, kw_only=True):
+class BuildExpectations(Struct, frozen=True, kw_only=True):
     """What the files of one build say of the documented lists, for one kind of device."""
 
     device: str
@@ -121,8 +121,8 @@ class Build(Struct, frozen=True, kw_only=True):
     census_name: str | None
     trace: TraceFile | None
     trace_name: str | None
-    expected: tuple[Expected, ...]
-    unspoken: tuple[Unspoken, ...]
+    expected: tuple[ExpectedClaim, ...]
+    unspoken: tuple[UnmatchedSite, ...]
 
     @property
     def torch(self) -> str:
@@ -138,7 +138,7 @@ def expect(
     census: tuple[str, Census] | None,
     trace: tuple[str, TraceFile] | None,
     device: str,
-) -> Build:
+) -> BuildExpectations:
     """Judge the claims about a device by a census, a trace, or both of one build.
 
     Raises:
@@ -149,7 +149,7 @@ def expect(
     parsed = [claim for claim in claims if claim.parsed and claim.device in {"any", device}]
     reader = Reader(census[1] if census else None, trace[1] if trace else None, device)
     expected = tuple(reader.judge(claim) for claim in parsed)
-    return Build(
+    return BuildExpectations(
         device=device,
         census=census[1] if census else None,
         census_name=census[0] if census else None,
@@ -176,9 +176,9 @@ class Reader:
                 for trait, value in row.row.traits.items():
                     self._values.setdefault(name, {}).setdefault(trait, set()).add(value)
 
-    def judge(self, claim: Claim) -> Expected:
+    def judge(self, claim: Claim) -> ExpectedClaim:
         """Judge one claim."""
-        traced = tuple(self.trace(row, claim.direction) for row in self._rows if speaks(row.row, claim))
+        traced = tuple(self.trace(row, claim.direction) for row in self._rows if matches(row.row, claim))
         alerts = tuple(dict.fromkeys(link for one in traced for link in one.alerts))
         flags = tuple(dict.fromkeys(link for one in traced for link in one.flags))
         if claim.section == "cublas":
@@ -204,7 +204,7 @@ class Reader:
             if instead or (other and expectation == "unlinked"):
                 alerts, flags = instead, tuple(link for link in other if link.place.kind == "flag")
                 expectation = "other_device"
-        return Expected(
+        return ExpectedClaim(
             claim=claim,
             expectation=expectation,
             alerts=alerts,
@@ -271,30 +271,30 @@ class Reader:
         changed = [one for one in reroutes(row) if one.part in parts]
         way: Way
         if on.caller is not None:
-            way, told = "met", f"the trace met the alert of {on.caller}"
+            way, text = "met", f"the trace met the alert of {on.caller}"
         elif alerts:
-            way, told = "alerts", ways.alerting(alerts, asking)
+            way, text = "alerts", ways.alerting(alerts, asking)
         elif changed:
             way = "reroutes"
             # What leads to a place of the build says more than what makes its inputs.
             instead = sorted(changed[0].only_on, key=lambda name: not links.get(name))
-            told = f"rerouted: {ways.some(changed[0].only_off)} becomes {ways.some(instead)}"
+            text = f"rerouted: {ways.some(changed[0].only_off)} becomes {ways.some(instead)}"
         elif on.outcome != "traced":
-            way, told = "stopped", f"not traced: {on.message or on.outcome}"
+            way, text = "stopped", f"not traced: {on.message or on.outcome}"
         elif any(one.overload for one in flags):
             asked = next(one for one in flags if one.overload)
-            way, told = "asks", f"reaches {asked.overload}, {ways.whose(asked)} checks the flag"
+            way, text = "asks", f"reaches {asked.overload}, {ways.whose(asked)} checks the flag"
         else:
-            way, told = "same", "the same overloads in both modes, none known to alert or to ask"
-        late = self._late(row)
+            way, text = "same", "the same overloads in both modes, none known to alert or to ask"
+        backward_only = self._backward_only(row)
         return Traced(
             row=row,
             way=way,
-            on=told,
-            turned_on_late=ways.turned_on_late(row, late),
+            on=text,
+            backward_only_text=ways.backward_only_text(row, backward_only),
             alerts=tuple(alerts),
             flags=tuple(flags),
-            late=tuple(late),
+            backward_only=tuple(backward_only),
             certain=on.caller is not None
             or any(
                 one.way == "function" and one.place.path == "always" and one.overload not in asking
@@ -302,13 +302,17 @@ class Reader:
             ),
         )  # fmt: skip
 
-    def _late(self, row: TracedRow) -> list[Link]:
+    def _backward_only(self, row: TracedRow) -> list[Link]:
         """Return what alerts if the flag is turned on for the backward part alone, and not if it was on before."""
-        on, late = row.in_mode("on"), row.in_mode("late")
-        if on is None or late is None:
+        on, backward_only = row.in_mode("on"), row.in_mode("late")
+        if on is None or backward_only is None:
             return []
-        found = list(self._places.met(late.caller)) if late.caller not in {None, on.caller} else []
-        for name in late.backward:
+        found = (
+            list(self._places.met(backward_only.caller))
+            if backward_only.caller not in {None, on.caller}
+            else []
+        )
+        for name in backward_only.backward:
             if name not in on.backward and name in self._overloads:
                 found += self._places.reached(self._overloads[name])
         return [one for one in found if one.place.kind == "alert" and self._applies_row(one, row.row)]
@@ -334,12 +338,12 @@ class Reader:
     def _known(self, name: str) -> dict[str, set[str]]:
         return self._values.get(name, {})
 
-    def unspoken(self, expected: Sequence[Expected]) -> Iterator[Unspoken]:
+    def unspoken(self, expected: Sequence[ExpectedClaim]) -> Iterator[UnmatchedSite]:
         """Yield the places that no claim leads to, with the ops that do."""
         spoken = {link.place for one in expected for link in (*one.alerts, *one.flags)}
         for one in expected:
             # What a case reaches with the flag off alone is spoken of too: the flag leads it elsewhere.
-            spoken |= {link.place for row in one.traced for link in (*row.late, *self._off(row.row))}
+            spoken |= {link.place for row in one.traced for link in (*row.backward_only, *self._off(row.row))}
         ops: dict[Place, dict[str, None]] = {}
         for row in self._rows:
             reached = list(self._off(row))
@@ -353,12 +357,12 @@ class Reader:
                 ops.setdefault(link.place, {})[names_of(row.row)[0]] = None
         for place in self._places.all:
             if place not in spoken:
-                told: PlaceKind
+                text: PlaceKind
                 if place.kind == "alert":
-                    told = "undocumented_alert" if place in ops else "unlinked_alert"
+                    text = "undocumented_alert" if place in ops else "unlinked_alert"
                 else:
-                    told = "undocumented_flag" if place in ops else "unlinked_flag"
-                yield Unspoken(kind=told, place=place, ops=tuple(ops.get(place, ())))
+                    text = "undocumented_flag" if place in ops else "unlinked_flag"
+                yield UnmatchedSite(kind=text, place=place, ops=tuple(ops.get(place, ())))
 
     def _off(self, row: TracedRow) -> Iterator[Link]:
         """Yield what a row leads to in any mode."""
@@ -368,7 +372,7 @@ class Reader:
         yield from self._python(row)
 
 
-def count(build: Build) -> list[tuple[str, int, str]]:
+def count(build: BuildExpectations) -> list[tuple[str, int, str]]:
     """Return what is counted, how many there are, and what it means."""
     found = Counter(one.expectation for one in build.expected)
     places = Counter(one.kind for one in build.unspoken)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from scanner.census.record import Census, Path_
 from scanner.claims.matching import names_of
 from scanner.observations.records import Claim, Row
-from scanner.observations.trace_records import Overload
+from scanner.observations.trace_records import TracedOverload
 
 # met       the trace met the alert itself
 # function  the build's declarations name this function for an overload that is reached
@@ -96,13 +96,13 @@ class Places:
         """Yield the alerts of a cuBLAS whose workspace is not configured."""
         yield from (Link(one, "list") for one in self.all if one.alert == _CUBLAS)
 
-    def reached(self, overload: Overload) -> tuple[Link, ...]:
+    def reached(self, overload: TracedOverload) -> tuple[Link, ...]:
         """Return what an overload leads to."""
         if overload.name not in self._known:
             self._known[overload.name] = tuple(self._of(overload))
         return self._known[overload.name]
 
-    def _of(self, overload: Overload) -> Iterator[Link]:
+    def _of(self, overload: TracedOverload) -> Iterator[Link]:
         declared = {_component(name) for name in overload.functions}
         base, _, variant = overload.name.partition("::")[2].partition(".")
         stems = {_stem(name) for name in (*declared, f"{base}_{variant}")}
@@ -124,20 +124,20 @@ class Places:
 
     def worded(self, claim: Claim) -> Iterator[Link]:
         """Yield what the words of a bullet lead to."""
-        told = {word for one in claim.conditions for text in (one.name, *one.values) for word in words(text)}
+        texts = {word for one in claim.conditions for text in (one.name, *one.values) for word in words(text)}
         for target in claim.targets:
-            yield from self._worded(target, claim.direction, told)
+            yield from self._worded(target, claim.direction, texts)
 
     def worded_row(self, row: Row) -> Iterator[Link]:
         """Yield what the words of a row lead to."""
-        told = {word for pair in row.traits.items() for text in pair for word in words(text)}
-        yield from self._worded(names_of(row)[0], row.direction, told)
+        texts = {word for pair in row.traits.items() for text in pair for word in words(text)}
+        yield from self._worded(names_of(row)[0], row.direction, texts)
 
-    def _worded(self, op: str, direction: str, told: set[str]) -> Iterator[Link]:
+    def _worded(self, op: str, direction: str, texts: set[str]) -> Iterator[Link]:
         named = words(op.rpartition(".")[2])
         wanted = [word for word in named if not _DIMENSION.fullmatch(word)]
         dimensions = set(named) - set(wanted)
-        allowed = {*wanted, *told, *({direction} if direction in _DIRECTIONS else _DIRECTIONS)}
+        allowed = {*wanted, *texts, *({direction} if direction in _DIRECTIONS else _DIRECTIONS)}
         for one in self.all:
             said = _stem(_component(one.function))
             plain = [word for word in said if not _DIMENSION.fullmatch(word) and word not in _FILLERS]

@@ -29,8 +29,8 @@ def render(trace: TraceFile) -> Iterator[str]:
 def _counts(trace: TraceFile) -> str:
     """Say how many rows came how far, by the worse of their modes."""
     worst = Counter(_worst(row) for row in trace.rows)
-    told = ", ".join(f"{count} {outcome}" for outcome, count in worst.most_common())
-    return f"{len(trace.rows)} rows: {told}" if told else "no rows"
+    text = ", ".join(f"{count} {outcome}" for outcome, count in worst.most_common())
+    return f"{len(trace.rows)} rows: {text}" if text else "no rows"
 
 
 def _worst(row: TracedRow) -> str:
@@ -61,9 +61,9 @@ def _reroutes(trace: TraceFile) -> Iterator[str]:
         ),
     )
     met = {key[-1] for key in groups}
-    told = [f"*{name}*: {meaning}." for name, meaning in CHOSEN_MEANING.items() if name in met]
-    if told:
-        yield f"\nWhen the way of the backward part is chosen: {' '.join(told)}\n"
+    lines = [f"*{name}*: {meaning}." for name, meaning in CHOSEN_MEANING.items() if name in met]
+    if lines:
+        yield f"\nWhen the way of the backward part is chosen: {' '.join(lines)}\n"
 
 
 def _alerts(trace: TraceFile) -> Iterator[str]:

@@ -19,10 +19,10 @@ def alerting(alerts: Sequence[Link], asking: set[str | None]) -> str:
     return f"reaches {first.overload}, {whose(first)} alerts {path}{also}"
 
 
-def turned_on_late(row: TracedRow, alerts: Sequence[Link]) -> str | None:
+def backward_only_text(row: TracedRow, alerts: Sequence[Link]) -> str | None:
     """Say what turning the flag on for the backward part alone comes to, where the path is chosen before."""
-    on, late = row.in_mode("on"), row.in_mode("late")
-    caller = late.caller if late is not None else None
+    on, backward_only = row.in_mode("on"), row.in_mode("late")
+    caller = backward_only.caller if backward_only is not None else None
     if on is not None and caller not in {None, on.caller}:
         return f"turned on only for backward it raises {caller}"
     if alerts:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from reports.builds.expectations import Build, Expected
+from reports.builds.expectations import BuildExpectations, ExpectedClaim
 from reports.builds.links import Link
 
 _NAMED = 2  # links, and ways of traced cases, that a cell names
 _PATHS = {"always": "always", "conditional": "on some ways", "unknown": "on unknown ways"}
 
 
-def documented(one: Expected) -> str:
+def documented(one: ExpectedClaim) -> str:
     """Say which list a claim is in, and of what device."""
     return f"{one.claim.section} on {'any device' if one.claim.device == 'any' else one.claim.device}"
 
 
-def binary(one: Expected, build: Build) -> str:
+def binary(one: ExpectedClaim, build: BuildExpectations) -> str:
     """Say what the census has."""
     if build.census is None:
         return "no census"
@@ -28,11 +28,11 @@ def binary(one: Expected, build: Build) -> str:
 
 def linked(alerts: Sequence[Link], flags: Sequence[Link]) -> str:
     """Say which alerts and which checks of the flag of a census something leads to."""
-    told = [f"alert in build: {_links(alerts)}" if alerts else "no alert in build that is linked"]
-    return "; ".join([*told, *([f"checks the flag: {_links(flags)}"] if flags else [])])
+    lines = [f"alert in build: {_links(alerts)}" if alerts else "no alert in build that is linked"]
+    return "; ".join([*lines, *([f"checks the flag: {_links(flags)}"] if flags else [])])
 
 
-def trace(one: Expected, build: Build) -> str:
+def trace(one: ExpectedClaim, build: BuildExpectations) -> str:
     """Say what the traced cases reach with the flag on."""
     if build.trace is None:
         return "no trace"
@@ -40,14 +40,16 @@ def trace(one: Expected, build: Build) -> str:
         return "no case in the trace"
     on = Counter(row.on for row in one.deciding)
     # Of all its cases, since what the flag does when it comes too late decides nothing.
-    late = Counter(row.turned_on_late for row in one.traced if row.turned_on_late is not None)
-    return "; ".join(_most(counts, len(one.traced)) for counts in (on, late) if counts)
+    backward_only = Counter(
+        row.backward_only_text for row in one.traced if row.backward_only_text is not None
+    )
+    return "; ".join(_most(counts, len(one.traced)) for counts in (on, backward_only) if counts)
 
 
 def _most(counts: Counter[str], cases: int) -> str:
-    told = [f"{words} ({count} of {cases} cases)" for words, count in counts.most_common(_NAMED)]
+    lines = [f"{words} ({count} of {cases} cases)" for words, count in counts.most_common(_NAMED)]
     more = f"; and {len(counts) - _NAMED} other ways" if len(counts) > _NAMED else ""
-    return "; ".join(told) + more
+    return "; ".join(lines) + more
 
 
 def link_words(link: Link) -> str:

@@ -108,11 +108,11 @@ def _take(
     with open_build(python or sys.executable, wheel) as build:
         return take(
             build,
-            _told,
-            None if programs is None else lambda build: kernels(build, programs, arch, _told),
+            _described,
+            None if programs is None else lambda build: kernels(build, programs, arch, _described),
         )
 
 
-def _told(what: str) -> None:
+def _described(what: str) -> None:
     """Say on standard error what is being read."""
     click.echo(f"reading {one_line(what)}", err=True)

@@ -90,11 +90,11 @@ class _Progress:
     """A line on standard error every few seconds."""
 
     def __init__(self) -> None:
-        self._told = time.monotonic()
+        self._shown_at = time.monotonic()
 
     def tell(self, place: int, total: int, row: str) -> None:
         """Say how far it is, if it is time."""
-        if time.monotonic() - self._told < _TELL_SECONDS:
+        if time.monotonic() - self._shown_at < _TELL_SECONDS:
             return
-        self._told = time.monotonic()
+        self._shown_at = time.monotonic()
         click.echo(f"trace: {place}/{total}; at {row}", err=True)

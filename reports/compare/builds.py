@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from reports.builds.changes import Kind, Step, Timeline, read_censuses, timeline_of
+from reports.builds.changes import CensusTimeline, Kind, Step, read_censuses, timeline_of
 from reports.builds.expectations import device_of
 from reports.builds.files import release
 from reports.compare.excerpt import claims_words
@@ -52,7 +52,7 @@ class BuildTimeline(Struct, frozen=True, kw_only=True):
     """The censuses of builds for one kind of device, by release, beside all releases of runs."""
 
     device: str
-    timeline: Timeline
+    timeline: CensusTimeline
     steps: tuple[BuildStep, ...]
     lines: tuple[tuple[str, ...], ...]  # under HEADS
     runs: frozenset[str]  # the releases that have one
@@ -64,8 +64,8 @@ class BuildTimeline(Struct, frozen=True, kw_only=True):
 
     def beyond(self, pairs: Sequence[Pair]) -> list[BuildStep]:
         """Return the steps that stand with no two runs."""
-        told = [one for pair in pairs for one in self.of(pair)]
-        return [one for one in self.steps if one not in told]
+        lines = [one for pair in pairs for one in self.of(pair)]
+        return [one for one in self.steps if one not in lines]
 
     def title(self, one: BuildStep) -> str:
         """Name a step, and the releases in it that have no run."""
@@ -124,7 +124,7 @@ _COUNTED: tuple[Kind, ...] = ("alerts", "flags")
 
 
 def _lines(
-    comparison: Comparison, timeline: Timeline, releases: Sequence[str], steps: Sequence[BuildStep]
+    comparison: Comparison, timeline: CensusTimeline, releases: Sequence[str], steps: Sequence[BuildStep]
 ) -> Iterator[tuple[str, ...]]:
     """Yield a line for each census, and for each release that has a run alone."""
     runs: dict[str, list[Matrix]] = {}
@@ -133,10 +133,10 @@ def _lines(
     for name in sorted({*runs, *releases}, key=_numbers):
         ran = runs.get(name, [])
         documented = dict.fromkeys(claims_words(pair) for pair in comparison.pairs if pair.new in ran)
-        told = ", ".join(map(str, documented)) or (_FIRST_RUN if ran else NO_RUN)
+        text = ", ".join(map(str, documented)) or (_FIRST_RUN if ran else NO_RUN)
         places = [place for place, other in enumerate(releases) if other == name]
         if not places:
-            yield name, _named(ran, None), told, *[NO_CENSUS] * 5
+            yield name, _named(ran, None), text, *[NO_CENSUS] * 5
         for place in places:
             counts = [
                 str(steps[place - 1].count(change, kind)) if place else _FIRST_CENSUS
@@ -144,16 +144,16 @@ def _lines(
                 for change in _CHANGES
             ]
             census = timeline.censuses[place]
-            yield name, _named(ran, census.torch_git), told, timeline.names[place], *counts
+            yield name, _named(ran, census.torch_git), text, timeline.names[place], *counts
 
 
 def _named(runs: Sequence[Matrix], git: str | None) -> str:
     """Name runs, and say which were made from other sources than a census."""
-    told = []
+    lines = []
     for one in runs:
         own = one.run.header.environment.torch_git
-        told.append(f"{one.name} (other sources)" if None not in {own, git} and own != git else one.name)
-    return ", ".join(told) or NO_RUN
+        lines.append(f"{one.name} (other sources)" if None not in {own, git} and own != git else one.name)
+    return ", ".join(lines) or NO_RUN
 
 
 def _release(one: Matrix) -> str:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from reports.compare.judge import MOVES, Change
 from reports.matrix.model import Matrix
-from scanner.claims.matching import names_of, speaks
+from scanner.claims.matching import matches, names_of
 from scanner.claims.tables import documented_claims
 from scanner.errors import UsageError
 from scanner.observations.records import Claim, Row, Section
@@ -43,7 +43,7 @@ _RAISING: set[Section] = {"raises", "cublas"}
 NOT_LISTED = "not listed"
 
 
-class Lists(Struct, frozen=True):
+class RunLists(Struct, frozen=True):
     """What the lists of one run's torch say, and where they come from if not from the run."""
 
     claims: tuple[Claim, ...]
@@ -72,24 +72,24 @@ class ClaimChange(Struct, frozen=True, kw_only=True):
         return self.measured in {"same", "otherwise"} and self.kind != "reworded"
 
 
-def lists_of(one: Matrix) -> Lists:
+def lists_of(one: Matrix) -> RunLists:
     """Return the claims of a run; for want of them, those tabled for its release; for want of a table, none."""
     header = one.run.header
     if header.claims:
-        return Lists(header.claims)
+        return RunLists(header.claims)
     torch = header.environment.torch
     try:
-        return Lists(
+        return RunLists(
             documented_claims(torch),
             f"{one.name} holds no claims; those tabled for torch {torch} stand in for them.",
         )
     except UsageError:
-        return Lists((), f"{one.name} holds no claims, and there is no table of those of torch {torch}.")
+        return RunLists((), f"{one.name} holds no claims, and there is no table of those of torch {torch}.")
 
 
 def documented(row: Row, claims: Iterable[Claim]) -> str:
     """Return in which lists a row's op stands, in words: "acts", "raises", "not listed"."""
-    sections = dict.fromkeys(claim.section for claim in claims if speaks(row, claim))
+    sections = dict.fromkeys(claim.section for claim in claims if matches(row, claim))
     return " and ".join(SECTION_WORDS[section] for section in sections) or NOT_LISTED
 
 
@@ -178,7 +178,7 @@ def _speaking(
 ) -> Iterator[Change]:
     claims = [claim for claim in (old, new) if claim is not None]
     for change in changes:
-        if any(speaks(change.row.row, claim, ignore_device=ignore_device) for claim in claims):
+        if any(matches(change.row.row, claim, ignore_device=ignore_device) for claim in claims):
             yield change
 
 
@@ -204,7 +204,7 @@ def _agrees(old: Claim | None, new: Claim | None, change: Change) -> bool:
     if change.old is None or change.new is None:
         return False
     before, after = (
-        {claim.section} if claim is not None and speaks(change.row.row, claim) else set[Section]()
+        {claim.section} if claim is not None and matches(change.row.row, claim) else set[Section]()
         for claim in (old, new)
     )
     raised, raises = (row.on.verdict == "raises" for row in (change.old, change.new))

@@ -63,50 +63,52 @@ _PLACES = {
 }
 
 
-class Obstacle(Struct, frozen=True):
+class NotComparable(Struct, frozen=True):
     """Why something is not comparable."""
 
     reason: Reason
     detail: str
 
 
-def of_runs(old: Matrix, new: Matrix) -> tuple[Obstacle, ...]:
+def of_runs(old: Matrix, new: Matrix) -> tuple[NotComparable, ...]:
     """Return what keeps all rows of two runs from being compared; nothing if they are alike."""
     return tuple(_of_runs(old, new))
 
 
-def of_environments(kind: str, before: Environment, after: Environment) -> Iterator[Obstacle]:
+def of_environments(kind: str, before: Environment, after: Environment) -> Iterator[NotComparable]:
     """Yield what two machines, or two states of one, do not have in common that ops of a kind of device depend on."""
     hardware_then, hardware_now = (_hardware(kind, one) for one in (before, after))
     if hardware_then != hardware_now:
-        yield Obstacle("other_device", f"{hardware_then} → {hardware_now}")
+        yield NotComparable("other_device", f"{hardware_then} → {hardware_now}")
     if kind == "cpu" and _threads(before) != _threads(after):
-        yield Obstacle("other_threads", f"{_threads(before)} → {_threads(after)}")
+        yield NotComparable("other_threads", f"{_threads(before)} → {_threads(after)}")
     if changed := list(_variables(before, after)):
-        yield Obstacle("other_variables", "; ".join(changed))
+        yield NotComparable("other_variables", "; ".join(changed))
 
 
-def of_rows(old: MatrixRow, new: MatrixRow) -> Obstacle | None:
+def of_rows(old: MatrixRow, new: MatrixRow) -> NotComparable | None:
     """Return what keeps one row of two runs that are alike from being compared."""
     if old.row.op != new.row.op:
-        return Obstacle("other_inputs", f"calls {old.row.op} → {new.row.op}")
+        return NotComparable("other_inputs", f"calls {old.row.op} → {new.row.op}")
     before, after = (
         {one.inputs_digest for one in row.observations if one.inputs_digest is not None} for row in (old, new)
     )
     # Where a row was never called there are no inputs; it has no finding then, which is told instead.
     if before and after and before != after:
-        return Obstacle("other_inputs", "the input bits are not the same")
+        return NotComparable("other_inputs", "the input bits are not the same")
     return None
 
 
-def of_absence(absent: Matrix, present: Matrix) -> Obstacle | None:
+def of_absence(absent: Matrix, present: Matrix) -> NotComparable | None:
     """Return why it says nothing that one run did not plan a row and the other did."""
     settings, others = absent.run.header.settings, present.run.header.settings
     if settings.patterns:
-        return Obstacle("not_asked_for", f"{absent.name} is a scan of {' '.join(settings.patterns)}")
+        return NotComparable("not_asked_for", f"{absent.name} is a scan of {' '.join(settings.patterns)}")
     has, had = (_asked(one) for one in (settings, others))
     asked = [f"{option} {has[option]} and not {had[option]}" for option in has if has[option] != had[option]]
-    return Obstacle("not_asked_for", f"{absent.name} is a scan with {'; '.join(asked)}") if asked else None
+    return (
+        NotComparable("not_asked_for", f"{absent.name} is a scan with {'; '.join(asked)}") if asked else None
+    )
 
 
 def _asked(settings: Settings) -> dict[str, str]:
@@ -134,15 +136,15 @@ def _hardware(kind: str, environment: Environment) -> str:
     return environment.cpu if kind == "cpu" else environment.gpu or environment.cpu
 
 
-def _of_runs(old: Matrix, new: Matrix) -> Iterator[Obstacle]:
+def _of_runs(old: Matrix, new: Matrix) -> Iterator[NotComparable]:
     for one in (old, new):
         if one.distrust:
-            yield Obstacle("untrusted_run", f"{one.name}: {'; '.join(one.distrust)}")
+            yield NotComparable("untrusted_run", f"{one.name}: {'; '.join(one.distrust)}")
     before, after = old.run.header, new.run.header
     yield from of_environments(kind_of(old), before.environment, after.environment)
     if before.settings.perturb != after.settings.perturb:
-        told = ",".join(before.settings.perturb), ",".join(after.settings.perturb)
-        yield Obstacle("other_perturbations", f"{told[0]} → {told[1]}")
+        text = ",".join(before.settings.perturb), ",".join(after.settings.perturb)
+        yield NotComparable("other_perturbations", f"{text[0]} → {text[1]}")
 
 
 def _threads(environment: Environment) -> str:

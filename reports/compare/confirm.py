@@ -11,7 +11,7 @@ from reports.compare.remeasured import Again, open_to_doubt
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import Matrix, matrix_of
 from scanner.errors import UsageError
-from scanner.processes.process import Stage
+from scanner.processes.process import ImportSandbox
 from scanner.run.progress import progress_for
 from scanner.run.remeasure import Side, examine, measure, rounds_for, rows_here
 
@@ -37,28 +37,28 @@ def measure_again(
             f"{len(pythons)} --python"
         )
     alone = {one.name for one in comparison.alone}
-    with Stage() as stage:
+    with ImportSandbox() as sandbox:
         # All are examined before the first is measured: what is wrong is told at once.
         sides = {
-            one.name: _side(one, python, stage)
+            one.name: _side(one, python, sandbox)
             for one, python in zip(matrices, pythons, strict=True)
             if one.name not in alone
         }
         return {
             (pair.old.name, pair.new.name): _again(
-                pair, (sides[pair.old.name], sides[pair.new.name]), stage, runs, rounds
+                pair, (sides[pair.old.name], sides[pair.new.name]), sandbox, runs, rounds
             )
             for pair in comparison.pairs
         }
 
 
-def _side(one: Matrix, python: str, stage: Stage) -> Side:
+def _side(one: Matrix, python: str, sandbox: ImportSandbox) -> Side:
     """Return a run with its interpreter.
 
     Raises:
         UsageError: The interpreter, or this machine, is another than that of the run.
     """
-    here = examine(one.run, python, stage)
+    here = examine(one.run, python, sandbox)
     for obstacle in of_environments(kind_of(one), one.run.header.environment, here):
         raise UsageError(
             f"--confirm: {one.name} cannot be measured again here, {obstacle.reason}: {obstacle.detail}; compare "
@@ -67,14 +67,16 @@ def _side(one: Matrix, python: str, stage: Stage) -> Side:
     return Side(one.run, python, here)
 
 
-def _again(pair: Pair, sides: tuple[Side, Side], stage: Stage, runs: int | None, rounds: int | None) -> Again:
+def _again(
+    pair: Pair, sides: tuple[Side, Side], sandbox: ImportSandbox, runs: int | None, rounds: int | None
+) -> Again:
     """Measure the rows of one pair again that seem to differ."""
     doubtful = [change for change in pair.changes if open_to_doubt(change)]
     keys = [change.row.row.key for change in doubtful]
     (old, left), (new, also_left) = (rows_here(side.run, keys) for side in sides)
     there = [key for key in keys if key in old and key in new]
     rows = [old[key] for key in there], [new[key] for key in there]
-    told = f"{pair.old.name} → {pair.new.name}"
+    text = f"{pair.old.name} → {pair.new.name}"
     old_settings, new_settings = (side.run.header.settings for side in sides)
     between = any(
         test.unit == "processes"
@@ -84,11 +86,11 @@ def _again(pair: Pair, sides: tuple[Side, Side], stage: Stage, runs: int | None,
     )
     rounds = rounds or rounds_for(old_settings, new_settings, between=between)
     click.echo(
-        f"compare: {told}: {len(there)} rows to measure again" + (f", in {rounds} rounds" if there else ""),
+        f"compare: {text}: {len(there)} rows to measure again" + (f", in {rounds} rounds" if there else ""),
         err=True,
     )
     progress = progress_for(command="compare")
-    measured = measure(sides, (rows[0], rows[1]), stage, progress, rounds=rounds, runs=runs)
+    measured = measure(sides, (rows[0], rows[1]), sandbox, progress, rounds=rounds, runs=runs)
     return Again(
         old=matrix_of(pair.old.name, measured[0]),
         new=matrix_of(pair.new.name, measured[1]),

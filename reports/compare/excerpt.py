@@ -39,13 +39,13 @@ class OpChange(Struct, frozen=True):
 
 def render(comparison: Comparison) -> Iterator[str]:
     """Yield what a block of a Markdown file holds."""
-    yield from (f"**{plain(told)}**\n\n" for told in caveats(comparison))
+    yield from (f"**{plain(text)}**\n\n" for text in caveats(comparison))
     for timeline in timelines(comparison):
         names = labels(timeline.matrices)
         steps = [f"{plain(old)} → {plain(new)}" for old, new in pairwise(names)]
         yield f"{plain(_scanned(timeline))}\n\n"
         counts = (map(str, step_counts(pair)) for pair in timeline.pairs)
-        yield table(STEP, [(step, *told) for step, told in zip(steps, counts, strict=True)])
+        yield table(STEP, [(step, *text) for step, text in zip(steps, counts, strict=True)])
         yield "\n"
         lines = [
             (step, code(one.op), _rows(one), plain(one.kind), plain(one.finding), plain(one.documented))
@@ -59,7 +59,7 @@ def render(comparison: Comparison) -> Iterator[str]:
 def step_counts(pair: Pair) -> tuple[int | str, ...]:
     """Return what the table of the steps tells of one, in the order of its columns."""
     counts = pair.counts
-    seeming = sum(change.judged.seems is not None for change in pair.changes)
+    seeming = sum(change.judged.apparent is not None for change in pair.changes)
     blocked = f"{counts['not_comparable']}, {seeming} of them seem to have changed" if seeming else ""
     return (
         pair.compared,
@@ -82,7 +82,7 @@ def by_op(pair: Pair) -> list[OpChange]:
     rows: dict[tuple[str, ...], list[str]] = {}
     for kind in (*MOVES, "not_comparable"):
         for change in pair.of(kind):
-            if kind not in MOVES and change.judged.seems is None:
+            if kind not in MOVES and change.judged.apparent is None:
                 continue
             row = change.row.row
             listed = arrow(*(documented(row, lists.claims) for lists in pair.lists))
@@ -95,10 +95,10 @@ def _finding(change: Change) -> str:
     """Return a row's finding in both runs; of one that has the same in both, what else changed."""
     assert change.old is not None
     assert change.new is not None
-    told = arrow(change.old.finding, change.new.finding)
-    if change.old.finding == change.new.finding or change.judged.seems is not None:
-        return f"{told}: {change.judged.detail}"
-    return told
+    text = arrow(change.old.finding, change.new.finding)
+    if change.old.finding == change.new.finding or change.judged.apparent is not None:
+        return f"{text}: {change.judged.detail}"
+    return text
 
 
 def _rows(one: OpChange) -> str:

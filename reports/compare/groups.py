@@ -15,7 +15,7 @@ from reports.render.markdown import NONE
 MOST = 10  # rows that one reason or bullet names
 
 
-class Told(Struct, frozen=True):
+class SameDetail(Struct, frozen=True):
     """Rows that are not comparable and would be no change, of which the same is told."""
 
     detail: str
@@ -29,7 +29,7 @@ class Doubt(Struct, frozen=True):
     reason: Reason
     rows: int
     seeming: tuple[Change, ...]  # whose findings are a change, the worst first
-    others: tuple[Told, ...]
+    others: tuple[SameDetail, ...]
 
 
 def doubts_of(pair: Pair) -> Iterator[Doubt]:
@@ -41,14 +41,14 @@ def doubts_of(pair: Pair) -> Iterator[Doubt]:
             continue
         details: dict[str, list[str]] = {}
         for change in of_reason:
-            if change.judged.seems is None:
+            if change.judged.apparent is None:
                 details.setdefault(change.judged.detail, []).append(change.row.row.id)
         of_all = {obstacle.detail for obstacle in pair.obstacles}
         yield Doubt(
             reason=reason,
             rows=len(of_reason),
-            seeming=tuple(change for kind in MOVES for change in of_reason if change.judged.seems == kind),
-            others=tuple(Told(detail, tuple(ids), detail in of_all) for detail, ids in details.items()),
+            seeming=tuple(change for kind in MOVES for change in of_reason if change.judged.apparent == kind),
+            others=tuple(SameDetail(detail, tuple(ids), detail in of_all) for detail, ids in details.items()),
         )
 
 

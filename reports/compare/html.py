@@ -178,8 +178,8 @@ def _table(timeline: Timeline, anchors: Counter[str]) -> Table:
             documented(one.row.row, lists.claims) if lists.claims else NO_LISTS for lists in timeline.lists
         ]
         moments = tuple(
-            Moment(cell, change, _note(cell, matrix), told, NO_LISTS not in {before, told} and before != told)
-            for matrix, cell, change, told, before in zip(
+            Moment(cell, change, _note(cell, matrix), text, NO_LISTS not in {before, text} and before != text)
+            for matrix, cell, change, text, before in zip(
                 timeline.matrices, one.cells, one.changes, listed, [listed[0], *listed[:-1]], strict=True
             )
         )
@@ -228,18 +228,18 @@ def _moment(one: Moment, pool: Pool) -> list[object]:
         cells = words.cell_words(one.row, "off"), words.on_words(one.row)
         verdicts = tuple(cell_of_mode(one.row, mode).verdict for mode in WORKER_MODES)
         shown = (one.row.finding, one.words, *cells, verdicts, one.documented, one.row.reason, one.row.weak)
-    told: Hashable = None
+    text: Hashable = None
     if one.change is not None:
         judged = one.change.judged
-        classes = (judged.kind, class_words(one.change), judged.seems)
-        told = (*classes, judged.detail, judged.reason, ", ".join(one.change.other_bits), one.redocumented)
+        classes = (judged.kind, class_words(one.change), judged.apparent)
+        text = (*classes, judged.detail, judged.reason, ", ".join(one.change.other_bits), one.redocumented)
     price = None if one.row is None else (cost.cost_words(one.row), cost.ratio_of(one.row.cost))
-    return [pool.place(shown), pool.place(price), pool.place(told)]
+    return [pool.place(shown), pool.place(price), pool.place(text)]
 
 
 def _evidence(pair: Pair, changes: Iterable[Change]) -> list[tuple[Change, list[str]]]:
     """Return changes, each with its finding, its cells, what is documented and what it rests on, in words."""
-    told = []
+    lines = []
     for change in changes:
         rows = [row for row in (change.old, change.new) if row is not None]
         modes = [[cell_words(cell) for cell in (row.off, row.on)] for row in rows]
@@ -250,8 +250,8 @@ def _evidence(pair: Pair, changes: Iterable[Change]) -> list[tuple[Change, list[
             arrow(*listed),
             change.judged.detail or NONE,
         ]
-        told.append((change, cells))
-    return told
+        lines.append((change, cells))
+    return lines
 
 
 def _apart(pair: Pair) -> list[tuple[str, str]]:
@@ -281,7 +281,7 @@ def _costs(pair: Pair) -> list[tuple[str, ...]]:
     return [
         (
             one.change.row.row.id,
-            *(told(side) for side in (one.old, one.new) for told in (cost.ratio_words, cost.spread_words)),
+            *(text(side) for side in (one.old, one.new) for text in (cost.ratio_words, cost.spread_words)),
             cost.times(one.factor),
         )
         for one in (pair.cost.listed if pair.cost else ())
@@ -290,7 +290,7 @@ def _costs(pair: Pair) -> list[tuple[str, ...]]:
 
 def _circumstances(matrices: Sequence[Matrix]) -> list[tuple[str, list[str], bool]]:
     """Return environment and settings of all runs side by side: label, a text per run, whether they differ."""
-    told = [dict([*words.environment_words(one), *words.settings_words(one)]) for one in matrices]
-    names = dict.fromkeys(name for one in told for name in one)
-    lines = [(name, [one.get(name, NONE) for one in told]) for name in names if name != "run file"]
+    phrases = [dict([*words.environment_words(one), *words.settings_words(one)]) for one in matrices]
+    names = dict.fromkeys(name for one in phrases for name in one)
+    lines = [(name, [one.get(name, NONE) for one in phrases]) for name in names if name != "run file"]
     return [(name, texts, len(set(texts)) > 1) for name, texts in lines]

@@ -114,7 +114,7 @@ def _row(pair: Pair, change: Change) -> dict[str, object]:
         "device": row.device,
         "class": judged.kind,
         "confirmed": judged.confirmed,
-        "seems": judged.seems,
+        "seems": judged.apparent,
         "reason": judged.reason,
         "detail": judged.detail or None,
         "from": _side(change.old, listed[0]),

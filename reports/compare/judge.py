@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from reports.compare.comparable import Obstacle, Reason
+from reports.compare.comparable import NotComparable, Reason
 from reports.compare.rates import RateTest, process_test, rate_test
 from reports.matrix.model import COMPARED, bound_of, cell_of_mode
 from scanner.observations.records import MODES, WORKER_MODES, Mode, Observation
@@ -61,14 +61,14 @@ _RANK_ON: dict[str, int] = {"nondeterministic": 0, "raises": 1, "deterministic":
 _BOUNDS_FACTOR = 5
 
 
-class Judged(Struct, frozen=True, kw_only=True):
+class JudgedRow(Struct, frozen=True, kw_only=True):
     """What became of a row, and what says so."""
 
     kind: Kind
     confirmed: bool | None = None  # None: nothing changed that would need it
     detail: str = ""  # what the class rests on
     reason: Reason | None = None  # why the row is not comparable
-    seems: Kind | None = None  # what the findings alone would make of a row that is not comparable
+    apparent: Kind | None = None  # what the findings alone would make of a row that is not comparable
     tests: tuple[RateTest, ...] = ()  # where a run saw it differ
 
     @property
@@ -82,7 +82,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
     old: MatrixRow | None  # None: not planned
     new: MatrixRow | None
-    judged: Judged
+    judged: JudgedRow
 
     @property
     def row(self) -> MatrixRow:
@@ -99,7 +99,7 @@ class Change(Struct, frozen=True, kw_only=True):
     @property
     def differs(self) -> bool:
         """Whether the runs' findings are a change, be it comparable or not."""
-        return self.kind in CHANGES or self.judged.seems is not None
+        return self.kind in CHANGES or self.judged.apparent is not None
 
     @property
     def other_bits(self) -> tuple[Mode, ...]:
@@ -121,7 +121,7 @@ def class_of(old: Finding, new: Finding) -> Kind:
     return "improved" if _RANK[new] > _RANK[old] else "regressed"
 
 
-def judge(old: MatrixRow, new: MatrixRow) -> Judged:
+def judge(old: MatrixRow, new: MatrixRow) -> JudgedRow:
     """Say what became of a row of two runs that can be compared.
 
     A change of whether the op raises under the flag is proof: the build decides over the alert, on the same inputs
@@ -146,27 +146,27 @@ def judge(old: MatrixRow, new: MatrixRow) -> Judged:
         # Whether an op that stopped raising is deterministic or silent is still a matter of what could race. One
         # that began to raise breaks programs that ran, whatever they computed.
         if new.on.verdict != "deterministic":
-            return Judged(kind=kind, confirmed=True, detail=detail, tests=tests)
+            return JudgedRow(kind=kind, confirmed=True, detail=detail, tests=tests)
         if new.weak is not None:
             return doubted(kind, "low_power", f"no longer raises; after: {new.weak}", tests)
-        told = f"no longer raises, which is proof; that it does not differ rests on 0 of {new.on.runs}"
-        return Judged(kind=kind, confirmed=False, detail=told, tests=tests)
+        text = f"no longer raises, which is proof; that it does not differ rests on 0 of {new.on.runs}"
+        return JudgedRow(kind=kind, confirmed=False, detail=text, tests=tests)
     return _by_evidence(kind, old, new, tests)
 
 
-def blocked(old: MatrixRow, new: MatrixRow, obstacle: Obstacle) -> Judged:
+def blocked(old: MatrixRow, new: MatrixRow, obstacle: NotComparable) -> JudgedRow:
     """Say of a row that something stands against comparing it, and what its findings would make of it."""
     kind = class_of(old.finding, new.finding)
     return doubted(kind, obstacle.reason, obstacle.detail, tuple(_tests(old, new)))
 
 
-def doubted(kind: Kind, reason: Reason, detail: str, tests: tuple[RateTest, ...]) -> Judged:
+def doubted(kind: Kind, reason: Reason, detail: str, tests: tuple[RateTest, ...]) -> JudgedRow:
     """Say that a row is not comparable, and what it would be if the findings were believed."""
-    return Judged(
+    return JudgedRow(
         kind="not_comparable",
         detail=detail,
         reason=reason,
-        seems=kind if kind in MOVES else None,
+        apparent=kind if kind in MOVES else None,
         tests=tests,
     )
 
@@ -193,49 +193,49 @@ def _tests(
             yield test(mode, *sides)
 
 
-def _without_finding(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged:
+def _without_finding(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> JudgedRow:
     """Judge a row of which at least one run has no finding."""
-    seems = _seems_without_finding(old, new)
-    if old.finding == new.finding and old.off.verdict == new.off.verdict and seems == "same":
-        return Judged(
+    apparent = _apparent_without_finding(old, new)
+    if old.finding == new.finding and old.off.verdict == new.off.verdict and apparent == "same":
+        return JudgedRow(
             kind="same", detail=f"no finding in either run: {new.reason or 'no reason given'}", tests=tests
         )
     sides = (("before", old), ("after", new))
-    told = [
+    lines = [
         f"{side}: {row.reason or 'no reason given'}" for side, row in sides if row.finding == "inconclusive"
     ]
     # What is certain of the flag on is told even so.
-    told += [
+    lines += [
         f"{side}, flag on: {row.on.verdict}"
         for side, row in sides
         if row.on.verdict in {"raises", "nondeterministic"}
     ]
     callers = _callers(old, new)
     if callers[0] != callers[1] and old.on.verdict == new.on.verdict:
-        told.append(f"alert callers {_named(callers[0])} → {_named(callers[1])}")
-    return doubted(seems, "no_verdict", "; ".join(told), tests)
+        lines.append(f"alert callers {_named(callers[0])} → {_named(callers[1])}")
+    return doubted(apparent, "no_verdict", "; ".join(lines), tests)
 
 
-def _seems_without_finding(old: MatrixRow, new: MatrixRow) -> Kind:
+def _apparent_without_finding(old: MatrixRow, new: MatrixRow) -> Kind:
     """Return what the flag on, which may have its verdicts all the same, and warn_only show of a row."""
     before, after = old.on.verdict, new.on.verdict
     if before != after:
         if before not in _RANK_ON or after not in _RANK_ON:
             return "not_comparable"
         return "improved" if _RANK_ON[after] > _RANK_ON[before] else "regressed"
-    callers, forced = _callers(old, new), (old.forced.verdict, new.forced.verdict)
+    callers, warn_only = _callers(old, new), (old.warn_only.verdict, new.warn_only.verdict)
     if callers[0] != callers[1]:
         return "changed"
-    return "same" if forced[0] == forced[1] or not set(forced) <= set(COMPARED) else "changed"
+    return "same" if warn_only[0] == warn_only[1] or not set(warn_only) <= set(COMPARED) else "changed"
 
 
-def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged:
+def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> JudgedRow:
     """Judge a row whose finding is the same in both runs."""
     callers = _callers(old, new)
     if callers[0] != callers[1]:
         # An alert's caller is text of the build, not a matter of chance.
-        told = f"alert callers {_named(callers[0])} → {_named(callers[1])}; an alert is proof"
-        return Judged(kind="changed", confirmed=True, detail=told, tests=tests)
+        text = f"alert callers {_named(callers[0])} → {_named(callers[1])}; an alert is proof"
+        return JudgedRow(kind="changed", confirmed=True, detail=text, tests=tests)
     # Under a finding that speaks of the flag on, the flag off may have changed.
     if {old.off.verdict, new.off.verdict} == set(COMPARED):
         kind: Kind = "improved" if new.off.verdict == "deterministic" else "regressed"
@@ -247,8 +247,8 @@ def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged
                 return doubted("same", "low_power", f"{side}: {row.weak}", tests)
     if apart := _bounds_apart(old, new):
         return doubted("same", "fewer_executions", apart, tests)
-    told = "; ".join(f"rates differ, {test}" for test in tests if test.differ)
-    return Judged(kind="same", detail=told, tests=tests)
+    text = "; ".join(f"rates differ, {test}" for test in tests if test.differ)
+    return JudgedRow(kind="same", detail=text, tests=tests)
 
 
 def _named(callers: Sequence[str]) -> str:
@@ -257,15 +257,15 @@ def _named(callers: Sequence[str]) -> str:
 
 def _callers(old: MatrixRow, new: MatrixRow) -> tuple[list[str], list[str]]:
     """Return the callers of the alerts of both runs; those behind the first one if both made the op run."""
-    forced = all(row.forced.verdict in COMPARED for row in (old, new))
+    warn_only = all(row.warn_only.verdict in COMPARED for row in (old, new))
     before, after = (
-        sorted({name for name in (row.on.alert, *(row.forced.alerts if forced else ())) if name})
+        sorted({name for name in (row.on.alert, *(row.warn_only.alerts if warn_only else ())) if name})
         for row in (old, new)
     )
     return before, after
 
 
-def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged:
+def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> JudgedRow:
     """Judge a change that rests on what was seen to differ."""
     for side, row, other in (("before", old, new), ("after", new, old)):
         if row.weak is not None and _rests_on_stillness(row, other):
@@ -275,17 +275,17 @@ def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTe
         if apart := _bounds_apart(old, new):
             return doubted(kind, "fewer_executions", apart, tests)
         bits = {"mode_dependent": "other bits", "deterministic": "the same bits"}
-        told = f"the modes give {bits[old.finding]} → {bits[new.finding]}"
-        return Judged(kind=kind, confirmed=False, detail=told, tests=tests)
+        text = f"the modes give {bits[old.finding]} → {bits[new.finding]}"
+        return JudgedRow(kind=kind, confirmed=False, detail=text, tests=tests)
     decisive = [test for test in tests if test.mode in carrying]
-    told = "; ".join(map(str, decisive))
+    text = "; ".join(map(str, decisive))
     if any(test.differ for test in decisive):
-        return Judged(kind=kind, confirmed=False, detail=told, tests=tests)
+        return JudgedRow(kind=kind, confirmed=False, detail=text, tests=tests)
     if decisive:
-        return doubted(kind, "too_few_executions", told, tests)
-    forced = f"warn_only: {old.forced.verdict} → {new.forced.verdict}"
-    reasons = [row.forced.reason for row in (old, new) if row.forced.reason]
-    return doubted(kind, "warn_only_missing", f"{forced} ({'; '.join(reasons)})", tests)
+        return doubted(kind, "too_few_executions", text, tests)
+    warn_only = f"warn_only: {old.warn_only.verdict} → {new.warn_only.verdict}"
+    reasons = [row.warn_only.reason for row in (old, new) if row.warn_only.reason]
+    return doubted(kind, "warn_only_missing", f"{warn_only} ({'; '.join(reasons)})", tests)
 
 
 def carrying_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:

@@ -19,7 +19,7 @@ from reports.compare.claims import (
 )
 from reports.compare.comparable import REASON_MEANING
 from reports.compare.cost import CostComparison
-from reports.compare.groups import MOST, Told, doubts_of, found
+from reports.compare.groups import MOST, SameDetail, doubts_of, found
 from reports.compare.judge import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, Change, Kind
 from reports.compare.rates import CAVEAT
 from reports.compare.runs import Comparison, Pair, Timeline, TimelineRow, timelines
@@ -47,8 +47,8 @@ _CHANGED = ("row", "class", "finding", "flag off", "flag on", "documented", "wha
 def render(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Iterator[str]:
     """Yield the report in pieces."""
     yield f"# {plain(title(comparison))}: what changed\n\n"
-    yield from (f"> [!CAUTION]\n> **{plain(told)}**\n\n" for told in caveats(comparison))
-    yield from (f"> [!NOTE]\n> {plain(told)}\n\n" for told in notes(comparison))
+    yield from (f"> [!CAUTION]\n> **{plain(text)}**\n\n" for text in caveats(comparison))
+    yield from (f"> [!NOTE]\n> {plain(text)}\n\n" for text in notes(comparison))
     yield _runs(comparison)
     yield "\n"
     for timeline in timelines(comparison):
@@ -145,10 +145,10 @@ def _pair(pair: Pair, builds: Sequence[BuildTimeline]) -> Iterator[str]:
 
 def _again(pair: Pair) -> Iterator[str]:
     """Say what was measured again, and table it."""
-    told = again_words(pair)
-    if told is None or pair.again is None:
+    text = again_words(pair)
+    if text is None or pair.again is None:
         return
-    yield f"{plain(told)}\n\n"
+    yield f"{plain(text)}\n\n"
     lines = [
         (code(name), plain(came_out), *map(plain, cells)) for name, came_out, cells in measured_again(pair)
     ]
@@ -215,18 +215,18 @@ def _not_comparable(pair: Pair) -> Iterator[str]:
         if doubt.seeming:
             yield table(_CHANGED, [_cells(pair, change) for change in doubt.seeming])
             yield "\n"
-        yield from (_told(told) for told in doubt.others)
+        yield from (_described(text) for text in doubt.others)
         if doubt.others:
             yield "\n"
 
 
-def _told(told: Told) -> str:
+def _described(text: SameDetail) -> str:
     """List rows that are not comparable and would be no change, by what is told of them."""
     # What stands against all rows needs no list of them.
-    if told.of_all:
-        return f"* {plain(told.detail)}: {len(told.rows)} rows with the same finding in both runs\n"
-    more = f" and {len(told.rows) - MOST} more" if len(told.rows) > MOST else ""
-    return f"* {plain(told.detail)}: {', '.join(map(code, told.rows[:MOST]))}{more}\n"
+    if text.of_all:
+        return f"* {plain(text.detail)}: {len(text.rows)} rows with the same finding in both runs\n"
+    more = f" and {len(text.rows) - MOST} more" if len(text.rows) > MOST else ""
+    return f"* {plain(text.detail)}: {', '.join(map(code, text.rows[:MOST]))}{more}\n"
 
 
 def _claims(pair: Pair) -> Iterator[str]:

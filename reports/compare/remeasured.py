@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reports.compare.comparable import Reason, of_rows, of_runs
-from reports.compare.judge import Change, Judged, carrying_modes, doubted, few_processes, judge
+from reports.compare.judge import Change, JudgedRow, carrying_modes, doubted, few_processes, judge
 from reports.matrix.model import Matrix, cell_of_mode
 from scanner.observations.records import MODES
 from scanner.verdicts.findings import MatrixRow
@@ -54,10 +54,10 @@ def open_to_doubt(change: Change) -> bool:
         return False
     if judged.kind == "same":
         return any(test.differ for test in judged.tests)
-    return judged.confirmed is False or (judged.seems is not None and judged.reason in _OPEN)
+    return judged.confirmed is False or (judged.apparent is not None and judged.reason in _OPEN)
 
 
-def settle(first: Judged, before: MatrixRow, after: MatrixRow, again: Again | None) -> Judged:
+def settle(first: JudgedRow, before: MatrixRow, after: MatrixRow, again: Again | None) -> JudgedRow:
     """Join what the scans suggest of a row with what measuring both again in turns shows.
 
     Args:
@@ -79,18 +79,18 @@ def settle(first: Judged, before: MatrixRow, after: MatrixRow, again: Again | No
     return confirm(first, found)
 
 
-def confirm(first: Judged, again: Judged) -> Judged:
+def confirm(first: JudgedRow, again: JudgedRow) -> JudgedRow:
     """Join what the scans suggest of a row with what measuring both again in turns shows: the latter decides.
 
     Args:
         first: What ``judge`` made of the rows of the scans.
         again: What it made of those that were measured again.
     """
-    seemed = first.seems or first.kind
+    seemed = first.apparent or first.kind
     if again.kind == "same":
-        told = f"the scans suggest {seemed if seemed != 'same' else 'unequal rates'}"
+        text = f"the scans suggest {seemed if seemed != 'same' else 'unequal rates'}"
         return replace(
-            again, detail=f"{told}; measured again in turns, {again.detail or 'both show the same'}"
+            again, detail=f"{text}; measured again in turns, {again.detail or 'both show the same'}"
         )
     if again.kind == "not_comparable":
         # What was seen to differ in the scans is not undone by a measurement that saw too little of it.
@@ -102,17 +102,17 @@ def confirm(first: Judged, again: Judged) -> Judged:
     return replace(again, confirmed=True, detail=f"{again.detail}; measured again in turns")
 
 
-def _contradicted(first: Judged, again: Judged, told: str) -> Judged:
+def _contradicted(first: JudgedRow, again: JudgedRow, text: str) -> JudgedRow:
     """Judge a row that changed in another way when it was measured again: without proof the worse one stands.
 
     So no check for regressions passes because of it.
     """
-    told = f"{told}: {again.detail}"
+    text = f"{text}: {again.detail}"
     if again.confirmed:
-        return replace(again, detail=told)
+        return replace(again, detail=text)
     if first.confirmed is False and again.kind != "regressed":
-        return _unsettled(first, f"not_reproduced: {told}")
-    return doubted(again.kind, "not_reproduced", told, again.tests)
+        return _unsettled(first, f"not_reproduced: {text}")
+    return doubted(again.kind, "not_reproduced", text, again.tests)
 
 
 def outcome_of(again: Again, changes: Mapping[Key, Change]) -> Outcome:
@@ -123,13 +123,13 @@ def outcome_of(again: Again, changes: Mapping[Key, Change]) -> Outcome:
     return Outcome(confirmed, same, len(judged) - confirmed - same, len(again.left))
 
 
-def _unsettled(first: Judged, why: str) -> Judged:
+def _unsettled(first: JudgedRow, why: str) -> JudgedRow:
     """Leave a row as the scans show it, and say why."""
     return replace(first, detail=f"{first.detail}; {why}" if first.detail else why)
 
 
 def _in_vain(
-    before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, MatrixRow], found: Judged, again: Again
+    before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, MatrixRow], found: JudgedRow, again: Again
 ) -> str | None:
     """Say why a measurement neither confirms nor drops anything; ``None`` if nothing is against it."""
     obstacle = (
@@ -146,7 +146,7 @@ def _in_vain(
     return few_processes(*measured) if found.confirmed is False else None
 
 
-def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> Judged:
+def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> JudgedRow:
     """Judge rows that were measured in turns: where one differed, the other could have, whatever the sentinels saw."""
     found = judge(*measured)
     raising = {row.on.verdict == "raises" for row in measured}

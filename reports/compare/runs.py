@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.compare.claims import ClaimChange, Lists, compare_claims, lists_of, undocumented
-from reports.compare.comparable import Obstacle, kind_of, of_absence, of_rows, of_runs
+from reports.compare.claims import ClaimChange, RunLists, compare_claims, lists_of, undocumented
+from reports.compare.comparable import NotComparable, kind_of, of_absence, of_rows, of_runs
 from reports.compare.cost import CostComparison, compare_costs
-from reports.compare.judge import CHANGES, CLASS_MEANING, MOVES, Change, Judged, Kind, blocked, judge
+from reports.compare.judge import CHANGES, CLASS_MEANING, MOVES, Change, JudgedRow, Kind, blocked, judge
 from reports.compare.remeasured import Again, Outcome, outcome_of, settle
 from reports.matrix.model import Matrix
 from scanner.errors import UsageError
@@ -26,8 +26,8 @@ class Pair(Struct, frozen=True, kw_only=True):
 
     old: Matrix
     new: Matrix
-    lists: tuple[Lists, Lists]
-    obstacles: tuple[Obstacle, ...]  # what keeps every row from being compared
+    lists: tuple[RunLists, RunLists]
+    obstacles: tuple[NotComparable, ...]  # what keeps every row from being compared
     changes: tuple[Change, ...]  # every row, those that are gone last
     claims: tuple[ClaimChange, ...]
     undocumented: tuple[Change, ...]  # measured changes that no changed claim is about
@@ -99,7 +99,7 @@ class Timeline(Struct, frozen=True):
     """The runs of one kind of device, and all of their rows."""
 
     matrices: tuple[Matrix, ...]
-    lists: tuple[Lists, ...]
+    lists: tuple[RunLists, ...]
     pairs: tuple[Pair, ...]  # each run with the one before it
     rows: tuple[TimelineRow, ...]  # those that changed most first
 
@@ -130,8 +130,8 @@ def compare(matrices: Sequence[Matrix], again: Mapping[tuple[str, str], Again] |
         latest[kind] = one
         known |= {row.row.key: (one, row) for row in one.rows if row.finding != "inconclusive"}
     if not pairs:
-        told = ", ".join(f"{one.name} is of {kind_of(one)}" for one in matrices)
-        raise UsageError(f"nothing to compare: {told}; give two runs of one kind of device")
+        text = ", ".join(f"{one.name} is of {kind_of(one)}" for one in matrices)
+        raise UsageError(f"nothing to compare: {text}; give two runs of one kind of device")
     kinds = Counter(kind_of(one) for one in matrices)
     return Comparison(
         matrices=tuple(matrices),
@@ -189,17 +189,17 @@ def timelines(comparison: Comparison) -> list[Timeline]:
 def _judged(
     old: Matrix,
     new: Matrix,
-    obstacles: Sequence[Obstacle],
+    obstacles: Sequence[NotComparable],
     before: MatrixRow | None,
     after: MatrixRow | None,
     again: Again | None,
-) -> Judged:
+) -> JudgedRow:
     """Say what became of a row that at least one run has."""
     if before is None or after is None:
         absence = of_absence(*((old, new) if before is None else (new, old)))
         if absence is not None:
-            return Judged(kind="not_comparable", reason=absence.reason, detail=absence.detail)
-        return Judged(kind="added" if before is None else "removed")
+            return JudgedRow(kind="not_comparable", reason=absence.reason, detail=absence.detail)
+        return JudgedRow(kind="added" if before is None else "removed")
     obstacle = next(iter(obstacles), None) or of_rows(before, after)
     if obstacle is not None:
         return blocked(before, after, obstacle)
@@ -207,8 +207,8 @@ def _judged(
 
 
 def _across(
-    judged: Judged, new: Matrix, before: MatrixRow | None, after: MatrixRow | None, found: Found
-) -> Judged:
+    judged: JudgedRow, new: Matrix, before: MatrixRow | None, after: MatrixRow | None, found: Found
+) -> JudgedRow:
     """Say what a row seems since the latest run that has a finding of it, where the run before has none."""
     if after is None or after.finding == "inconclusive" or after.row.key not in found:
         return judged
@@ -216,11 +216,11 @@ def _across(
         return judged
     one, earlier = found[after.row.key]
     since = _judged(one, new, of_runs(one, new), earlier, after, None)
-    seems = since.kind if since.kind in MOVES else since.seems
-    if seems is None:
+    apparent = since.kind if since.kind in MOVES else since.apparent
+    if apparent is None:
         return judged
-    told = f"since {one.name}: {earlier.finding} → {after.finding}" + f"; {since.detail}" * bool(since.detail)
-    return replace(judged, seems=seems, detail=f"{judged.detail}; {told}" if judged.detail else told)
+    text = f"since {one.name}: {earlier.finding} → {after.finding}" + f"; {since.detail}" * bool(since.detail)
+    return replace(judged, apparent=apparent, detail=f"{judged.detail}; {text}" if judged.detail else text)
 
 
 def _computing_the_same(changes: Sequence[Change]) -> list[Change]:

@@ -33,8 +33,8 @@ def labels(matrices: Sequence[Matrix]) -> list[str]:
 def class_words(change: Change) -> str:
     """Return the class of a change with what must not be read without it."""
     judged = change.judged
-    if judged.seems is not None:
-        return f"{judged.kind} (seems {judged.seems})"
+    if judged.apparent is not None:
+        return f"{judged.kind} (seems {judged.apparent})"
     return f"{judged.kind} (unconfirmed)" if judged.confirmed is False else judged.kind
 
 
@@ -118,7 +118,7 @@ def measured_again(pair: Pair) -> list[tuple[str, str, list[str]]]:
 def caveats(comparison: Comparison) -> Iterator[str]:
     """Yield what a reader must know of the runs before believing any of it."""
     for one in comparison.matrices:
-        yield from (f"{one.name}: {told}" for _, told in states(one))
+        yield from (f"{one.name}: {text}" for _, text in states(one))
     for pair in comparison.pairs:
         for obstacle in pair.obstacles:
             yield (
@@ -131,8 +131,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
     """Yield what else is missing from the runs."""
     for one in comparison.matrices:
         missing = [
-            told
-            for told, there in (
+            text
+            for text, there in (
                 ("no controls: nothing shows that the scan could see a difference", one.run.header.controls),
                 ("no sentinel: nothing shows whether anything could race", one.run.sentinels),
             )
@@ -144,8 +144,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield from _unlike(pair)
     for one in comparison.alone:
         yield f"{one.name}: no other run is of {kind_of(one)}; it is compared with none."
-    lists = (told for pair in comparison.pairs for told in pair.lists)
-    yield from dict.fromkeys(told.note for told in lists if told.note is not None)
+    lists = (text for pair in comparison.pairs for text in pair.lists)
+    yield from dict.fromkeys(text.note for text in lists if text.note is not None)
 
 
 def _unlike(pair: Pair) -> Iterator[str]:
@@ -170,9 +170,9 @@ def failing(comparison: Comparison, kinds: tuple[str, ...]) -> Iterator[str]:
     for kind in kinds:
         for pair in comparison.pairs:
             yield from (
-                f"{class_words(change)}: {change.row.row.id}: {_told(pair, change)}"
+                f"{class_words(change)}: {change.row.row.id}: {_described(pair, change)}"
                 for change in pair.changes
-                if kind == change.kind or (kind == change.judged.seems and not change.judged.chance)
+                if kind == change.kind or (kind == change.judged.apparent and not change.judged.chance)
             )
     for pair in comparison.pairs:
         if not pair.compared:
@@ -183,11 +183,11 @@ def failing(comparison: Comparison, kinds: tuple[str, ...]) -> Iterator[str]:
 def _nothing_comparable(pair: Pair) -> str:
     """Say why no row of two runs could be compared."""
     reasons = Counter(change.judged.reason for change in pair.changes if change.judged.reason is not None)
-    told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-    return f"no row can be compared ({told})" if told else "no row is in both"
+    text = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    return f"no row can be compared ({text})" if text else "no row is in both"
 
 
-def _told(pair: Pair, change: Change) -> str:
+def _described(pair: Pair, change: Change) -> str:
     findings = arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new))
     detail = f"; {change.judged.detail}" if change.judged.detail else ""
     return f"{findings} ({pair.old.name} → {pair.new.name}){detail}"

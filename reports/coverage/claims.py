@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from reports.coverage.model import Alert, Coverage
+from reports.coverage.model import Coverage, MetAlert
 from reports.matrix.words import bullet_words
-from scanner.claims.matching import device_kind, speaks
+from scanner.claims.matching import device_kind, matches
 from scanner.observations.records import Claim
 
 HEADS = ("documented to raise", "met as", "raised by", "rows that speak to it")
@@ -38,8 +38,8 @@ def _documented_alerts(one: Coverage) -> Iterator[DocumentedAlert]:
             or claim.device not in {"any", device_kind(one.device)}
         ):
             continue
-        ids = {row.id for row in rows if speaks(row, claim)}
-        met: list[Alert] = [alert for alert in one.alerts if not ids.isdisjoint(alert.rows)]
+        ids = {row.id for row in rows if matches(row, claim)}
+        met: list[MetAlert] = [alert for alert in one.alerts if not ids.isdisjoint(alert.rows)]
         yield DocumentedAlert(
             bullet=bullet_words(claim),
             rows=len(ids),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reports.coverage.claims import documented_alerts
-from reports.coverage.model import KERNEL_MEANING, SORT_MEANING, Coverage, Overload
+from reports.coverage.model import KERNEL_MEANING, SORT_MEANING, Coverage, CoveredOverload
 from reports.render.json import json_of, one_or_several
 
 
@@ -48,7 +48,7 @@ def _coverage(one: Coverage) -> Iterator[str]:
     yield "\n}"
 
 
-def _overload(one: Overload) -> dict[str, object]:
+def _overload(one: CoveredOverload) -> dict[str, object]:
     named: dict[str, object] = {
         "name": one.name,
         "namespace": one.namespace,

@@ -36,8 +36,8 @@ def render(coverages: Sequence[Coverage]) -> Iterator[str]:
 def _coverage(one: Coverage) -> Iterator[str]:
     yield f"# Overloads of torch {plain(one.torch)} that were executed on {plain(one.device)}\n\n"
     for matrix in one.matrices:
-        told = [f"{code(matrix.name)}: {plain(state)}" for state in words.state_words(matrix)]
-        yield from (f"> [!CAUTION]\n> **{state}**\n\n" for state in told)
+        lines = [f"{code(matrix.name)}: {plain(state)}" for state in words.state_words(matrix)]
+        yield from (f"> [!CAUTION]\n> **{state}**\n\n" for state in lines)
     yield f"{plain(figure_words(one))} Runs: {', '.join(code(matrix.name) for matrix in one.matrices)}.\n\n"
     if one.unknown is None:
         yield from _counts(one)

@@ -47,7 +47,7 @@ SEES = (
 )
 
 
-class Overload(Struct, frozen=True, kw_only=True):
+class CoveredOverload(Struct, frozen=True, kw_only=True):
     """One overload, and what is known of the rows that reach it."""
 
     name: str  # "aten::add.Tensor"
@@ -73,7 +73,7 @@ class Count(Struct, frozen=True, kw_only=True):
     total: dict[Kernel, int]
 
 
-class Alert(Struct, frozen=True, kw_only=True):
+class MetAlert(Struct, frozen=True, kw_only=True):
     """An alert that rows met: the caller it names, and the overloads that raised it."""
 
     caller: str
@@ -91,11 +91,11 @@ class Coverage(Struct, frozen=True, kw_only=True):
     planned: int
     recorded: int  # rows whose overloads were recorded
     missing: dict[str, tuple[str, ...]]  # why those of a row were not -> ids
-    executed: tuple[Overload, ...]
-    never: tuple[Overload, ...]  # with a kernel for the device
+    executed: tuple[CoveredOverload, ...]
+    never: tuple[CoveredOverload, ...]  # with a kernel for the device
     counts: tuple[Count, ...]  # those with a kernel for the device, ATen first
     decomposed: int  # overloads the recorder never sees
-    alerts: tuple[Alert, ...]
+    alerts: tuple[MetAlert, ...]
 
     def figure(self, kernels: Sequence[Kernel] = ("device",), *, variants: bool = True) -> tuple[int, int]:
         """Return executed and all overloads of ATen with such a kernel; without out and list variants if not asked."""
@@ -168,10 +168,10 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> Coverage:
     )
 
 
-def _listed(matrices: Iterable[Matrix]) -> dict[str, Overload]:
+def _listed(matrices: Iterable[Matrix]) -> dict[str, CoveredOverload]:
     """Return all that the build has; runs with specs of the user's own may add to it."""
     return {
-        name: Overload(name=name, sort=sort_of(name, group.writes), kernel=group.kernel)
+        name: CoveredOverload(name=name, sort=sort_of(name, group.writes), kernel=group.kernel)
         for one in matrices
         if one.run.kernels
         for group in one.run.kernels.groups
@@ -206,16 +206,16 @@ def _left_out(one: Matrix) -> str:
 
 def _unknown(matrices: Sequence[Matrix]) -> str:
     """Say why no overload of the build is known."""
-    told = [one.run.kernels.message for one in matrices if one.run.kernels and one.run.kernels.message]
+    lines = [one.run.kernels.message for one in matrices if one.run.kernels and one.run.kernels.message]
     left = [_left_out(one) for one in matrices if not one.run.header.settings.overloads]
-    return "; ".join(dict.fromkeys([*left, *told])) or "the scan was interrupted before it"
+    return "; ".join(dict.fromkeys([*left, *lines])) or "the scan was interrupted before it"
 
 
 def _executed(
-    name: str, listed: Overload | None, rows: Sequence[tuple[Finding, str]], alerts: Sequence[str]
-) -> Overload:
+    name: str, listed: CoveredOverload | None, rows: Sequence[tuple[Finding, str]], alerts: Sequence[str]
+) -> CoveredOverload:
     worst = min((finding for finding, _ in rows), key=FINDINGS.index)
-    return Overload(
+    return CoveredOverload(
         name=name,
         sort=listed.sort if listed else sort_of(name, "new"),
         kernel=listed.kernel if listed else None,
@@ -226,7 +226,7 @@ def _executed(
     )
 
 
-def _counts(executed: Iterable[Overload], never: Iterable[Overload]) -> tuple[Count, ...]:
+def _counts(executed: Iterable[CoveredOverload], never: Iterable[CoveredOverload]) -> tuple[Count, ...]:
     reached: Counter[tuple[str, Sort, Kernel | None]] = Counter()
     total: Counter[tuple[str, Sort, Kernel | None]] = Counter()
     for counter, some in ((reached, executed), (total, never)):
@@ -248,9 +248,9 @@ def _counts(executed: Iterable[Overload], never: Iterable[Overload]) -> tuple[Co
     )
 
 
-def _alerts(found: dict[tuple[str, str | None], list[str]]) -> tuple[Alert, ...]:
+def _alerts(found: dict[tuple[str, str | None], list[str]]) -> tuple[MetAlert, ...]:
     return tuple(
-        Alert(
+        MetAlert(
             caller=caller,
             overloads=tuple(sorted(by for other, by in found if other == caller and by is not None)),
             rows=tuple(
@@ -305,7 +305,7 @@ def _reached_namespaces(one: Coverage) -> set[str]:
     return {"aten", *(it.namespace for it in one.executed)}
 
 
-def by_finding(one: Coverage) -> list[Overload]:
+def by_finding(one: Coverage) -> list[CoveredOverload]:
     """Return the executed overloads, the worst finding first."""
     return sorted(one.executed, key=lambda it: (FINDINGS.index(it.worst) if it.worst else 0, it.name))
 
@@ -326,7 +326,7 @@ def never_lines(one: Coverage) -> list[tuple[str, list[str]]]:
     """Return the overloads that were never reached under what they have in common, ATen first."""
     found = _reached_namespaces(one)
 
-    def place(it: Overload) -> tuple[bool, str, int, int]:
+    def place(it: CoveredOverload) -> tuple[bool, str, int, int]:
         assert it.kernel is not None
         namespace = it.namespace if it.namespace in found else _OTHERS
         sort = list(SORT_MEANING).index(it.sort) if namespace != _OTHERS else -1
@@ -335,6 +335,6 @@ def never_lines(one: Coverage) -> list[tuple[str, list[str]]]:
     lists: dict[str, list[str]] = {}
     for it in sorted(one.never, key=place):
         _, namespace, sort, kernel = place(it)
-        told = f"{namespace}, {list(SORT_MEANING)[sort]}" if sort >= 0 else namespace
-        lists.setdefault(f"{told}, kernel: {RUNNABLE[kernel]}", []).append(it.name)
+        text = f"{namespace}, {list(SORT_MEANING)[sort]}" if sort >= 0 else namespace
+        lists.setdefault(f"{text}, kernel: {RUNNABLE[kernel]}", []).append(it.name)
     return list(lists.items())

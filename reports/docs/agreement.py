@@ -15,9 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reports.docs import reasons
-from reports.docs.conditions import Effect, Evidence, effect_of, showing_of
+from reports.docs.conditions import Effect, Evidence, behaviour_of, effect_of
 from reports.matrix.model import Matrix, input_elements
-from scanner.claims.matching import names_of, speaks
+from scanner.claims.matching import matches, names_of
 from scanner.claims.tables import contradictions, documented_claims
 from scanner.errors import UsageError
 from scanner.observations.records import Claim
@@ -43,7 +43,7 @@ KIND_MEANING = {
 UNDOCUMENTED: tuple[Finding, ...] = ("silent", "raises", "over_alert", "fixed_by_mode")
 
 
-class Judged(Struct, frozen=True, kw_only=True):
+class JudgedClaim(Struct, frozen=True, kw_only=True):
     """A claim, and what the runs say of it."""
 
     claim: Claim
@@ -88,7 +88,7 @@ class Docs(Struct, frozen=True, kw_only=True):
     matrices: tuple[Matrix, ...]
     claims: tuple[Claim, ...]
     note: str | None  # where the claims come from, if not from the runs
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedClaim, ...]
     undocumented: tuple[Undocumented, ...]
     unread: tuple[
         Undocumented, ...
@@ -123,7 +123,9 @@ def join(matrices: Sequence[Matrix]) -> Docs:
         undocumented=tuple(one for one in missing if all(claim.parsed for claim in one.named)),
         unread=tuple(one for one in missing if not all(claim.parsed for claim in one.named)),
         filled=tuple(
-            one for one in rows if _is_filled(one) and not any(speaks(one.row.row, claim) for claim in parsed)
+            one
+            for one in rows
+            if _is_filled(one) and not any(matches(one.row.row, claim) for claim in parsed)
         ),
         self_contradictory=contradictions(claims),
         unparsed=tuple(claim for claim in claims if not claim.parsed),
@@ -150,8 +152,8 @@ def _refuse_twice(matrices: Sequence[Matrix]) -> None:
 def _release(matrices: Sequence[Matrix]) -> str:
     found = {one.run.header.environment.torch.partition("+")[0]: one.name for one in reversed(matrices)}
     if len(found) > 1:
-        told = " and ".join(f"{name} is of torch {torch}" for torch, name in reversed(found.items()))
-        raise UsageError(f"the runs document different lists: {told}; give runs of one release at a time")
+        text = " and ".join(f"{name} is of torch {torch}" for torch, name in reversed(found.items()))
+        raise UsageError(f"the runs document different lists: {text}; give runs of one release at a time")
     return next(iter(found))
 
 
@@ -184,22 +186,22 @@ def _rows(matrices: Iterable[Matrix]) -> Iterator[Evidence]:
     for one in matrices:
         doubt = f"{one.name} is not trustworthy: {'; '.join(one.distrust)}" if one.distrust else None
         for row in one.rows:
-            showing = showing_of(row)
+            behaviour = behaviour_of(row)
             # An alert and bits that differ are proof; that nothing differed is none where nothing could race.
-            weak = row.weak if showing in {"acts", "nothing"} and not doubt else None
-            told = f"low power: {weak}" if weak is not None else doubt
+            weak = row.weak if behaviour in {"acts", "nothing"} and not doubt else None
+            text = f"low power: {weak}" if weak is not None else doubt
             yield Evidence(
                 run=one.name,
                 row=row,
-                showing=None if told else showing,
-                doubt=told,
+                behaviour=None if text else behaviour,
+                doubt=text,
                 low_power=weak is not None,
             )
 
 
-def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -> Judged:
+def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -> JudgedClaim:
     evidence = tuple(
-        replace(one, effect=effect_of(claim, one.showing)) for one in rows if speaks(one.row.row, claim)
+        replace(one, effect=effect_of(claim, one.behaviour)) for one in rows if matches(one.row.row, claim)
     )
     effects = {one.effect for one in evidence}
     agreement: Agreement
@@ -211,11 +213,11 @@ def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -
         agreement, reason = "not_triggered", reasons.nothing(claim, evidence)
     elif evidence:
         agreement, reason = "not_run", reasons.no_evidence(evidence)
-    elif any(speaks(one.row.row, claim, ignore_device=True) for one in rows):
+    elif any(matches(one.row.row, claim, ignore_device=True) for one in rows):
         agreement, reason = "not_run", f"none of these runs is on {claim.device}"
     else:
         agreement, reason = "not_covered", reasons.not_covered(matrices)
-    return Judged(claim=claim, agreement=agreement, reason=reason, evidence=evidence)
+    return JudgedClaim(claim=claim, agreement=agreement, reason=reason, evidence=evidence)
 
 
 def _is_filled(evidence: Evidence) -> bool:
@@ -229,9 +231,9 @@ def _undocumented(claims: Sequence[Claim], rows: Iterable[Evidence]) -> Iterator
     for one in rows:
         row = one.row.row
         op = names_of(row)[0]
-        if one.showing is None or one.row.finding not in UNDOCUMENTED or not op.startswith("torch."):
+        if one.behaviour is None or one.row.finding not in UNDOCUMENTED or not op.startswith("torch."):
             continue
-        if not any(speaks(row, claim) for claim in claims):
+        if not any(matches(row, claim) for claim in claims):
             key = (op, one.device, row.direction, UNDOCUMENTED.index(one.row.finding))
             groups.setdefault(key, []).append(one)
     for (op, device, direction, place), evidence in sorted(groups.items(), key=lambda group: group[0]):

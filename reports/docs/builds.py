@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from msgspec import Struct
 
-from reports.builds.expectations import Build, Expected, expect
+from reports.builds.expectations import BuildExpectations, ExpectedClaim, expect
 from reports.builds.files import Source, fits, git_of, paired, release, version
 from reports.docs.agreement import Docs
 from scanner.census.record import read_census
@@ -22,7 +22,7 @@ class BuildFiles(Struct, frozen=True, kw_only=True):
 
     torch: str  # the release, without the build
     note: str | None  # where the claims come from, if not from a run
-    builds: tuple[Build, ...]
+    builds: tuple[BuildExpectations, ...]
     left: tuple[str, ...]  # a sentence for each file that was not joined
     docs: Docs | None  # what was measured, if anything was
 
@@ -64,12 +64,12 @@ def read_files(censuses: Sequence[str], traces: Sequence[str], docs: Docs | None
     return BuildFiles(torch=torch, note=note, builds=tuple(_builds(claims, fitting)), left=left, docs=docs)
 
 
-def _builds(claims: Sequence[Claim], named: Sequence[tuple[str, Source]]) -> Iterator[Build]:
+def _builds(claims: Sequence[Claim], named: Sequence[tuple[str, Source]]) -> Iterator[BuildExpectations]:
     for census, trace, device in paired(named):
         yield expect(claims, census, trace, device)
 
 
-def measured(one: Expected, docs: Docs | None) -> str:
+def measured(one: ExpectedClaim, docs: Docs | None) -> str:
     """Say what was measured; a run that gave no evidence measured nothing."""
     judged = [] if docs is None else [other for other in docs.judged if other.claim.id == one.claim.id]
     for other in judged:

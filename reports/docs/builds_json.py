@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from reports.builds import words
-from reports.builds.expectations import EXPECTATION_MEANING, Build, Expected, count
+from reports.builds.expectations import EXPECTATION_MEANING, BuildExpectations, ExpectedClaim, count
 from reports.docs.builds import BuildFiles, measured
 from reports.matrix.expected import link_fields
 
@@ -28,7 +28,7 @@ def fields(files: BuildFiles) -> dict[str, object]:
     }
 
 
-def _build(build: Build, files: BuildFiles) -> dict[str, object]:
+def _build(build: BuildExpectations, files: BuildFiles) -> dict[str, object]:
     return {
         "torch": build.torch,
         "device": build.device,
@@ -49,7 +49,7 @@ def _build(build: Build, files: BuildFiles) -> dict[str, object]:
     }
 
 
-def _claim(one: Expected, build: Build, files: BuildFiles) -> dict[str, object]:
+def _claim(one: ExpectedClaim, build: BuildExpectations, files: BuildFiles) -> dict[str, object]:
     return {
         "id": one.claim.id,
         "text": one.claim.text,
@@ -60,5 +60,5 @@ def _claim(one: Expected, build: Build, files: BuildFiles) -> dict[str, object]:
         "measured": measured(one, files.docs),
         "alerts": [link_fields(link) for link in one.alerts],
         "flags": [link_fields(link) for link in one.flags],
-        "traced": [{"id": row.row.row.id, "way": row.way, "told": row.told} for row in one.traced],
+        "traced": [{"id": row.row.row.id, "way": row.way, "told": row.text} for row in one.traced],
     }

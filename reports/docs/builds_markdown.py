@@ -8,10 +8,10 @@ from reports.builds import words
 from reports.builds.expectations import (
     EXPECTATION_MEANING,
     PLACE_MEANING,
-    Build,
+    BuildExpectations,
     Expectation,
-    Expected,
-    Unspoken,
+    ExpectedClaim,
+    UnmatchedSite,
     count,
 )
 from reports.builds.links import WAY_MEANING
@@ -40,15 +40,15 @@ def render(files: BuildFiles) -> Iterator[str]:
         "Expected, not measured: *binary* is read from the files of a build, *trace* was made with fake "
         "tensors, and no kernel ran for either. *measured* is what runs showed.\n\n"
     )
-    for told in (files.note, *files.left):
-        if told:
-            yield f"> [!NOTE]\n> {plain(told)}\n\n"
+    for text in (files.note, *files.left):
+        if text:
+            yield f"> [!NOTE]\n> {plain(text)}\n\n"
     for build in files.builds:
         yield from _build(build, files)
     yield from _legend()
 
 
-def _build(build: Build, files: BuildFiles) -> Iterator[str]:
+def _build(build: BuildExpectations, files: BuildFiles) -> Iterator[str]:
     named = [name for name in (build.census_name, build.trace_name) if name is not None]
     device = _DEVICES.get(build.device, build.device)
     yield f"## {plain(device)}, torch {plain(build.torch)}\n\nFrom {' and '.join(map(code, named))}.\n\n"
@@ -79,7 +79,7 @@ def _build(build: Build, files: BuildFiles) -> Iterator[str]:
     yield from _unspoken(build.unspoken)
 
 
-def _evidence(one: Expected) -> Iterator[str]:
+def _evidence(one: ExpectedClaim) -> Iterator[str]:
     yield f"* {bullet(one.claim.text)} ({plain(words.documented(one))})\n"
     links = list(dict.fromkeys((*one.alerts, *one.flags)))
     yield from (f"  * {plain(words.link_words(link))}\n" for link in links[:_LINKS])
@@ -87,13 +87,13 @@ def _evidence(one: Expected) -> Iterator[str]:
         yield f"  * and {len(links) - _LINKS} links more\n"
     ways: dict[str, list[str]] = {}
     for traced in one.traced:
-        ways.setdefault(traced.told, []).append(traced.row.row.id)
-    for told, ids in ways.items():
+        ways.setdefault(traced.text, []).append(traced.row.row.id)
+    for text, ids in ways.items():
         more = f" and {len(ids) - _CASES} more" if len(ids) > _CASES else ""
-        yield f"  * {plain(told)}: {', '.join(map(code, ids[:_CASES]))}{more}\n"
+        yield f"  * {plain(text)}: {', '.join(map(code, ids[:_CASES]))}{more}\n"
 
 
-def _unspoken(unspoken: tuple[Unspoken, ...]) -> Iterator[str]:
+def _unspoken(unspoken: tuple[UnmatchedSite, ...]) -> Iterator[str]:
     if not unspoken:
         return
     yield "### No bullet\n\n"

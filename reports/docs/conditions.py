@@ -22,15 +22,15 @@ from scanner.verdicts.findings import MatrixRow
 # raises   the alert with the flag on
 # differs  the flag is on, nothing was raised, and the bits differ
 # nothing  neither: 0 of n differed in both modes
-Showing = Literal["acts", "raises", "differs", "nothing"]
+Behaviour = Literal["acts", "raises", "differs", "nothing"]
 Effect = Literal["confirms", "contradicts", "not_triggered", "none"]
 
 # keep  it is where it belongs      move  it belongs to the other list
 # drop  it belongs to neither list: it differs without an alert, or never differed on inputs that provoke it and
 #       does not raise
-Fate = Literal["keep", "move", "drop"]
+Action = Literal["keep", "move", "drop"]
 
-Rows = Sequence[tuple[Row, Showing]]  # each with what it shows
+Rows = Sequence[tuple[Row, Behaviour]]  # each with what it shows
 
 _DTYPES = ("floating", "complex", "integer", "bool")
 _SWITCH = ("True", "False")
@@ -41,7 +41,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     run: str  # the run's name
     row: MatrixRow
-    showing: Showing | None  # None: it is no evidence
+    behaviour: Behaviour | None  # None: it is no evidence
     doubt: str | None  # why it is none, if not for its finding
     low_power: bool = False  # it is none because too little could race for its sameness to show anything
     effect: Effect = "none"
@@ -57,7 +57,7 @@ class Split(Struct, frozen=True, kw_only=True):
 
     name: str  # "op", "direction", "dtype", or a trait
     own: bool  # the claim has this condition already
-    values: dict[Fate, tuple[str | None, ...]]
+    values: dict[Action, tuple[str | None, ...]]
 
     @property
     def fails(self) -> tuple[str | None, ...]:
@@ -65,7 +65,7 @@ class Split(Struct, frozen=True, kw_only=True):
         return (*self.values["move"], *self.values["drop"])
 
 
-def showing_of(row: MatrixRow) -> Showing | None:
+def behaviour_of(row: MatrixRow) -> Behaviour | None:
     """Return what a row shows, or ``None`` if it is inconclusive."""
     match row.finding:
         case "fixed_by_mode" | "mode_dependent":
@@ -79,23 +79,23 @@ def showing_of(row: MatrixRow) -> Showing | None:
     return None
 
 
-def effect_of(claim: Claim, showing: Showing | None) -> Effect:
+def effect_of(claim: Claim, behaviour: Behaviour | None) -> Effect:
     """Return what a row's showing does to a claim that it speaks to."""
-    if showing is None:
+    if behaviour is None:
         return "none"
     if claim.section == "raises":
-        effect: Effect = "confirms" if showing == "raises" else "contradicts"
+        effect: Effect = "confirms" if behaviour == "raises" else "contradicts"
     else:
-        effect = {"acts": "confirms", "nothing": "not_triggered"}.get(showing, "contradicts")  # type: ignore[assignment]
+        effect = {"acts": "confirms", "nothing": "not_triggered"}.get(behaviour, "contradicts")  # type: ignore[assignment]
     return "not_triggered" if effect == "contradicts" and is_vague(claim) else effect
 
 
-def fate_of(claim: Claim, rows: Rows) -> Fate | None:
+def action_of(claim: Claim, rows: Rows) -> Action | None:
     """Return what becomes of a claim when its rows show this, or ``None`` if they disagree.
 
     That nothing was seen puts no claim into a list: it takes one from those that raise, if anything was provoked.
     """
-    shown = {showing for _, showing in rows}
+    shown = {behaviour for _, behaviour in rows}
     if is_vague(claim) or not shown:
         return "keep"
     if claim.section == "raises" and shown == {"nothing"}:
@@ -115,7 +115,7 @@ def splits(claim: Claim, rows: Rows) -> list[Split]:
         claim: Speaks of one device.
         rows: Those that speak to it, each with what it shows.
     """
-    return _splits(claim, rows, fate_of)
+    return _splits(claim, rows, action_of)
 
 
 def separations(claim: Claim, rows: Rows) -> list[Split]:
@@ -126,16 +126,16 @@ def separations(claim: Claim, rows: Rows) -> list[Split]:
     return _splits(claim, rows, _failing)
 
 
-def _failing(claim: Claim, rows: Rows) -> Fate | None:
+def _failing(claim: Claim, rows: Rows) -> Action | None:
     """Return ``drop`` if a claim fails in all rows, ``keep`` if in none, else ``None``."""
-    fails = {effect_of(claim, showing) == "contradicts" for _, showing in rows}
+    fails = {effect_of(claim, behaviour) == "contradicts" for _, behaviour in rows}
     return None if len(fails) > 1 else "drop" if True in fails else "keep"
 
 
-def _splits(claim: Claim, rows: Rows, fate: Callable[[Claim, Rows], Fate | None]) -> list[Split]:
+def _splits(claim: Claim, rows: Rows, action: Callable[[Claim, Rows], Action | None]) -> list[Split]:
     own = {condition.name for condition in claim.conditions if condition.kind != "unspecified"}
     names = dict.fromkeys(name for row, _ in rows for name in _features(claim, row))
-    found = [split for name in names if (split := _split(claim, name, rows, fate, own=name in own))]
+    found = [split for name in names if (split := _split(claim, name, rows, action, own=name in own))]
     return [split for split in found if split.own] or found
 
 
@@ -148,19 +148,19 @@ def _features(claim: Claim, row: Row) -> dict[str, str]:
 
 
 def _split(
-    claim: Claim, name: str, rows: Rows, fate_of_rows: Callable[[Claim, Rows], Fate | None], *, own: bool
+    claim: Claim, name: str, rows: Rows, fate_of_rows: Callable[[Claim, Rows], Action | None], *, own: bool
 ) -> Split | None:
     """Return how the values of one feature separate the rows, or ``None`` if they do not."""
-    shown: dict[str | None, list[tuple[Row, Showing]]] = {}
-    for row, showing in rows:
-        shown.setdefault(_features(claim, row).get(name), []).append((row, showing))
-    values: dict[Fate, list[str | None]] = {"keep": [], "move": [], "drop": []}
-    fates = {value: fate_of_rows(claim, some) for value, some in shown.items()}
-    apart = len(set(fates.values())) > 1
-    for value, fate in fates.items():
-        if fate is None:
+    shown: dict[str | None, list[tuple[Row, Behaviour]]] = {}
+    for row, behaviour in rows:
+        shown.setdefault(_features(claim, row).get(name), []).append((row, behaviour))
+    values: dict[Action, list[str | None]] = {"keep": [], "move": [], "drop": []}
+    actions = {value: fate_of_rows(claim, some) for value, some in shown.items()}
+    apart = len(set(actions.values())) > 1
+    for value, action in actions.items():
+        if action is None:
             return None
-        values[fate].append(value)
+        values[action].append(value)
     # What was not measured stays as it is, where it is known what else there could be.
     left = [value for value in _unmeasured(claim, name, shown) if value not in shown]
     if not apart and not (own and left):
@@ -168,7 +168,7 @@ def _split(
     values["keep"] += left
     if None in values["keep"] or None in values["move"]:
         return None
-    return Split(name=name, own=own, values={fate: tuple(told) for fate, told in values.items()})
+    return Split(name=name, own=own, values={action: tuple(text) for action, text in values.items()})
 
 
 def _unmeasured(claim: Claim, name: str, measured: Iterable[str | None]) -> tuple[str, ...]:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from reports.docs.agreement import (
     AGREEMENT_MEANING,
     Docs,
-    Judged,
+    JudgedClaim,
     Undocumented,
     count,
 )
 from reports.docs.conditions import Evidence
-from reports.docs.lists import Lists, lists_of
+from reports.docs.lists import RegeneratedLists, lists_of
 from reports.matrix.model import cell_fields
 from reports.render.json import json_of
 from scanner.claims.matching import device_kind
@@ -72,7 +72,7 @@ def render(docs: Docs, builds: Mapping[str, object] | None = None) -> Iterator[s
     yield "\n}\n"
 
 
-def _claim_fields(judged: Judged, lists: Lists | None) -> dict[str, object]:
+def _claim_fields(judged: JudgedClaim, lists: RegeneratedLists | None) -> dict[str, object]:
     """Return a claim: the keys that are promised, then what else is known of it."""
     claim = judged.claim
     return {
@@ -92,7 +92,7 @@ def _claim_fields(judged: Judged, lists: Lists | None) -> dict[str, object]:
     }
 
 
-def _undocumented_fields(one: Undocumented, lists: Lists | None) -> dict[str, object]:
+def _undocumented_fields(one: Undocumented, lists: RegeneratedLists | None) -> dict[str, object]:
     smallest, elements = one.smallest
     return {
         "op": one.op,

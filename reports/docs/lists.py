@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from reports.docs.agreement import Docs
 from reports.docs.bullets import DEVICES, ListName, Statement, lists, write
-from reports.docs.conditions import Evidence, Fate, Rows, Showing, fate_of, narrowed, splits
+from reports.docs.conditions import Action, Behaviour, Evidence, Rows, action_of, narrowed, splits
 from reports.docs.reasons import split_words
-from scanner.claims.matching import speaks
+from scanner.claims.matching import matches
 from scanner.claims.tables import contradictions, parse_claims
 from scanner.errors import UsageError
 from scanner.observations.records import Claim, Row
@@ -24,7 +24,7 @@ from scanner.observations.records import Claim, Row
 _OTHER: dict[str, ListName] = {"deterministic": "raises", "raises": "deterministic"}
 
 
-class Lists(Struct, frozen=True, kw_only=True):
+class RegeneratedLists(Struct, frozen=True, kw_only=True):
     """The lists as documented and as measured."""
 
     documented: str
@@ -50,7 +50,7 @@ class _Part(Struct, frozen=True, kw_only=True):
     claim: Claim
 
 
-def regenerate(docs: Docs) -> Lists:
+def regenerate(docs: Docs) -> RegeneratedLists:
     """Write the two lists again.
 
     Raises:
@@ -59,7 +59,7 @@ def regenerate(docs: Docs) -> Lists:
     return _Writer(docs).write()
 
 
-def lists_of(docs: Docs) -> Lists | None:
+def lists_of(docs: Docs) -> RegeneratedLists | None:
     """Return the lists as they would be written, or ``None`` where the docstring's lines are not known."""
     try:
         return regenerate(docs)
@@ -71,13 +71,13 @@ class _Writer:
     """The state of writing the lists again."""
 
     def __init__(self, docs: Docs) -> None:
-        self._rows = [(one.row.row, one.showing) for one in docs.rows if one.showing]
+        self._rows = [(one.row.row, one.behaviour) for one in docs.rows if one.behaviour]
         self._docs = docs
         self._changes: dict[int, str] = {}
         self._added: dict[tuple[str, str], str] = {}
         self._entries: dict[ListName, list[_Entry]] = {"deterministic": [], "raises": []}
 
-    def write(self) -> Lists:
+    def write(self) -> RegeneratedLists:
         """Return the lists before and after."""
         bullets = list(_bullets(self._docs.claims))
         for entry in bullets:
@@ -88,7 +88,7 @@ class _Writer:
         for (op, device), group in groupby(self._docs.undocumented, key=lambda one: (one.op, one.device)):
             evidence = [row for one in group for row in one.evidence]
             self._added[op, device] = "; ".join(self._add(op, device, evidence))
-        return Lists(
+        return RegeneratedLists(
             documented=documented, regenerated=self._text(), changes=self._changes, added=self._added
         )
 
@@ -103,7 +103,7 @@ class _Writer:
         here = _list_of(entry)
         kept: list[_Part] = []
         moved: list[_Part] = []
-        told: list[str] = []
+        lines: list[str] = []
         parts: list[_Part] = []
         for claim in entry.claims if first.parsed else ():
             for device in DEVICES if claim.device == "any" else (claim.device,):
@@ -112,10 +112,10 @@ class _Writer:
                     stay, go, why = self._decide(part, entry.source)
                     kept += stay
                     moved += go
-                    told += [why] if why else []
+                    lines += [why] if why else []
                     parts.append(part)
-        if told:
-            self._changes[first.order] = "; ".join(dict.fromkeys(told))
+        if lines:
+            self._changes[first.order] = "; ".join(dict.fromkeys(lines))
         if kept == parts:
             return
         place = self._entries[here].index(entry)
@@ -123,7 +123,7 @@ class _Writer:
         left = [] if whole else self._written(kept, entry)
         arriving = [_entry(_OTHER[here], entry.source)] if whole else self._written(moved, entry)
         if left is None or arriving is None:
-            self._changes[first.order] = f"left as it is: the lists have no words for it ({'; '.join(told)})"
+            self._changes[first.order] = f"left as it is: the lists have no words for it ({'; '.join(lines)})"
             return
         self._entries[here][place : place + 1] = left
         for one in arriving:
@@ -133,33 +133,33 @@ class _Writer:
         """Return what of a part stays, what goes to the other list, and why."""
         claim = replace(part.claim, targets=(part.target,), device=part.device)
         rows = self._speaking(claim)
-        fate = fate_of(claim, rows)
+        action = action_of(claim, rows)
         what = f"{part.target} on {part.device}"
         there = replace(part, list=_OTHER[part.list])
-        shown = {showing for _, showing in rows}
-        if fate == "keep":
+        shown = {behaviour for _, behaviour in rows}
+        if action == "keep":
             unproven = part.list == "raises" and shown == {"nothing"}
-            told = f"{what} is left as it is: nothing was raised, but no input provokes a difference"
-            return [part], [], told if unproven else ""
+            text = f"{what} is left as it is: nothing was raised, but no input provokes a difference"
+            return [part], [], text if unproven else ""
         found = splits(claim, rows)
-        if fate == "move" and not found:
+        if action == "move" and not found:
             why = "it acts deterministically" if there.list == "deterministic" else "it raises"
             return [], [there], f"{what} moves to the list {there.list!r}: {why}"
-        if fate == "drop" and not found:
+        if action == "drop" and not found:
             why = "never differed, in either mode" if shown == {"nothing"} else "differs with the flag on"
             return [], [], f"{what} goes: it {why}, and nothing is raised"
         # Where a condition without words may decide as well, the one that has words is not known to.
         if len(found) != 1 or not _has_words(part, found[0].name, found[0].values, source):
-            told = (
+            text = (
                 "several conditions may decide"
                 if len(found) > 1
                 else "no condition that the lists have words for decides"
             )
-            return [part], [], f"{what} is left as it is: {told}"
+            return [part], [], f"{what} is left as it is: {text}"
         (split,) = found
         by_fate = {
-            fate: [replace(part, claim=narrowed(part.claim, split.name, values))] if values else []
-            for fate, values in split.values.items()
+            action: [replace(part, claim=narrowed(part.claim, split.name, values))] if values else []
+            for action, values in split.values.items()
         }
         moved = [
             replace(one, list=there.list)
@@ -172,13 +172,13 @@ class _Writer:
         """Tell whether the other list speaks already of all rows of a claim."""
         there = [one for one in self._docs.claims if one.section == where]
         return all(
-            any(speaks(row, one) for one in there)
-            for row, showing in self._speaking(claim)
-            if showing != "nothing"
+            any(matches(row, one) for one in there)
+            for row, behaviour in self._speaking(claim)
+            if behaviour != "nothing"
         )
 
     def _speaking(self, claim: Claim) -> Rows:
-        return [(row, showing) for row, showing in self._rows if speaks(row, claim)]
+        return [(row, behaviour) for row, behaviour in self._rows if matches(row, claim)]
 
     def _written(self, parts: Sequence[_Part], entry: _Entry) -> list[_Entry] | None:
         """Put parts together into as few bullets as say the same, or return ``None`` if one has no words."""
@@ -201,9 +201,9 @@ class _Writer:
 
     def _add(self, op: str, device: str, evidence: Sequence[Evidence]) -> Iterator[str]:
         """Add bullets for rows without one; yield what was added, or why nothing was."""
-        wanted: tuple[tuple[ListName, Showing], ...] = (("raises", "raises"), ("deterministic", "acts"))
-        for where, showing in wanted:
-            rows = [one.row.row for one in evidence if one.showing == showing]
+        wanted: tuple[tuple[ListName, Behaviour], ...] = (("raises", "raises"), ("deterministic", "acts"))
+        for where, behaviour in wanted:
+            rows = [one.row.row for one in evidence if one.behaviour == behaviour]
             if not rows:
                 continue
             statement = self._statement(op, device, where, rows)
@@ -214,7 +214,7 @@ class _Writer:
             entry = _entry(where, source)
             self._place(entry, where)
             yield f"added to the list {where!r}: {entry.claims[0].text}"
-        if any(one.showing == "differs" for one in evidence):
+        if any(one.behaviour == "differs" for one in evidence):
             yield "in neither list: it differs with the flag on, and nothing is raised"
 
     def _statement(self, op: str, device: str, where: ListName, rows: Sequence[Row]) -> Statement | None:
@@ -247,14 +247,14 @@ class _Writer:
         more beside it.
         """
         speaking = self._speaking(claim)
-        fate = fate_of(claim, speaking)
-        if fate != "keep":
+        action = action_of(claim, speaking)
+        if action != "keep":
             found = [
                 part
                 for split in splits(claim, speaking)
                 if split.values["keep"]
                 and write(_statement(part := narrowed(claim, split.name, split.values["keep"])))
-                and all(speaks(row, part) for row in rows)
+                and all(matches(row, part) for row in rows)
             ]
             if len(found) != 1:
                 return None
@@ -262,7 +262,7 @@ class _Writer:
         standing = [one for entries in self._entries.values() for entry in entries for one in entry.claims]
         if contradictions([claim, *standing]) != contradictions(standing):
             return None
-        taken = any(speaks(row, one) for row, _ in self._speaking(claim) for one in standing)
+        taken = any(matches(row, one) for row, _ in self._speaking(claim) for one in standing)
         return None if taken or any(_swallows(claim, one) for one in standing) else _statement(claim)
 
 
@@ -317,15 +317,15 @@ def _sources(entries: Sequence[_Entry]) -> Iterator[str]:
         yield entry.source + ("\n" if (entry.loose or "\n\n" in entry.source) and not last else "")
 
 
-def _has_words(part: _Part, name: str, values: dict[Fate, tuple[str | None, ...]], source: str) -> bool:
+def _has_words(part: _Part, name: str, values: dict[Action, tuple[str | None, ...]], source: str) -> bool:
     """Tell whether both sides of a split can be written."""
     return all(
         write(
             _statement(replace(narrowed(part.claim, name, some), targets=(part.target,), device=part.device)),
             source,
         )
-        for fate in ("keep", "move")
-        if (some := values[fate])
+        for action in ("keep", "move")
+        if (some := values[action])
     )
 
 

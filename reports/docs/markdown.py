@@ -10,12 +10,12 @@ from reports.docs.agreement import (
     AGREEMENT_MEANING,
     KIND_MEANING,
     Docs,
-    Judged,
+    JudgedClaim,
     Undocumented,
     count,
 )
 from reports.docs.conditions import Effect, Evidence
-from reports.docs.lists import Lists, lists_of
+from reports.docs.lists import RegeneratedLists, lists_of
 from reports.docs.reasons import shown_words, strongest
 from reports.matrix import words
 from reports.matrix.model import Matrix
@@ -64,7 +64,7 @@ def render(docs: Docs) -> Iterator[str]:
 def _runs(docs: Docs) -> Iterator[str]:
     for one in docs.matrices:
         yield from (
-            f"> [!CAUTION]\n> **{code(one.name)}: {plain(told)}**\n\n" for told in words.state_words(one)
+            f"> [!CAUTION]\n> **{code(one.name)}: {plain(text)}**\n\n" for text in words.state_words(one)
         )
     if docs.note:
         yield f"> [!NOTE]\n> {plain(docs.note)}\n\n"
@@ -84,7 +84,7 @@ def _runs(docs: Docs) -> Iterator[str]:
         ],
     )
     yield "\n"
-    yield from (f"{plain(told)}\n\n" for told in dict.fromkeys(map(words.n_words, docs.matrices)))
+    yield from (f"{plain(text)}\n\n" for text in dict.fromkeys(map(words.n_words, docs.matrices)))
 
 
 def _state(one: Matrix) -> str:
@@ -98,12 +98,12 @@ def _state(one: Matrix) -> str:
 def _counts(docs: Docs) -> Iterator[str]:
     yield table(
         ("what", "how many", "meaning"),
-        [(plain(name), str(count), told) for name, count, told in count(docs)],
+        [(plain(name), str(count), text) for name, count, text in count(docs)],
     )
     yield "\n"
 
 
-def _claim_cells(judged: Judged) -> tuple[str, ...]:
+def _claim_cells(judged: JudgedClaim) -> tuple[str, ...]:
     claim = judged.claim
     best = strongest(judged.deciding) if judged.deciding else None
     return (
@@ -116,7 +116,7 @@ def _claim_cells(judged: Judged) -> tuple[str, ...]:
     )
 
 
-def _evidence(judged: Judged) -> str:
+def _evidence(judged: JudgedClaim) -> str:
     """Name the rows that decide, the strongest first, or say why there are none."""
     if not judged.deciding:
         return plain(judged.reason)
@@ -155,7 +155,7 @@ def _spaced(text: str) -> str:
     return plain(text).join(ends) if text.strip() else ends[0]
 
 
-def _reasons(docs: Docs, lists: Lists | None) -> Iterator[str]:
+def _reasons(docs: Docs, lists: RegeneratedLists | None) -> Iterator[str]:
     """Tell for each claim with evidence what was seen, and what would become of its bullet."""
     for agreement in ("contradicted", "confirmed", "not_triggered"):
         some = [judged for judged in docs.judged if judged.agreement == agreement]
@@ -171,7 +171,7 @@ def _reasons(docs: Docs, lists: Lists | None) -> Iterator[str]:
             yield "\n"
 
 
-def _undocumented(docs: Docs, lists: Lists | None) -> Iterator[str]:
+def _undocumented(docs: Docs, lists: RegeneratedLists | None) -> Iterator[str]:
     if not docs.undocumented:
         return
     yield "## Undocumented\n\n"
@@ -221,10 +221,10 @@ def _pairs(docs: Docs) -> Iterator[str]:
     yield "## In both lists\n\n"
     agreements = {judged.claim.id: judged.agreement for judged in docs.judged}
     for pair in docs.self_contradictory:
-        told = " and ".join(
+        text = " and ".join(
             f"{bullet(one.text)} ({one.section}: {plain(agreements[one.id])})" for one in pair
         )
-        yield f"* {told}\n"
+        yield f"* {text}\n"
     yield "\n"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.docs.conditions import Evidence, Showing, Split, separations
+from reports.docs.conditions import Behaviour, Evidence, Split, separations
 from reports.matrix.model import Matrix
 from reports.matrix.words import counted
 from scanner.claims.matching import is_vague
@@ -13,7 +13,7 @@ from scanner.observations.records import Claim
 _REASONS = 3  # that are told of rows without evidence
 _CASES = 5  # that are named where no condition tells rows apart
 
-_SHOWN: dict[Showing, str] = {
+_SHOWN: dict[Behaviour, str] = {
     "acts": "acts deterministically",
     "raises": "raises",
     "differs": "differs without raising",
@@ -48,9 +48,9 @@ def contradiction(claim: Claim, evidence: Sequence[Evidence]) -> str:
     failing = [one for one in evidence if one.effect == "contradicts"]
     holding = [one for one in evidence if one.effect in {"confirms", "not_triggered"}]
     shown = "; ".join(
-        f"{_SHOWN[showing]} in {_counted_rows(some)}"
-        for showing in _SHOWN
-        if (some := [one for one in failing if one.showing == showing])
+        f"{_SHOWN[behaviour]} in {_counted_rows(some)}"
+        for behaviour in _SHOWN
+        if (some := [one for one in failing if one.behaviour == behaviour])
     )
     if not holding:
         return f"{shown}{_measured_on(claim, evidence)}"
@@ -69,7 +69,7 @@ def _decided(claim: Claim, evidence: Sequence[Evidence]) -> str:
     parts = []
     for device in dict.fromkeys(one.device for one in evidence):
         here = [one for one in evidence if one.device == device]
-        rows = [(one.row.row, one.showing) for one in here if one.showing]
+        rows = [(one.row.row, one.behaviour) for one in here if one.behaviour]
         effects = {one.effect for one in here}
         on = f" on {device}" if claim.device == "any" else ""
         if "contradicts" not in effects:
@@ -125,17 +125,17 @@ def nothing(claim: Claim, evidence: Sequence[Evidence]) -> str:
     """Say in how many rows nothing was seen, and how many of them provoke nothing."""
     rows = [one for one in evidence if one.effect == "not_triggered"]
     innocent = sum(not one.row.row.provokes for one in rows)
-    told = (
+    text = (
         f"{counted(rows[0].row.off)} in {_rows_words(rows)}"
         if len(rows) == 1
         else f"0 of n in {_rows_words(rows)}"
     )
     if innocent:
-        told += f", {'all' if innocent == len(rows) else innocent} innocent"
+        text += f", {'all' if innocent == len(rows) else innocent} innocent"
     if is_vague(claim):
-        told = f"the bullet does not say when; {told}"
+        text = f"the bullet does not say when; {text}"
     cublas = "; CUBLAS_WORKSPACE_CONFIG is set in the mode on" if claim.section == "cublas" else ""
-    return f"{told}{_measured_on(claim, evidence)}{cublas}"
+    return f"{text}{_measured_on(claim, evidence)}{cublas}"
 
 
 def no_evidence(evidence: Sequence[Evidence]) -> str:
@@ -156,7 +156,7 @@ def _measured_on(claim: Claim, evidence: Sequence[Evidence]) -> str:
     """Say where a bullet about every device was looked at."""
     if claim.device != "any":
         return ""
-    return f", on {' and '.join(dict.fromkeys(one.device for one in evidence if one.showing))}"
+    return f", on {' and '.join(dict.fromkeys(one.device for one in evidence if one.behaviour))}"
 
 
 def strongest(evidence: Sequence[Evidence]) -> Evidence:

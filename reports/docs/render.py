@@ -40,7 +40,7 @@ def render_diff(docs: Docs) -> Iterator[str]:
 def state_lines(docs: Docs) -> Iterator[str]:
     """Yield what a reader must know of the runs before believing any of it."""
     for one in docs.matrices:
-        yield from (f"{state}: {one.name}: {told}" for state, told in states(one))
+        yield from (f"{state}: {one.name}: {text}" for state, text in states(one))
 
 
 def drift_lines(docs: Docs) -> Iterator[str]:

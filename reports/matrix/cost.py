@@ -98,8 +98,8 @@ def cost_words(row: MatrixRow) -> str:
     one = timed(row)
     if one is None:
         return untimed_words(row)
-    told = ratio_words(one)
-    return told if one.filling is None else f"{told} (fill off: {times(one.filling)})"
+    text = ratio_words(one)
+    return text if one.filling is None else f"{text} (fill off: {times(one.filling)})"
 
 
 def untimed_words(row: MatrixRow) -> str:

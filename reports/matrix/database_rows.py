@@ -55,11 +55,11 @@ def sampled_words(sampled: Sampled | None) -> str | None:
 
 def enumerated_words(enumerated: Sequence[Enumerated]) -> list[tuple[str, str]]:
     """Say what each database held and what was taken of it, as (label, text)."""
-    told = []
+    lines = []
     for one in enumerated:
         text = (
             f"{one.entries} entries with {one.samples} samples, {one.taken} taken; {one.enlarged} enlarged, "
         )
         text += f"{one.refused} could not be"
-        told.append((f"database of {_NAMES.get(one.source, one.source)}", text))
-    return told
+        lines.append((f"database of {_NAMES.get(one.source, one.source)}", text))
+    return lines

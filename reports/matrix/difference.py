@@ -95,8 +95,8 @@ def _number(value: float | None, none: str) -> str:
 def _ulps(value: int | None, none: str) -> str:
     if value is None:
         return none
-    told = str(value) if value < _WHOLE else f"{value:.3g}"
-    return f"at least {told}" if value == _MOST_ULP else told
+    text = str(value) if value < _WHOLE else f"{value:.3g}"
+    return f"at least {text}" if value == _MOST_ULP else text
 
 
 def _largest(one: Number | None, other: Number | None) -> Number | None:

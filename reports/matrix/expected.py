@@ -25,7 +25,7 @@ CSV_FIELDS = ("documented", "binary", "trace")
 Key = tuple[str, str, str, str]
 
 
-class Said(Struct, frozen=True):
+class ExpectedText(Struct, frozen=True):
     """What the files of one build say of one row, in words."""
 
     documented: str
@@ -36,7 +36,7 @@ class Said(Struct, frozen=True):
     flags: tuple[Link, ...]
 
 
-class Expected(Struct, frozen=True, kw_only=True):
+class ExpectedRows(Struct, frozen=True, kw_only=True):
     """What the files of one build say of the rows of one run."""
 
     device: str  # the kind that they speak of
@@ -45,7 +45,7 @@ class Expected(Struct, frozen=True, kw_only=True):
     trace: str | None
     same_device: bool  # as the run's
     same_build: bool  # torch's version with its build is that of the run
-    rows: dict[Key, Said]
+    rows: dict[Key, ExpectedText]
 
     @property
     def about(self) -> str:
@@ -59,7 +59,7 @@ class Expected(Struct, frozen=True, kw_only=True):
         """The files' names."""
         return [name for name in (self.census, self.trace) if name is not None]
 
-    def of(self, row: Row) -> Said:
+    def of(self, row: Row) -> ExpectedText:
         """Return what is said of a row."""
         return self.rows[row.key]
 
@@ -73,32 +73,32 @@ def device_words(device: str) -> str:
     return DEVICES.get(device, device)
 
 
-def about_words(one: Expected, torch: str, device: str) -> str:
+def about_words(one: ExpectedRows, torch: str, device: str) -> str:
     """Say what the columns rest on, and what of it was measured by a run of *torch* on *device*."""
-    told = (
+    text = (
         "Expected, not measured: binary is read from the files of a build, trace was made with fake tensors, and "
         "no kernel ran for either."
     )
     if not one.same_device:
-        told += (
+        text += (
             f" They speak of {device_words(one.device)}; this run is on {device}, and nothing in them is about what "
             f"it measured."
         )
     if not one.same_build:
-        told += (
+        text += (
             f" Their build is {one.torch}, that of the run {torch}: other files, made from the same sources."
         )
-    return told
+    return text
 
 
-def csv_fields(row: MatrixRow, expected: Sequence[Expected], devices: Iterable[str]) -> dict[str, object]:
+def csv_fields(row: MatrixRow, expected: Sequence[ExpectedRows], devices: Iterable[str]) -> dict[str, object]:
     """Return the columns of the flat table: for each kind of device what the files about it say, if there are any."""
     fields: dict[str, object] = {}
     for device in devices:
         found = [one.of(row.row) for one in expected if one.device == device]
         for name in CSV_FIELDS:
-            told = dict.fromkeys(str(getattr(said, name)) for said in found)
-            fields[f"expected_{device}_{name}"] = " | ".join(told) or None
+            text = dict.fromkeys(str(getattr(said, name)) for said in found)
+            fields[f"expected_{device}_{name}"] = " | ".join(text) or None
     return fields
 
 
@@ -119,7 +119,7 @@ def link_fields(link: Link) -> dict[str, object]:
     }
 
 
-def json_fields(row: MatrixRow, expected: Sequence[Expected]) -> list[dict[str, object]]:
+def json_fields(row: MatrixRow, expected: Sequence[ExpectedRows]) -> list[dict[str, object]]:
     """Return what each build says of a row, for machines."""
     return [
         {

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from reports.matrix import cost
 from reports.matrix.database_rows import Sampled, sampled_of
 from reports.matrix.difference import MEASURES, joined, worst
-from reports.matrix.expected import Expected, csv_fields, csv_names
+from reports.matrix.expected import ExpectedRows, csv_fields, csv_names
 from scanner.errors import UsageError
 from scanner.observations.records import MODES, Mode, Observation, Output
 from scanner.observations.runfile import Run, read_run
@@ -60,7 +60,9 @@ class Matrix(Struct, frozen=True, kw_only=True):
     distrust: tuple[
         str, ...
     ]  # why the scan cannot be trusted: what it says itself, then what it shows besides
-    expected: tuple[Expected, ...] = ()  # what files of its build say of the rows asked for; never measured
+    expected: tuple[
+        ExpectedRows, ...
+    ] = ()  # what files of its build say of the rows asked for; never measured
 
     @property
     def executions(self) -> int:
@@ -199,16 +201,16 @@ def _flat(row: MatrixRow) -> dict[str, object]:
         "constant": constant_of(row),
         "source": row.row.source,
         "provoked": row.row.provoked or None,
-        "recipe": row.row.recipe or None,
+        "recipe": row.row.enlargement or None,
     }
     for mode in MODES:
         far = worst(o for one in row.observations if one.mode == mode for o in one.outputs)
         fields[f"{mode}_where"] = cell_of_mode(row, mode).where
         fields |= {f"{mode}_{name}": getattr(far, name) if far else None for name in MEASURES}
         fields |= {f"{mode}_{name}": value for name, value in cell_fields(row, mode).items()}
-    forced = cell_fields(row, "warn_only")
-    fields |= {f"warn_only_{name}": forced[name] for name in ("verdict", "runs", "differing")}
-    fields["warn_only_alerts"] = " ".join(row.forced.alerts) or None
+    warn_only = cell_fields(row, "warn_only")
+    fields |= {f"warn_only_{name}": warn_only[name] for name in ("verdict", "runs", "differing")}
+    fields["warn_only_alerts"] = " ".join(row.warn_only.alerts) or None
     return fields | {f"cost_{name}": value for name, value in cost.fields(row.cost).items()}
 
 
@@ -234,7 +236,7 @@ def cell_fields(row: MatrixRow, mode: Mode) -> dict[str, object]:
 
 def cell_of_mode(row: MatrixRow, mode: Mode) -> Cell:
     """Return the cell of one mode."""
-    return row.off if mode == "off" else row.on if mode == "on" else row.forced
+    return row.off if mode == "off" else row.on if mode == "on" else row.warn_only
 
 
 def bound_of(cell: Cell) -> float | None:
@@ -250,7 +252,7 @@ def constant_of(row: MatrixRow) -> str | None:
 def alerts_of(row: MatrixRow) -> tuple[str, ...]:
     """Return the callers of all alerts: of the one that ended the op, and of those it passes under warn_only."""
     raised = [alert for alert in (row.on.alert or row.off.alert,) if alert]
-    return tuple(dict.fromkeys([*raised, *row.forced.alerts]))
+    return tuple(dict.fromkeys([*raised, *row.warn_only.alerts]))
 
 
 def is_seeded(row: MatrixRow, mode: Mode) -> bool:

@@ -50,20 +50,20 @@ def ran_words(one: Matrix) -> str:
         return f"no perturbation of theirs is on record (asked for: {', '.join(asked)})."
     ran = [kind_of(group.perturbation) for group in counts if group.executions]
     shared = [name for name in asked if name in ran and name != _THREADS]
-    told = _among([f"{name} ({meaning_of(name)})" for name in shared])
+    text = _among([f"{name} ({meaning_of(name)})" for name in shared])
     if _THREADS in ran:
-        told += (
+        text += (
             f" Executions with another thread count ({meaning_of(_THREADS)}) are no part of n unless they differ among "
             f"themselves."
         )
     missing = [name for name in asked if name not in ran]
-    return told + (f" Asked for but had no share: {', '.join(missing)}." if missing else "")
+    return text + (f" Asked for but had no share: {', '.join(missing)}." if missing else "")
 
 
-def _among(told: Sequence[str]) -> str:
-    if not told[1:]:
-        return f"they were all {told[0] if told else 'of another thread count'}."
-    return f"they were shared among {', '.join(told[:-1])} and {told[-1]}."
+def _among(lines: Sequence[str]) -> str:
+    if not lines[1:]:
+        return f"they were all {lines[0] if lines else 'of another thread count'}."
+    return f"they were shared among {', '.join(lines[:-1])} and {lines[-1]}."
 
 
 def revealed(rows: Sequence[MatrixRow]) -> Iterator[Revealed]:

@@ -91,16 +91,16 @@ def controls_words(one: Matrix) -> str:
         return f"No controls: {early}. Nothing shows that this scan could see a difference or an alert."
     lines = control_lines(one)
     wrong = sum(line.ok == "no" for line in lines)
-    told = (
+    text = (
         "each answered as it must"
         if not wrong
         else f"{wrong} answered otherwise, so nothing below is trustworthy"
     )
     if one.run.distrust:
-        told += "; a worker that replaced another answered otherwise, so nothing below is trustworthy"
+        text += "; a worker that replaced another answered otherwise, so nothing below is trustworthy"
     if unseen := sum(line.ok == "not known" for line in lines):
-        told += f"; {unseen} not observed{', so nothing below is trustworthy' if any(unobserved(one.run)) else ''}"
-    return f"Controls are ops whose answer is known, observed in every process of every mode: {told}."
+        text += f"; {unseen} not observed{', so nothing below is trustworthy' if any(unobserved(one.run)) else ''}"
+    return f"Controls are ops whose answer is known, observed in every process of every mode: {text}."
 
 
 def sentinel_lines(one: Matrix) -> list[SentinelLine]:
@@ -170,8 +170,8 @@ def under_words(cell: Cell) -> str:
     """Say under which perturbations executions differed from the first of their process."""
     if not cell.groups:
         return "not recorded"
-    told = [f"{it.perturbation} {it.differing} of {it.executions}" for it in cell.groups if it.differing]
-    return ", ".join(told) or NONE
+    lines = [f"{it.perturbation} {it.differing} of {it.executions}" for it in cell.groups if it.differing]
+    return ", ".join(lines) or NONE
 
 
 def differences(row: MatrixRow) -> Iterator[Difference]:
@@ -202,13 +202,13 @@ def differences(row: MatrixRow) -> Iterator[Difference]:
 
 def ranges(numbers: Sequence[int]) -> str:
     """Return sorted numbers with runs joined: ``0-3, 8``."""
-    told: list[list[int]] = []
+    lines: list[list[int]] = []
     for number in sorted(set(numbers)):
-        if told and number == told[-1][1] + 1:
-            told[-1][1] = number
+        if lines and number == lines[-1][1] + 1:
+            lines[-1][1] = number
         else:
-            told.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in told)
+            lines.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in lines)
 
 
 def _shares(sentinels: Sequence[Sentinel]) -> tuple[str, str]:

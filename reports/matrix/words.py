@@ -94,34 +94,34 @@ def details(row: MatrixRow, mode: Mode) -> str:
     cell = cell_of_mode(row, mode)
     if cell.verdict not in COMPARED:
         return ""
-    told = [counted(cell), "constant" if cell.constant else f"{cell.distinct} distinct"]
+    lines = [counted(cell), "constant" if cell.constant else f"{cell.distinct} distinct"]
     if cell.differing and not cell.within:
-        told.append(cell.where or "")
-    told += [trust.threads_words(cell), "seeded" if is_seeded(row, mode) else ""]
-    return ", ".join(filter(None, told))
+        lines.append(cell.where or "")
+    lines += [trust.threads_words(cell), "seeded" if is_seeded(row, mode) else ""]
+    return ", ".join(filter(None, lines))
 
 
 def cell_words(row: MatrixRow, mode: Mode) -> str:
     """Return a cell of the matrix: the verdict, k of n, the distinct outputs, and where they differ."""
     verdict = cell_of_mode(row, mode).verdict
-    if told := details(row, mode):
-        return f"{verdict}: {told}"
+    if text := details(row, mode):
+        return f"{verdict}: {text}"
     return f"{verdict}, seeded" if is_seeded(row, mode) else verdict
 
 
-def forced_words(row: MatrixRow) -> str:
+def warn_only_words(row: MatrixRow) -> str:
     """Return what an op that raises does under warn_only; nothing of one that does not raise."""
     if row.on.verdict != "raises":
         return ""
-    if row.forced.verdict == "not_run":
+    if row.warn_only.verdict == "not_run":
         return "warn_only not run"
-    told = ", ".join(filter(None, (row.forced.verdict, details(row, "warn_only"))))
-    return f"warn_only: {told}"
+    text = ", ".join(filter(None, (row.warn_only.verdict, details(row, "warn_only"))))
+    return f"warn_only: {text}"
 
 
 def on_words(row: MatrixRow) -> str:
     """Return the cell of the flag on, with what the row does under warn_only."""
-    return "; ".join(filter(None, (cell_words(row, "on"), forced_words(row))))
+    return "; ".join(filter(None, (cell_words(row, "on"), warn_only_words(row))))
 
 
 def finding_note(row: MatrixRow) -> str:
@@ -135,9 +135,9 @@ def finding_note(row: MatrixRow) -> str:
 def finding_words(row: MatrixRow, *, trusted: bool = True) -> str:
     """Return the finding with all that must not be read without it."""
     note = finding_note(row)
-    told = [f"{row.finding} ({note})" if note else row.finding]
-    told += ["low power"] * (row.weak is not None) + ["not trustworthy"] * (not trusted)
-    return ", ".join(told)
+    lines = [f"{row.finding} ({note})" if note else row.finding]
+    lines += ["low power"] * (row.weak is not None) + ["not trustworthy"] * (not trusted)
+    return ", ".join(lines)
 
 
 def joint_reason(row: MatrixRow) -> str:
@@ -151,9 +151,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def sentence(told: str) -> str:
+def sentence(text: str) -> str:
     """Return words that begin without a capital and end without a full stop as a sentence."""
-    return f"{told[:1].upper()}{told[1:]}."
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def n_words(one: Matrix) -> str:
@@ -189,9 +189,9 @@ def _stopped(one: Matrix) -> str:
     if one.run.header.format < trust.EVIDENCE_SINCE:
         return ""
     limit = one.run.header.settings.max_time
-    told = f", or a case has run for {limit:g} s in it" if limit is not None else ""
+    text = f", or a case has run for {limit:g} s in it" if limit is not None else ""
     return (
-        f" A process goes on to the next perturbation once ten executions have differed under one{told}; "
+        f" A process goes on to the next perturbation once ten executions have differed under one{text}; "
         f"a cell's n counts what was executed, so that k of n of such a cell is an order of magnitude, not an unbiased "
         f"rate."
     )
@@ -199,23 +199,23 @@ def _stopped(one: Matrix) -> str:
 
 def states(one: Matrix) -> list[tuple[State, str]]:
     """Return what a reader must know before believing anything below, each with what it is called."""
-    told: list[tuple[State, str]] = [("untrusted", f"Not trustworthy: {reason}") for reason in one.distrust]
+    lines: list[tuple[State, str]] = [("untrusted", f"Not trustworthy: {reason}") for reason in one.distrust]
     if one.run.closing is None:
         seen = len({observation.key for observation in one.run.observations})
         text = (
             f"Incomplete: the scan did not finish; {seen} of {one.planned} rows were observed at least once. "
             f"Finish it with scan --resume"
         )
-        told.append(("incomplete", text))
+        lines.append(("incomplete", text))
     settings, environment = one.run.header.settings, one.run.header.environment
     if settings.device == "cpu" and min(environment.threads, len(environment.affinity)) == 1:
         text = (
             "One thread: nothing can race on this CPU, so that nothing found deterministic here says anything"
         )
-        told.append(("low_power", text))
+        lines.append(("low_power", text))
     if (weak := trust.power_words(one)) is not None:
-        told.append(("low_power", weak))
-    return told
+        lines.append(("low_power", weak))
+    return lines
 
 
 def state_words(one: Matrix) -> list[str]:
@@ -235,30 +235,30 @@ def shown_words(one: Matrix) -> str | None:
 def environment_words(one: Matrix) -> list[tuple[str, str]]:
     """Return the environment as (label, text), everything the run file says of it."""
     header, closing = one.run.header, one.run.closing
-    told = []
+    lines = []
     for field in Environment.__struct_fields__:
         if field != "variables":
-            told.append((_ENVIRONMENT.get(field, field), _text(field, getattr(header.environment, field))))
+            lines.append((_ENVIRONMENT.get(field, field), _text(field, getattr(header.environment, field))))
         if field == "load":
-            told.append(
+            lines.append(
                 (
                     "load after (1, 5, 15 minutes)",
                     _text("load", closing.load) if closing else "not recorded, the scan did not finish",
                 )
             )
-    return told + _variables(header.environment.variables)
+    return lines + _variables(header.environment.variables)
 
 
 def settings_words(one: Matrix) -> list[tuple[str, str]]:
     """Return the settings and the circumstances of the scan as (label, text)."""
     header, closing = one.run.header, one.run.closing
-    told = [
+    lines = [
         (_SETTINGS.get(field, field), _text(field, getattr(header.settings, field)))
         for field in Settings.__struct_fields__
     ]
     return [
         ("run file", one.name),
-        *told,
+        *lines,
         *enumerated_words(header.enumerated),
         ("sentinels", trust.sentinels_words(one)),
         ("started (UTC)", header.started),
@@ -286,35 +286,35 @@ def _variables(variables: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
     modes = [*MODES, *sorted(set(variables) - set(MODES))]
     modes = [mode for mode in modes if mode in variables]
     names = sorted({name for mode in modes for name in variables[mode]})
-    told = []
+    lines = []
     for name in names:
         values = {mode: variables[mode].get(name) for mode in modes}
         texts = {mode: "unset" if value is None else value or "(empty)" for mode, value in values.items()}
         same = len(set(texts.values())) == 1
         text = texts[modes[0]] if same else "; ".join(f"{mode}: {text}" for mode, text in texts.items())
-        told.append((f"variable {name}", text))
-    return told or [("variables", "none recorded")]
+        lines.append((f"variable {name}", text))
+    return lines or [("variables", "none recorded")]
 
 
 def _text(field: str, value: object) -> str:
     """Return a recorded value in words."""
-    told = "" if value is None else str(value)
+    text = "" if value is None else str(value)
     match field, value:
         case "patterns", tuple():
-            told = " ".join(map(str, value)) or "none given, so all rows"
+            text = " ".join(map(str, value)) or "none given, so all rows"
         case "dtypes", tuple():
-            told = ", ".join(map(str, value)) or "float32, or the first that an entry declares"
+            text = ", ".join(map(str, value)) or "float32, or the first that an entry declares"
         case "affinity", tuple():
-            told = trust.ranges(value) or "not restricted"
+            text = trust.ranges(value) or "not restricted"
         case (("timeout" | "max_time"), float()):
-            told = f"{value:g} s"
+            text = f"{value:g} s"
         case (("confidence" | "max_rate"), float()):
-            told = percent(value)
+            text = percent(value)
         case _, bool():
-            told = "yes" if value else "no"
+            text = "yes" if value else "no"
         case _, tuple():
-            told = ", ".join(map(str, value))
-    return told or NONE
+            text = ", ".join(map(str, value))
+    return text or NONE
 
 
 def _of(count: int, one: str, many: str) -> str:

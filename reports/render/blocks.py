@@ -29,8 +29,8 @@ def command_words(command: str, paths: Iterable[str], options: Sequence[str]) ->
         paths: Files it reads.
         options: The rest of it.
     """
-    told = " ".join(shlex.join(["detmatrix", command, *map(shown, paths), *options]).split())
-    return told.replace("-->", "--\\>").replace("--!>", "--!\\>")  # These would end the comment.
+    text = " ".join(shlex.join(["detmatrix", command, *map(shown, paths), *options]).split())
+    return text.replace("-->", "--\\>").replace("--!>", "--!\\>")  # These would end the comment.
 
 
 def shown(path: str) -> str:
@@ -162,9 +162,9 @@ def _place(path: Path, name: str, lines: Sequence[str]) -> tuple[int, int]:
         )
     if len(begins) > 1 or len(ends) > 1:
         which, places = ("begin", begins) if len(begins) > 1 else ("end", ends)
-        told = " and ".join(str(place + 1) for place in places[:2])
+        text = " and ".join(str(place + 1) for place in places[:2])
         raise UsageError(
-            f"{path}: the {which} marker of the block {name!r} stands twice (lines {told}); remove one"
+            f"{path}: the {which} marker of the block {name!r} stands twice (lines {text}); remove one"
         )
     if not begins or not ends or ends[0] < begins[0]:
         missing = "end" if begins and not ends else "begin"

@@ -48,14 +48,14 @@ class Pool:
         return list(self._places)
 
 
-def generate(name: str, words: ModuleType, *, styles: Sequence[str] = (), **told: object) -> Iterator[str]:
+def generate(name: str, words: ModuleType, *, styles: Sequence[str] = (), **context: object) -> Iterator[str]:
     """Yield a page in pieces.
 
     Args:
         name: Of its template, its style and its script, which stand behind those that all pages share.
         words: Functions that say in words what the template shows.
         styles: Further styles, of what not every page of this kind has.
-        told: What the template shows.
+        context: What the template shows.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("reports"),
@@ -72,7 +72,7 @@ def generate(name: str, words: ModuleType, *, styles: Sequence[str] = (), **told
         style=style,
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        **told,
+        **context,
     )
 
 

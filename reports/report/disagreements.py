@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reports.matrix.expected import Expected, Said
+from reports.matrix.expected import ExpectedRows, ExpectedText
 from reports.matrix.model import COMPARED
 from scanner.verdicts.findings import MatrixRow
 
@@ -16,13 +16,13 @@ DISAGREEMENTS = (
 )
 
 
-def disagreements(expected: Expected, rows: Iterable[MatrixRow]) -> list[tuple[MatrixRow, str]]:
+def disagreements(expected: ExpectedRows, rows: Iterable[MatrixRow]) -> list[tuple[MatrixRow, str]]:
     """Return the rows that measured something else than the files let expect, and what; none of another device's."""
     found = ((row, disagreement(row, expected.of(row.row))) for row in rows if expected.same_device)
-    return [(row, told) for row, told in found if told is not None]
+    return [(row, text) for row, text in found if text is not None]
 
 
-def disagreement(row: MatrixRow, said: Said) -> str | None:
+def disagreement(row: MatrixRow, said: ExpectedText) -> str | None:
     """Say where a row measured something else than the files of its build let expect; ``None`` if it did not, or who knows.
 
     An alert is expected of a case whose trace met one or reaches, by an overload, a function that always alerts. None is

@@ -12,7 +12,7 @@ from reports.builds.files import Source, fits, git_of, paired, version
 from reports.builds.links import Link
 from reports.builds.words import linked
 from reports.compare.claims import documented, lists_of
-from reports.matrix.expected import Expected, Key, Said
+from reports.matrix.expected import ExpectedRows, ExpectedText, Key
 from reports.matrix.model import Matrix
 from scanner.census.record import Census, read_census
 from scanner.claims.matching import device_kind
@@ -22,7 +22,7 @@ from scanner.observations.trace_file import read_trace
 from scanner.observations.trace_records import TracedRow, TraceFile
 
 # All that a rule reads of a row that was not traced.
-_Words = tuple[tuple[str, ...], str, str, tuple[tuple[str, str], ...]]
+LinkKey = tuple[tuple[str, ...], str, str, tuple[tuple[str, str], ...]]
 
 
 def with_builds(matrices: Sequence[Matrix], censuses: Sequence[str], traces: Sequence[str]) -> list[Matrix]:
@@ -68,7 +68,7 @@ def _fits(one: Source, matrix: Matrix) -> bool:
     return fits(one, environment.torch.partition("+")[0], gits)
 
 
-def _expected(matrix: Matrix, named: Sequence[tuple[str, Source]]) -> Iterator[Expected]:
+def _expected(matrix: Matrix, named: Sequence[tuple[str, Source]]) -> Iterator[ExpectedRows]:
     """Yield what each build says of a run's shown rows."""
     environment = matrix.run.header.environment
     device = device_kind(matrix.run.header.settings.device)
@@ -76,7 +76,7 @@ def _expected(matrix: Matrix, named: Sequence[tuple[str, Source]]) -> Iterator[E
     for census, trace, kind in paired(named):
         source: Source | None = census[1] if census is not None else trace[1] if trace is not None else None
         assert source is not None
-        yield Expected(
+        yield ExpectedRows(
             device=kind,
             torch=version(source),
             census=census[0] if census is not None else None,
@@ -104,25 +104,25 @@ class _Judge:
         self._traced = {one.row.key: one for one in (trace.rows if trace else ())}
         self._device = device
         self._claims = claims
-        self._worded: dict[_Words, list[Link]] = {}
+        self._worded: dict[LinkKey, list[Link]] = {}
 
-    def rows(self, matrix: Matrix) -> dict[Key, Said]:
+    def rows(self, matrix: Matrix) -> dict[Key, ExpectedText]:
         """Return what is said of the rows that a matrix shows."""
         return {one.row.key: self._said(one.row) for one in matrix.rows}
 
-    def _said(self, row: Row) -> Said:
+    def _said(self, row: Row) -> ExpectedText:
         traced = self._traced.get(row.key)
-        way, told, links = self._trace(traced)
+        way, text, links = self._trace(traced)
         # As with bullets: only where no overload leads anywhere are words asked.
         links = links or self._words(row)
         alerts, flags = (
             tuple(dict.fromkeys(link for link in links if link.place.kind == kind))
             for kind in ("alert", "flag")
         )
-        return Said(
+        return ExpectedText(
             documented=documented(replace(row, device=self._device), self._claims),
             binary=linked(alerts, flags) if self._has_census else "no census",
-            trace=told,
+            trace=text,
             way=way,
             alerts=alerts,
             flags=flags,
@@ -132,7 +132,7 @@ class _Judge:
         if traced is None:
             return None, "not in the trace" if self._has_trace else "no trace", []
         said = self._reader.trace(traced, "any")
-        return said.way, said.told, [*said.alerts, *said.flags]
+        return said.way, said.text, [*said.alerts, *said.flags]
 
     def _words(self, row: Row) -> list[Link]:
         """Return what the words of a row lead to; the many rows of one op share them."""

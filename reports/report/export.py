@@ -135,7 +135,7 @@ def _row(row: MatrixRow, one: Matrix) -> dict[str, object]:
         "constant": constant_of(row),
         "source": planned.source,
         "provoked": planned.provoked or None,
-        "recipe": planned.recipe or None,
+        "recipe": planned.enlargement or None,
         "samples": planned.samples or None,
         "cost": _cost(row),
         **({"expected": _expected(row, one)} if one.expected else {}),
@@ -167,8 +167,8 @@ def _cell(row: MatrixRow, mode: Mode) -> dict[str, object]:
 
 def _forced(row: MatrixRow) -> dict[str, object]:
     """Return the cell of a row that ran under warn_only; of one that did not, only that and why."""
-    if row.forced.verdict == "not_run":
-        return {"verdict": row.forced.verdict, "reason": row.forced.reason}
+    if row.warn_only.verdict == "not_run":
+        return {"verdict": row.warn_only.verdict, "reason": row.warn_only.reason}
     return _cell(row, "warn_only")
 
 

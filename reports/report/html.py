@@ -19,7 +19,7 @@ from reports.coverage import claims as coverage_claims
 from reports.coverage import model as coverage
 from reports.matrix import cost, database_rows, perturbations, trust, words
 from reports.matrix.chart import chart
-from reports.matrix.expected import EXPECTED_MEANING, Expected, about_words, device_words
+from reports.matrix.expected import EXPECTED_MEANING, ExpectedRows, about_words, device_words
 from reports.matrix.model import (
     COMPARED,
     Matrix,
@@ -187,16 +187,16 @@ def _fact(number: int, row: MatrixRow, pool: Pool) -> list[object]:
     ]
 
 
-def _expected(row: MatrixRow, expected: Sequence[Expected], pool: Pool) -> int:
+def _expected(row: MatrixRow, expected: Sequence[ExpectedRows], pool: Pool) -> int:
     """Return for each build what it is, what its files say of a row, and the places that the row leads to."""
-    told: list[Hashable] = []
+    lines: list[Hashable] = []
     for one in expected:
         said = one.of(row.row)
         links = tuple(link_words(link) for link in dict.fromkeys((*said.alerts, *said.flags)))
         title = f"{device_words(one.device)}, torch {one.torch}"
         measured = one.measured(row.finding)
-        told.append((title, one.about, said.documented, said.binary, said.trace, measured, links))
-    return pool.place(tuple(told))
+        lines.append((title, one.about, said.documented, said.binary, said.trace, measured, links))
+    return pool.place(tuple(lines))
 
 
 def _cell(row: MatrixRow, mode: Mode, pool: Pool) -> list[object]:
@@ -217,13 +217,13 @@ def _cell(row: MatrixRow, mode: Mode, pool: Pool) -> list[object]:
 def _cost(row: MatrixRow, pool: Pool) -> list[object]:
     """Return the words of a row's cost, its ratio, and a line for each variant that was timed."""
     one, ratio = row.cost, cost.ratio_of(row.cost)
-    told: list[object] = [
+    texts: list[object] = [
         pool.place(cost.cost_words(row)),
         float(f"{ratio:.4g}") if ratio is not None else None,
         pool.place(one.message if one else None),
     ]
     if one is None or one.off is None:
-        return told
+        return texts
     variants = (
         ("off", one.off, one.off_memory),
         ("on", one.on, one.on_memory),
@@ -232,13 +232,13 @@ def _cost(row: MatrixRow, pool: Pool) -> list[object]:
     lines = [
         [name, cost.duration(timing), cost.memory(memory)] for name, timing, memory in variants if timing
     ]
-    return [*told, lines, one.samples, one.calls]
+    return [*texts, lines, one.samples, one.calls]
 
 
 def _process(observation: Observation, pool: Pool) -> list[object]:
-    told = observation.message
+    text = observation.message
     if observation.exception:
-        told = f"{observation.exception}: {told}" if told else observation.exception
+        text = f"{observation.exception}: {text}" if text else observation.exception
     return [
         pool.place(observation.mode),
         observation.process,
@@ -249,28 +249,30 @@ def _process(observation: Observation, pool: Pool) -> list[object]:
         observation.forward_differing,
         float(f"{observation.seconds:.3g}"),
         float(f"{observation.setup_seconds:.3g}"),
-        pool.place(told),
+        pool.place(text),
     ]
 
 
 def _outputs(row: MatrixRow, modes: Sequence[Mode]) -> tuple[tuple[Hashable, ...], ...]:
     """Return (name, shape, dtype, executions that differed in each mode) of every compared tensor."""
-    told: dict[str, list[Hashable]] = {}
+    fields: dict[str, list[Hashable]] = {}
     for place, mode in enumerate(modes):
         for output in outputs_of(o for o in row.observations if o.mode == mode):
             blank: list[Hashable] = [output.name, output.shape, output.dtype, *[None] * len(modes)]
-            told.setdefault(output.name, blank)[3 + place] = output.differing
-    return tuple(map(tuple, told.values()))
+            fields.setdefault(output.name, blank)[3 + place] = output.differing
+    return tuple(map(tuple, fields.values()))
 
 
 def _groups(row: MatrixRow, modes: Sequence[Mode]) -> tuple[tuple[Hashable, ...], ...]:
     """Return (perturbation, "k of n" in each mode) of every perturbation."""
-    told: dict[str, list[Hashable]] = {}
+    fields: dict[str, list[Hashable]] = {}
     for place, mode in enumerate(modes):
         for group in cell_of_mode(row, mode).groups:
             blank: list[Hashable] = [group.perturbation, *[None] * len(modes)]
-            told.setdefault(group.perturbation, blank)[1 + place] = f"{group.differing} of {group.executions}"
-    return tuple(map(tuple, told.values()))
+            fields.setdefault(group.perturbation, blank)[1 + place] = (
+                f"{group.differing} of {group.executions}"
+            )
+    return tuple(map(tuple, fields.values()))
 
 
 def _differences(row: MatrixRow) -> tuple[tuple[Hashable, ...], ...]:

@@ -13,7 +13,7 @@ import msgspec
 
 from reports.matrix import cost, perturbations, trust, words
 from reports.matrix.database_rows import sampled_words
-from reports.matrix.expected import EXPECTED_MEANING, Expected, about_words, device_words
+from reports.matrix.expected import EXPECTED_MEANING, ExpectedRows, about_words, device_words
 from reports.matrix.model import COMPARED, Matrix, alerts_of
 from reports.render.markdown import NONE, code, plain, table
 from reports.report.disagreements import DISAGREEMENTS, disagreements
@@ -49,7 +49,7 @@ def excerpt(matrices: Sequence[Matrix]) -> Iterator[str]:
         environment = one.run.header.environment
         where = environment.gpu or f"{environment.cpu}, {environment.threads} threads"
         counts = ", ".join(f"{count} {finding}" for finding, count in one.counts.items() if count)
-        yield from (f"**{plain(told)}**\n\n" for told in words.state_words(one))
+        yield from (f"**{plain(text)}**\n\n" for text in words.state_words(one))
         yield (
             f"torch {plain(environment.torch)} on {plain(where)}, n = {one.executions} per cell, "
             f"{one.planned} rows{'' if not one.distrust else ', found by a scan that is not trustworthy'}: {counts}. "
@@ -64,15 +64,15 @@ def excerpt(matrices: Sequence[Matrix]) -> Iterator[str]:
 def _run(one: Matrix) -> Iterator[str]:
     header = one.run.header
     yield f"# Nondeterminism matrix of torch {plain(header.environment.torch)} on {plain(header.settings.device)}\n\n"
-    yield from (f"> [!CAUTION]\n> **{plain(told)}**\n\n" for told in words.state_words(one))
+    yield from (f"> [!CAUTION]\n> **{plain(message)}**\n\n" for message in words.state_words(one))
     yield f"Run file {code(one.name)}. {plain(words.n_words(one))}\n\n"
     yield table(
         ("finding", "rows", "meaning"),
         [(finding, str(count), FINDING_MEANING[finding]) for finding, count in one.counts.items()],
     )
     yield "\n"
-    if (told := sampled_words(one.sampled)) is not None:
-        yield f"{plain(told)}\n\n"
+    if (message := sampled_words(one.sampled)) is not None:
+        yield f"{plain(message)}\n\n"
     if (shown := words.shown_words(one)) is not None:
         yield f"{plain(shown)}\n\n"
     if not one.planned:
@@ -125,7 +125,7 @@ def _cells(row: MatrixRow, *, trusted: bool) -> tuple[str, ...]:
     )
 
 
-def _expected(one: Matrix, build: Expected) -> Iterator[str]:
+def _expected(one: Matrix, build: ExpectedRows) -> Iterator[str]:
     """Table what the files of a build say of each shown row, beside what was measured on that device, if anything was."""
     header = one.run.header
     yield (
@@ -142,7 +142,7 @@ def _expected(one: Matrix, build: Expected) -> Iterator[str]:
     yield "\n"
     if found := disagreements(build, one.rows):
         yield f"{DISAGREEMENTS}\n\n"
-        yield table(_DISAGREES, [(code(row.row.id), plain(told)) for row, told in found])
+        yield table(_DISAGREES, [(code(row.row.id), plain(text)) for row, text in found])
         yield "\n"
     elif build.same_device:
         yield "No row measured something else than these files let expect.\n\n"
@@ -248,10 +248,10 @@ def _controls(one: Matrix) -> Iterator[str]:
 def _reasons(one: Matrix) -> Iterator[str]:
     """List the cells without a usable verdict under their reasons."""
     reasons: dict[str, list[str]] = {}
-    forced = "warn_only" in one.run.header.settings.modes
+    warn_only = "warn_only" in one.run.header.settings.modes
     for row in one.rows:
-        modes = (("off", row.off), ("on", row.on), ("warn_only", row.forced))
-        for mode, cell in modes if forced and row.on.verdict == "raises" else modes[:2]:
+        modes = (("off", row.off), ("on", row.on), ("warn_only", row.warn_only))
+        for mode, cell in modes if warn_only and row.on.verdict == "raises" else modes[:2]:
             if cell.verdict not in (*COMPARED, "raises"):
                 reason = f"{cell.verdict}: {cell.reason or 'no reason was recorded'}"
                 reasons.setdefault(reason, []).append(f"{code(row.row.id)} {mode}")

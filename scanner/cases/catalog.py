@@ -55,7 +55,7 @@ def with_installed(files: Sequence[str]) -> tuple[str, ...]:
     found = list(files)
     for point in entry_points(group=_GROUP):
         owner = point.dist.name if point.dist else "a package"
-        told = f"{owner}: its entry point {point.name} = {point.value} of the group {_GROUP}"
+        text = f"{owner}: its entry point {point.name} = {point.value} of the group {_GROUP}"
         mend = f"mend it there, or uninstall {owner}"
         try:
             spec = importlib.util.find_spec(point.module)
@@ -65,11 +65,11 @@ def with_installed(files: Sequence[str]) -> tuple[str, ...]:
             if missing is None or not f"{point.module}.".startswith(f"{missing}."):
                 failed = f"{type(error).__name__}: {error}"
                 raise UsageError(
-                    f"{told} lies in a package that fails when it is imported ({failed}); {mend}"
+                    f"{text} lies in a package that fails when it is imported ({failed}); {mend}"
                 ) from error
             spec = None
         if spec is None or not spec.origin or not Path(spec.origin).is_file():
-            raise UsageError(f"{told} names no module with a file; {mend}")
+            raise UsageError(f"{text} names no module with a file; {mend}")
         found.append(spec.origin)
     return tuple(dict.fromkeys(found))
 

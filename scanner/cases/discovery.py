@@ -22,8 +22,8 @@ from scanner.cases.settings import Plan, settings_for
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.observations.records import MODES, Enumerated, Row, Settings, Source
 from scanner.processes.environment import resolve_device
-from scanner.processes.process import Stage, WorkerEndedError
-from scanner.processes.supervisor import Crew
+from scanner.processes.process import ImportSandbox, WorkerEndedError
+from scanner.processes.supervisor import WorkerSupervisor
 
 # Workers that try samples at the same time, each with a torch of its own in memory; and how many entries are worth the
 # seconds that another one takes to start.
@@ -54,7 +54,7 @@ class EntrySpec(OpSpec):
         """Yield the rows of this entry, in the worker's order; none on another device."""
         yield from self.planned if device in (self.device, "any") else ()
 
-    def told(self, planned: Planned) -> dict[str, Any]:
+    def row_fields(self, planned: Planned) -> dict[str, Any]:
         """Return the fields of ``records.Row`` that say where a row is from."""
         return self._by_row[planned]
 
@@ -63,7 +63,7 @@ class EntrySpec(OpSpec):
         return dict(zip(self.planned, self.details, strict=True))
 
 
-def recorded(crew: Crew, rows: Sequence[Row]) -> tuple[OpSpec, ...]:
+def recorded(supervisor: WorkerSupervisor, rows: Sequence[Row]) -> tuple[OpSpec, ...]:
     """Return the specs of a database's rows that were planned before, without those whose entry is not there now.
 
     Which enlargements an op takes in time may differ from one day to the next, so that nothing is tried anew; whether
@@ -76,7 +76,9 @@ def recorded(crew: Crew, rows: Sequence[Row]) -> tuple[OpSpec, ...]:
     by_spec: dict[str, list[Row]] = {}
     for row in rows:
         by_spec.setdefault(row.spec, []).append(row)
-    known = {name for source in databases([row.source for row in rows]) for name in _names(crew, source)}
+    known = {
+        name for source in databases([row.source for row in rows]) for name in _names(supervisor, source)
+    }
     return tuple(
         _spec(
             name,
@@ -91,12 +93,12 @@ def recorded(crew: Crew, rows: Sequence[Row]) -> tuple[OpSpec, ...]:
 
 def _described(row: Row) -> dict[str, Any]:
     """Return a row as a worker described it."""
-    fields = ("case", "direction", "dtype", "provoked", "recipe", "samples", "provokes", "traits")
+    fields = ("case", "direction", "dtype", "provoked", "enlargement", "samples", "provokes", "traits")
     return {name: getattr(row, name) for name in fields}
 
 
 def enumerate_sources(
-    crew: Crew, settings: Settings, tell: Tell = _say_nothing
+    supervisor: WorkerSupervisor, settings: Settings, tell: Tell = _say_nothing
 ) -> tuple[tuple[OpSpec, ...], tuple[Enumerated, ...]]:
     """Ask a worker for the entries that patterns could select; return them as specs, and what was counted.
 
@@ -114,8 +116,8 @@ def enumerate_sources(
     counted = []
     for source in databases(settings.sources):
         counts: Counter[str] = Counter()
-        names = [name for name in _names(crew, source) if _selected(settings.patterns, name, source)]
-        for name, answer in zip(names, _answers(crew, names, options, tell), strict=True):
+        names = [name for name in _names(supervisor, source) if _selected(settings.patterns, name, source)]
+        for name, answer in zip(names, _answers(supervisor, names, options, tell), strict=True):
             specs.append(_spec(name, source, answer, settings.device))
             counts.update(entries=1, samples=answer["samples"], refused=answer["refused"])
             taken = {(row["dtype"], row["case"], row["provoked"]) for row in answer["rows"]}
@@ -141,29 +143,29 @@ def listed(sources: Sequence[str], patterns: Sequence[str], python: str | None) 
     """
     plan = Plan(output=Path(), patterns=tuple(patterns), sources=convert(tuple(sources), tuple[Source, ...]))
     python = sys.executable if python is None else python
-    with Stage() as stage:
-        crew = Crew(python, stage.path, (), "auto")
+    with ImportSandbox() as sandbox:
+        supervisor = WorkerSupervisor(python, sandbox.path, (), "auto")
         try:
-            crew.device = resolve_device("auto", crew.start(MODES[0]).build)
-            return enumerate_sources(crew, settings_for(plan, crew.device))[0]
+            supervisor.device = resolve_device("auto", supervisor.start(MODES[0]).build)
+            return enumerate_sources(supervisor, settings_for(plan, supervisor.device))[0]
         except UntrustedScanError as error:
             raise UsageError(f"--source: {error}") from error
         finally:
-            crew.retire()
+            supervisor.retire()
 
 
 def _selected(patterns: Sequence[str], name: str, source: str) -> bool:
     return not patterns or any(could_match(pattern, name, source) for pattern in patterns)
 
 
-def _names(crew: Crew, source: str) -> list[str]:
+def _names(supervisor: WorkerSupervisor, source: str) -> list[str]:
     """Return the names of a source's entries.
 
     Raises:
         UsageError: It cannot be imported.
     """
     try:
-        answer = crew.ask(MODES[0], {"do": "entries", "source": source}, _SECONDS)
+        answer = supervisor.ask(MODES[0], {"do": "entries", "source": source}, _SECONDS)
     except WorkerEndedError as error:
         answer = {"failed": f"the worker that imports PyTorch's databases {error}"}
     if "failed" in answer:
@@ -171,7 +173,9 @@ def _names(crew: Crew, source: str) -> list[str]:
     return list(answer["entries"])
 
 
-def _answers(crew: Crew, names: Sequence[str], options: dict[str, Any], tell: Tell) -> list[dict[str, Any]]:
+def _answers(
+    supervisor: WorkerSupervisor, names: Sequence[str], options: dict[str, Any], tell: Tell
+) -> list[dict[str, Any]]:
     """Return what workers answer for entries, in the order of the names.
 
     Nothing is observed yet, so that workers may be load to one another: there are several if there is enough to do.
@@ -179,7 +183,7 @@ def _answers(crew: Crew, names: Sequence[str], options: dict[str, Any], tell: Te
     left = deque(enumerate(names))
     answers: dict[int, dict[str, Any]] = {}
 
-    def work(one: Crew) -> None:
+    def work(one: WorkerSupervisor) -> None:
         while left:
             with contextlib.suppress(IndexError):  # another has taken the last one
                 number, name = left.popleft()
@@ -187,11 +191,11 @@ def _answers(crew: Crew, names: Sequence[str], options: dict[str, Any], tell: Te
                 answers[number] = _entry(one, name, options)
 
     count = min(os.cpu_count() or 1, _MOST_WORKERS, 1 + len(names) // _WORTH_A_WORKER)
-    others = [crew.another() for _ in range(count - 1)]
+    others = [supervisor.another() for _ in range(count - 1)]
     try:
         with ThreadPoolExecutor(count) as pool:
             try:
-                for working in [pool.submit(work, one) for one in (crew, *others)]:
+                for working in [pool.submit(work, one) for one in (supervisor, *others)]:
                     working.result()
             finally:
                 # After an interruption or a failure nobody begins another entry.
@@ -202,11 +206,13 @@ def _answers(crew: Crew, names: Sequence[str], options: dict[str, Any], tell: Te
     return [answers[number] for number in range(len(names))]
 
 
-def _entry(crew: Crew, name: str, options: dict[str, Any]) -> dict[str, Any]:
+def _entry(supervisor: WorkerSupervisor, name: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return the rows of one entry; fewer if trying its samples ends workers, and at least one that says so."""
     for trial in (True, False):
         try:
-            return crew.ask(MODES[0], {"do": "enumerate", "name": name, "trial": trial, **options}, _SECONDS)
+            return supervisor.ask(
+                MODES[0], {"do": "enumerate", "name": name, "trial": trial, **options}, _SECONDS
+            )
         except WorkerEndedError:
             continue
     row = {
@@ -214,7 +220,7 @@ def _entry(crew: Crew, name: str, options: dict[str, Any]) -> dict[str, Any]:
         "direction": "forward",
         "dtype": "float32",
         "provoked": "samples",
-        "recipe": "",
+        "enlargement": "",
         "samples": 0,
         "provokes": "",
         "traits": {},
@@ -242,7 +248,7 @@ def _spec(name: str, source: str, answer: dict[str, Any], device: str) -> EntryS
             {
                 "source": source,
                 "provoked": row["provoked"],
-                "recipe": row["recipe"],
+                "enlargement": row["enlargement"],
                 "samples": row["samples"],
             }
             for row in rows

@@ -11,7 +11,7 @@ from opspecs.pytorch.names import names_for
 from scanner.cases.catalog import choose
 from scanner.cases.discovery import EntrySpec, Tell, enumerate_sources, recorded
 from scanner.observations.records import Enumerated, Header, Row, Settings
-from scanner.processes.supervisor import Crew
+from scanner.processes.supervisor import WorkerSupervisor
 
 
 def planned_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
@@ -25,12 +25,16 @@ def planned_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]
 
 
 def plan_rows(
-    crew: Crew, settings: Settings, specs: Sequence[OpSpec], tell: Tell, begun: Header | None = None
+    supervisor: WorkerSupervisor,
+    settings: Settings,
+    specs: Sequence[OpSpec],
+    tell: Tell,
+    begun: Header | None = None,
 ) -> tuple[tuple[Row, ...], tuple[Enumerated, ...]]:
     """Return the rows of a scan, those of PyTorch's databases included, and what a worker enumerated for them.
 
     Args:
-        crew: Its device is resolved.
+        supervisor: Its device is resolved.
         settings: Of the scan.
         specs: What needs no worker to be known.
         tell: Told how far the enumeration is.
@@ -43,9 +47,9 @@ def plan_rows(
     if not databases(settings.sources):
         return planned_rows(settings, specs), ()
     if begun is None:
-        entries, enumerated = enumerate_sources(crew, settings, tell)
+        entries, enumerated = enumerate_sources(supervisor, settings, tell)
     else:
-        entries = recorded(crew, [row for row in begun.planned if row.provoked])
+        entries = recorded(supervisor, [row for row in begun.planned if row.provoked])
         enumerated = begun.enumerated
     return planned_rows(settings, (*specs, *entries)), enumerated
 
@@ -77,5 +81,5 @@ def row_of(spec: OpSpec, planned: Planned, device: str) -> Row:
         documented=spec.documented or _names(spec),
         traits=dict(case.traits),
         constant=case.constant,
-        **(spec.told(planned) if isinstance(spec, EntrySpec) else {"source": spec.source}),
+        **(spec.row_fields(planned) if isinstance(spec, EntrySpec) else {"source": spec.source}),
     )

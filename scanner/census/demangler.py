@@ -25,10 +25,10 @@ def main() -> None:
         return
     for symbol in json.load(sys.stdin):
         try:
-            told = demangle(symbol) if symbol.startswith("_Z") and len(symbol) < LONGEST else None
+            text = demangle(symbol) if symbol.startswith("_Z") and len(symbol) < LONGEST else None
         except ValueError:
-            told = None
-        print(json.dumps(told if told is not None and len(told) < LONGEST else None), flush=True)
+            text = None
+        print(json.dumps(text if text is not None and len(text) < LONGEST else None), flush=True)
 
 
 if __name__ == "__main__":

@@ -144,8 +144,8 @@ class Image:
         )
         return self.data[start:end].decode("ascii", "backslashreplace") if end >= 0 else None
 
-    def _refusal(self, told: str) -> BuildError:
-        return BuildError(f"{self.shown}: {told}")
+    def _refusal(self, text: str) -> BuildError:
+        return BuildError(f"{self.shown}: {text}")
 
     def _table(self, kind: str) -> tuple[Section, Section]:
         """Return a symbol table's section and that of its names."""

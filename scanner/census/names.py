@@ -42,14 +42,14 @@ def short(name: str) -> str:
     ``void at::native::f<int>(int)::{lambda(char)#1}::operator()() const`` is
     ``at::native::f::{lambda#1}::operator()``.
     """
-    told = name.replace("(anonymous namespace)", "ANONYMOUS").replace(" const::", "::")
-    told = re.sub(r"\boperator ?(\(\)|<<=|>>=|<=>|<<|>>|<=|>=|->\*|->|<|>)", _hide_operator, told)
-    told = _without_brackets(told)
-    told = re.sub(r"(?: (?:const|volatile|noexcept)|&)+$", "", told.strip())
-    conversion = told.rfind("operator ")
-    start = told.rfind(" ", 0, conversion if conversion >= 0 else None)
-    told = re.sub(r"\bOPERATOR_([0-9a-f]+)_", _show_operator, told[start + 1 :].strip())
-    return told.replace("ANONYMOUS", "(anonymous namespace)") or name
+    text = name.replace("(anonymous namespace)", "ANONYMOUS").replace(" const::", "::")
+    text = re.sub(r"\boperator ?(\(\)|<<=|>>=|<=>|<<|>>|<=|>=|->\*|->|<|>)", _hide_operator, text)
+    text = _without_brackets(text)
+    text = re.sub(r"(?: (?:const|volatile|noexcept)|&)+$", "", text.strip())
+    conversion = text.rfind("operator ")
+    start = text.rfind(" ", 0, conversion if conversion >= 0 else None)
+    text = re.sub(r"\bOPERATOR_([0-9a-f]+)_", _show_operator, text[start + 1 :].strip())
+    return text.replace("ANONYMOUS", "(anonymous namespace)") or name
 
 
 def _hide_operator(found: re.Match[str]) -> str:

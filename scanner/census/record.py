@@ -46,7 +46,7 @@ class Library(Record, frozen=True):
     functions: Count  # that have a symbol
 
 
-class Alert(Record, frozen=True):
+class AlertSite(Record, frozen=True):
     """One place in machine code that raises an alert."""
 
     id: str
@@ -62,7 +62,7 @@ class Alert(Record, frozen=True):
     address: Count  # of the instruction, as the library numbers its code
 
 
-class Place(Record, frozen=True):
+class FlagSite(Record, frozen=True):
     """One function, as compiled, that asks."""
 
     signature: str
@@ -70,7 +70,7 @@ class Place(Record, frozen=True):
     calls: Annotated[int, Meta(ge=1)]
 
 
-class Ask(Record, frozen=True):
+class FlagCheck(Record, frozen=True):
     """Functions of one short name (overloads, instances of a template) that ask for one flag."""
 
     id: str
@@ -78,7 +78,7 @@ class Ask(Record, frozen=True):
     flag: str  # the member of at::Context: "deterministicAlgorithms", "deterministicCuDNN", ...
     function: str
     calls: Annotated[int, Meta(ge=1)]
-    places: tuple[Place, ...]
+    places: tuple[FlagSite, ...]
 
 
 class PythonPlace(Record, frozen=True):
@@ -108,7 +108,7 @@ class Kernel(Record, frozen=True):
     operations: dict[str, int]  # "RED.E.ADD.F32" -> how many
 
 
-class Kernels(Record, frozen=True):
+class KernelCode(Record, frozen=True):
     """What the disassembler said of the kernels for one architecture."""
 
     arch: str
@@ -143,11 +143,11 @@ class Census(Record, frozen=True, kw_only=True):
     source: str  # the wheel's file name, or "installed"
     libraries: tuple[Library, ...]
     counts: Counts
-    alerts: tuple[Alert, ...]
-    asks: tuple[Ask, ...]
+    alerts: tuple[AlertSite, ...]
+    asks: tuple[FlagCheck, ...]
     python: tuple[PythonPlace, ...]
     python_unread: tuple[UnreadFile, ...]
-    kernels: Kernels | None = None  # None: not looked at
+    kernels: KernelCode | None = None  # None: not looked at
 
 
 class _Opening(msgspec.Struct):

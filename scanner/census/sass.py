@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from scanner.census.build import Build, find_installed
 from scanner.census.names import demangle
-from scanner.census.record import Kernel, Kernels
+from scanner.census.record import Kernel, KernelCode
 from scanner.errors import BuildError, UsageError
 
 LIBRARY = "libtorch_cuda.so"
@@ -66,14 +66,14 @@ def tools(python: str, cuobjdump: str | None) -> Tools:
     return Tools(str(Path(cuobjdump).absolute()), str(disassembler.absolute()))
 
 
-def kernels(build: Build, programs: Tools, arch: str | None, told: Callable[[str], None]) -> Kernels:
+def kernels(build: Build, programs: Tools, arch: str | None, progress: Callable[[str], None]) -> KernelCode:
     """Look at the kernels for one architecture.
 
     Args:
         build: The build.
         programs: The disassembler.
         arch: Such as ``"sm_90"``; ``None``: the first of the common ones that the build has.
-        told: Called with the progress.
+        progress: Called with the progress.
 
     Raises:
         UsageError: The build has no kernels for it, or none at all.
@@ -85,7 +85,7 @@ def kernels(build: Build, programs: Tools, arch: str | None, told: Callable[[str
         raise UsageError(f"{build.source}: has no {LIBRARY}, so no CUDA kernels; leave out --sass")
     with build.library(LIBRARY) as path, tempfile.TemporaryDirectory(prefix="detmatrix-") as folder:
         library = path.resolve()
-        told(f"which kernels {LIBRARY} has")
+        progress(f"which kernels {LIBRARY} has")
         listed = _PARTS.findall(_run([programs.cuobjdump, "--list-elf", str(library)], folder))
         chosen = arch or next((one for one in PREFERRED if any(part[1] == one for part in listed)), None)
         archs = {part[1] for part in listed}
@@ -94,10 +94,10 @@ def kernels(build: Build, programs: Tools, arch: str | None, told: Callable[[str
                 f"{LIBRARY}: has no kernels for {chosen or 'any common architecture'}; it has "
                 f"{', '.join(sorted(archs)) or 'none'}"
             )
-        told(f"unpacking {sum(part[1] == chosen for part in listed)} parts for {chosen}")
+        progress(f"unpacking {sum(part[1] == chosen for part in listed)} parts for {chosen}")
         _run([programs.cuobjdump, "--extract-elf", f".{chosen}.cubin", str(library)], folder)
         parts = sorted(Path(folder).glob("*.cubin"))
-        found, failed = _look(programs, parts, told)
+        found, failed = _look(programs, parts, progress)
     floating: dict[str, Counter[str]] = {}
     swapping: set[str] = set()
     for one in found:
@@ -105,7 +105,7 @@ def kernels(build: Build, programs: Tools, arch: str | None, told: Callable[[str
         for symbol, operations in one.floating.items():
             floating.setdefault(symbol, Counter()).update(operations)
     names = demangle(floating)
-    return Kernels(
+    return KernelCode(
         arch=chosen,
         library=LIBRARY,
         tool=_version(programs),
@@ -119,14 +119,16 @@ def kernels(build: Build, programs: Tools, arch: str | None, told: Callable[[str
     )
 
 
-def _look(programs: Tools, parts: list[Path], told: Callable[[str], None]) -> tuple[list[_Found], list[str]]:
+def _look(
+    programs: Tools, parts: list[Path], progress: Callable[[str], None]
+) -> tuple[list[_Found], list[str]]:
     """Disassemble all parts, as many at once as there are cores."""
     found, failed = [], []
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         for number, (part, one) in enumerate(
             zip(parts, pool.map(lambda part: _part(programs, part), parts), strict=True)
         ):
-            told(f"kernels: part {number + 1} of {len(parts)}")
+            progress(f"kernels: part {number + 1} of {len(parts)}")
             if one is None:
                 failed.append(f"part {number + 1} of {len(parts)}")
             else:

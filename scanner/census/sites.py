@@ -38,7 +38,7 @@ MAX_FOLLOWED = 8 << 20  # bytes of code of functions with alerts; a build of tor
 MAX_STRING = 1000
 
 
-class Site(NamedTuple):
+class CallSite(NamedTuple):
     """One instruction that leads to a member of ``at::Context``."""
 
     member: str
@@ -52,7 +52,7 @@ class Site(NamedTuple):
 class RaisedAlert(NamedTuple):
     """A site that raises an alert, with what could be found out about it."""
 
-    site: Site
+    site: CallSite
     alert: str | None
     unresolved: str | None
     path: Path_
@@ -63,7 +63,7 @@ def knows_alerts(image: Image) -> bool:
     return any(ALERT in symbol for symbol in image.symbols(_MEMBERS))
 
 
-def member_sites(image: Image) -> list[Site]:
+def member_sites(image: Image) -> list[CallSite]:
     """Return every site in a library, sorted by address.
 
     Raises:
@@ -90,10 +90,10 @@ def member_sites(image: Image) -> list[Site]:
         for reference in references:
             member, passes = _MEMBER.fullmatch(targets[reference.target]).groups()  # type: ignore[union-attr]
             if instructions is None:
-                sites.append(Site(member, passes, function, reference.end - 5, "call", readable=False))
+                sites.append(CallSite(member, passes, function, reference.end - 5, "call", readable=False))
             elif reference.end in instructions:
                 one = instructions[reference.end]
-                sites.append(Site(member, passes, function, one.address, _via(one.mnemonic)))
+                sites.append(CallSite(member, passes, function, one.address, _via(one.mnemonic)))
             # Else these bytes are part of something else: all of the function is code, and no instruction ends here.
     return sorted(sites, key=lambda site: site.address)
 
@@ -103,13 +103,13 @@ def _via(mnemonic: str) -> Via:
     return "call" if word == "call" else "jump" if word.startswith("j") else "address"
 
 
-def raised_alerts(image: Image, sites: Iterable[Site]) -> list[RaisedAlert]:
+def raised_alerts(image: Image, sites: Iterable[CallSite]) -> list[RaisedAlert]:
     """Return what is known of the sites that raise alerts.
 
     Raises:
         BuildError: The library is far from any build of torch.
     """
-    raising: dict[Function | None, list[Site]] = defaultdict(list)
+    raising: dict[Function | None, list[CallSite]] = defaultdict(list)
     for site in sites:
         if site.member in {ALERT, CUBLAS}:
             raising[site.function].append(site)
@@ -125,11 +125,11 @@ def raised_alerts(image: Image, sites: Iterable[Site]) -> list[RaisedAlert]:
 
 
 def _alerts_of(
-    image: Image, function: Function | None, group: list[Site], ends: set[int]
+    image: Image, function: Function | None, group: list[CallSite], ends: set[int]
 ) -> Iterable[RaisedAlert]:
     if function is None or not group[0].readable:
-        told = "no symbol covers it" if function is None else "the code around it is not all instructions"
-        return [RaisedAlert(site, None, told, "unknown") for site in group]
+        text = "no symbol covers it" if function is None else "the code around it is not all instructions"
+        return [RaisedAlert(site, None, text, "unknown") for site in group]
     graph = Graph(image, _parent(image, function), ends.__contains__)
     missing = [site for site in group if site.address not in graph.instructions]
     values = Interpreter(image, graph, {site.address for site in group} & graph.instructions.keys())
@@ -161,7 +161,7 @@ def _parent(image: Image, function: Function) -> Function:
     return found[0] if len(found) == 1 else function
 
 
-def _string(image: Image, site: Site, values: Interpreter) -> tuple[str | None, str | None]:
+def _string(image: Image, site: CallSite, values: Interpreter) -> tuple[str | None, str | None]:
     """Return the string passed at a site, or why it is not known."""
     if site.via == "address":
         return None, "the address of the function is taken here, the call is elsewhere"

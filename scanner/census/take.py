@@ -10,30 +10,38 @@ from scanner.census.build import Build
 from scanner.census.elf import Image
 from scanner.census.names import demangle, short
 from scanner.census.python_places import python_places
-from scanner.census.record import FORMAT, Alert, Ask, Census, Counts, Kernels, Library, Place
-from scanner.census.sites import ALERT, CUBLAS, RaisedAlert, Site, knows_alerts, member_sites, raised_alerts
+from scanner.census.record import FORMAT, AlertSite, Census, Counts, FlagCheck, FlagSite, KernelCode, Library
+from scanner.census.sites import (
+    ALERT,
+    CUBLAS,
+    CallSite,
+    RaisedAlert,
+    knows_alerts,
+    member_sites,
+    raised_alerts,
+)
 from scanner.errors import BuildError
 from scanner.processes.environment import tool_version
 
 
 def take(
-    build: Build, told: Callable[[str], None], kernels_of: Callable[[Build], Kernels] | None = None
+    build: Build, progress: Callable[[str], None], kernels_of: Callable[[Build], KernelCode] | None = None
 ) -> Census:
     """Take a census of a build.
 
     Args:
         build: The build.
-        told: Called with what is being read.
+        progress: Called with what is being read.
         kernels_of: Looks at the CUDA kernels; ``None``: nobody does.
 
     Raises:
         BuildError: The build cannot be read.
     """
     libraries = []
-    alerts: list[Alert] = []
-    asks: list[Ask] = []
+    alerts: list[AlertSite] = []
+    asks: list[FlagCheck] = []
     for name in build.libraries:
-        told(f"{name} of torch {build.version.torch}")
+        progress(f"{name} of torch {build.version.torch}")
         with build.library(name) as path:
             library, sites, raised = _read(path, name)
         libraries.append(library)
@@ -41,7 +49,7 @@ def take(
         signatures = demangle(symbols)
         alerts += _alerts(name, raised, signatures)
         asks += _asks(name, sites, signatures)
-    told("Python files")
+    progress("Python files")
     places, unread = python_places(build)
     return Census(
         format=FORMAT,
@@ -60,7 +68,7 @@ def take(
     )
 
 
-def _read(path: Path, name: str) -> tuple[Library, list[Site], list[RaisedAlert]]:
+def _read(path: Path, name: str) -> tuple[Library, list[CallSite], list[RaisedAlert]]:
     image = Image(path, name)
     try:
         sites = member_sites(image)
@@ -85,7 +93,7 @@ def _stem(library: str) -> str:
     return library.removesuffix(".so")
 
 
-def _alerts(library: str, raised: list[RaisedAlert], signatures: dict[str, str]) -> list[Alert]:
+def _alerts(library: str, raised: list[RaisedAlert], signatures: dict[str, str]) -> list[AlertSite]:
     """Return the records of the sites that raise alerts, in the order of their ids."""
     seen: Counter[str] = Counter()
     found = []
@@ -96,7 +104,7 @@ def _alerts(library: str, raised: list[RaisedAlert], signatures: dict[str, str])
         key = ":".join((_stem(library), site.member, name or "?", one.alert or "?"))
         seen[key] += 1
         found.append(
-            Alert(
+            AlertSite(
                 id=key if seen[key] == 1 else f"{key}#{seen[key]}",
                 library=library,
                 api=site.member,
@@ -113,7 +121,7 @@ def _alerts(library: str, raised: list[RaisedAlert], signatures: dict[str, str])
     return sorted(found, key=lambda one: one.id)
 
 
-def _asks(library: str, sites: list[Site], signatures: dict[str, str]) -> list[Ask]:
+def _asks(library: str, sites: list[CallSite], signatures: dict[str, str]) -> list[FlagCheck]:
     """Return the records of what checks a flag, in the order of their ids."""
     calls: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for site in sites:
@@ -121,14 +129,14 @@ def _asks(library: str, sites: list[Site], signatures: dict[str, str]) -> list[A
             symbol = site.function.symbol if site.function is not None else "?"
             calls[site.member, short(signatures.get(symbol, symbol))][symbol] += 1
     return [
-        Ask(
+        FlagCheck(
             id=":".join((_stem(library), flag, name)),
             library=library,
             flag=flag,
             function=name,
             calls=found.total(),
             places=tuple(
-                Place(signature=signatures.get(symbol, symbol), symbol=symbol, calls=count)
+                FlagSite(signature=signatures.get(symbol, symbol), symbol=symbol, calls=count)
                 for symbol, count in sorted(found.items())
             ),
         )
@@ -136,7 +144,7 @@ def _asks(library: str, sites: list[Site], signatures: dict[str, str]) -> list[A
     ]
 
 
-def _counts(alerts: list[Alert], asks: list[Ask], places: int) -> Counts:
+def _counts(alerts: list[AlertSite], asks: list[FlagCheck], places: int) -> Counts:
     return Counts(
         alert_sites=len(alerts),
         alert_strings=len({one.alert for one in alerts if one.alert is not None}),

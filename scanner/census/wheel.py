@@ -68,7 +68,7 @@ class Wheel:
         except _DAMAGED as error:
             self._file.close()
             raise BuildError(
-                f"{self._shown}: not a whole wheel ({_told(error)}); download it again"
+                f"{self._shown}: not a whole wheel ({_described(error)}); download it again"
             ) from error
         except BuildError:
             self._file.close()
@@ -131,7 +131,7 @@ class Wheel:
                 raise zipfile.BadZipFile(f"{left} bytes are missing")
         except _DAMAGED as error:
             raise BuildError(
-                f"{self._shown}: member {name!r} is damaged ({_told(error)}); download it again"
+                f"{self._shown}: member {name!r} is damaged ({_described(error)}); download it again"
             ) from error
 
     @contextmanager
@@ -167,7 +167,7 @@ def _pieces_of(file: IO[bytes]) -> Iterator[bytes]:
         yield piece
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

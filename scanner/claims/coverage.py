@@ -118,14 +118,14 @@ def _lines(version: str, covered: Sequence[tuple[Claim, Mapping[str, Sequence[st
         for claim, specs in pairs:
             # A bullet may name several devices, each a claim of its own.
             where = f"{claim.device}: " if len(pairs) > 1 else ""
-            yield f"    {where}{_told(specs)}"
-    told = f"torch {version}: {bullets} bullets, {bullets - missing} covered"
-    yield from ["", told + (f", {missing} not covered" if missing else "")]
+            yield f"    {where}{_described(specs)}"
+    text = f"torch {version}: {bullets} bullets, {bullets - missing} covered"
+    yield from ["", text + (f", {missing} not covered" if missing else "")]
     if any(claim.device == "mps" for claim, _ in covered):
         yield "Nothing runs on MPS: what is said of it is covered by rows of the CPU and CUDA."
 
 
-def _told(specs: Mapping[str, Sequence[str]]) -> str:
+def _described(specs: Mapping[str, Sequence[str]]) -> str:
     """Return the specs with how many of their rows speak to the claim."""
     counts = (f"{name} ({len(ids)} row{'s' if len(ids) > 1 else ''})" for name, ids in specs.items())
     return ", ".join(counts) or "not covered"

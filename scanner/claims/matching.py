@@ -44,10 +44,10 @@ AnyRow = TypeVar("AnyRow", bound=Measured)
 
 def covering(claim: Claim, rows: Iterable[AnyRow], *, ignore_device: bool = True) -> list[AnyRow]:
     """Return the rows that speak to a claim, on whatever device unless told otherwise."""
-    return [row for row in rows if speaks(row, claim, ignore_device=ignore_device)]
+    return [row for row in rows if matches(row, claim, ignore_device=ignore_device)]
 
 
-def speaks(row: Measured, claim: Claim, *, ignore_device: bool = False) -> bool:
+def matches(row: Measured, claim: Claim, *, ignore_device: bool = False) -> bool:
     """Tell whether what *row* shows is something that *claim* is about."""
     return (
         claim.parsed

@@ -60,7 +60,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the list of commands from the table alone."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, told) for name, (_, told) in COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -123,9 +123,9 @@ def _discard_output() -> None:
 
 def _usage(error: click.ClickException) -> str:
     """Return click's complaint on one line, with where to look."""
-    told = error.format_message().rstrip(".")
+    text = error.format_message().rstrip(".")
     ctx: Any = getattr(error, "ctx", None)
-    return f"{told} (see {ctx.command_path} --help)" if ctx is not None else told
+    return f"{text} (see {ctx.command_path} --help)" if ctx is not None else text
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -28,30 +28,30 @@ block_check_option = click.option(
 
 
 def format_option(
-    forms: Iterable[str], told: str, default: str | None = "md"
+    forms: Iterable[str], text: str, default: str | None = "md"
 ) -> Callable[[_Command], _Command]:
     """Offer the *forms* a command can write, as its parameter ``form``."""
     choice = click.Choice(list(forms))
-    return click.option("--format", "form", type=choice, default=default, show_default=True, help=told)
+    return click.option("--format", "form", type=choice, default=default, show_default=True, help=text)
 
 
-def into_option(block: str, told: str) -> Callable[[_Command], _Command]:
+def into_option(block: str, text: str) -> Callable[[_Command], _Command]:
     """Offer to regenerate the *block* of a Markdown file; *told* goes on after those words."""
     markers = f"'<!-- detmatrix {block}:begin -->' and '<!-- detmatrix {block}:end -->'"
-    told = f"Regenerate the block between the markers {markers} of a Markdown file{told}"
-    return click.option("--into", metavar="FILE", help=told)
+    text = f"Regenerate the block between the markers {markers} of a Markdown file{text}"
+    return click.option("--into", metavar="FILE", help=text)
 
 
-def python_option(told: str) -> Callable[[_Command], _Command]:
+def python_option(text: str) -> Callable[[_Command], _Command]:
     """Ask for an interpreter that has a torch; without one it is this one."""
-    told = f"{told} Default: this one."
-    return click.option("--python", default=sys.executable, metavar="PATH", help=told)
+    text = f"{text} Default: this one."
+    return click.option("--python", default=sys.executable, metavar="PATH", help=text)
 
 
-def specs_option(told: str) -> Callable[[_Command], _Command]:
+def specs_option(text: str) -> Callable[[_Command], _Command]:
     """Ask for files of specs, as the parameter ``spec_files``."""
-    told = f"{told} May be given more than once."
-    return click.option("--specs", "spec_files", multiple=True, metavar="FILE.py", help=told)
+    text = f"{text} May be given more than once."
+    return click.option("--specs", "spec_files", multiple=True, metavar="FILE.py", help=text)
 
 
 class Names(ParamType):

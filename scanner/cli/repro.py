@@ -19,8 +19,8 @@ from scanner.cli.options import python_option, specs_option
 from scanner.errors import UsageError
 from scanner.observations.records import Header, Row
 from scanner.observations.runfile import cannot_write, read_run
-from scanner.processes.process import Stage, worker_environment
-from scanner.repro.script import Recipe, script
+from scanner.processes.process import ImportSandbox, worker_environment
+from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import MatrixRow, matrix
 
 # Importing torch takes seconds, and minutes from a cold network disk; drawing takes a moment.
@@ -49,13 +49,13 @@ def command(run: str, row: str, output: Path | None, spec_files: tuple[str, ...]
     chosen = _row(row, read.header.planned, run)
     rows = matrix(read.header, read.observations, closed=read.closing is not None)
     seen = next(one for one in rows if one.row.key == chosen.key)
-    recipe = _recipe(chosen, read.header, spec_files, python)
-    written = script(recipe, seen, read.header)
+    input_source = _input_source(chosen, read.header, spec_files, python)
+    written = script(input_source, seen, read.header)
     if output is None:
         click.echo(written, nl=False)
     else:
         _write(output, written, run)
-    if note := _other_inputs(recipe, seen):
+    if note := _other_inputs(input_source, seen):
         click.echo(f"detmatrix: {note}", err=True)
 
 
@@ -73,42 +73,42 @@ def _row(asked: str, planned: Sequence[Row], path: str) -> Row:
     if len(found) == 1:
         return found[0]
     if found:
-        told = ", ".join(row.id for row in found[:3])
+        text = ", ".join(row.id for row in found[:3])
         more = ", ..." if len(found) > 3 else ""  # noqa: PLR2004
-        raise UsageError(f"{asked!r} means {len(found)} rows of {path}; give one of them: {told}{more}")
+        raise UsageError(f"{asked!r} means {len(found)} rows of {path}; give one of them: {text}{more}")
     near = get_close_matches(asked, list(dict.fromkeys(ids.values())), cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "detmatrix report shows what there is"
     raise UsageError(f"no row of {path} is called {asked!r}; {hint}")
 
 
-def _recipe(row: Row, header: Header, spec_files: Sequence[str], python: str) -> Recipe:
+def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: str) -> InputSource:
     """Have another process find out how the inputs are made.
 
     Raises:
         UsageError: It cannot be found out.
     """
-    told = f"{row.id}: no script can be written"
+    text = f"{row.id}: no script can be written"
     # A row of the catalog needs no file, wherever the files of its run are now.
     own = row.spec not in {spec.name for spec in SPECS}
     files = [Path(path).resolve() for path in (spec_files or header.settings.specs)] if own else []
     for path in files:
         if not path.is_file():
-            raise UsageError(f"{told}: {path} is not there; say where it is now with --specs")
+            raise UsageError(f"{text}: {path} is not there; say where it is now with --specs")
     request = {name: getattr(row, name) for name in ("spec", "case", "direction", "dtype")}
     request |= {
         "device": row.device.partition(":")[0],
         "seed": header.settings.seed,
         "specs": list(map(str, files)),
-        "grown": row.recipe,
+        "grown": row.enlargement,
     }
-    with Stage() as stage:
-        answer = _ask(request, python, stage.path)
+    with ImportSandbox() as sandbox:
+        answer = _ask(request, python, sandbox.path)
     if "failed" in answer:
-        raise UsageError(f"{told}: {answer['failed']}")
-    return msgspec.convert(answer, Recipe)
+        raise UsageError(f"{text}: {answer['failed']}")
+    return msgspec.convert(answer, InputSource)
 
 
-def _ask(request: dict[str, Any], python: str, stage: Path) -> dict[str, Any]:
+def _ask(request: dict[str, Any], python: str, sandbox: Path) -> dict[str, Any]:
     """Run ``scanner.worker.repro.inputs`` and return its answer.
 
     Raises:
@@ -119,7 +119,7 @@ def _ask(request: dict[str, Any], python: str, stage: Path) -> dict[str, Any]:
     try:
         done = subprocess.run(
             [python, "-m", "scanner.worker.repro.inputs", json.dumps(request)],
-            cwd=stage,
+            cwd=sandbox,
             env=worker_environment("off", "cpu"),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -141,10 +141,10 @@ def _ask(request: dict[str, Any], python: str, stage: Path) -> dict[str, Any]:
     return answer
 
 
-def _other_inputs(recipe: Recipe, row: MatrixRow) -> str | None:
+def _other_inputs(input_source: InputSource, row: MatrixRow) -> str | None:
     """Say so if the script draws other inputs than the run did: a case or the generator of torch has changed."""
     digests = {seen.inputs_digest for seen in row.observations} - {None}
-    if recipe.digest is None or not digests or digests == {recipe.digest}:
+    if input_source.digest is None or not digests or digests == {input_source.digest}:
         return None
     return f"{row.row.id}: the inputs drawn here are not those of the run; its case, or torch, is another one here"
 

@@ -242,8 +242,8 @@ def _tell(run: Run) -> int:
     """Say what came out, and whether it can be trusted."""
     rows = list(matrix(run.header, run.observations, closed=True, sentinels=run.sentinels, costs=run.costs))
     counts = Counter(row.finding for row in rows)
-    told = ", ".join(f"{counts[finding]} {finding}" for finding in FINDING_MEANING if counts[finding])
-    click.echo(f"{run.path}: {counts.total()} rows on {run.header.settings.device}: {told}", err=True)
+    text = ", ".join(f"{counts[finding]} {finding}" for finding in FINDING_MEANING if counts[finding])
+    click.echo(f"{run.path}: {counts.total()} rows on {run.header.settings.device}: {text}", err=True)
     if weak := sum(row.weak is not None for row in rows):
         reason = next(row.weak for row in rows if row.weak is not None)
         click.echo(f"{run.path}: {weak} rows are of low power: {reason}", err=True)

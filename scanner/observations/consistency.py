@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scanner.errors import RunFileError
-from scanner.observations.overload_records import Dispatch, Kernels
+from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import MODES, WORKER_MODES, Closing, Cost, Header, Observation, Sentinel
 
-Placed = Observation | Sentinel | Cost | Kernels | Dispatch
+Placed = Observation | Sentinel | Cost | BuildOverloads | Dispatch
 
 
 # The format that brought overloads.
@@ -37,24 +37,24 @@ class Check:
     def place(self, number: int, record: Placed) -> None:
         """Check one line."""
         place: object = None  # sentinels may stand twice where a scan was interrupted
-        row = self._rows if isinstance(record, (Sentinel, Kernels)) else self._planned.get(record.key)
+        row = self._rows if isinstance(record, (Sentinel, BuildOverloads)) else self._planned.get(record.key)
         if isinstance(record, Sentinel):
-            told = f"{self._path}, line {number}: the sentinel before row {record.before}"
+            text = f"{self._path}, line {number}: the sentinel before row {record.before}"
             planned = record.before <= self._rows and self._lives(record)
         elif isinstance(record, Cost):
-            told = f"{self._path}, line {number}: the cost of {':'.join(record.key)}"
+            text = f"{self._path}, line {number}: the cost of {':'.join(record.key)}"
             place = ("cost", row)
             planned = row is not None and row < self._rows
-        elif isinstance(record, Kernels):
-            told = f"{self._path}, line {number}: the list of overloads"
+        elif isinstance(record, BuildOverloads):
+            text = f"{self._path}, line {number}: the list of overloads"
             place = "kernels"
             planned = True
         elif isinstance(record, Dispatch):
-            told = f"{self._path}, line {number}: the overloads of {':'.join(record.key)}"
+            text = f"{self._path}, line {number}: the overloads of {':'.join(record.key)}"
             place = ("dispatch", row)
             planned = row is not None and row < self._rows
         else:
-            told = f"{self._path}, line {number}: the observation of {':'.join(record.key)}"
+            text = f"{self._path}, line {number}: the observation of {':'.join(record.key)}"
             planned = row is not None and self._lives(record)
             # A number, for there may be a million of them.
             cell = (row or 0) * len(WORKER_MODES) + WORKER_MODES.index(record.mode)
@@ -62,18 +62,18 @@ class Check:
         needed, field = _newer(record) if self._format < _OVERLOADS else (0, "")
         if needed > self._format:
             raise RunFileError(
-                f"{told} belongs to format {needed}, the header says format {self._format} - at `$.{field}`; "
+                f"{text} belongs to format {needed}, the header says format {self._format} - at `$.{field}`; "
                 f"restore the file"
             )
         if not planned:
             process = f" (process {record.process})" if isinstance(record, (Observation, Sentinel)) else ""
-            raise RunFileError(f"{told}{process} was never planned; restore the file")
+            raise RunFileError(f"{text}{process} was never planned; restore the file")
         if wrong := next(_faults(record), None):
-            raise RunFileError(f"{told} {wrong}; restore the file")
+            raise RunFileError(f"{text} {wrong}; restore the file")
         if place is None:
             return
         if place in self._seen:
-            raise RunFileError(f"{told} stands twice (first in line {self._seen[place]}); remove one of them")
+            raise RunFileError(f"{text} stands twice (first in line {self._seen[place]}); remove one of them")
         self._seen[place] = number
 
     def _lives(self, record: Observation | Sentinel) -> bool:
@@ -82,7 +82,7 @@ class Check:
 
 def _newer(record: Placed) -> tuple[int, str]:
     """Return the format that brought what a record holds, and the field by which it belongs there."""
-    if isinstance(record, (Kernels, Dispatch)):
+    if isinstance(record, (BuildOverloads, Dispatch)):
         return _OVERLOADS, "kind"
     if not isinstance(record, Observation):
         return 2, "kind"
@@ -104,8 +104,8 @@ def _faults(record: Placed) -> Iterator[str]:
     return _sentinel_faults(record) if isinstance(record, Sentinel) else _dispatch_faults(record)
 
 
-def _dispatch_faults(record: Kernels | Dispatch) -> Iterator[str]:
-    if isinstance(record, Kernels):
+def _dispatch_faults(record: BuildOverloads | Dispatch) -> Iterator[str]:
+    if isinstance(record, BuildOverloads):
         names = [name for group in record.groups for name in group.names]
         if len(set(names)) < len(names):
             yield "has an overload twice - at `$.groups`"

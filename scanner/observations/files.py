@@ -28,8 +28,8 @@ def readable(path: Path, writer: str, failure: type[DetmatrixError]) -> Iterator
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             yield file  # type: ignore[misc] # typeshed knows gzip's files by another name
     except (OSError, EOFError, zlib.error) as error:
-        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise failure(f"{path}: cannot be read ({told}); give a file that {writer} wrote") from error
+        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise failure(f"{path}: cannot be read ({text}); give a file that {writer} wrote") from error
 
 
 def refuse_newer(

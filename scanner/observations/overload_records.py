@@ -28,7 +28,7 @@ class KernelGroup(Record, frozen=True):
     names: tuple[str, ...]  # as the schema has them: "aten::add.Tensor"
 
 
-class Kernels(Record, frozen=True, tag="kernels", tag_field="kind"):
+class BuildOverloads(Record, frozen=True, tag="kernels", tag_field="kind"):
     """Every overload of the scanned build, each in one group; none if *message* says why they are not known."""
 
     groups: tuple[KernelGroup, ...]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 # Run file format history:
 #
@@ -147,7 +147,9 @@ class Row(Record, frozen=True):
     constant: str = ""  # why the result holds no information by definition; empty: it must hold some
     source: Source = "documented"
     provoked: Provoked = ""  # empty of what is written by hand: `provokes` says it
-    recipe: str = ""  # how an enlarged case was grown, as opspecs.pytorch.enlarge reads it
+    enlargement: str = field(
+        default="", name="recipe"
+    )  # how an enlarged case was grown, as opspecs.pytorch.enlarge reads it
     samples: Count = 0  # that the database has of the entry in this dtype
 
     @property

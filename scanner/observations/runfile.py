@@ -20,7 +20,7 @@ from msgspec.structs import force_setattr
 from scanner.errors import RunFileError, UsageError
 from scanner.observations.consistency import Check, check_counts
 from scanner.observations.files import readable, refuse_newer
-from scanner.observations.overload_records import Dispatch, Kernels
+from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import (
     FORMAT,
     Closing,
@@ -32,7 +32,7 @@ from scanner.observations.records import (
     Sentinel,
 )
 
-Line = Header | Observation | Sentinel | Cost | Kernels | Dispatch | Distrust | Closing
+Line = Header | Observation | Sentinel | Cost | BuildOverloads | Dispatch | Distrust | Closing
 
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 _ENCODER = msgspec.json.Encoder()
@@ -50,7 +50,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     controls: tuple[Observation, ...] = ()  # of the controls
     sentinels: tuple[Sentinel, ...] = ()
     costs: tuple[Cost, ...] = ()
-    kernels: Kernels | None = None  # the overloads of the build; None: not recorded
+    kernels: BuildOverloads | None = None  # the overloads of the build; None: not recorded
     dispatches: tuple[Dispatch, ...] = ()
     distrust: tuple[str, ...] = ()  # what was found out as the scan went on; the closing line has it too
 
@@ -83,7 +83,9 @@ def read_run(path: str | Path) -> Run:
     del opening  # a plan may be a hundred megabytes
     check = Check(str(path), header)
     shared = _Shared(header)
-    found: dict[type, list[Line]] = {kind: [] for kind in (Observation, Sentinel, Cost, Kernels, Dispatch)}
+    found: dict[type, list[Line]] = {
+        kind: [] for kind in (Observation, Sentinel, Cost, BuildOverloads, Dispatch)
+    }
     distrust: list[str] = []
     closing: Closing | None = None
     for number, line in enumerate(lines, start=2):
@@ -114,7 +116,7 @@ def read_run(path: str | Path) -> Run:
         controls=tuple(one for one in found[Observation] if one.key in controls),  # type: ignore[union-attr,misc]
         sentinels=tuple(found[Sentinel]),  # type: ignore[arg-type]
         costs=tuple(found[Cost]),  # type: ignore[arg-type]
-        kernels=next(iter(found[Kernels]), None),  # type: ignore[arg-type]
+        kernels=next(iter(found[BuildOverloads]), None),  # type: ignore[arg-type]
         dispatches=tuple(found[Dispatch]),  # type: ignore[arg-type]
         distrust=tuple(distrust),
     )
@@ -138,7 +140,7 @@ class _Shared:
         for name in names:
             force_setattr(record, name, self._once(getattr(record, name)))
 
-    def share(self, record: Observation | Sentinel | Cost | Kernels | Dispatch) -> None:
+    def share(self, record: Observation | Sentinel | Cost | BuildOverloads | Dispatch) -> None:
         """Put what is known already in place of what was decoded."""
         if not isinstance(record, (Observation, Cost, Dispatch)):
             return

@@ -61,7 +61,7 @@ class TracedRow(Record, frozen=True):
         return next((reach for reach in self.reached if reach.mode == mode), None)
 
 
-class Overload(Record, frozen=True):
+class TracedOverload(Record, frozen=True):
     """One overload that any row reached."""
 
     name: str
@@ -80,7 +80,7 @@ class TraceSettings(Record, frozen=True):
     specs: tuple[str, ...] = ()
 
 
-class Build(Record, frozen=True):
+class TracedBuild(Record, frozen=True):
     """The build that was traced."""
 
     torch: str
@@ -98,6 +98,6 @@ class TraceFile(Record, frozen=True, tag="trace", tag_field="kind"):
     tool: str  # version of detmatrix
     started: str  # UTC, ISO 8601
     settings: TraceSettings
-    build: Build
+    build: TracedBuild
     rows: tuple[TracedRow, ...]
-    overloads: tuple[Overload, ...] = ()
+    overloads: tuple[TracedOverload, ...] = ()

@@ -117,7 +117,7 @@ def _driver() -> str | None:
     if command is None:
         return None
     try:
-        told = subprocess.run(
+        text = subprocess.run(
             [command, "--query-gpu=driver_version", "--format=csv,noheader"],
             capture_output=True,
             text=True,
@@ -126,7 +126,7 @@ def _driver() -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return told.stdout.strip().split("\n", 1)[0] or None
+    return text.stdout.strip().split("\n", 1)[0] or None
 
 
 def tool_version() -> str:

@@ -76,7 +76,7 @@ class WorkerEndedError(Exception):
         self.timed_out = timed_out
 
 
-class Stage:
+class ImportSandbox:
     """The folder workers start in: links to the packages a worker imports, and nothing else."""
 
     def __init__(self) -> None:
@@ -118,11 +118,11 @@ def _pinning(inherited: dict[str, str], device: str) -> dict[str, str]:
     return {} if placed else {"OMP_PROC_BIND": "true"}
 
 
-class Worker:
+class WorkerProcess:
     """One worker process."""
 
     def __init__(
-        self, python: str, mode: Mode, stage: Path, spec_files: tuple[str, ...], *, device: str
+        self, python: str, mode: Mode, sandbox: Path, spec_files: tuple[str, ...], *, device: str
     ) -> None:
         """Start it and wait for its hello.
 
@@ -139,7 +139,7 @@ class Worker:
         try:
             self._process = subprocess.Popen(
                 command,
-                cwd=stage,
+                cwd=sandbox,
                 env=worker_environment(mode, device),
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
@@ -229,12 +229,12 @@ class Worker:
         printed = self._last_printed()
         self.stop()
         if code >= 0:
-            told = f"exited with code {code}" + (" in the middle of the case" if self._started else "")
+            text = f"exited with code {code}" + (" in the middle of the case" if self._started else "")
         else:
-            told = f"killed by {_signal_name(-code)}"
+            text = f"killed by {_signal_name(-code)}"
             if -code == signal.SIGKILL:
-                told += " (out of memory?)"
-        return f"{told}; last printed: {printed}" if printed else told
+                text += " (out of memory?)"
+        return f"{text}; last printed: {printed}" if printed else text
 
     def _last_printed(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
@@ -285,8 +285,8 @@ def _version_of(python: str) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    told = done.stdout.strip()
-    return told if done.returncode == 0 and re.fullmatch(r"\d+\.\d+\.\d+", told) else None
+    text = done.stdout.strip()
+    return text if done.returncode == 0 and re.fullmatch(r"\d+\.\d+\.\d+", text) else None
 
 
 def _signal_name(number: int) -> str:

@@ -7,42 +7,42 @@ from pathlib import Path
 from typing import Any
 
 from scanner.observations.records import Mode
-from scanner.processes.process import Worker, WorkerEndedError
+from scanner.processes.process import WorkerEndedError, WorkerProcess
 
 
-class Crew:
+class WorkerSupervisor:
     """Starts a worker when one is needed, and replaces it when it ended or may no longer be believed."""
 
-    def __init__(self, python: str, stage: Path, spec_files: tuple[str, ...], device: str) -> None:
+    def __init__(self, python: str, sandbox: Path, spec_files: tuple[str, ...], device: str) -> None:
         """Nothing is started yet.
 
         Args:
             python: The interpreter whose torch is scanned.
-            stage: The folder workers start in.
+            sandbox: The folder workers start in.
             spec_files: Files of the user's own specs.
             device: As asked for, then as resolved.
         """
         # A worker lives in another folder.
         self._python = os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
-        self._stage = stage
+        self._sandbox = sandbox
         self._spec_files = tuple(str(Path(path).resolve()) for path in spec_files)
         self.device = device
-        self._worker: Worker | None = None
+        self._worker: WorkerProcess | None = None
         self._mode: Mode | None = None
         self._used = False
         self.started = 0  # workers so far; tells one from the next
 
-    def another(self) -> Crew:
+    def another(self) -> WorkerSupervisor:
         """Return a crew like this one, with workers of its own; none is started yet."""
-        return Crew(self._python, self._stage, self._spec_files, self.device)
+        return WorkerSupervisor(self._python, self._sandbox, self._spec_files, self.device)
 
-    def start(self, mode: Mode) -> Worker:
+    def start(self, mode: Mode) -> WorkerProcess:
         """Start a worker.
 
         Raises:
             UntrustedScanError: It did not start.
         """
-        self._worker = Worker(self._python, mode, self._stage, self._spec_files, device=self.device)
+        self._worker = WorkerProcess(self._python, mode, self._sandbox, self._spec_files, device=self.device)
         self._mode = mode
         self._used = False
         self.started += 1

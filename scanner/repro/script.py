@@ -16,7 +16,7 @@ import msgspec
 from scanner.observations.records import Environment, Header, Output
 from scanner.repro import script_parts as text
 from scanner.verdicts.findings import FINDING_MEANING, Cell, MatrixRow
-from scanner.worker.perturb import Site
+from scanner.worker.perturb import CaseContext
 
 # Lines are broken behind so many characters, where they can be.
 _WIDTH = 118
@@ -25,7 +25,7 @@ _STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
 _STEERING = ("ATEN_", "GOMP_", "KMP_", "MKL_", "OMP_", "NVIDIA_TF32_OVERRIDE")
 
 
-class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+class InputSource(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of ``scanner.worker.repro.inputs``, which describes the fields."""
 
     lines: list[str]
@@ -43,7 +43,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 def perturbations(row: MatrixRow) -> list[str]:
     """Return the perturbations without which a row did not differ; none if it differs when nothing is done."""
     needed = []
-    for cell in (row.off, row.on, row.forced):
+    for cell in (row.off, row.on, row.warn_only):
         groups = [group for group in cell.groups if group.differing]
         if cell.differing and row.row.family == "memory":
             # What lies in memory depends on all that a process did before, and a script does less than a scan.
@@ -53,11 +53,11 @@ def perturbations(row: MatrixRow) -> list[str]:
     return list(dict.fromkeys(needed))
 
 
-def script(recipe: Recipe, row: MatrixRow, header: Header) -> str:
+def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     """Return the script.
 
     Args:
-        recipe: How the inputs are made.
+        input_source: How the inputs are made.
         row: What the run says of the row.
         header: Of the run.
     """
@@ -65,11 +65,11 @@ def script(recipe: Recipe, row: MatrixRow, header: Header) -> str:
     outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
     sizes = tuple(prod(output.shape) * _itemsize(output.dtype) for output in outputs)
     around = [_circumstance(name, device) for name in perturbations(row)]
-    execute, parts = _execute(recipe, outputs, header.settings.seed)
+    execute, parts = _execute(input_source, outputs, header.settings.seed)
     set_by_mode = _set_by_mode(header.environment) if device == "cuda" else {}
     functions = [
-        *recipe.definitions,
-        _inputs(recipe),
+        *input_source.definitions,
+        _inputs(input_source),
         parts,
         execute,
         text.DIGEST,
@@ -80,29 +80,33 @@ def script(recipe: Recipe, row: MatrixRow, header: Header) -> str:
     ]
     body = "\n\n".join(function.strip("\n") for function in functions if function)
     for name, value in {
-        "$BLOCKS": str(tuple(Site(device, sizes).blocks)),
+        "$BLOCKS": str(tuple(CaseContext(device, sizes).blocks)),
         "$DEVICE": device,
         "$WHERE": "torch.cuda.get_device_name()" if device == "cuda" else '"cpu"',
     }.items():
         body = body.replace(name, value)
     imports = {statement for one in around for statement in one.imports}
-    return "\n".join([*_comment(row, header), *_head(recipe, header, imports, set_by_mode), "", body, ""])
+    return "\n".join(
+        [*_comment(row, header), *_head(input_source, header, imports, set_by_mode), "", body, ""]
+    )
 
 
 def _comment(row: MatrixRow, header: Header) -> list[str]:
     """Say what was found, and where."""
     env, settings = header.environment, header.settings
     where = f"{env.gpu}, CUDA {env.cuda}" if settings.device != "cpu" else f"{env.cpu}, {env.threads} threads"
-    modes = {"off": row.off, "on": row.on, "warn_only": row.forced}
-    told = "; ".join(f"{mode}: {_told(cell)}" for mode, cell in modes.items() if cell.verdict != "not_run")
+    modes = {"off": row.off, "on": row.on, "warn_only": row.warn_only}
+    message = "; ".join(
+        f"{mode}: {_described(cell)}" for mode, cell in modes.items() if cell.verdict != "not_run"
+    )
     lines = [
         f"{row.row.id} with torch {env.torch} on {where}",
-        f"{row.finding}: {FINDING_MEANING[row.finding]} {told or 'nothing was observed'} (detmatrix {header.tool}).",
+        f"{row.finding}: {FINDING_MEANING[row.finding]} {message or 'nothing was observed'} (detmatrix {header.tool}).",
     ]
     return [f"# {line}" for long in lines for line in textwrap.wrap(long, _WIDTH - 2)]
 
 
-def _told(cell: Cell) -> str:
+def _described(cell: Cell) -> str:
     """Say what was seen under a mode."""
     if cell.verdict in ("deterministic", "nondeterministic"):
         return f"{cell.differing} of {cell.runs} differed, {cell.distinct} distinct"
@@ -111,13 +115,15 @@ def _told(cell: Cell) -> str:
     )
 
 
-def _head(recipe: Recipe, header: Header, imports: set[str], set_by_mode: dict[str, str]) -> list[str]:
+def _head(
+    input_source: InputSource, header: Header, imports: set[str], set_by_mode: dict[str, str]
+) -> list[str]:
     """Return imports, environment and constants."""
     settings = header.settings
     environment = header.environment.variables.get("off", {})
     steering = {name: value for name, value in environment.items() if name.startswith(_STEERING)}
     lines = ["import ctypes, hashlib, json, os, subprocess, sys", *sorted(imports)]
-    if recipe.definitions:
+    if input_source.definitions:
         lines.insert(0, "from __future__ import annotations")
     lines += [f'os.environ.pop("{name}", None)' for name in set_by_mode]
     lines += [
@@ -142,7 +148,7 @@ def _head(recipe: Recipe, header: Header, imports: set[str], set_by_mode: dict[s
         ]
     return [
         *lines,
-        *recipe.imports,
+        *input_source.imports,
         "",
         f"RUNS, PROCESSES = {runs}, {settings.processes}  # executions in each process, processes of each mode",
         *alerts,
@@ -155,23 +161,25 @@ def _set_by_mode(env: Environment) -> dict[str, str]:
     return {name: value for name, value in on.items() if name not in off}
 
 
-def _inputs(recipe: Recipe) -> str:
+def _inputs(input_source: InputSource) -> str:
     """Return the function that draws the inputs."""
-    returned = [recipe.args, recipe.kwargs] + ([recipe.leaves] if recipe.upstream else [])
-    lines = [*recipe.lines, f"return {', '.join(returned)}"]
+    returned = [input_source.args, input_source.kwargs] + (
+        [input_source.leaves] if input_source.upstream else []
+    )
+    lines = [*input_source.lines, f"return {', '.join(returned)}"]
     if len(lines[-1]) > _WIDTH - 4:
-        lines[-1:] = [f"args = {recipe.args}", f"return {', '.join(['args', *returned[1:]])}"]
+        lines[-1:] = [f"args = {input_source.args}", f"return {', '.join(['args', *returned[1:]])}"]
     return "def inputs():\n" + "\n".join(f"    {part}" for line in lines for part in _wrapped(line))
 
 
-def _execute(recipe: Recipe, outputs: Sequence[Output], seed: int) -> tuple[str, str]:
+def _execute(input_source: InputSource, outputs: Sequence[Output], seed: int) -> tuple[str, str]:
     """Return the function that executes once, and the one that takes its outputs apart, empty if none is needed."""
-    arguments = "args[0].clone(), *args[1:], **kwargs" if recipe.in_place else "*args, **kwargs"
-    call = f"{recipe.op}({arguments})"
+    arguments = "args[0].clone(), *args[1:], **kwargs" if input_source.in_place else "*args, **kwargs"
+    call = f"{input_source.op}({arguments})"
     names = [output.name for output in outputs]
     # What a function of one's own returned without dims may have been a number.
-    known = bool(outputs) and (not recipe.definitions or all(output.shape for output in outputs))
-    if recipe.upstream:
+    known = bool(outputs) and (not input_source.definitions or all(output.shape for output in outputs))
+    if input_source.upstream:
         judged = "torch.autograd.grad(outputs, leaves, upstream)"
         simple = known and not any(re.search(r"\.[a-z_]+( |$)", name) for name in names)
     elif known and names == ["output"]:
@@ -179,13 +187,15 @@ def _execute(recipe: Recipe, outputs: Sequence[Output], seed: int) -> tuple[str,
     else:
         simple = known and all(re.fullmatch(r"output\[\d+\]", name) for name in names)
         judged = f"[t for t in {call} if t is not None]" if simple else call
-    code = text.BACKWARD if recipe.upstream else text.FORWARD
-    upstream_seed, drawn = recipe.upstream or (0, "")
+    code = text.BACKWARD if input_source.upstream else text.FORWARD
+    upstream_seed, drawn = input_source.upstream or (0, "")
     nested = "torch.utils._pytree.tree_flatten(output)[0]"
     for name, value in {
         "$SEED": str(seed),
         "$CALL": call,
-        "$OUTPUTS": nested if recipe.definitions else "output if isinstance(output, tuple) else [output]",
+        "$OUTPUTS": nested
+        if input_source.definitions
+        else "output if isinstance(output, tuple) else [output]",
         "$UPSTREAM": str(upstream_seed),
         "$DRAWN": drawn,
         "$JUDGED": judged if simple else f"parts({judged})",

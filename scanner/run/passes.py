@@ -30,7 +30,7 @@ from scanner.observations.records import (
 from scanner.observations.runfile import Line, Run
 from scanner.processes.environment import load
 from scanner.processes.process import WorkerEndedError
-from scanner.processes.supervisor import Crew
+from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.progress import Progress
 from scanner.verdicts.controls import misbehaving
 from scanner.verdicts.findings import observation_verdict, unequal_inputs
@@ -47,31 +47,31 @@ _TRIES = 3
 Seen = TypeVar("Seen", Observation, Cost, Dispatch)
 
 
-class Passes:
+class PassRunner:
     """What has been observed of the planned rows, and how to observe the rest."""
 
     def __init__(
         self,
         header: Header,
-        crew: Crew,
+        supervisor: WorkerSupervisor,
         progress: Progress,
         write: Callable[[Line], None],
-        told: str = "",
+        text: str = "",
     ) -> None:
         """Nothing is observed yet.
 
         Args:
             header: What is planned, and under which settings.
-            crew: The workers.
+            supervisor: The workers.
             progress: Is told of each row.
             write: Is given each record as it comes.
-            told: Stands before the mode in the progress.
+            text: Stands before the mode in the progress.
         """
         self._header = header
-        self._crew = crew
+        self._supervisor = supervisor
         self._progress = progress
         self._write = write
-        self._told = told
+        self._prefix = text
         self._control_keys = {row.key for row in header.controls}
         self._places = {row.key: place for place, row in enumerate(header.planned)}
         self._done: set[tuple[tuple[str, ...], Mode, int]] = set()
@@ -116,14 +116,14 @@ class Passes:
             self._watched[sentinel.mode, sentinel.process] = sentinel.before
         self._distrust = list(run.distrust)
 
-    def make(self, mode: Mode, process: int) -> None:
+    def run(self, mode: Mode, process: int) -> None:
         """Send the rows still to be observed through a worker of one mode, and through fresh ones where it ended."""
         rows = list(self._due(mode, process))
         here = (mode, process)
         if not rows and self._reached.get(here, -1) < self._watched.get(here, 0):
             return
         # Every pass begins in a process of its own; the one that described the build may still be unused.
-        self._crew.renew(mode)
+        self._supervisor.renew(mode)
         if mode not in MODES:
             self._progress.more(len(rows))
         since = _SENTINEL_ROWS
@@ -134,7 +134,7 @@ class Passes:
                 since, watched = 0, time.monotonic()
             self._control(mode, process)
             since += 1
-            self._progress.at(row, f"{self._told}{mode}, process {process}")
+            self._progress.at(row, f"{self._prefix}{mode}, process {process}")
             observation = self._observe(row, mode, process, list(self._header.settings.perturb))
             self._keep(observation)
             self._progress.saw(observation_verdict(observation, row))
@@ -143,8 +143,8 @@ class Passes:
     def _due(self, mode: Mode, process: int) -> Iterator[tuple[int, Row]]:
         """Yield the rows still to be observed, each with its place in the plan."""
         for place, row in enumerate(self._header.planned):
-            forced = mode in MODES or (row.key, process) in self._raised
-            if forced and (row.key, mode, process) not in self._done:
+            due = mode in MODES or (row.key, process) in self._raised
+            if due and (row.key, mode, process) not in self._done:
                 yield place, row
 
     def _control(self, mode: Mode, process: int) -> None:
@@ -157,9 +157,9 @@ class Passes:
         # A control's answer is known for the worker's own thread count.
         perturb = [name for name in settings.perturb if name != "threads"]
         for _ in range(_TRIES):
-            if self._crew.serving is not None and self._crew.serving == self._controlled:
+            if self._supervisor.serving is not None and self._supervisor.serving == self._controlled:
                 return
-            first = self._crew.serving or self._crew.started + 1
+            first = self._supervisor.serving or self._supervisor.started + 1
             for row in self._header.controls:
                 observation = self._observe(row, mode, process, perturb, max(settings.timeout, PATIENCE))
                 if (row.key, mode, process) not in self._done:
@@ -184,7 +184,7 @@ class Passes:
             "max_time": settings.max_time,
         }
         place = place_of(row) | {"mode": mode, "process": process}
-        return ask(self._crew, Observation, place, mode, request, timeout)
+        return ask(self._supervisor, Observation, place, mode, request, timeout)
 
     def _watch(self, mode: Mode, process: int, before: int) -> None:
         """Run the sentinel in the worker in service, and write what it saw."""
@@ -193,10 +193,12 @@ class Passes:
         (planned,) = spec.rows(settings.device.partition(":")[0])
         request = request_for("sentinel", row_of(spec, planned, settings.device), settings)
         try:
-            answer = self._crew.ask(mode, request | {"runs": _SENTINEL_RUNS}, max(settings.timeout, PATIENCE))
+            answer = self._supervisor.ask(
+                mode, request | {"runs": _SENTINEL_RUNS}, max(settings.timeout, PATIENCE)
+            )
         except WorkerEndedError as ended:
             answer = {"message": str(ended)}
-        told = [str(answer[name]) for name in ("exception", "message") if answer.get(name)]
+        lines = [str(answer[name]) for name in ("exception", "message") if answer.get(name)]
         executions = int(answer.get("executions", 0))
         digests = answer.get("digests") or {"": executions}
         self._write(
@@ -208,7 +210,7 @@ class Passes:
                 executions=executions,
                 differing=executions - next(iter(digests.values())),
                 load=load()[0],
-                message=": ".join(told) or None,
+                message=": ".join(lines) or None,
             )
         )
         self.sentinels += 1
@@ -245,12 +247,17 @@ class Passes:
 
 
 def ask(
-    crew: Crew, kind: type[Seen], place: dict[str, Any], mode: Mode, request: dict[str, Any], timeout: float
+    supervisor: WorkerSupervisor,
+    kind: type[Seen],
+    place: dict[str, Any],
+    mode: Mode,
+    request: dict[str, Any],
+    timeout: float,
 ) -> Seen:
     """Ask the worker in service for a record of a row; where it has no answer, the record says why.
 
     Args:
-        crew: The workers.
+        supervisor: The workers.
         kind: The record.
         place: What names the row in it.
         mode: Of the worker.
@@ -258,13 +265,13 @@ def ask(
         timeout: Seconds it may take.
     """
     try:
-        return msgspec.convert(place | crew.ask(mode, request, timeout), kind)
+        return msgspec.convert(place | supervisor.ask(mode, request, timeout), kind)
     except WorkerEndedError as ended:
         failure: dict[str, Any] = {"outcome": "crash", "message": str(ended)}
         if ended.timed_out:
             failure |= {"outcome": "timeout"} | ({"seconds": timeout} if kind is Observation else {})
     except msgspec.ValidationError as error:
-        crew.retire()
+        supervisor.retire()
         failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
     return msgspec.convert(place | failure, kind)
 
@@ -272,7 +279,7 @@ def ask(
 def request_for(do: str, row: Row, settings: Settings) -> dict[str, Any]:
     """Return what a worker is asked to do with a row."""
     request = {"do": do, **place_of(row), "device": settings.device, "seed": settings.seed}
-    return request | ({"recipe": row.recipe} if row.recipe else {})
+    return request | ({"enlargement": row.enlargement} if row.enlargement else {})
 
 
 def place_of(one: Row | Observation) -> dict[str, Any]:

@@ -61,12 +61,12 @@ class PlainProgress:
         self._verdicts: Counter[Verdict] = Counter()
         self._total = self._done = self._before = 0
         self._row = ""
-        self._started = self._told = time.monotonic()
+        self._started = self._shown_at = time.monotonic()
 
     def enumerating(self, name: str, done: int, total: int) -> None:
         """See Progress."""
-        if time.monotonic() - self._told >= PLAIN_SECONDS:
-            self._told = time.monotonic()
+        if time.monotonic() - self._shown_at >= PLAIN_SECONDS:
+            self._shown_at = time.monotonic()
             with contextlib.suppress(OSError):
                 print(
                     f"scan: {done}/{total} entries tried; at {one_line(name)}", file=self._stream, flush=True
@@ -75,12 +75,12 @@ class PlainProgress:
     def begin(self, total: int, done: int) -> None:
         """See Progress."""
         self._total, self._done, self._before = total, done, done
-        self._started = self._told = time.monotonic()
+        self._started = self._shown_at = time.monotonic()
 
     def at(self, row: Row, what: str) -> None:
         """See Progress."""
         self._row = f"{row.id} ({what})"
-        if time.monotonic() - self._told >= PLAIN_SECONDS:
+        if time.monotonic() - self._shown_at >= PLAIN_SECONDS:
             self._tell()
 
     def more(self, count: int) -> None:
@@ -102,13 +102,13 @@ class PlainProgress:
         self._tell()
 
     def _tell(self) -> None:
-        self._told = time.monotonic()
+        self._shown_at = time.monotonic()
         made = self._done - self._before
         parts = [f"{self._done}/{self._total}"]
         if verdicts := _counts(self._verdicts):
             parts.append(verdicts)
         if made and self._done < self._total:
-            left = (self._told - self._started) / made * (self._total - self._done)
+            left = (self._shown_at - self._started) / made * (self._total - self._done)
             parts.append(f"about {left:.0f} s left")
         if self._row:
             parts.append(f"at {one_line(self._row)}")

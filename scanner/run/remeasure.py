@@ -34,11 +34,11 @@ from scanner.observations.records import (
 )
 from scanner.observations.runfile import Line, Run
 from scanner.processes.environment import environment, load, missing_device, tool_version
-from scanner.processes.process import Stage
-from scanner.processes.supervisor import Crew
-from scanner.run.passes import Passes
+from scanner.processes.process import ImportSandbox
+from scanner.processes.supervisor import WorkerSupervisor
+from scanner.run.passes import PassRunner
 from scanner.run.progress import Progress
-from scanner.verdicts.power import Weakness
+from scanner.verdicts.power import PowerCheck
 
 Key = tuple[str, str, str, str]
 
@@ -59,20 +59,20 @@ class Side(Struct, frozen=True):
     here: Environment  # as ``examine`` found it
 
 
-def examine(run: Run, python: str, stage: Stage) -> Environment:
+def examine(run: Run, python: str, sandbox: ImportSandbox) -> Environment:
     """Return what an interpreter is, here and now, which has the torch of a run.
 
     Raises:
         UsageError: It cannot run a worker, has another torch, or no device like that of the run.
     """
     device = run.header.settings.device
-    crew = Crew(python, stage.path, (), device)
+    supervisor = WorkerSupervisor(python, sandbox.path, (), device)
     try:
-        build = crew.start(MODES[0]).build
+        build = supervisor.start(MODES[0]).build
     except UntrustedScanError as error:
         raise UsageError(f"--python {error}") from error
     finally:
-        crew.retire()
+        supervisor.retire()
     then = run.header.environment
     if (build["torch"], build["torch_git"]) != (then.torch, then.torch_git):
         raise UsageError(
@@ -134,7 +134,7 @@ def _needs_files(keys: Sequence[Key]) -> bool:
 def measure(
     sides: tuple[Side, Side],
     rows: tuple[Sequence[Row], Sequence[Row]],
-    stage: Stage,
+    sandbox: ImportSandbox,
     progress: Progress,
     *,
     rounds: int,
@@ -145,7 +145,7 @@ def measure(
     Args:
         sides: The two runs and their interpreters.
         rows: The rows as either run planned them, the same keys in the same order.
-        stage: Where workers start.
+        sandbox: Where workers start.
         progress: Is told of each row.
         rounds: Processes of each run in each mode.
         runs: Executions per process; by default as many as the scans had, the larger of both.
@@ -167,7 +167,7 @@ def measure(
         "cost": False,
     }
     parts = [
-        _Part(side, replace(side.run.header.settings, **shared), of_side, stage, progress)
+        _Part(side, replace(side.run.header.settings, **shared), of_side, sandbox, progress)
         for side, of_side in zip(sides, rows, strict=True)
     ]
     with ExitStack() as stack:
@@ -185,11 +185,11 @@ class _Part:
     """What is measured of one of the two runs."""
 
     def __init__(
-        self, side: Side, settings: Settings, rows: Sequence[Row], stage: Stage, progress: Progress
+        self, side: Side, settings: Settings, rows: Sequence[Row], sandbox: ImportSandbox, progress: Progress
     ) -> None:
         here = [row.key for row in rows if not databases((row.source,))]
         files = settings.specs if _needs_files(here) else ()
-        self.crew = Crew(side.python, stage.path, files, settings.device)
+        self.supervisor = WorkerSupervisor(side.python, sandbox.path, files, settings.device)
         self._side = side
         self._header = Header(
             format=FORMAT,
@@ -202,8 +202,8 @@ class _Part:
         )
         self._started = time.monotonic()
         self._lines: list[Line] = []
-        told = f"torch {side.here.torch}, "
-        self._passes = Passes(self._header, self.crew, progress, self._lines.append, told)
+        text = f"torch {side.here.torch}, "
+        self._passes = PassRunner(self._header, self.supervisor, progress, self._lines.append, text)
 
     def make(self, mode: Mode, process: int) -> None:
         """Make one pass, and leave no worker behind that would be load for the other run.
@@ -212,11 +212,11 @@ class _Part:
             UsageError: No worker starts any more.
         """
         try:
-            self._passes.make(mode, process)
+            self._passes.run(mode, process)
         except UntrustedScanError as error:
             raise UsageError(f"--python {error}") from error
         finally:
-            self.crew.retire()
+            self.supervisor.retire()
 
     def run(self) -> Run:
         """Return what was observed as a run."""
@@ -249,7 +249,7 @@ def powerful(
     One busy moment would else cast doubt on all rounds. What differed, differed.
     """
     places = {row.key: place for place, row in enumerate(header.planned)}
-    weakness = Weakness(header, sentinels)
+    power_check = PowerCheck(header, sentinels)
     cells: dict[tuple[Key, Mode], list[Observation]] = {}
     for one in observations:
         cells.setdefault((one.key, one.mode), []).append(one)
@@ -257,7 +257,7 @@ def powerful(
         kept = [
             one
             for one in cell
-            if one.outcome != "ran" or _differed(one) or weakness.of(places[one.key], [one]) is None
+            if one.outcome != "ran" or _differed(one) or power_check.of(places[one.key], [one]) is None
         ]
         between = len({next(iter(one.digests)) for one in cell if one.digests}) > 1
         yield from cell if between or 2 * len(kept) < header.settings.processes else kept

@@ -107,9 +107,9 @@ def _check_settings(plan: Plan, settings: Settings) -> None:
 
 def not_resumable(plan: Plan, name: str, *values: Any) -> UsageError:
     """Return the one line said of a scan that cannot go on here: what differs, as it is now and was then."""
-    told = " ({}, it has {})".format(*map(_brief, values)) if values else ""
+    text = " ({}, it has {})".format(*map(_brief, values)) if values else ""
     return UsageError(
-        f"{plan.output}: cannot be resumed, {name} is not the one it began with{told}; start over with --force, or "
+        f"{plan.output}: cannot be resumed, {name} is not the one it began with{text}; start over with --force, or "
         f"choose another place with -o"
     )
 

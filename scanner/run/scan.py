@@ -23,13 +23,13 @@ from scanner.cases.rows import control_rows, plan_rows
 from scanner.cases.settings import DEFAULT_SOURCES, Plan, settings_for
 from scanner.claims.tables import parse_claims
 from scanner.errors import UntrustedScanError, UsageError
-from scanner.observations.overload_records import Dispatch, Kernels
+from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Header, Row
 from scanner.observations.runfile import Run, RunWriter, read_run
 from scanner.processes.environment import environment, load, resolve_device, tool_version
-from scanner.processes.process import Stage, Worker, WorkerEndedError
-from scanner.processes.supervisor import Crew
-from scanner.run.passes import PATIENCE, Passes, Seen, ask, place_of, request_for
+from scanner.processes.process import ImportSandbox, WorkerEndedError, WorkerProcess
+from scanner.processes.supervisor import WorkerSupervisor
+from scanner.run.passes import PATIENCE, PassRunner, Seen, ask, place_of, request_for
 from scanner.run.progress import Progress
 from scanner.run.resume import begun, check_header, continued
 
@@ -60,8 +60,8 @@ def scan(plan: Plan, progress: Progress) -> Run:
         if not databases(plan.sources):
             # A pattern that matches nothing anywhere is told before a worker starts.
             choose(plan.patterns, "any", specs)
-        with Stage() as stage:
-            _Scan(plan, before, specs, stage, progress).run(writer)
+        with ImportSandbox() as sandbox:
+            _Scan(plan, before, specs, sandbox, progress).run(writer)
     return read_run(plan.output)
 
 
@@ -69,7 +69,12 @@ class _Scan:
     """The state of a scan that is going on."""
 
     def __init__(
-        self, plan: Plan, before: Run | None, specs: Sequence[OpSpec], stage: Stage, progress: Progress
+        self,
+        plan: Plan,
+        before: Run | None,
+        specs: Sequence[OpSpec],
+        sandbox: ImportSandbox,
+        progress: Progress,
     ) -> None:
         self._plan = plan
         self._begun = before
@@ -77,7 +82,7 @@ class _Scan:
         self._progress = progress
         # As asked until a worker has said what there is, then as resolved.
         device = before.header.settings.device if before else plan.device
-        self._crew = Crew(plan.python, stage.path, plan.spec_files, device)
+        self._supervisor = WorkerSupervisor(plan.python, sandbox.path, plan.spec_files, device)
         self._timed: set[tuple[str, ...]] = set()
         self._dispatched: set[tuple[str, ...]] = set()
 
@@ -97,8 +102,8 @@ class _Scan:
             try:
                 for process in range(settings.processes):
                     for mode in settings.modes:
-                        self._passes.make(mode, process)
-                self._crew.renew("on")
+                        self._passes.run(mode, process)
+                self._supervisor.renew("on")
                 if settings.cost:
                     self._cost_pass()
                 if settings.overloads:
@@ -106,7 +111,7 @@ class _Scan:
             finally:
                 self._progress.end()
         finally:
-            self._crew.retire()
+            self._supervisor.retire()
         writer.write(
             Closing(
                 seconds=round(time.monotonic() - started, 3),
@@ -119,39 +124,42 @@ class _Scan:
             )
         )
 
-    def _first_worker(self) -> Worker:
+    def _first_worker(self) -> WorkerProcess:
         """Start the worker that says which torch there is.
 
         Raises:
             UntrustedScanError: It did not start.
             UsageError: It did not start in an interpreter that the user named.
         """
-        crew = self._crew
+        supervisor = self._supervisor
         try:
-            worker = crew.start(MODES[0])
-            asked, crew.device = crew.device, resolve_device(crew.device, worker.build)
-            if asked == "auto" and crew.device != "cpu":
+            worker = supervisor.start(MODES[0])
+            asked, supervisor.device = supervisor.device, resolve_device(supervisor.device, worker.build)
+            if asked == "auto" and supervisor.device != "cpu":
                 # The one that was asked lives where threads are placed for work on the CPU.
-                crew.retire()
-                worker = crew.start(MODES[0])
+                supervisor.retire()
+                worker = supervisor.start(MODES[0])
         except UntrustedScanError as error:
             if self._plan.python == sys.executable:
                 raise
             raise UsageError(f"--python {error}") from error
         return worker
 
-    def _first_header(self, worker: Worker) -> Header:
+    def _first_header(self, worker: WorkerProcess) -> Header:
         """Return the header of this scan: the begun one if it can go on here, else a new one."""
-        device = self._crew.device
+        device = self._supervisor.device
         here, tell = environment(device, worker.build), self._progress.enumerating
         if self._begun is not None:
             header = self._begun.header
             check_header(
-                self._plan, header, here, plan_rows(self._crew, header.settings, self._specs, tell, header)[0]
+                self._plan,
+                header,
+                here,
+                plan_rows(self._supervisor, header.settings, self._specs, tell, header)[0],
             )
             return header
         settings = settings_for(self._plan, device)
-        planned, enumerated = plan_rows(self._crew, settings, self._specs, tell)
+        planned, enumerated = plan_rows(self._supervisor, settings, self._specs, tell)
         return Header(
             format=FORMAT,
             tool=tool_version(),
@@ -166,7 +174,7 @@ class _Scan:
 
     def _begin(self) -> None:
         """Make the file ready to append to, and note what it has already."""
-        self._passes = Passes(self._header, self._crew, self._progress, self._writer.write)
+        self._passes = PassRunner(self._header, self._supervisor, self._progress, self._writer.write)
         self._writer.begin(self._begun.end if self._begun else 0)
         if self._begun is None:
             self._writer.write(self._header)
@@ -192,10 +200,10 @@ class _Scan:
             device = self._header.settings.device
             kernels: dict[str, Any] = {"groups": ()}
             try:
-                kernels = self._crew.ask("on", {"do": "kernels", "device": device}, PATIENCE)
+                kernels = self._supervisor.ask("on", {"do": "kernels", "device": device}, PATIENCE)
             except WorkerEndedError as ended:
                 kernels["message"] = str(ended)
-            self._writer.write(msgspec.convert(kernels, Kernels))
+            self._writer.write(msgspec.convert(kernels, BuildOverloads))
         for row in self._header.planned:
             if row.key not in self._dispatched:
                 self._progress.at(row, "overloads")
@@ -208,7 +216,9 @@ class _Scan:
         place = place_of(row)
         if row.key in self._passes.unwell:
             # What cost a worker would cost another one.
-            told = f"not tried again: {self._passes.unwell[row.key]}"
-            return msgspec.convert(place | {"outcome": "not_run", "message": told}, kind)
+            text = f"not tried again: {self._passes.unwell[row.key]}"
+            return msgspec.convert(place | {"outcome": "not_run", "message": text}, kind)
         settings = self._header.settings
-        return ask(self._crew, kind, place, "on", request_for(do, row, settings) | more, settings.timeout)
+        return ask(
+            self._supervisor, kind, place, "on", request_for(do, row, settings) | more, settings.timeout
+        )

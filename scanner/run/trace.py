@@ -15,16 +15,16 @@ from scanner.errors import UntrustedScanError, UsageError
 from scanner.observations.records import Row
 from scanner.observations.trace_records import (
     FORMAT,
-    Build,
-    Overload,
     Reach,
+    TracedBuild,
+    TracedOverload,
     TracedRow,
     TraceFile,
     TraceSettings,
 )
 from scanner.processes.environment import tool_version
-from scanner.processes.process import Stage, WorkerEndedError
-from scanner.processes.supervisor import Crew
+from scanner.processes.process import ImportSandbox, WorkerEndedError
+from scanner.processes.supervisor import WorkerSupervisor
 
 DEFAULT_TIMEOUT = 60.0
 # Fake tensors need a device with a number where torch has no such device.
@@ -63,18 +63,18 @@ def trace(
         for spec, planned in choose(patterns, device, load_catalog(spec_files))
     ]
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    with Stage() as stage:
+    with ImportSandbox() as sandbox:
         # Threads are placed for work that is measured; here nothing is.
-        crew = Crew(python, stage.path, tuple(spec_files), "cuda")
+        supervisor = WorkerSupervisor(python, sandbox.path, tuple(spec_files), "cuda")
         try:
-            build = _build(crew, python)
+            build = _build(supervisor, python)
             traced = []
             for place, row in enumerate(rows):
                 tell(place, len(rows), row.id)
-                traced.append(TracedRow(row=row, reached=_reached(crew, row, timeout)))
-            overloads = _overloads(crew, traced, _DEVICES[device])
+                traced.append(TracedRow(row=row, reached=_reached(supervisor, row, timeout)))
+            overloads = _overloads(supervisor, traced, _DEVICES[device])
         finally:
-            crew.retire()
+            supervisor.retire()
     return TraceFile(
         format=FORMAT,
         tool=tool_version(),
@@ -88,26 +88,26 @@ def trace(
     )
 
 
-def _build(crew: Crew, python: str) -> Build:
+def _build(supervisor: WorkerSupervisor, python: str) -> TracedBuild:
     """Start the first worker, and return what it says of its torch."""
     try:
-        told = crew.start("off").build
+        text = supervisor.start("off").build
     except UntrustedScanError as error:
         if python == sys.executable:
             raise
         raise UsageError(f"--python {error}") from error
-    return Build(
-        **{name: told[name] for name in ("torch", "torch_git", "cuda", "cudnn", "python")},
-        gpus=tuple(device["name"] for device in told["devices"]),
+    return TracedBuild(
+        **{name: text[name] for name in ("torch", "torch_git", "cuda", "cudnn", "python")},
+        gpus=tuple(device["name"] for device in text["devices"]),
     )
 
 
-def _reached(crew: Crew, row: Row, timeout: float) -> tuple[Reach, ...]:
+def _reached(supervisor: WorkerSupervisor, row: Row, timeout: float) -> tuple[Reach, ...]:
     """Ask for one row; what ends the worker costs this row alone."""
     place = {"spec": row.spec, "case": row.case, "direction": row.direction, "dtype": row.dtype}
     modes = ("off", "on", "late") if row.direction == "backward" else ("off", "on")
     try:
-        answer = crew.ask("off", {"do": "trace", **place, "device": row.device, "seed": _SEED}, timeout)
+        answer = supervisor.ask("off", {"do": "trace", **place, "device": row.device, "seed": _SEED}, timeout)
         reached = msgspec.convert(answer["modes"], tuple[Reach, ...])
         if tuple(reach.mode for reach in reached) == modes:
             return reached
@@ -115,12 +115,14 @@ def _reached(crew: Crew, row: Row, timeout: float) -> tuple[Reach, ...]:
     except WorkerEndedError as ended:
         failure = {"outcome": "timeout" if ended.timed_out else "crash", "message": str(ended)}
     except (KeyError, msgspec.ValidationError) as error:
-        crew.retire()
+        supervisor.retire()
         failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
     return tuple(msgspec.convert({"mode": mode, **failure}, Reach) for mode in modes)
 
 
-def _overloads(crew: Crew, rows: Sequence[TracedRow], device: str) -> tuple[Overload, ...]:
+def _overloads(
+    supervisor: WorkerSupervisor, rows: Sequence[TracedRow], device: str
+) -> tuple[TracedOverload, ...]:
     """Ask what the build has for each overload that was reached."""
     names = {
         name: None
@@ -130,10 +132,10 @@ def _overloads(crew: Crew, rows: Sequence[TracedRow], device: str) -> tuple[Over
         for name in calls
     }
     try:
-        answer = crew.ask(
+        answer = supervisor.ask(
             "off", {"do": "functions", "names": sorted(names), "device": device}, DEFAULT_TIMEOUT
         )
-        return msgspec.convert(answer["overloads"], tuple[Overload, ...])
+        return msgspec.convert(answer["overloads"], tuple[TracedOverload, ...])
     except (WorkerEndedError, KeyError, msgspec.ValidationError) as error:
         raise UntrustedScanError(
             f"the worker could not describe the overloads ({error}); trace again"

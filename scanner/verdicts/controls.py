@@ -80,7 +80,7 @@ def _answers(header: Header, observation: Observation) -> tuple[str, str]:
     if observation.outcome != "ran":
         return "a result", _seen(observation)
     n = observation.executions
-    differing = _told(n - next(iter(observation.digests.values())), n)
+    differing = _described(n - next(iter(observation.digests.values())), n)
     if name == "uninitialised":
         return _uninitialised(header, observation, differing)
     seeded = "seeded" if observation.seeded else "not seeded"
@@ -88,11 +88,11 @@ def _answers(header: Header, observation: Observation) -> tuple[str, str]:
     alert = "put_" if observation.mode == "warn_only" else "none"
     alerts = " ".join(observation.alerts) or "none"
     answers = {
-        "constant": (_told(0, n), differing),
+        "constant": (_described(0, n), differing),
         "varies": (f"{n} distinct of {n}", f"{len(observation.digests)} distinct of {n}"),
-        "rare": (_told(sum(islice(schedule(), n)), n), differing),
-        "random": (f"{_told(0, n)}, seeded", f"{differing}, {seeded}"),
-        "alerts": (f"{_told(0, n)}, alerts: {alert}", f"{differing}, alerts: {alerts}"),
+        "rare": (_described(sum(islice(schedule(), n)), n), differing),
+        "random": (f"{_described(0, n)}, seeded", f"{differing}, {seeded}"),
+        "alerts": (f"{_described(0, n)}, alerts: {alert}", f"{differing}, alerts: {alerts}"),
     }
     return answers.get(name, ("a control that this detmatrix knows", observation.spec))
 
@@ -101,7 +101,7 @@ def _uninitialised(header: Header, observation: Observation, differing: str) -> 
     """Memory that nobody wrote must show where it is poisoned, and must not where the flag has it filled."""
     if observation.mode != "off" and _release(header.environment.torch) >= _FILLS_SINCE:
         filled = "filled with NaN" if observation.blank == "nan" else "not filled"
-        return f"{_told(0, observation.executions)}, filled with NaN", f"{differing}, {filled}"
+        return f"{_described(0, observation.executions)}, filled with NaN", f"{differing}, {filled}"
     poisoned = [group for group in observation.groups if group.perturbation == "poison"]
     # The first execution is quiet, and what one other finds may lie anywhere.
     if sum(group.executions for group in poisoned) <= 2:  # noqa: PLR2004
@@ -117,11 +117,11 @@ def _seen(observation: Observation) -> str:
     caller = alert_caller(observation.exception, observation.message)
     if caller is not None:
         return f"the alert of {caller}"
-    told = ": ".join(text for text in (observation.exception, observation.message) if text)
-    return f"{observation.outcome} ({told})" if told else observation.outcome
+    message = ": ".join(text for text in (observation.exception, observation.message) if text)
+    return f"{observation.outcome} ({message})" if message else observation.outcome
 
 
-def _told(differing: int, n: int) -> str:
+def _described(differing: int, n: int) -> str:
     return f"{differing} of {n} differed"
 
 

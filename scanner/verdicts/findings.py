@@ -24,7 +24,7 @@ from scanner.observations.records import (
     Row,
     Sentinel,
 )
-from scanner.verdicts.power import Weakness
+from scanner.verdicts.power import PowerCheck
 
 Verdict = Literal["deterministic", "nondeterministic", "raises", "error", "timeout", "crash", "not_run"]
 Finding = Literal[
@@ -114,7 +114,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     on: Cell
     finding: Finding
     reason: str | None  # why the finding is inconclusive
-    forced: Cell  # mode warn_only: what an op that raises does under warn_only
+    warn_only: Cell  # mode warn_only: what an op that raises does under warn_only
     weak: str | None  # low power: why "deterministic" says little here
     cost: Cost | None
     observations: tuple[Observation, ...]  # by mode and process, for details
@@ -160,10 +160,12 @@ def cell_of(
         return _compared(ordered, seconds, constant, strict=strict)
     verdict, alert, reason = _failure(failed[0])
     if len({_failure(observation)[:2] for observation in failed}) > 1 or len(failed) < len(ordered):
-        told = "; ".join(f"process {observation.process}: {_told(observation)}" for observation in ordered)
+        text = "; ".join(
+            f"process {observation.process}: {_described(observation)}" for observation in ordered
+        )
         # Processes that disagree prove nothing, even if one of them raised the alert.
         verdict = "error" if verdict == "raises" else verdict
-        return Cell(verdict=verdict, reason=f"processes disagree ({told})", seconds=seconds)
+        return Cell(verdict=verdict, reason=f"processes disagree ({text})", seconds=seconds)
     return Cell(verdict=verdict, alert=alert, reason=reason, seconds=seconds)
 
 
@@ -260,7 +262,7 @@ def _failure(observation: Observation) -> tuple[Verdict, str | None, str | None]
             return "error", None, message
 
 
-def _told(observation: Observation) -> str:
+def _described(observation: Observation) -> str:
     """Say in a few words what one process saw."""
     if observation.outcome == "ran":
         return f"ran, {len(observation.digests)} distinct in {observation.executions}"
@@ -280,13 +282,13 @@ def unequal_inputs(observations: Iterable[Observation]) -> tuple[str, ...]:
     )
 
 
-def finding_of(off: Cell, on: Cell, forced: Cell | None = None) -> tuple[Finding, str | None]:
+def finding_of(off: Cell, on: Cell, warn_only: Cell | None = None) -> tuple[Finding, str | None]:
     """Return the class of a row from both modes, and the reason if it is inconclusive.
 
     Args:
         off: What was seen with the flag off.
         on: What was seen with it on.
-        forced: What a row that raises did when it was run under warn_only with the flag on; ``None`` if none ever was, as in
+        warn_only: What a row that raises did when it was run under warn_only with the flag on; ``None`` if none ever was, as in
             scans before there was such a mode.
     """
     same = off.first == on.first
@@ -298,7 +300,7 @@ def finding_of(off: Cell, on: Cell, forced: Cell | None = None) -> tuple[Finding
     if on.verdict == "nondeterministic":
         return "silent", None
     if (off.verdict, on.verdict) == ("deterministic", "raises"):
-        return _made_to_run(forced)
+        return _under_warn_only(warn_only)
     if (off.verdict, on.verdict) in findings:
         return findings[off.verdict, on.verdict], None
     failed = [
@@ -309,14 +311,14 @@ def finding_of(off: Cell, on: Cell, forced: Cell | None = None) -> tuple[Finding
     return "inconclusive", "; ".join(failed) or f"off: {off.verdict}, on: {on.verdict}"
 
 
-def _made_to_run(forced: Cell | None) -> tuple[Finding, str | None]:
+def _under_warn_only(warn_only: Cell | None) -> tuple[Finding, str | None]:
     """Return the finding of a row that raises and did not differ with the flag off."""
-    if forced is None or forced.verdict == "deterministic":
+    if warn_only is None or warn_only.verdict == "deterministic":
         return "over_alert", None
-    if forced.verdict == "nondeterministic":
+    if warn_only.verdict == "nondeterministic":
         return "raises", None
-    told = f" ({forced.reason})" if forced.reason else ""
-    return "inconclusive", f"warn_only: {forced.verdict}{told}"
+    text = f" ({warn_only.reason})" if warn_only.reason else ""
+    return "inconclusive", f"warn_only: {warn_only.verdict}{text}"
 
 
 def matrix(
@@ -342,39 +344,39 @@ def matrix(
     for observation in observations:
         seen[observation.key][observation.mode].append(observation)
     cost_of = {cost.key: cost for cost in costs}
-    weakness = Weakness(header, sentinels)
+    power_check = PowerCheck(header, sentinels)
     missing = "not recorded" if closed else "the scan was interrupted before this case"
     for place, row in enumerate(header.planned):
         by_mode = seen.get(row.key) or {mode: [] for mode in WORKER_MODES}
         off, on = (_cell(by_mode[mode], missing, row) for mode in MODES)
-        not_forced = "only ops that raise are forced to run" if on.verdict != "raises" else missing
-        forced = _cell(by_mode["warn_only"], not_forced, row)
-        finding, reason = finding_of(off, on, forced if "warn_only" in header.settings.modes else None)
-        told = tuple(
+        not_run_reason = "only ops that raise are forced to run" if on.verdict != "raises" else missing
+        warn_only = _cell(by_mode["warn_only"], not_run_reason, row)
+        finding, reason = finding_of(off, on, warn_only if "warn_only" in header.settings.modes else None)
+        lines = tuple(
             sorted(
                 (o for mode in WORKER_MODES for o in by_mode[mode]),
                 key=lambda o: (WORKER_MODES.index(o.mode), o.process),
             )
         )
-        if unequal_inputs(told):
+        if unequal_inputs(lines):
             finding, reason = "inconclusive", "the inputs differed between processes or modes"
-        still = [o for o, cell in _cells(told, off, on, forced) if cell.verdict == "deterministic"]
+        still = [o for o, cell in _cells(lines, off, on, warn_only) if cell.verdict == "deterministic"]
         yield MatrixRow(
             row=row,
             off=off,
             on=on,
             finding=finding,
             reason=reason,
-            forced=forced,
-            weak=weakness.of(place, [o for o in still if not row.constant]),
+            warn_only=warn_only,
+            weak=power_check.of(place, [o for o in still if not row.constant]),
             cost=cost_of.get(row.key),
-            observations=told,
+            observations=lines,
         )
 
 
 def _cells(
-    observations: Iterable[Observation], off: Cell, on: Cell, forced: Cell
+    observations: Iterable[Observation], off: Cell, on: Cell, warn_only: Cell
 ) -> Iterator[tuple[Observation, Cell]]:
     """Pair each observation with the cell of its mode."""
-    cells = {"off": off, "on": on, "warn_only": forced}
+    cells = {"off": off, "on": on, "warn_only": warn_only}
     return ((observation, cells[observation.mode]) for observation in observations)

@@ -17,7 +17,7 @@ def has_power(sentinel: Sentinel) -> bool:
     return sentinel.executions > 1 and sentinel.differing >= POWER_SHARE * (sentinel.executions - 1)
 
 
-class Weakness:
+class PowerCheck:
     """Says of rows whether they were of low power, by the sentinels before and behind them."""
 
     def __init__(self, header: Header, sentinels: Iterable[Sentinel]) -> None:

@@ -65,18 +65,18 @@ def reroutes(row: TracedRow) -> tuple[Reroute, ...]:
 
 def chosen(row: TracedRow) -> Chosen | None:
     """Return when the path of a row's backward part is chosen; ``None`` for a forward row."""
-    off, on, late = row.in_mode("off"), row.in_mode("on"), row.in_mode("late")
-    if late is None:
+    off, on, backward_only = row.in_mode("off"), row.in_mode("on"), row.in_mode("late")
+    if backward_only is None:
         return None
-    if late.outcome == "alert":
+    if backward_only.outcome == "alert":
         return "alert"
-    if off is None or on is None or any(reach.outcome != "traced" for reach in (off, on, late)):
+    if off is None or on is None or any(reach.outcome != "traced" for reach in (off, on, backward_only)):
         return "unknown"
-    if off.backward == on.backward == late.backward:
+    if off.backward == on.backward == backward_only.backward:
         return "same"
-    if late.backward == off.backward:
+    if backward_only.backward == off.backward:
         return "forward"
-    return "backward" if late.backward == on.backward else "other"
+    return "backward" if backward_only.backward == on.backward else "other"
 
 
 def _ended(reach: Reach, part: str) -> bool:

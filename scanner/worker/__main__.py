@@ -114,14 +114,14 @@ def _serve(requests: Any, replies: Any, specs: dict[str, OpSpec]) -> None:
         if do in {"entries", "enumerate", "kernels"}:
             _send(replies, {"answer": _enumerated(do, request)})
             continue
-        name, case, recipe = request.pop("spec"), request.pop("case"), request.pop("recipe", "")
+        name, case, enlargement = request.pop("spec"), request.pop("case"), request.pop("enlargement", "")
         if do == "sentinel":
             spec = SENTINELS[request["device"].partition(":")[0]]
         elif name in specs:
             spec = specs[name]
         else:
             # Found anew for each row, it holds no inputs; an import that fails here failed when it was enumerated.
-            spec = database.find(name, seed=request["seed"], recipe=recipe)
+            spec = database.find(name, seed=request["seed"], enlargement=enlargement)
         if do == "cost":
             from scanner.worker.cost import measure  # noqa: PLC0415
 
@@ -144,8 +144,8 @@ def _tainted(torch: Any, device: str, answer: dict[str, Any]) -> bool:
     if device == "cpu" or answer["outcome"] == "ran":
         return False
     # What ran out of memory leaves the next case a cache in pieces.
-    told = (answer.get("exception"), str(answer.get("message")).partition(":")[0])
-    return "OutOfMemoryError" in told or not _cuda_works(torch)
+    text = (answer.get("exception"), str(answer.get("message")).partition(":")[0])
+    return "OutOfMemoryError" in text or not _cuda_works(torch)
 
 
 def _expect(do: str, specs: dict[str, OpSpec], request: dict[str, Any]) -> dict[str, Any]:

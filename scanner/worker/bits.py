@@ -99,8 +99,8 @@ def _split(tensor: torch.Tensor, name: str) -> Iterator[Part]:
     elif tensor.is_quantized:
         # Scale and zero point go into the name, exactly: they make no tensor non-empty.
         if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
-            told = f"scale {tensor.q_scale()!r}, zero point {tensor.q_zero_point()}"
-            yield f"{name}.int_repr ({told})", tensor.int_repr()
+            text = f"scale {tensor.q_scale()!r}, zero point {tensor.q_zero_point()}"
+            yield f"{name}.int_repr ({text})", tensor.int_repr()
         else:
             yield f"{name}.int_repr (axis {tensor.q_per_channel_axis()})", tensor.int_repr()
             yield f"{name}.scales", tensor.q_per_channel_scales()
@@ -234,9 +234,9 @@ def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
 def said(value: Any, name: str) -> list[str]:
     """Return what ``parts`` leaves out of nested arguments in words: ``kwargs['indexing']: 'xy'``; tensors are no words."""
     if isinstance(value, Mapping):
-        return [told for key, item in value.items() for told in said(item, f"{name}[{key!r}]")]
+        return [text for key, item in value.items() for text in said(item, f"{name}[{key!r}]")]
     if isinstance(value, (tuple, list)):
-        return [told for place, item in enumerate(value) for told in said(item, f"{name}[{place}]")]
+        return [text for place, item in enumerate(value) for text in said(item, f"{name}[{place}]")]
     if isinstance(value, (torch.Tensor, bool, int, float, complex)):
         return []
     if isinstance(value, torch.nn.Module):

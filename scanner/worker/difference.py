@@ -21,7 +21,7 @@ _INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int6
 _Components = tuple[torch.Tensor, ...]
 
 
-class Severity:
+class SeverityAccumulator:
     """Looks closer at one part of a case's output; keeps the largest of each measure over what was added."""
 
     def __init__(self, first: torch.Tensor) -> None:

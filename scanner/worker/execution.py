@@ -55,8 +55,8 @@ class Execution:
             raise
         except Exception as error:
             # An alert raised while drawing inputs would say nothing of the op.
-            told = f"{first_line(error)}{place_of(error, spec.file)}"
-            raise InvalidCaseError(f"its inputs could not be drawn ({told})") from error
+            text = f"{first_line(error)}{place_of(error, spec.file)}"
+            raise InvalidCaseError(f"its inputs could not be drawn ({text})") from error
         if not isinstance(self.call, Call):
             raise InvalidCaseError("its inputs are no call(...)")
         self.leaves = inputs.leaves

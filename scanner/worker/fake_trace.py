@@ -34,7 +34,7 @@ _LIMITS = {
 _MODES = {"off": (False, False), "on": (True, True), "late": (False, True)}
 
 
-class Reached(Overloads):
+class ReachedOverloads(Overloads):
     """Counts also what composite ops call: those without a kernel of their own for the device.
 
     A dispatch mode sees such an op and not what is inside it, because it is called below the modes.
@@ -99,8 +99,8 @@ def trace(spec: OpSpec, case: str, **options: Any) -> list[dict[str, Any]]:
     modes = tuple(_MODES) if backward else ("off", "on")
     if backward and options["device"] != "cpu" and torch.version.cuda is None and torch.version.hip is None:
         # Autograd asks for the device at a place where the answer, that there is none, ends the process.
-        told = "a CPU build of torch has no autograd on CUDA; trace a CUDA build, which needs no GPU"
-        return [{"mode": mode, "outcome": "not_traced", "message": told} for mode in modes]
+        text = "a CPU build of torch has no autograd on CUDA; trace a CUDA build, which needs no GPU"
+        return [{"mode": mode, "outcome": "not_traced", "message": text} for mode in modes]
     with FakeTensorMode(allow_fallback_kernels=False) as fake:
         try:
             execution = Execution(spec, case, **options)
@@ -114,8 +114,8 @@ def trace(spec: OpSpec, case: str, **options: Any) -> list[dict[str, Any]]:
 
 def _trace(execution: Execution, mode: str, before: dict[str, Any]) -> dict[str, Any]:
     """Execute once in one mode; *before* is the state of the process that it is to leave as it was."""
-    forward, backward = Reached(execution.device), Reached(execution.device)
-    told: dict[str, Any] = {"mode": mode, "outcome": "traced", "stopped": "forward"}
+    forward, backward = ReachedOverloads(execution.device), ReachedOverloads(execution.device)
+    fields: dict[str, Any] = {"mode": mode, "outcome": "traced", "stopped": "forward"}
     in_forward, in_backward = _MODES[mode]
     try:
         args = execution.arguments()
@@ -123,22 +123,22 @@ def _trace(execution: Execution, mode: str, before: dict[str, Any]) -> dict[str,
         with forward:
             output = execution.forward(args)
         if execution.backward:
-            told["stopped"] = "backward"
+            fields["stopped"] = "backward"
             outputs, upstream = execution.upstream(output)
             torch.use_deterministic_algorithms(in_backward)
             with backward:
                 gradients = differentiate(outputs, upstream, execution.leaves)
             execution.check_gradients(gradients)
-        told["stopped"] = None
+        fields["stopped"] = None
     except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included; all of it is data
-        told.update(_failure(error))
+        fields.update(_failure(error))
     finally:
         torch.use_deterministic_algorithms(False)
     # Parts of torch note in the environment where they keep files.
     after = global_state.snapshot() | {"environment": before["environment"]}
     if changed := global_state.changes(before, after):
-        told.update(outcome="not_traced", message=f"changed global state ({changed})")
-    return told | {"forward": dict(forward.counts), "backward": dict(backward.counts)}
+        fields.update(outcome="not_traced", message=f"changed global state ({changed})")
+    return fields | {"forward": dict(forward.counts), "backward": dict(backward.counts)}
 
 
 def _failure(error: BaseException) -> dict[str, Any]:

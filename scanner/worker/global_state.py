@@ -73,14 +73,14 @@ def _read(getter: Callable[[], Any]) -> Any:
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
     """Say what changed, as ``"default dtype: torch.float32 -> torch.float64"``; empty if nothing did."""
-    told = []
+    lines = []
     for name, old in before.items():
         new = after[name]
         if new == old:
             continue
         if name == "environment" and isinstance(old, dict) and isinstance(new, dict):
             names = sorted(k for k in old.keys() | new.keys() if old.get(k) != new.get(k))
-            told.append(f"environment: {', '.join(names)}")
+            lines.append(f"environment: {', '.join(names)}")
         else:
-            told.append(f"{name}: {old} -> {new}")
-    return "; ".join(told)
+            lines.append(f"{name}: {old} -> {new}")
+    return "; ".join(lines)

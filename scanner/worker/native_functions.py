@@ -115,8 +115,8 @@ def parsed(text: str) -> dict[str, dict[str, Any]]:
         if func := _FUNC.match(line):
             entry = entries[func["name"]] = {"dispatch": {}}
             in_dispatch = False
-        elif in_dispatch and (told := _DISPATCH.match(line)):
-            entry["dispatch"].update(dict.fromkeys(re.split(r", *", told["keys"]), told["function"]))
+        elif in_dispatch and (message := _DISPATCH.match(line)):
+            entry["dispatch"].update(dict.fromkeys(re.split(r", *", message["keys"]), message["function"]))
         elif field := _FIELD.match(line):
             in_dispatch = field["name"] == "dispatch"
             if not in_dispatch:

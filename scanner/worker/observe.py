@@ -16,7 +16,7 @@ from opspecs.model import MissingError, OpSpec
 from opspecs.user import place_of
 from scanner.alerts import alert_caller, caller_in
 from scanner.worker import bits, global_state, perturb
-from scanner.worker.difference import Severity
+from scanner.worker.difference import SeverityAccumulator
 from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
 
 # Outputs kept on a GPU until their flags are read; the differing ones are then digested.
@@ -132,8 +132,8 @@ def _observe(observed: dict[str, Any], prepare: Any, budget: Budget) -> None:
 
 def _summary(name: str, tensor: torch.Tensor) -> str:
     """Say dtype and shape, and strides where they are not the contiguous ones."""
-    told = f"{name}: {str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
-    return told if tensor.is_contiguous() else f"{told}, strides {tensor.stride()}"
+    text = f"{name}: {str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+    return text if tensor.is_contiguous() else f"{text}, strides {tensor.stride()}"
 
 
 class _Repetition:
@@ -164,9 +164,9 @@ class _Repetition:
         if not sum(tensor.numel() for _, tensor in judged):
             raise InvalidCaseError("there is nothing to compare: no output has elements")
         observed["blank"], observed["blank_output"] = bits.blank(judged, execution.inputs())
-        self._main = Comparison(judged, self._budget.runs)
-        self._forward = Comparison(forward, self._budget.runs) if forward else None
-        self._site = perturb.Site(
+        self._main = OutputComparison(judged, self._budget.runs)
+        self._forward = OutputComparison(forward, self._budget.runs) if forward else None
+        self._site = perturb.CaseContext(
             execution.device,
             tuple(tensor.numel() * tensor.element_size() for _, tensor in judged),
         )
@@ -175,8 +175,10 @@ class _Repetition:
         result = self._main.result()
         result["groups"] = [group for group in groups if group]
         if self._forward:
-            told = self._forward.result()
-            result["forward_differing"] = sum(told["digests"].values()) - next(iter(told["digests"].values()))
+            fields = self._forward.result()
+            result["forward_differing"] = sum(fields["digests"].values()) - next(
+                iter(fields["digests"].values())
+            )
         return result
 
     def _advance(self) -> None:
@@ -210,7 +212,7 @@ class _Repetition:
                 self._execution.reseed()
                 forward, judged = _judged(self._execution)
                 if compare is None:
-                    compare = Comparison(judged, share)
+                    compare = OutputComparison(judged, share)
                     known = 0
                 else:
                     compare.add(done if perturbation.apart else self._index, judged)
@@ -246,7 +248,7 @@ def _judged(execution: Execution) -> tuple[list[bits.Part], list[bits.Part]]:
     return bits.parts(output, "output"), named
 
 
-class Comparison:
+class OutputComparison:
     """Compares the parts of each execution with those of the first.
 
     Executions equal to the first are counted under its digest; the others are digested, which tells how many
@@ -260,7 +262,7 @@ class Comparison:
         self._digest = bits.digest(self._first)
         self._digests: dict[str, int] = {self._digest: 1}
         self._unequal = [0] * len(first)
-        self._severities = [Severity(tensor) for _, tensor in self._first]
+        self._severities = [SeverityAccumulator(tensor) for _, tensor in self._first]
         self._examined = 0
         self._first_differing: int | None = None
         self.differing = 0  # executions known to differ: all of those behind `settle`

@@ -49,9 +49,9 @@ class Overloads(TorchDispatchMode):  # type: ignore[misc] # torch is not there w
     ) -> Any:
         kwargs = kwargs or {}
         self.counts[func.name()] += 1
-        forced = torch.is_deterministic_algorithms_warn_only_enabled()
+        warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
         try:
-            if forced:
+            if warn_only:
                 # A warning does not say which overload it comes from: older releases hold it back until later.
                 torch.use_deterministic_algorithms(True)
             return func(*args, **kwargs)
@@ -60,12 +60,12 @@ class Overloads(TorchDispatchMode):  # type: ignore[misc] # torch is not there w
             if caller is None:
                 raise
             self.alerts[caller, func.name()] = None
-            if not forced:
+            if not warn_only:
                 raise
             torch.use_deterministic_algorithms(True, warn_only=True)
             return func(*args, **kwargs)
         finally:
-            if forced:
+            if warn_only:
                 torch.use_deterministic_algorithms(True, warn_only=True)
 
 
@@ -145,7 +145,7 @@ def _reached(execution: Execution) -> dict[str, Any]:
 def kernels(device: str) -> list[dict[str, Any]]:
     """Return every overload of this build, grouped by kernel and by what it writes.
 
-    The groups are fields of ``overload_records.Kernels``.
+    The groups are fields of ``overload_records.BuildOverloads``.
 
     Args:
         device: ``"cpu"``, ``"cuda:0"``.

@@ -29,7 +29,7 @@ _COMMON_SIZES = (256, 4 << 10, 64 << 10)
 
 
 @dataclass(frozen=True)
-class Site:
+class CaseContext:
     """Where a case runs: what a perturbation needs to know of it."""
 
     device: str
@@ -55,12 +55,12 @@ def _nothing(_: int) -> None:
 
 
 @contextlib.contextmanager
-def _quiet(_: Site) -> Iterator[Before]:
+def _quiet(_: CaseContext) -> Iterator[Before]:
     yield _nothing
 
 
 @contextlib.contextmanager
-def _stress(site: Site) -> Iterator[Before]:
+def _stress(site: CaseContext) -> Iterator[Before]:
     """Keep every core busy with threads of this process, or another stream of the GPU."""
     if site.device != "cpu":
         with _busy_stream(site.device) as before:
@@ -126,7 +126,7 @@ def _busy_stream(device: str) -> Iterator[Before]:
 
 
 @contextlib.contextmanager
-def _shift(site: Site) -> Iterator[Before]:
+def _shift(site: CaseContext) -> Iterator[Before]:
     """Hold other blocks during each execution, so that what the op allocates lies elsewhere.
 
     Inputs stay where they are: their alignment is an input's property that users can see.
@@ -151,7 +151,7 @@ def _shift(site: Site) -> Iterator[Before]:
 
 
 @contextlib.contextmanager
-def _poison(site: Site) -> Iterator[Before]:
+def _poison(site: CaseContext) -> Iterator[Before]:
     """Fill memory and free it before each execution, with another byte each time."""
     import torch  # noqa: PLC0415
 
@@ -165,9 +165,9 @@ def _poison(site: Site) -> Iterator[Before]:
     yield before
 
 
-def _threads(count: int) -> Callable[[Site], AbstractContextManager[Before]]:
+def _threads(count: int) -> Callable[[CaseContext], AbstractContextManager[Before]]:
     @contextlib.contextmanager
-    def start(_: Site) -> Iterator[Before]:
+    def start(_: CaseContext) -> Iterator[Before]:
         import torch  # noqa: PLC0415
 
         before = torch.get_num_threads()
@@ -185,7 +185,7 @@ class Perturbation:
     """What it does to the circumstances, in words and in deed."""
 
     meaning: str
-    start: Callable[[Site], AbstractContextManager[Before]] = field(repr=False)
+    start: Callable[[CaseContext], AbstractContextManager[Before]] = field(repr=False)
     # Other circumstances may rightly give other bits, so executions are compared among themselves.
     apart: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")

@@ -34,7 +34,7 @@ _TRIED_FIRST = (256, 16)
 _MOST_SECONDS = 0.15
 _MOST_BYTES = 1 << 30
 # Recipes that are tried for one sample, and seconds after which no further one is.
-_MOST_RECIPES = 24
+_MOST_ENLARGEMENTS = 24
 _PATIENCE = 1.0
 # Arguments that often switch off the part of an op that could differ: a dropout with p=0.0 or training=False draws
 # nothing.
@@ -156,37 +156,39 @@ class _Planner:
             return True
         return True
 
-    def _add(self, case: str, direction: str, provoked: str, recipe: str = "", provokes: str = "") -> None:
+    def _add(
+        self, case: str, direction: str, provoked: str, enlargement: str = "", provokes: str = ""
+    ) -> None:
         self._answer["rows"].append(
             {
                 "case": case,
                 "direction": direction,
                 "dtype": self._dtype,
                 "provoked": provoked,
-                "recipe": recipe,
+                "enlargement": enlargement,
                 "samples": self._total,
                 "provokes": provokes,
                 "traits": self._traits,
             }
         )
 
-    def _differentiable(self, case: str, recipe: str, *, trial: bool) -> bool:
+    def _differentiable(self, case: str, enlargement: str, *, trial: bool) -> bool:
         entry, options = self._entry, self._options
         if entry.in_place or not entry.differentiable(options["device"], self._dtype):
             return False
         if not trial:
             return True
         try:
-            self._execute(case, "backward", recipe)
+            self._execute(case, "backward", enlargement)
         except InvalidCaseError:
             return False
         except Exception:  # noqa: BLE001 - what goes wrong is for the row to say
             return True
         return True
 
-    def _execute(self, case: str, direction: str, recipe: str) -> float:
+    def _execute(self, case: str, direction: str, enlargement: str) -> float:
         """Execute once, and return the seconds."""
-        spec = database.find(self._entry.name, seed=self._options["seed"], recipe=recipe)
+        spec = database.find(self._entry.name, seed=self._options["seed"], enlargement=enlargement)
         execution = Execution(spec, case, direction=direction, **self._options)
         execution.reseed()
         with warnings.catch_warnings():
@@ -210,25 +212,26 @@ class _Planner:
         tree = (sample.args[sample.fixed :], dict(sample.kwargs))
         name = self._entry.name
         small = [
-            {_kind(one): one for one in enlarge.recipes(tree, name, target // part)} for part in _TRIED_FIRST
+            {_kind(one): one for one in enlarge.enlargements(tree, name, target // part)}
+            for part in _TRIED_FIRST
         ]
         started = time.process_time()
-        for recipe in islice(enlarge.recipes(tree, name, target), _MOST_RECIPES):
+        for enlargement in islice(enlarge.enlargements(tree, name, target), _MOST_ENLARGEMENTS):
             if time.process_time() - started > _PATIENCE:
                 break
-            first = [known[_kind(recipe)] for known in small if _kind(recipe) in known]
+            first = [known[_kind(enlargement)] for known in small if _kind(enlargement) in known]
             if not all(self._accepted(case, one) for one in first):
                 continue
-            directions = self._accepted(case, recipe)
-            if directions and needs in (provokes := self._provokes(case, recipe, target)) and provokes:
+            directions = self._accepted(case, enlargement)
+            if directions and needs in (provokes := self._provokes(case, enlargement, target)) and provokes:
                 for direction in directions:
-                    self._add(case, direction, "enlarged", recipe, provokes)
+                    self._add(case, direction, "enlarged", enlargement, provokes)
                 return
         self._answer["refused"] += not needs
 
-    def _provokes(self, case: str, recipe: str, target: int) -> str:
+    def _provokes(self, case: str, enlargement: str, target: int) -> str:
         """Say what in the grown inputs could expose a difference; nothing if the op has no more to do than before."""
-        spec = database.find(self._entry.name, seed=self._options["seed"], recipe=recipe)
+        spec = database.find(self._entry.name, seed=self._options["seed"], enlargement=enlargement)
         try:
             with warnings.catch_warnings(), _bounded_memory():
                 warnings.simplefilter("ignore")
@@ -238,32 +241,32 @@ class _Planner:
         except Exception:  # noqa: BLE001 - it was accepted a moment ago; it may not have the memory again
             return ""
         grown = repeating(execution, target)
-        told = [_PARALLEL, _COLLIDES] if grown["indices"] else [_PARALLEL]
+        text = [_PARALLEL, _COLLIDES] if grown["indices"] else [_PARALLEL]
         return "; ".join(
-            [*told, "values repeat"] if grown["values"] and "values=mixed" not in recipe else told
+            [*text, "values repeat"] if grown["values"] and "values=mixed" not in enlargement else text
         )
 
-    def _accepted(self, case: str, recipe: str) -> list[str]:
+    def _accepted(self, case: str, enlargement: str) -> list[str]:
         """Return the directions in which the op takes a recipe's inputs within the limits; none if it does not."""
         try:
             with _bounded_memory():
-                seconds = self._execute(case, "forward", recipe)
+                seconds = self._execute(case, "forward", enlargement)
                 if seconds > _MOST_SECONDS:
                     return []
                 if not self._entry.in_place and self._entry.differentiable(
                     self._options["device"], self._dtype
                 ):
                     with contextlib.suppress(InvalidCaseError):
-                        seconds = self._execute(case, "backward", recipe)
+                        seconds = self._execute(case, "backward", enlargement)
                         return ["forward", "backward"] if seconds <= _MOST_SECONDS else []
         except Exception:  # noqa: BLE001 - an op may refuse in any way it likes
             return []
         return ["forward"]
 
 
-def _kind(recipe: str) -> tuple[str, ...]:
+def _kind(enlargement: str) -> tuple[str, ...]:
     """Return what a recipe says beside its factor."""
-    return tuple(part for part in recipe.split() if not part.startswith("by="))
+    return tuple(part for part in enlargement.split() if not part.startswith("by="))
 
 
 @contextlib.contextmanager
@@ -288,7 +291,7 @@ def _unlike(samples: list[Sample], most: int) -> list[int]:
     """
     described = [_features(sample) for sample in samples]
     elements = [sum(tensor.numel() for tensor in enlarge.tensors([s.args, dict(s.kwargs)])) for s in samples]
-    off = [sum(told in _SWITCHED_OFF for _, told in features) for features in described]
+    off = [sum(text in _SWITCHED_OFF for _, text in features) for features in described]
     indexed = list(map(_has_indices, samples))
     best = max(
         range(len(samples)),
@@ -330,8 +333,8 @@ def _features(sample: Sample) -> frozenset[tuple[str, str]]:
     def walk(value: Any, name: str) -> None:
         if isinstance(value, torch.Tensor):
             sizes = tuple(min(size, 2) for size in value.shape)
-            for told in (str(value.dtype), str(value.layout), f"{value.dim()}-D", f"sizes {sizes}"):
-                found.add((name, told))
+            for text in (str(value.dtype), str(value.layout), f"{value.dim()}-D", f"sizes {sizes}"):
+                found.add((name, text))
         elif isinstance(value, dict):
             for key, item in value.items():
                 walk(item, f"{name}[{key!r}]")

@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def _ratio(row: Row) -> Ratio | None:
-    spec = database.find(row.spec, seed=0, recipe=row.recipe)
+    spec = database.find(row.spec, seed=0, enlargement=row.enlargement)
     return ratio_of(spec, row.case, row.direction, row.dtype, "cpu", RUNS)
 
 

@@ -102,13 +102,13 @@ def _observe(title: str, rows: _Rows, device: str, runs: int, seconds: float) ->
     counts: list[int] = []
     differing = failed = 0
     perturbed: Counter[str] = Counter()
-    told = []
+    lines = []
     for spec, row in rows:
         case = {"direction": row.direction, "dtype": row.dtype, "device": device, "seed": 0}
         seen = _long_enough(spec, row.case, case, runs, seconds)
         if seen["outcome"] != "ran":
             failed += 1
-            told.append(f"  {row.id}: {seen['outcome']}, {seen.get('message')}")
+            lines.append(f"  {row.id}: {seen['outcome']}, {seen.get('message')}")
             continue
         count = _differing(seen)
         counts.append(seen["executions"])
@@ -116,13 +116,13 @@ def _observe(title: str, rows: _Rows, device: str, runs: int, seconds: float) ->
         perturbed.update({group["perturbation"]: group["executions"] for group in seen["groups"]})
         if count:
             under = ", ".join(f"{group['perturbation']} {group['differing']}" for group in seen["groups"])
-            told.append(f"  {row.id}: {count} of {seen['executions']} differed ({under})")
+            lines.append(f"  {row.id}: {count} of {seen['executions']} differed ({under})")
     executions = sum(counts)
     print(f"{title:<26} {len(counts):>8} {executions:>11} {differing:>10}  {failed} that do not run")
     if counts:
         print(f"  executions by perturbation: {', '.join(f'{name} {n}' for name, n in perturbed.items())}")
         print(f"  rows by executions: {', '.join(_distribution(counts))}")
-    print("".join(f"{line}\n" for line in told), end="", flush=True)
+    print("".join(f"{line}\n" for line in lines), end="", flush=True)
     return executions, differing
 
 
@@ -148,13 +148,13 @@ def _differing(seen: dict[str, Any]) -> int:
 
 def _distribution(counts: list[int]) -> list[str]:
     """Say how many rows had how many executions."""
-    told = []
+    lines = []
     for low, high in pairwise(STEPS):
         rows = sum(low <= count < high for count in counts)
         if rows:
             upper = f"to {high - 1}" if high < sys.maxsize else "or more"
-            told.append(f"{rows} with {low} {upper}")
-    return told
+            lines.append(f"{rows} with {low} {upper}")
+    return lines
 
 
 if __name__ == "__main__":

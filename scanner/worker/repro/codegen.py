@@ -202,19 +202,19 @@ class Source:
             with contextlib.suppress(ValueError):  # Those that are built in tell no signature.
                 parameters = inspect.signature(function).parameters
                 defaults = {name: parameter.default for name, parameter in parameters.items()}
-        told = [self.text(value) for value in args]
-        told += [
+        lines = [self.text(value) for value in args]
+        lines += [
             f"{key}={self.text(value)}"
             for key, value in kwargs.items()
             if isinstance(value, Node) or key not in defaults or value != defaults[key]
         ]
-        return ", ".join(told)
+        return ", ".join(lines)
 
     def _index(self, value: Any) -> str:
         """Return what stands between square brackets."""
         if isinstance(value, tuple) and value:
-            told = (self.text(one) if isinstance(one, tuple) else self._index(one) for one in value)
-            return ", ".join(told) + ("," if len(value) == 1 else "")
+            text = (self.text(one) if isinstance(one, tuple) else self._index(one) for one in value)
+            return ", ".join(text) + ("," if len(value) == 1 else "")
         if isinstance(value, slice):
             ends = ["" if end is None else self.text(end) for end in (value.start, value.stop, value.step)]
             return ":".join(ends if ends[2] else ends[:2])

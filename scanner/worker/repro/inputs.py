@@ -38,7 +38,7 @@ _ANY_SHAPE = 7919
 _WRITTEN_OUT = ("opspecs.", "detmatrix_specs_")
 
 
-class RecipeError(Exception):
+class InputSourceError(Exception):
     """There is no recipe; the message says why."""
 
 
@@ -47,14 +47,14 @@ def main() -> None:
     answers = os.dup(1)
     os.dup2(2, 1)
     try:
-        answer = recipe(**json.loads(sys.argv[1]))
-    except (RecipeError, SpecFileError) as error:
+        answer = input_source(**json.loads(sys.argv[1]))
+    except (InputSourceError, SpecFileError) as error:
         answer = {"failed": str(error)}
     with os.fdopen(answers, "w") as file:
         json.dump(answer, file)
 
 
-def recipe(
+def input_source(
     *,
     spec: str,
     case: str,
@@ -93,9 +93,9 @@ def recipe(
     if database.source_of(spec):
         known[spec] = _of_database(spec, case, dtype, device, seed, grown)
     elif spec not in known or case not in known[spec].cases:
-        raise RecipeError("the specs here have no such case; take the detmatrix that scanned it")
+        raise InputSourceError("the specs here have no such case; take the detmatrix that scanned it")
     if not hasattr(torch, dtype):
-        raise RecipeError(f"torch {torch.__version__} has no dtype {dtype}")
+        raise InputSourceError(f"torch {torch.__version__} has no dtype {dtype}")
     key = f"{seed}|{spec}|{case}|{dtype}"
     options = {"dtype": dtype, "device": device, "direction": direction}
     inputs, drawing = Inputs(key, **options), Drawing(device)
@@ -103,24 +103,24 @@ def recipe(
         with drawing:
             call = known[spec].cases[case].inputs(inputs)
     except MissingError as error:
-        raise RecipeError(f"torch {torch.__version__} has no {error}") from error
+        raise InputSourceError(f"torch {torch.__version__} has no {error}") from error
     except Exception as error:
-        raise RecipeError(f"its inputs cannot be drawn here ({first_line(error)})") from error
+        raise InputSourceError(f"its inputs cannot be drawn here ({first_line(error)})") from error
     if not isinstance(call, Call):
-        raise RecipeError("its inputs are no call(...)")
+        raise InputSourceError("its inputs are no call(...)")
     values = [call.args, dict(call.kwargs), inputs.leaves]
     try:
         wanted = drawing.known(values)
         source = Source(drawing, wanted)
-        told = [source.text(value) for value in wanted]
+        lines = [source.text(value) for value in wanted]
         op = _Op(known[spec].op)
         upstream = _upstream(f"{key}|upstream", options) if direction == "backward" else None
     except UntraceableError as error:
-        raise RecipeError(str(error)) from error
+        raise InputSourceError(str(error)) from error
     return {
         "lines": source.lines,
-        **dict(zip(("args", "kwargs", "leaves"), told, strict=True)),
-        "digest": _digest(source.lines, told, values, device, drawn=known[spec].some_leaves),
+        **dict(zip(("args", "kwargs", "leaves"), lines, strict=True)),
+        "digest": _digest(source.lines, lines, values, device, drawn=known[spec].some_leaves),
         "op": op.text,
         "in_place": known[spec].in_place,
         "imports": op.imports,
@@ -136,16 +136,16 @@ def _of_database(name: str, case: str, dtype: str, device: str, seed: int, grown
         RecipeError: It is not there, or its samples were drawn on a device that this machine lacks.
     """
     if device != "cpu":
-        raise RecipeError(
+        raise InputSourceError(
             "PyTorch's databases draw their samples on the device itself; only those of the CPU are written"
         )
     try:
-        spec = database.find(name, seed=seed, recipe=grown)
+        spec = database.find(name, seed=seed, enlargement=grown)
         # Drawn now and kept: how the database draws is not to be recorded.
         spec.cases[case].inputs(Inputs("", dtype=dtype, device=device, direction="forward"))
-        spec = database.find(name, seed=seed, recipe=grown, literal=True)
+        spec = database.find(name, seed=seed, enlargement=grown, literal=True)
     except (database.DatabaseError, KeyError, MissingError) as error:
-        raise RecipeError(first_line(error)) from error
+        raise InputSourceError(first_line(error)) from error
     path = database.entries(database.source_of(name) or "")[name].path
     with contextlib.suppress(NotRunnableError):
         if resolve(path) is spec.op:
@@ -162,7 +162,7 @@ def _upstream(key: str, options: dict[str, str]) -> tuple[int, str]:
     return drawing.generators[0].initial_seed(), line.partition(" = ")[2].replace(str(_ANY_SHAPE), "o.shape")
 
 
-def _digest(lines: list[str], told: list[str], values: list[Any], device: str, *, drawn: bool) -> str | None:
+def _digest(lines: list[str], texts: list[str], values: list[Any], device: str, *, drawn: bool) -> str | None:
     """Run what was written, and return the digest of the inputs it makes, as an observation has it.
 
     Of a database's entry that holds what is no tensor too, for it is drawn.
@@ -172,16 +172,16 @@ def _digest(lines: list[str], told: list[str], values: list[Any], device: str, *
     """
     if device != "cpu" and not torch.cuda.is_available():
         return None
-    body = textwrap.indent("\n".join([*lines, f"return [{', '.join(told)}]"]), "    ")
+    body = textwrap.indent("\n".join([*lines, f"return [{', '.join(texts)}]"]), "    ")
     names: dict[str, Any] = {"torch": torch}
     try:
         exec(f"def inputs():\n{body}", names)  # noqa: S102 - written a moment ago, by us
         made = names["inputs"]()
     except Exception as error:
-        raise RecipeError(f"its inputs were not understood ({first_line(error)})") from error
+        raise InputSourceError(f"its inputs were not understood ({first_line(error)})") from error
     # Another device may compute other bits from equal draws.
     if device == "cpu" and _described(made) != _described(values):
-        raise RecipeError("its inputs were not understood: what was written makes others")
+        raise InputSourceError("its inputs were not understood: what was written makes others")
     args, kwargs, _ = made
     return bits.digest(
         [*bits.parts(args, "args", skip_others=True), *bits.parts(kwargs, "kwargs", skip_others=True)],
