@@ -94,6 +94,15 @@ def sets_flag(x: Any) -> Any:
     return x + 1
 
 
+def toggles_flag(x: Any) -> Any:
+    """Run under the other mode and put the worker's back."""
+    torch = _torch()
+    enabled = torch.are_deterministic_algorithms_enabled()
+    torch._C._set_deterministic_algorithms(not enabled, warn_only=False)
+    torch._C._set_deterministic_algorithms(enabled, warn_only=False)
+    return x + 1
+
+
 def seeds(x: Any) -> Any:
     """Reseed the global generator, which is no business of an op but harms nobody."""
     _torch().manual_seed(time.time_ns() % 2**31)
@@ -174,7 +183,7 @@ def _planted(function: Any, direction: str = "forward") -> OpSpec:
 # A healthy case behind every hostile one: its verdict must not change.
 _HOSTILE = (
     segfault, abort, hang, killed, leave, leave_at_once, fork, close_pipes, prints, sets_default_dtype,
-    sets_threads, sets_flag, seeds, changes_input, unlike_alert, alerts_in_either_mode, random_alert, nothing,
+    sets_threads, sets_flag, toggles_flag, seeds, changes_input, unlike_alert, alerts_in_either_mode, random_alert, nothing,
     empty, noise, draws, drops_half,
 )  # fmt: skip
 

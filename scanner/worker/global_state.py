@@ -4,12 +4,102 @@
 
 from __future__ import annotations
 
+import builtins
 import os
-from collections.abc import Callable, Iterator
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+# What an op may replace and every later row, or our own comparison of outputs, would then call.
+_PATCHABLE: dict[str, Any] = {
+    "builtins": builtins,
+    "torch": torch,
+    "torch.Tensor": torch.Tensor,
+    "torch._C": torch._C,  # noqa: SLF001 - the functions behind the public ones
+    "torch.autograd": torch.autograd,
+    "torch.nn.functional": torch.nn.functional,
+}
+# How often the flag was set in this process: an op that sets it and puts it back leaves no other trace.
+TIMES_SET = "times the flag was set"
+_set_flag = torch._C._set_deterministic_algorithms  # noqa: SLF001 - what every way of setting it calls
+_times_set = 0
+
+
+def _counted(*args: Any, **kwargs: Any) -> None:
+    global _times_set  # noqa: PLW0603 - there is one flag in a process
+    _times_set += 1
+    _set_flag(*args, **kwargs)
+
+
+torch._C._set_deterministic_algorithms = _counted  # noqa: SLF001
+
+
+def _rounding() -> str:
+    """Return how the processor rounds, by two sums that no two ways of rounding agree on."""
+    one, small, three_quarters = 1.0, 2.0**-60, 3 * 2.0**-54
+    if one + small > one:
+        return "up"
+    if one + three_quarters > one:
+        return "to nearest"
+    return "down" if -one - small < -one else "towards zero"
+
+
+def _flushed() -> tuple[bool, bool]:
+    """Tell whether denormal inputs and denormal results count as zero."""
+    denormal, smallest = (torch.tensor(value, dtype=torch.float64) for value in (5e-324, sys.float_info.min))
+    return not denormal.mul(1.0).item(), not smallest.mul(0.5).item()
+
+
+def _patchable() -> dict[str, dict[str, Any]]:
+    """Return what each name stands for, by its owner; a copy of a dictionary costs microseconds."""
+    return {owner: dict(vars(of)) for owner, of in _PATCHABLE.items()}
+
+
+def _patched(old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the dotted paths of what was replaced, removed, or added before what a class inherits.
+
+    PyTorch adds modules and classes of its own when they are first used; that is no replacement. ``torch.Storage``
+    stands for the default dtype, which is read by itself.
+    """
+    found = []
+    for owner, names in old.items():
+        for name, value in names.items():
+            now = new[owner].get(name)
+            if (
+                now is not value
+                and (owner, name) != ("torch", "Storage")
+                and not _wrapped_by_torch(now, value)
+            ):
+                found.append(f"{owner}.{name}")
+    found += [
+        f"torch.Tensor.{name}"
+        for name in new["torch.Tensor"].keys() - old["torch.Tensor"].keys()
+        if hasattr(torch._C.TensorBase, name)  # noqa: SLF001 - what Tensor inherits from
+    ]
+    return sorted(found)
+
+
+def _wrapped_by_torch(now: Any, before: Any) -> bool:
+    """Tell whether a function is wrapped by torch itself: its compiler, when it is loaded, does that to ``manual_seed``."""
+    made_in = str(getattr(now, "__globals__", {}).get("__name__", ""))
+    return getattr(now, "__wrapped__", None) is before and made_in.startswith("torch.")
+
+
+def _timers() -> tuple[bool, ...]:
+    """Tell of each timer whether it runs; where there are none, there is nothing to tell."""
+    kinds = [
+        getattr(signal, name)
+        for name in ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
+        if hasattr(signal, name)
+    ]
+    return tuple(any(signal.getitimer(kind)) for kind in kinds)
+
 
 _GETTERS: dict[str, Callable[[], Any]] = {
     "use_deterministic_algorithms": torch.are_deterministic_algorithms_enabled,
@@ -36,7 +126,17 @@ _GETTERS: dict[str, Callable[[], Any]] = {
     "inference mode": torch.is_inference_mode_enabled,
     "anomaly mode": torch.is_anomaly_enabled,
     "autocast": torch.is_autocast_enabled,
-    "denormals flushed": lambda: not torch.tensor(5e-324, dtype=torch.float64).mul(1.0).item(),
+    "denormals flushed": lambda: _flushed(),
+    "rounding": lambda: _rounding(),
+    "saved tensor hooks": lambda: torch._C._autograd._top_saved_tensors_default_hooks(False),  # noqa: SLF001
+    "dispatch modes": lambda: torch._C._len_torch_dispatch_stack(),  # noqa: SLF001 - has no public getter
+    "function modes": lambda: torch._C._len_torch_function_stack(),  # noqa: SLF001
+    "functions of torch": lambda: _patchable(),
+    "signal handlers": lambda: {number.name: signal.getsignal(number) for number in signal.Signals},
+    "timers": lambda: _timers(),
+    "trace functions": lambda: (sys.gettrace(), sys.getprofile()),
+    "warnings that raise": lambda: sum(action == "error" for action, *_ in warnings.filters),
+    "Python threads": threading.active_count,
     "CUDA device": lambda: torch.cuda.current_device() if torch.cuda.is_initialized() else None,
     "CUDA stream": lambda: torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else None,
     "working directory": os.getcwd,  # a Path would hide a directory that is gone
@@ -44,6 +144,7 @@ _GETTERS: dict[str, Callable[[], Any]] = {
     "environment": lambda: {
         name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"
     },
+    TIMES_SET: lambda: _times_set,  # the last: it is told where nothing else is
 }
 
 
@@ -71,16 +172,26 @@ def _read(getter: Callable[[], Any]) -> Any:
         return f"unreadable ({type(error).__name__})"
 
 
-def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """Say what changed, as ``"default dtype: torch.float32 -> torch.float64"``; empty if nothing did."""
-    lines = []
+def changes(before: dict[str, Any], after: dict[str, Any], *, but: Container[str] = ()) -> str:
+    """Say what changed, as ``"default dtype: torch.float32 -> torch.float64"``; empty if nothing did.
+
+    Args:
+        before: A snapshot.
+        after: A later one.
+        but: What may change in between, by the names of a snapshot.
+    """
+    lines: list[str] = []
     for name, old in before.items():
         new = after[name]
-        if new == old:
+        if new == old or name in but or (name == TIMES_SET and lines):
             continue
-        if name == "environment" and isinstance(old, dict) and isinstance(new, dict):
+        if name == "functions of torch" and isinstance(old, dict) and isinstance(new, dict):
+            if patched := _patched(old, new):
+                lines.append(f"replaced {', '.join(patched)}")
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
             names = sorted(k for k in old.keys() | new.keys() if old.get(k) != new.get(k))
-            lines.append(f"environment: {', '.join(names)}")
+            lines.append(f"{name}: {', '.join(names)}")
         else:
             lines.append(f"{name}: {old} -> {new}")
     return "; ".join(lines)
