@@ -34,3 +34,38 @@ def test_control_that_misbehaves_voids_the_scan(tmp_path: Path) -> None:
     for form in ("md", "html"):
         assert "Not trustworthy: the control random" in report("report", "run.jsonl", "--format", form).stdout
     assert json.loads(report("report", "run.jsonl", "--format", "json").stdout)["distrust"]
+
+
+def test_control_that_fails_behind_rows_voids_them_alone(tmp_path: Path) -> None:
+    """An op that blinds our comparison makes no row behind it deterministic: those since the last good control are errors."""
+    specs = tmp_path / "blind.py"
+    specs.write_text(
+        "import itertools\n"
+        "from opspecs.model import Case, OpSpec, call\n"
+        "def varies(x, count):\n"
+        "    return x + next(count)\n"
+        "def blinds(x):\n"
+        "    import scanner.worker.bits as bits\n"
+        "    bits.equal_on_cpu = lambda *_: True\n"
+        "    return x + 1\n"
+        "def spec(name, op, *more):\n"
+        "    inputs = lambda t: call(t.normal(8), *(one() for one in more))\n"
+        "    return OpSpec(name=name, op=op, why='Test.', cases={'one': Case(inputs=inputs)})\n"
+        "SPECS = [spec('before', varies, itertools.count), spec('blinds', blinds),\n"
+        "         spec('behind', varies, itertools.count)]\n"
+    )
+
+    run = scan(tmp_path, "be*", "blinds", "--specs", specs, "--runs", 4, "--processes", 1)
+
+    assert run.closing is not None
+    assert not run.closing.distrust
+    found = {(one.spec, one.mode): one for one in run.observations}
+    # What differed with the flag on is believed of a worker whose controls were asked at once.
+    assert found["before", "on"].outcome == "ran"
+    for where in (("behind", "off"), ("behind", "on"), ("blinds", "off"), ("before", "off")):
+        assert str(found[where].message).startswith(
+            "not trustworthy: the control varies in process 0 of mode"
+        )
+    shown = command_in(tmp_path)("report", "run.jsonl", "--format", "json")
+    rows = {row["spec"]: row["finding"] for row in json.loads(shown.stdout)["rows"]}
+    assert rows == {"before": "silent", "blinds": "inconclusive", "behind": "inconclusive"}

@@ -28,7 +28,7 @@ from scanner.cases.settings import (
 )
 from scanner.cli.options import Names, ParamType, Sources, python_option, specs_option
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED
-from scanner.observations.runfile import Run
+from scanner.observations.runfile import UNTRUSTED, Run
 from scanner.run.progress import progress_for
 from scanner.run.scan import scan
 from scanner.verdicts.findings import FINDING_MEANING, matrix
@@ -247,6 +247,12 @@ def _tell(run: Run) -> int:
     if weak := sum(row.weak is not None for row in rows):
         reason = next(row.weak for row in rows if row.weak is not None)
         click.echo(f"{run.path}: {weak} rows are of low power: {reason}", err=True)
+    voided = [
+        [text for one in row.observations if (text := str(one.message)).startswith(UNTRUSTED)] for row in rows
+    ]
+    if any(voided):
+        count, reason = sum(map(bool, voided)), next(texts[0] for texts in voided if texts)
+        click.echo(f"{run.path}: {count} row{'s are' if count > 1 else ' is'} {reason}", err=True)
     distrust = run.closing.distrust if run.closing else ()
     if distrust:
         click.echo(f"detmatrix: the scan cannot be trusted: {distrust[0]} ({len(distrust)} such)", err=True)

@@ -17,7 +17,8 @@ from msgspec import Meta, Struct, field
 #    defaults below a file of format 1 says what it always said: quiet executions, and nothing known of the rest.
 # 3: overloads that the build has and that each row reaches; where a row is from (source, provoked, recipe, samples), what
 #    was enumerated, and the settings of both. A file of format 1 or 2 knows of no overloads: "not recorded".
-FORMAT = 3
+# 4: rows that are not to be believed, because a control behind them answered wrongly.
+FORMAT = 4
 
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
@@ -310,9 +311,15 @@ class Sentinel(Record, frozen=True, tag="sentinel", tag_field="kind"):
 
 
 class Distrust(Record, frozen=True, tag="distrust", tag_field="kind"):
-    """What voids the scan and no observation tells: a worker that replaced another failed a control."""
+    """A control that answered wrongly, and no observation tells: what it voids is not to be believed."""
 
     reason: str
+    # The rows observed in this process since the controls last answered rightly: places in `Header.planned`, from
+    # `since` up to, and without, `before`. None: all rows of the scan.
+    mode: Mode | None = None
+    process: Count = 0
+    since: Count = 0
+    before: Count = 0
 
 
 class Timing(Record, frozen=True):

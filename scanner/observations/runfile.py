@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -32,6 +32,8 @@ from scanner.observations.records import (
     Sentinel,
 )
 
+# What the message of an observation that a failed control voids begins with.
+UNTRUSTED = "not trustworthy"
 Line = Header | Observation | Sentinel | Cost | BuildOverloads | Dispatch | Distrust | Closing
 
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
@@ -86,7 +88,7 @@ def read_run(path: str | Path) -> Run:
     found: dict[type, list[Line]] = {
         kind: [] for kind in (Observation, Sentinel, Cost, BuildOverloads, Dispatch)
     }
-    distrust: list[str] = []
+    distrust: list[Distrust] = []
     closing: Closing | None = None
     for number, line in enumerate(lines, start=2):
         record = _decode(str(path), number, line)
@@ -101,24 +103,56 @@ def read_run(path: str | Path) -> Run:
             closing = record
             continue
         if isinstance(record, Distrust):
-            distrust.append(record.reason)
+            distrust.append(record)
             continue
         check.place(number, record)
         shared.share(record)
         found[type(record)].append(record)
     controls = {row.key for row in header.controls}
+    observed = [one for one in found[Observation] if isinstance(one, Observation)]
     return Run(
         path=str(path),
         header=header,
-        observations=tuple(one for one in found[Observation] if one.key not in controls),  # type: ignore[union-attr,misc]
+        observations=believed(header, [one for one in observed if one.key not in controls], distrust),
         closing=closing,
         end=end,
-        controls=tuple(one for one in found[Observation] if one.key in controls),  # type: ignore[union-attr,misc]
+        controls=tuple(one for one in observed if one.key in controls),
         sentinels=tuple(found[Sentinel]),  # type: ignore[arg-type]
         costs=tuple(found[Cost]),  # type: ignore[arg-type]
         kernels=next(iter(found[BuildOverloads]), None),  # type: ignore[arg-type]
         dispatches=tuple(found[Dispatch]),  # type: ignore[arg-type]
-        distrust=tuple(distrust),
+        distrust=tuple(one.reason for one in distrust if one.mode is None),
+    )
+
+
+def believed(
+    header: Header, observations: Iterable[Observation], distrust: Iterable[Distrust]
+) -> tuple[Observation, ...]:
+    """Return observations, each that a failed control voids as an error that says so."""
+    voided = [one for one in distrust if one.mode is not None]
+    if not voided:
+        return tuple(observations)
+    places = {row.key: place for place, row in enumerate(header.planned)}
+    return tuple(
+        next((_void(one, by) for by in voided if _voids(by, one, places[one.key])), one)
+        for one in observations
+    )
+
+
+def _voids(by: Distrust, one: Observation, place: int) -> bool:
+    return (by.mode, by.process) == (one.mode, one.process) and by.since <= place < by.before
+
+
+def _void(one: Observation, by: Distrust) -> Observation:
+    return Observation(
+        spec=one.spec,
+        case=one.case,
+        direction=one.direction,
+        dtype=one.dtype,
+        mode=one.mode,
+        process=one.process,
+        outcome="invalid",
+        message=f"{UNTRUSTED}: {by.reason}",
     )
 
 

@@ -41,6 +41,8 @@ _SENTINEL_SECONDS = 2.0
 _SENTINEL_RUNS = 20
 # Controls and sentinels get at least so long: the first of them may have to wait for a GPU to start.
 PATIENCE = 60.0
+# Executions of a control between rows: whether it answers rightly shows in two.
+_CHECK_RUNS = 3
 # Workers that are asked for the controls, one after the other, before rows run in one that has not answered them all.
 _TRIES = 3
 
@@ -84,6 +86,7 @@ class PassRunner:
         self._watched: dict[tuple[Mode, int], int] = {}
         self._distrust: list[str] = []
         self._controlled: int | None = None  # the number of the last worker that answered the controls
+        self._vouched = 0  # the place up to which they vouch for its rows
         self.sentinels = 0
         self.unwell: dict[tuple[str, ...], str] = {}  # rows that cost a worker, and how
 
@@ -131,14 +134,19 @@ class PassRunner:
         for place, row in rows:
             if since >= _SENTINEL_ROWS or time.monotonic() - watched > _SENTINEL_SECONDS:
                 self._watch(mode, process, place)
+                self._control_again(mode, process, place)
                 since, watched = 0, time.monotonic()
-            self._control(mode, process)
+            self._control(mode, process, place)
             since += 1
             self._progress.at(row, f"{self._prefix}{mode}, process {process}")
             observation = self._observe(row, mode, process, list(self._header.settings.perturb))
             self._keep(observation)
             self._progress.saw(observation_verdict(observation, row))
+            if mode == "on" and len(observation.digests) > 1:
+                # The gravest thing a scan can say of an op is not believed of a worker that has come to see things.
+                self._control_again(mode, process, place + 1)
         self._watch(mode, process, len(self._header.planned))
+        self._control_again(mode, process, len(self._header.planned))
 
     def _due(self, mode: Mode, process: int) -> Iterator[tuple[int, Row]]:
         """Yield the rows still to be observed, each with its place in the plan."""
@@ -147,8 +155,8 @@ class PassRunner:
             if due and (row.key, mode, process) not in self._done:
                 yield place, row
 
-    def _control(self, mode: Mode, process: int) -> None:
-        """Have the worker in service answer the controls, unless it has.
+    def _control(self, mode: Mode, process: int, place: int) -> None:
+        """Have the worker in service answer the controls before the row at *place*, unless it has.
 
         What the first worker of a pass answers goes into the run file as observations; of one that replaces another
         only what it answered wrongly.
@@ -172,14 +180,40 @@ class PassRunner:
                         self._write(Distrust(reason=reason))
             # A control that ended the worker leaves one that has not answered the others.
             self._controlled = first
+            self._vouched = place
+
+    def _control_again(self, mode: Mode, process: int, before: int) -> None:
+        """Have the worker in service answer the controls once more; void its rows since they last answered rightly.
+
+        What an op did to the process need not show in any flag: it may have replaced what we compare with.
+        """
+        if self._supervisor.serving is None or self._supervisor.serving != self._controlled:
+            return
+        timeout = max(self._header.settings.timeout, PATIENCE)
+        for row in self._header.controls:
+            observation = self._observe(row, mode, process, ["quiet"], timeout, _CHECK_RUNS)
+            wrong = misbehaving(self._header, (*self._controls[:1], observation))
+            if wrong and self._vouched < before:
+                self._write(
+                    Distrust(reason=wrong[0], mode=mode, process=process, since=self._vouched, before=before)
+                )
+                self._supervisor.retire()
+                break
+        self._vouched = before
 
     def _observe(
-        self, row: Row, mode: Mode, process: int, perturb: list[str], timeout: float | None = None
+        self,
+        row: Row,
+        mode: Mode,
+        process: int,
+        perturb: list[str],
+        timeout: float | None = None,
+        runs: int | None = None,
     ) -> Observation:
         settings = self._header.settings
         timeout = settings.timeout if timeout is None else timeout
         request = request_for("observe", row, settings) | {
-            "runs": settings.runs,
+            "runs": runs or settings.runs,
             "perturbations": perturb,
             "max_time": settings.max_time,
         }

@@ -24,6 +24,7 @@ from scanner.observations.records import (
     MODES,
     WORKER_MODES,
     Closing,
+    Distrust,
     Environment,
     Header,
     Mode,
@@ -32,7 +33,7 @@ from scanner.observations.records import (
     Sentinel,
     Settings,
 )
-from scanner.observations.runfile import Line, Run
+from scanner.observations.runfile import Line, Run, believed
 from scanner.processes.environment import environment, load, missing_device, tool_version
 from scanner.processes.process import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
@@ -222,21 +223,24 @@ class _Part:
         """Return what was observed as a run."""
         header = self._header
         controls = {row.key for row in header.controls}
-        seen = [line for line in self._lines if isinstance(line, Observation)]
+        observed = [line for line in self._lines if isinstance(line, Observation)]
+        distrust = [line for line in self._lines if isinstance(line, Distrust)]
+        seen = [one for one in observed if one.key in controls]
+        rows = believed(header, [one for one in observed if one.key not in controls], distrust)
         sentinels = [line for line in self._lines if isinstance(line, Sentinel)]
         return Run(
             path=self._side.run.path,
             header=header,
-            observations=tuple(powerful(header, [one for one in seen if one.key not in controls], sentinels)),
+            observations=tuple(powerful(header, rows, sentinels)),
             closing=Closing(
                 seconds=round(time.monotonic() - self._started, 3),
                 load=load(),
-                observations=len(seen),
+                observations=len(observed),
                 sentinels=len(sentinels),
                 distrust=self._passes.distrust,
             ),
             end=0,
-            controls=tuple(one for one in seen if one.key in controls),
+            controls=tuple(seen),
             sentinels=tuple(sentinels),
         )
 
