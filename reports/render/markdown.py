@@ -1,10 +1,17 @@
-"""Markdown that holds whatever text it is given: tables, code spans, escaped words."""
+"""Markdown that holds whatever text it is given: tables, code spans, escaped words, and templates of them.
+
+In a template (``reports/templates/NAME.md.j2``) every value is escaped by ``plain`` unless it is ``Markdown`` already:
+what a filter below returns, or what the template itself declares with ``|safe``. What macros, ``~`` and ``join`` return
+is text like any other, so that forgetting ``|safe`` shows, and lets nothing through.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 
+import jinja2
 from tabulate import tabulate
 
 from scanner.errors import one_line
@@ -13,24 +20,74 @@ from scanner.errors import one_line
 NONE = "none"
 _MARKUP = re.compile(r"([\\`*\[\]|~$]|\b_|_\b|(?<!\w)_(?!\w))")
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+# ``code`` and ``plain`` put a backslash before every bar of a value, so that the others are the template's own.
+_BAR = re.compile(r"(?<!\\)\|")
 
 
-def code(text: str) -> str:
+class Markdown(str):
+    """Text whose Markdown is meant, which a template leaves as it is."""
+
+    __slots__ = ()
+
+
+def code(text: str) -> Markdown:
     """Return *text* as a code span that holds in a table cell."""
     text = one_line(text).replace("|", "\\|")
     if not text:
-        return NONE
+        return Markdown(NONE)
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     pad = " " if longest else ""
-    return f"{'`' * (longest + 1)}{pad}{text}{pad}{'`' * (longest + 1)}"
+    return Markdown(f"{'`' * (longest + 1)}{pad}{text}{pad}{'`' * (longest + 1)}")
 
 
-def plain(text: str) -> str:
+def codes(texts: Sequence[str], most: int | None = None) -> Markdown:
+    """Return the first *most* texts as code spans, and how many more there are."""
+    more = "" if most is None or len(texts) <= most else f" and {len(texts) - most} more"
+    return Markdown(", ".join(map(code, texts[:most])) + more)
+
+
+def plain(text: str) -> Markdown:
     """Return *text* on one line with its Markdown and HTML escaped."""
-    return _MARKUP.sub(r"\\\1", one_line(text)).translate(_HTML)
+    return Markdown(_MARKUP.sub(r"\\\1", one_line(text)).translate(_HTML))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a GitHub table of cells that are clean already."""
     # Without disable_numparse a version "2.10" would turn into 2.1.
     return tabulate(list(rows), headers=list(columns), tablefmt="github", disable_numparse=True) + "\n"
+
+
+def aligned(lines: str) -> str:
+    """Return the table that a template writes in a filter block, one line ``| cell | cell |`` per row, the columns first."""
+    columns, *rows = ([cell.strip() for cell in _BAR.split(line)[1:-1]] for line in lines.strip().split("\n"))
+    return table(columns, rows)
+
+
+def generate(name: str, report: object) -> Iterator[str]:
+    """Yield in pieces what a template makes of a report.
+
+    Args:
+        name: Of the template, ``reports/templates/NAME.md.j2``.
+        report: What it shows, under this name.
+    """
+    yield from _environment().get_template(f"{name}.md.j2").generate(report=report)
+
+
+def _finished(value: object) -> str:
+    """Escape what a template prints, unless its Markdown is meant."""
+    return value if isinstance(value, Markdown) else plain(str(value))
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("reports"),
+        autoescape=False,  # noqa: S701 - which would escape for HTML; ``finalize`` escapes for Markdown
+        finalize=_finished,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"code": code, "codes": codes, "safe": Markdown, "table": aligned}
+    return environment
