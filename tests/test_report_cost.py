@@ -10,6 +10,8 @@ import pytest
 
 from reports.matrix import cost as costs
 from reports.matrix.chart import SIDE, chart
+from reports.matrix.chart import costs as slow
+from reports.matrix.view import RowView, row_view
 from scanner.observations.records import Cost, Row
 from scanner.verdicts.findings import MatrixRow
 from tests.evidence_runs import FORMS, ONE, cost, evidence_run, only, rows_of, table_of, text, timing
@@ -150,15 +152,16 @@ def points(path: str) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in re.findall(r"M([\d.-]+) ([\d.-]+)", path)]
 
 
-def timed_rows(tmp_path: Path, *ratios: float) -> tuple[MatrixRow, ...]:
+def timed_rows(tmp_path: Path, *ratios: float) -> list[RowView]:
     planned = [quiet_row(row(f"torch.op{number}")) for number in range(len(ratios))]
     timed = [cost(one, 1e-3, 1e-3 * ratio) for (one, _), ratio in zip(planned, ratios, strict=True)]
-    return only(write_run(tmp_path / "r.jsonl", planned, costs=timed)).rows
+    return list(map(row_view, only(write_run(tmp_path / "r.jsonl", planned, costs=timed)).rows))
 
 
 def test_chart_places_ratios_on_a_logarithmic_scale(tmp_path: Path) -> None:
     """Points go from the slowest to the fastest; 4 is the top, 0.5 the bottom, and 2 lies between 4 and 1."""
-    drawn = chart(timed_rows(tmp_path, 1.0, 4.0, 0.5, 2.0))
+    rows = timed_rows(tmp_path, 1.0, 4.0, 0.5, 2.0)
+    drawn = chart(rows)
 
     assert drawn is not None
     assert points(drawn.dots) == [(125, 0), (375, 333.3), (625, 666.7), (875, 1000)]
@@ -168,10 +171,11 @@ def test_chart_places_ratios_on_a_logarithmic_scale(tmp_path: Path) -> None:
         ("1×", 66.7, True),
         ("1/2×", 100.0, False),
     ]
-    assert [(bar.id, bar.ratio, bar.width) for bar in drawn.bars] == [
-        ("torch.op1:collisions:forward:float32", "4.00×", 100.0),
-        ("torch.op3:collisions:forward:float32", "2.00×", 50.0),
+    assert [(line[0], line[3]) for line in slow(rows).lines] == [
+        ("torch.op1:collisions:forward:float32", "4.00×"),
+        ("torch.op3:collisions:forward:float32", "2.00×"),
     ]
+    assert drawn.widths == [100.0, 50.0]
     assert not drawn.memory
 
 
@@ -191,7 +195,7 @@ def test_chart_shows_where_filling_matters(tmp_path: Path) -> None:
     planned = [quiet_row(row(f"torch.op{number}")) for number in range(2)]
     (first, _), (second, _) = planned
     timed = [cost(first, 1e-3, 4e-3, 1e-3), cost(second, 1e-3, 4e-3, 4e-3)]
-    drawn = chart(only(write_run(tmp_path / "r.jsonl", planned, costs=timed)).rows)
+    drawn = chart(list(map(row_view, only(write_run(tmp_path / "r.jsonl", planned, costs=timed)).rows)))
 
     assert drawn is not None
     assert [y for _, y in points(drawn.unfilled)] == [666.7]

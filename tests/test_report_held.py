@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from reports.builds.links import Link, Place
-from reports.matrix.expected import ExpectedText
-from reports.report.disagreements import disagreement
+from reports.matrix.expected import ExpectedText, disagreement
 from scanner.census.record import encode, read_census
 from scanner.verdicts.findings import Finding
 from tests.census_builds import detmatrix

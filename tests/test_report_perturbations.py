@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.matrix import perturbations, trust, words
+from reports.matrix import perturbations, words
 from reports.matrix.model import load
+from reports.matrix.view import cell_view, row_view
 from scanner.observations.records import MODES, Group
 from scanner.worker.perturb import DEFAULT
 from tests.evidence_runs import FORMS, ONE, one_row, only, rows_of, table_of, text, under
@@ -118,7 +119,8 @@ def test_what_only_some_perturbations_reveal(
     """A row that differs under one perturbation and in five executions of two processes under another does not."""
     found = one_row(tmp_path, [*ran(ONE, "off", *drifting(3), groups=groups), *ran(ONE, "on", *stable())])
 
-    assert [it.where for it in perturbations.revealed([found])] == ([where] if where else [])
+    lines = perturbations.revealed([row_view(found)]).lines
+    assert [line[2] for line in lines] == ([where] if where else [])
 
 
 def test_what_only_some_perturbations_reveal_is_listed(tmp_path: Path, run: Path) -> None:
@@ -187,7 +189,7 @@ def test_perturbations_are_told_of_what_differed(run: Path) -> None:
 )
 def test_under_words(tmp_path: Path, groups: tuple[Group, ...], message: str) -> None:
     """Only the perturbations under which something differed are named; none is said, and so is no record."""
-    assert message == trust.under_words(one_row(tmp_path, ran(ONE, "off", *drifting(), groups=groups)).off)
+    assert message == cell_view(one_row(tmp_path, ran(ONE, "off", *drifting(), groups=groups)), "off").under
 
 
 def test_differences_between_processes_are_told_apart(run: Path) -> None:

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 
 from reports.cli.report import RENDERERS
 from reports.matrix import words
-from reports.matrix.model import FINDINGS, frame, load, parse_findings
+from reports.matrix.model import FINDINGS, load, parse_findings
 from reports.render.markdown import code, plain
 from reports.report import export
 from scanner.observations.records import Closing, Environment, Settings
@@ -174,13 +174,6 @@ def test_csv_keeps_integers(run: Path) -> None:
     assert "nan" not in message.lower()
     assert len(table) == 10
     assert int(table["off_runs"].isna().sum()) == 3
-
-
-def test_frame_has_nullable_counts(run: Path) -> None:
-    """The counts of the flat table stay integers though some cells have none."""
-    table = frame(load([str(run)]))
-
-    assert str(table["on_differing"].dtype) == "Int64"
 
 
 @pytest.mark.parametrize("form", RENDERERS)

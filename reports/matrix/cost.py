@@ -1,4 +1,4 @@
-"""What determinism costs: ratios of median times with the flag on and off, told with their spread.
+"""What determinism costs a row: the ratio of median times with the flag on and off, told with its spread.
 
 A ratio whose two times lie within each other's quartiles is not told apart from 1: it is marked, not hidden. A row
 that could not be timed has a word in its place.
@@ -7,48 +7,45 @@ that could not be timed has a word in its place.
 from __future__ import annotations
 
 import math
-import statistics
-from collections import Counter
-from collections.abc import Iterable
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
-from scanner.observations.records import Cost, Timing
-from scanner.verdicts.findings import MatrixRow
+from scanner.observations.records import Cost, Outcome, Timing
+from scanner.verdicts.findings import MatrixRow, Verdict
 
 TIMES = "×"  # noqa: RUF001 - the sign for "times"
 NOT_MEASURED = "not measured"
 SLOW = 2.0  # the ratio from which a row is listed
-FIELDS = (
-    "ratio",
-    "unfilled_ratio",
-    "off_median",
-    "on_median",
-    "unfilled_median",
-    "off_memory",
-    "on_memory",
-)
 # Outcomes that verdicts call otherwise.
 _UNTIMED: dict[str, str] = {"raised": "error", "invalid": "error"}
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-# Matters to CUDA alone: both times are taken in one process, whose environment is that of the mode on.
-_WORKSPACE = (
-    ' "off" was timed in a process that has CUBLAS_WORKSPACE_CONFIG set, as "on" needs it: against a process without '
-    "it the flag may cost more or less."
-)
 _ROUNDED, _WHOLE = 10, 100  # ratios from which one and no decimal are told
 
 
-class Timed(Struct, frozen=True):
-    """A row that was timed."""
+class CostView(Struct, frozen=True, kw_only=True):
+    """A row's timings with the ratios derived from them, as JSON has them."""
 
-    row: MatrixRow
-    cost: Cost
+    ratio: float | None  # the median time with the flag on over that with it off; None without timings
+    unfilled_ratio: float | None  # the same with fill_uninitialized_memory off
+    outcome: Outcome
+    message: str | None
+    samples: int
+    calls: int
+    off: Timing | None
+    on: Timing | None
+    unfilled: Timing | None
+    off_memory: int | None
+    on_memory: int | None
+
+
+class Timed(CostView, frozen=True, kw_only=True):
+    """The cost of a row that was timed."""
+
+    ratio: float
     off: Timing
     on: Timing
-    ratio: float
-    unfilled: float | None  # the ratio with fill_uninitialized_memory off
 
     @property
     def told_apart(self) -> bool:
@@ -58,8 +55,8 @@ class Timed(Struct, frozen=True):
     @property
     def filling(self) -> float | None:
         """The ratio with fill_uninitialized_memory off, if filling makes a difference of more than the spread."""
-        unfilled = self.cost.unfilled
-        return self.unfilled if unfilled is not None and _apart(self.on, unfilled) else None
+        unfilled = self.unfilled
+        return self.unfilled_ratio if unfilled is not None and _apart(self.on, unfilled) else None
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -68,13 +65,19 @@ class Timed(Struct, frozen=True):
         return self.on.low / self.off.high, high
 
 
+def cost_view(cost: Cost | None) -> CostView | None:
+    """Return a row's timings with their ratios; ``None`` if it has no record of any."""
+    if cost is None:
+        return None
+    recorded = {name: getattr(cost, name) for name in CostView.__struct_fields__[2:]}
+    view = CostView(ratio=ratio_of(cost), unfilled_ratio=_over(cost.unfilled, cost.off), **recorded)
+    return view if view.ratio is None else Timed(**asdict(view))
+
+
 def timed(row: MatrixRow) -> Timed | None:
     """Return a row's timings; ``None`` if it has none."""
-    cost = row.cost
-    ratio = ratio_of(cost)
-    if cost is None or cost.off is None or cost.on is None or ratio is None:
-        return None
-    return Timed(row, cost, cost.off, cost.on, ratio, _over(cost.unfilled, cost.off))
+    view = cost_view(row.cost)
+    return view if isinstance(view, Timed) else None
 
 
 def ratio_of(cost: Cost | None) -> float | None:
@@ -82,33 +85,20 @@ def ratio_of(cost: Cost | None) -> float | None:
     return _over(cost.on, cost.off) if cost is not None else None
 
 
-def all_timed(rows: Iterable[MatrixRow]) -> list[Timed]:
-    """Return the rows that were timed, the slowest with the flag on first."""
-    found = [one for one in map(timed, rows) if one is not None]
-    return sorted(found, key=lambda one: (-one.ratio, one.row.row.id))
-
-
-def slow(rows: Iterable[Timed]) -> list[Timed]:
-    """Return those that take at least twice as long with the flag on."""
-    return [one for one in rows if one.ratio >= SLOW]
-
-
 def cost_words(row: MatrixRow) -> str:
     """Return the cost of a row as a table shows it."""
-    one = timed(row)
-    if one is None:
-        return untimed_words(row)
-    text = ratio_words(one)
-    return text if one.filling is None else f"{text} (fill off: {times(one.filling)})"
+    return cost_text(cost_view(row.cost), row.on.verdict)
 
 
-def untimed_words(row: MatrixRow) -> str:
-    """Say in a word why a row has no cost."""
-    if row.on.verdict == "raises":
+def cost_text(cost: CostView | None, on: Verdict) -> str:
+    """Return a cost as a table shows it, or in a word why there is none of a row with this verdict."""
+    if isinstance(cost, Timed):
+        return ratio_words(cost) + (f" (fill off: {times(cost.filling)})" if cost.filling is not None else "")
+    if on == "raises":
         return "none: raises"
-    if row.cost is None or row.cost.outcome == "ran":
+    if cost is None or cost.outcome == "ran":
         return NOT_MEASURED
-    return f"none: {_UNTIMED.get(row.cost.outcome, row.cost.outcome)}"
+    return f"none: {_UNTIMED.get(cost.outcome, cost.outcome)}"
 
 
 def ratio_words(one: Timed) -> str:
@@ -116,15 +106,12 @@ def ratio_words(one: Timed) -> str:
     return f"{'' if one.told_apart else '≈'}{times(one.ratio)}"
 
 
-def times(ratio: float) -> str:
+def times(ratio: float | None) -> str:
     """Return a ratio with as many digits as it deserves."""
+    if ratio is None:
+        return NOT_MEASURED
     digits = 2 if ratio < _ROUNDED else 1 if ratio < _WHOLE else 0
     return f"{ratio:.{digits}f}{TIMES}"
-
-
-def unfilled_words(one: Timed) -> str:
-    """Return the ratio with fill_uninitialized_memory off."""
-    return NOT_MEASURED if one.unfilled is None else times(one.unfilled)
 
 
 def spread_words(one: Timed) -> str:
@@ -133,10 +120,8 @@ def spread_words(one: Timed) -> str:
     return f"{times(low)} to {times(high)}" if math.isfinite(high) else f"{times(low)} and more"
 
 
-def duration(timing: Timing | None) -> str:
+def duration(timing: Timing) -> str:
     """Return a median with its quartiles, "12.3 µs (12.1 to 12.9)"."""
-    if timing is None:
-        return NOT_MEASURED
     unit, name = next(((unit, name) for unit, name in _UNITS if timing.median >= unit), _UNITS[-1])
     median, low, high = (f"{value / unit:.3g}" for value in (timing.median, timing.low, timing.high))
     return f"{median} {name} ({low} to {high})"
@@ -148,42 +133,6 @@ def memory(count: int | None) -> str:
         return NOT_MEASURED
     unit, name = next(((unit, name) for unit, name in _SIZES if count >= unit), (1, "bytes"))
     return f"{count / unit:.3g} {name}" if unit > 1 else f"{count} {name}"
-
-
-def summary(rows: Iterable[MatrixRow]) -> str:
-    """Say how many rows were timed, how many are slow, and why the others were not timed."""
-    rows = list(rows)
-    found = all_timed(rows)
-    untimed = Counter(untimed_words(row) for row in rows if timed(row) is None)
-    rest = ", ".join(f"{count} {word.removeprefix('none: ')}" for word, count in untimed.most_common())
-    if not found:
-        return f"The cost of the flag was not measured in any of these rows{f' ({rest})' if rest else ''}."
-    ratios = [one.ratio for one in found]
-    number = len(slow(found))
-    take = "takes" if number == 1 else "take"
-    return (
-        f"{number} of {len(found)} timed rows shown here {take} at least twice as long with the flag on; the "
-        f"median ratio is {times(statistics.median(ratios))}, the highest {times(ratios[0])}."
-        f"{f' Without a cost: {rest}.' if rest else ''}"
-        f"{_WORKSPACE if any(one.row.row.device.startswith('cuda') for one in found) else ''}"
-    )
-
-
-def fields(cost: Cost | None) -> dict[str, float | None]:
-    """Return a row's cost for the flat table, as ``FIELDS``."""
-    if cost is None:
-        return dict.fromkeys(FIELDS)
-    medians = {
-        f"{name}_median": timing.median if timing else None
-        for name, timing in (("off", cost.off), ("on", cost.on), ("unfilled", cost.unfilled))
-    }
-    return {
-        "ratio": ratio_of(cost),
-        "unfilled_ratio": _over(cost.unfilled, cost.off),
-        **medians,
-        "off_memory": cost.off_memory,
-        "on_memory": cost.on_memory,
-    }
 
 
 def _over(one: Timing | None, other: Timing | None) -> float | None:

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import TypeVar
-
-from msgspec import Struct
+from functools import reduce
+from typing import Any
 
 from scanner.observations.records import Observation, Output, Severity
-
-Number = TypeVar("Number", int, float)
 
 MEASURES = ("v_c", "v_ermv", "max_abs", "max_rel", "max_ulp")
 # Of these only bits are compared.
@@ -24,42 +21,21 @@ _WHOLE = 1_000_000  # ULPs beyond it are rounded
 _MOST_ULP = 2**63 - 1
 
 
-class Distance(Struct, frozen=True):
-    """The words for one output."""
-
-    examined: str  # "3 of 9": the differing executions that were measured, of those that differed
-    elements: str
-    max_abs: str
-    max_rel: str
-    max_ulp: str
-    v_ermv: str
-    v_c: str
-
-
 def joined(one: Severity | None, other: Severity | None) -> Severity | None:
-    """Return the largest of each measure of both."""
+    """Return the largest of each measure of both, over all that were examined."""
     if one is None or other is None:
         return one or other
-    return Severity(
-        examined=one.examined + other.examined,
-        elements=max(one.elements, other.elements),
-        differing_elements=max(one.differing_elements, other.differing_elements),
-        v_c=max(one.v_c, other.v_c),
-        v_ermv=_largest(one.v_ermv, other.v_ermv),
-        max_abs=_largest(one.max_abs, other.max_abs),
-        max_rel=_largest(one.max_rel, other.max_rel),
-        max_ulp=_largest(one.max_ulp, other.max_ulp),
-        not_finite=max(one.not_finite, other.not_finite),
-    )
+    known: dict[str, list[Any]] = {
+        name: [value for value in (getattr(one, name), getattr(other, name)) if value is not None]
+        for name in Severity.__struct_fields__
+    }
+    largest: dict[str, Any] = {name: max(values, default=None) for name, values in known.items()}
+    return Severity(**largest | {"examined": one.examined + other.examined})
 
 
 def worst(outputs: Iterable[Output]) -> Severity | None:
     """Return the largest of each measure over several outputs; ``None`` if none was looked at."""
-    severity: Severity | None = None
-    for output in outputs:
-        if output.severity is not None:
-            severity = joined(severity, output.severity)
-    return severity
+    return reduce(joined, (output.severity for output in outputs), None)
 
 
 def first_differing(observations: Iterable[Observation]) -> tuple[int, int] | None:
@@ -68,21 +44,30 @@ def first_differing(observations: Iterable[Observation]) -> tuple[int, int] | No
     return min(seen, default=None)
 
 
-def distance(output: Output | None, unknown: str = NOT_MEASURED) -> Distance:
-    """Say how far an output was from the first; ``None`` stands for one that was measured nowhere, as *unknown* says."""
+def distance(output: Output | None, unknown: str = NOT_MEASURED) -> tuple[str, ...]:
+    """Say how far an output was from the first.
+
+    Args:
+        output: ``None`` stands for one that was measured nowhere.
+        unknown: What is said of that one.
+
+    Returns:
+        How many of the differing executions were examined, the elements that differ, and the largest absolute,
+        relative and ULP distance, V_ermv and V_c.
+    """
     severity = output.severity if output else None
     if output is None or severity is None:
-        return Distance(unknown, *[NOT_MEASURED] * 6)
+        return (unknown, *[NOT_MEASURED] * 6)
     share = f"{100 * severity.differing_elements / severity.elements:.3g} %" if severity.elements else "none"
     none = "not subtracted" if output.dtype.startswith(_COUNTED) else "none comparable"
-    return Distance(
-        examined=f"{severity.examined} of {output.differing}",
-        elements=f"{severity.differing_elements} of {severity.elements} ({share})",
-        max_abs=_number(severity.max_abs, none),
-        max_rel=_number(severity.max_rel, none),
-        max_ulp=_ulps(severity.max_ulp, none),
-        v_ermv=_number(severity.v_ermv, none),
-        v_c=_number(severity.v_c, none),
+    return (
+        f"{severity.examined} of {output.differing}",
+        f"{severity.differing_elements} of {severity.elements} ({share})",
+        _number(severity.max_abs, none),
+        _number(severity.max_rel, none),
+        _ulps(severity.max_ulp, none),
+        _number(severity.v_ermv, none),
+        _number(severity.v_c, none),
     )
 
 
@@ -93,13 +78,6 @@ def _number(value: float | None, none: str) -> str:
 
 
 def _ulps(value: int | None, none: str) -> str:
-    if value is None:
-        return none
-    text = str(value) if value < _WHOLE else f"{value:.3g}"
-    return f"at least {text}" if value == _MOST_ULP else text
-
-
-def _largest(one: Number | None, other: Number | None) -> Number | None:
-    if one is None or other is None:
-        return one if other is None else other
-    return max(one, other)
+    if value is None or value < _WHOLE:
+        return none if value is None else str(value)
+    return f"{'at least ' if value == _MOST_ULP else ''}{value:.3g}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-
 from msgspec import Struct
 
 from reports.builds.links import Link
+from scanner.claims.matching import device_kind
 from scanner.observations.records import Row
 from scanner.verdicts.findings import MatrixRow
 
@@ -20,7 +19,12 @@ EXPECTED_MEANING = {
     "trace": "Expected: what the row's case reaches with the flag on, with fake tensors. No kernel ran.",
     "about": "The files are of another device or build than the run: what they say was not measured there.",
 }
-CSV_FIELDS = ("documented", "binary", "trace")
+DISAGREEMENTS = (
+    "Rows that measured something else than the files of their build let expect: an alert of another caller or none where "
+    "one was expected, or one where the trace ends without. One of the two is not understood."
+)
+# What a trace comes to that ends without an alert that is known.
+_PASSES = ("reroutes", "asks", "same")
 
 Key = tuple[str, str, str, str]
 
@@ -43,16 +47,42 @@ class ExpectedRows(Struct, frozen=True, kw_only=True):
     torch: str
     census: str | None  # the file's name
     trace: str | None
-    same_device: bool  # as the run's
-    same_build: bool  # torch's version with its build is that of the run
+    run_torch: str
+    run_device: str
     rows: dict[Key, ExpectedText]
+
+    @property
+    def same_device(self) -> bool:
+        """Whether the files speak of the kind of device that was measured."""
+        return self.device == device_kind(self.run_device)
+
+    @property
+    def title(self) -> str:
+        """The kind of device in words."""
+        return device_words(self.device)
 
     @property
     def about(self) -> str:
         """What the files are about where that is not what the run measured; else nothing."""
         if not self.same_device:
-            return f"about {device_words(self.device)}"
-        return "" if self.same_build else f"about {self.torch}"
+            return f"about {self.title}"
+        return "" if self.torch == self.run_torch else f"about {self.torch}"
+
+    @property
+    def note(self) -> str:
+        """What the columns rest on, and what of it the run measured."""
+        text = (
+            "Expected, not measured: binary is read from the files of a build, trace was made with fake tensors, and "
+            "no kernel ran for either."
+        )
+        if not self.same_device:
+            text += (
+                f" They speak of {self.title}; this run is on {self.run_device}, and nothing in them is about what it "
+                f"measured."
+            )
+        if self.torch != self.run_torch:
+            text += f" Their build is {self.torch}, that of the run {self.run_torch}: other files, made from the same sources."
+        return text
 
     @property
     def files(self) -> list[str]:
@@ -73,38 +103,22 @@ def device_words(device: str) -> str:
     return DEVICES.get(device, device)
 
 
-def about_words(one: ExpectedRows, torch: str, device: str) -> str:
-    """Say what the columns rest on, and what of it was measured by a run of *torch* on *device*."""
-    text = (
-        "Expected, not measured: binary is read from the files of a build, trace was made with fake tensors, and "
-        "no kernel ran for either."
-    )
-    if not one.same_device:
-        text += (
-            f" They speak of {device_words(one.device)}; this run is on {device}, and nothing in them is about what "
-            f"it measured."
-        )
-    if not one.same_build:
-        text += (
-            f" Their build is {one.torch}, that of the run {torch}: other files, made from the same sources."
-        )
-    return text
+def disagreement(row: MatrixRow, said: ExpectedText) -> str | None:
+    """Say where a row measured something else than the files of its build let expect; ``None`` if it did not, or who knows.
 
-
-def csv_fields(row: MatrixRow, expected: Sequence[ExpectedRows], devices: Iterable[str]) -> dict[str, object]:
-    """Return the columns of the flat table: for each kind of device what the files about it say, if there are any."""
-    fields: dict[str, object] = {}
-    for device in devices:
-        found = [one.of(row.row) for one in expected if one.device == device]
-        for name in CSV_FIELDS:
-            text = dict.fromkeys(str(getattr(said, name)) for said in found)
-            fields[f"expected_{device}_{name}"] = " | ".join(text) or None
-    return fields
-
-
-def csv_names(devices: Iterable[str]) -> Iterator[str]:
-    """Yield the names of those columns."""
-    yield from (f"expected_{device}_{name}" for device in devices for name in CSV_FIELDS)
+    An alert is expected of a case whose trace met one or reaches, by an overload, a function that always alerts. None is
+    expected of a case whose trace ends without one that is known.
+    """
+    callers = sorted({link.place.alert for link in said.alerts if link.place.alert is not None})
+    if row.on.verdict == "raises" and row.on.alert is not None:
+        if said.way == "met" or row.on.alert in callers or not (callers or said.way in _PASSES):
+            return None
+        return f"raised {row.on.alert}; expected {', '.join(callers) or f'no alert ({said.trace})'}"
+    sure = [link for link in said.alerts if link.overload is not None and link.place.path == "always"]
+    ran = row.on.verdict in ("deterministic", "nondeterministic")
+    if ran and (said.way == "met" or (said.way == "alerts" and sure)):
+        return f"ran to its end; expected {', '.join(callers) or 'an alert'} ({said.trace})"
+    return None
 
 
 def link_fields(link: Link) -> dict[str, object]:
@@ -117,23 +131,3 @@ def link_fields(link: Link) -> dict[str, object]:
         "alert": link.place.alert,
         "raised": link.place.path if link.place.kind == "alert" else None,
     }
-
-
-def json_fields(row: MatrixRow, expected: Sequence[ExpectedRows]) -> list[dict[str, object]]:
-    """Return what each build says of a row, for machines."""
-    return [
-        {
-            "device": one.device,
-            "torch": one.torch,
-            "about": one.about or None,
-            "documented": said.documented,
-            "binary": said.binary,
-            "trace": said.trace,
-            "way": said.way,
-            "measured": one.measured(row.finding),
-            "alerts": [link_fields(link) for link in said.alerts],
-            "flags": [link_fields(link) for link in said.flags],
-        }
-        for one in expected
-        for said in [one.of(row.row)]
-    ]

@@ -1,4 +1,4 @@
-"""From run files to the matrices every report is made from, and to the flat table of pandas.
+"""From run files to the matrices every report is made from.
 
 A report shows the rows that were asked for; its counts are always those of the whole scan, so that a
 filtered report cannot be mistaken for a clean one.
@@ -13,18 +13,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
-import pandas as pd
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.matrix import cost
 from reports.matrix.database_rows import Sampled, sampled_of
-from reports.matrix.difference import MEASURES, joined, worst
-from reports.matrix.expected import ExpectedRows, csv_fields, csv_names
+from reports.matrix.difference import joined
+from reports.matrix.expected import ExpectedRows
 from scanner.errors import UsageError
-from scanner.observations.records import MODES, Mode, Observation, Output
+from scanner.observations.records import Mode, Observation, Output
 from scanner.observations.runfile import Run, read_run
 from scanner.verdicts.controls import misbehaving
 from scanner.verdicts.findings import FINDING_MEANING, Cell, Finding, MatrixRow, matrix, unequal_inputs
@@ -32,15 +30,8 @@ from scanner.verdicts.findings import FINDING_MEANING, Cell, Finding, MatrixRow,
 FINDINGS: tuple[Finding, ...] = tuple(FINDING_MEANING)
 COMPARED = ("deterministic", "nondeterministic")  # verdicts that rest on compared executions
 
-_NAMES = ("run", "family", "spec", "op", "case", "direction", "dtype", "device", "finding")
-_CELL = ("verdict", "runs", "differing", "distinct", "upper_bound", "alert", "reason", "seeded", "seconds")
-# Columns behind those that were there first.
-_FAR = ("where", *MEASURES)
-_FORCED = ("verdict", "runs", "differing", "alerts")
-_ROW = ("low_power", "constant", "source", "provoked", "recipe")
 # "args[0]: float32 (64, 3), strides (1, 64)", as a worker writes its inputs down
 _SHAPE = re.compile(r": \w+ \(([\d, ]*)\)(?:, strides|$)")
-_OURS = ("run", "finding")  # names that the planned row does not hold
 
 
 class Matrix(Struct, frozen=True, kw_only=True):
@@ -155,66 +146,7 @@ def parse_findings(texts: Iterable[str]) -> tuple[Finding, ...]:
     return tuple(finding for finding in FINDINGS if finding in asked)
 
 
-def frame(matrices: Iterable[Matrix], devices: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the rows of all *matrices* as one flat table; what a cell does not have is ``<NA>``.
-
-    Args:
-        matrices: The runs.
-        devices: The kinds of device for which the table has columns of what files of builds say.
-    """
-    names = [
-        *_NAMES,
-        *(f"{mode}_{field}" for mode in MODES for field in _CELL),
-        "provokes",
-        *_ROW,
-        *(f"{mode}_{field}" for mode in MODES for field in _FAR),
-        *(f"warn_only_{field}" for field in _FORCED),
-        *(f"cost_{field}" for field in cost.FIELDS),
-        "distrust",
-        *csv_names(devices),
-    ]
-    columns: dict[str, list[object]] = {name: [] for name in names}
-    for one in matrices:
-        distrust = "; ".join(one.distrust) or None
-        for row in one.rows:
-            fields = {"run": one.name, "distrust": distrust, **_flat(row)}
-            fields |= csv_fields(row, one.expected, devices)
-            for name in names:
-                columns[name].append(fields[name])
-    modes = [*MODES, "warn_only"]
-    whole = [f"{mode}_{field}" for mode in modes for field in ("runs", "differing", "distinct", "max_ulp")]
-    whole += [f"cost_{field}" for field in cost.FIELDS if field.endswith("memory")]
-    real = [f"{mode}_{field}" for mode in MODES for field in ("upper_bound", *MEASURES)]
-    real += [f"cost_{field}" for field in cost.FIELDS]
-    types: dict[str, str] = dict.fromkeys(real, "Float64") | dict.fromkeys(whole, "Int64")
-    # Typed at once: a column of integers with gaps would be made of floats, which do not hold the largest of them.
-    return pd.DataFrame({name: pd.Series(values, dtype=types.get(name)) for name, values in columns.items()})
-
-
-def _flat(row: MatrixRow) -> dict[str, object]:
-    """Return a row's fields in the flat table, and some more."""
-    fields: dict[str, object] = {name: getattr(row.row, name) for name in _NAMES if name not in _OURS}
-    fields |= {
-        "finding": row.finding,
-        "provokes": row.row.provokes or "nothing",
-        "low_power": row.weak,
-        "constant": constant_of(row),
-        "source": row.row.source,
-        "provoked": row.row.provoked or None,
-        "recipe": row.row.enlargement or None,
-    }
-    for mode in MODES:
-        far = worst(o for one in row.observations if one.mode == mode for o in one.outputs)
-        fields[f"{mode}_where"] = cell_of_mode(row, mode).where
-        fields |= {f"{mode}_{name}": getattr(far, name) if far else None for name in MEASURES}
-        fields |= {f"{mode}_{name}": value for name, value in cell_fields(row, mode).items()}
-    warn_only = cell_fields(row, "warn_only")
-    fields |= {f"warn_only_{name}": warn_only[name] for name in ("verdict", "runs", "differing")}
-    fields["warn_only_alerts"] = " ".join(row.warn_only.alerts) or None
-    return fields | {f"cost_{name}": value for name, value in cost.fields(row.cost).items()}
-
-
-def cell_fields(row: MatrixRow, mode: Mode) -> dict[str, object]:
+def cell_fields(row: MatrixRow, mode: Mode) -> dict[str, Any]:
     """Return what the machine-readable reports say of one cell; ``None`` where there is no such thing.
 
     The counts of a cell in which nothing was compared are absent, not zero.

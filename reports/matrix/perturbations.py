@@ -7,26 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
-
 from reports.matrix.model import Matrix, cell_of_mode
-from scanner.observations.records import WORKER_MODES, Mode
-from scanner.verdicts.findings import GroupCount, MatrixRow
+from reports.matrix.trust import Section
+from reports.matrix.view import RowView
+from scanner.observations.records import WORKER_MODES
 from scanner.worker.perturb import PERTURBATIONS
 
 # Fewer executions under a perturbation than this do not show that it reveals nothing.
 ENOUGH = 5
 _QUIET = ("quiet",)
 _THREADS = "threads"
-
-
-class Revealed(Struct, frozen=True):
-    """A cell that differs under some perturbations and not under others."""
-
-    id: str
-    mode: Mode
-    where: str  # "only under stress", "not under quiet"
-    counts: str  # "quiet 0 of 50, stress 6 of 50"
 
 
 def meaning_of(perturbation: str) -> str:
@@ -48,9 +38,11 @@ def ran_words(one: Matrix) -> str:
     counts = [group for row in one.rows for mode in WORKER_MODES for group in cell_of_mode(row, mode).groups]
     if not counts:
         return f"no perturbation of theirs is on record (asked for: {', '.join(asked)})."
-    ran = [kind_of(group.perturbation) for group in counts if group.executions]
-    shared = [name for name in asked if name in ran and name != _THREADS]
-    text = _among([f"{name} ({meaning_of(name)})" for name in shared])
+    ran = {kind_of(group.perturbation) for group in counts if group.executions}
+    *others, last = [
+        f"{name} ({meaning_of(name)})" for name in asked if name in ran and name != _THREADS
+    ] or ["of another thread count"]
+    text = f"they were shared among {', '.join(others)} and {last}." if others else f"they were all {last}."
     if _THREADS in ran:
         text += (
             f" Executions with another thread count ({meaning_of(_THREADS)}) are no part of n unless they differ among "
@@ -60,47 +52,30 @@ def ran_words(one: Matrix) -> str:
     return text + (f" Asked for but had no share: {', '.join(missing)}." if missing else "")
 
 
-def _among(lines: Sequence[str]) -> str:
-    if not lines[1:]:
-        return f"they were all {lines[0] if lines else 'of another thread count'}."
-    return f"they were shared among {', '.join(lines[:-1])} and {lines[-1]}."
+def revealed(rows: Sequence[RowView]) -> Section:
+    """List the cells that differ under one perturbation, and in enough executions under another do not."""
+    lines = list(_revealed(rows))
+    groups = (group for row in rows for cell in row.cells.values() for group in cell.groups)
+    if not any(it.executions and kind_of(it.perturbation) not in (_THREADS, *_QUIET) for it in groups):
+        text = "None is known: these rows ran under no perturbation but quiet, or none is on record."
+    elif not lines:
+        text = f"None: no row that differed kept the same bits in {ENOUGH} or more executions under a perturbation."
+    else:
+        text = (
+            f"They differed from the first execution of their process under one perturbation, and in {ENOUGH} or more "
+            f"executions under another they did not. A rare difference may miss one by chance."
+        )
+    return Section(text, ("row", "mode", "differs", "executions that differed"), lines)
 
 
-def revealed(rows: Sequence[MatrixRow]) -> Iterator[Revealed]:
-    """Yield the cells that differ under one perturbation, and in enough executions under another do not."""
+def _revealed(rows: Sequence[RowView]) -> Iterator[tuple[str, ...]]:
     for row in rows:
-        for mode in WORKER_MODES:
-            cell = cell_of_mode(row, mode)
+        for mode, cell in row.cells.items():
             groups = [group for group in cell.groups if kind_of(group.perturbation) != _THREADS]
             shows = [group.perturbation for group in groups if group.differing]
             hides = [it.perturbation for it in groups if not it.differing and it.executions >= ENOUGH]
             if cell.verdict == "nondeterministic" and shows and hides:
-                yield Revealed(row.row.id, mode, _where(shows, hides), _counts(groups))
-
-
-def revealed_words(one: Matrix) -> str:
-    """Say what is listed, or that there is nothing to list."""
-    recorded = any(
-        group.executions and kind_of(group.perturbation) not in (_THREADS, *_QUIET)
-        for row in one.rows
-        for mode in WORKER_MODES
-        for group in cell_of_mode(row, mode).groups
-    )
-    if not recorded:
-        return "None is known: these rows ran under no perturbation but quiet, or none is on record."
-    if not any(True for _ in revealed(one.rows)):
-        return f"None: no row that differed kept the same bits in {ENOUGH} or more executions under a perturbation."
-    return (
-        f"They differed from the first execution of their process under one perturbation, and in {ENOUGH} or more "
-        f"executions under another they did not. A rare difference may miss one by chance."
-    )
-
-
-def _where(shows: Sequence[str], hides: Sequence[str]) -> str:
-    if len(shows) <= len(hides):
-        return f"only under {' and '.join(shows)}"
-    return f"not under {' and '.join(hides)}"
-
-
-def _counts(groups: Sequence[GroupCount]) -> str:
-    return ", ".join(f"{it.perturbation} {it.differing} of {it.executions}" for it in groups)
+                few = len(shows) <= len(hides)
+                where = f"{'only' if few else 'not'} under {' and '.join(shows if few else hides)}"
+                counts = ", ".join(f"{it.perturbation} {it.differing} of {it.executions}" for it in groups)
+                yield row.id, mode, where, counts

@@ -11,9 +11,11 @@ from typing import Literal
 
 from reports.matrix import perturbations, trust
 from reports.matrix.database_rows import enumerated_words
-from reports.matrix.model import COMPARED, Matrix, bound_of, cell_of_mode, constant_of, is_seeded
+from reports.matrix.model import COMPARED, Matrix, bound_of
+from reports.matrix.trust import several
+from reports.matrix.view import cell_view, row_view
 from reports.render.markdown import NONE
-from scanner.observations.records import MODES, Claim, Environment, Mode, Settings
+from scanner.observations.records import MODES, Claim, Mode, Settings
 from scanner.verdicts.findings import Cell, MatrixRow, upper_bound
 from scanner.worker.perturb import DEFAULT
 
@@ -83,67 +85,26 @@ _SETTINGS = {
     "samples": "samples per database entry, at most",
 }
 
+_EMPTY = {
+    "patterns": "none given, so all rows",
+    "dtypes": "float32, or the first that an entry declares",
+}
+_UNFINISHED = "not recorded, the scan did not finish"
+
 
 def counted(cell: Cell) -> str:
     """Return "k of n differed" of a cell in which executions were compared, else nothing."""
     return f"{cell.differing} of {cell.runs} differed" if cell.verdict in COMPARED else ""
 
 
-def details(row: MatrixRow, mode: Mode) -> str:
-    """Return what a cell says behind its verdict if executions were compared, else nothing."""
-    cell = cell_of_mode(row, mode)
-    if cell.verdict not in COMPARED:
-        return ""
-    lines = [counted(cell), "constant" if cell.constant else f"{cell.distinct} distinct"]
-    if cell.differing and not cell.within:
-        lines.append(cell.where or "")
-    lines += [trust.threads_words(cell), "seeded" if is_seeded(row, mode) else ""]
-    return ", ".join(filter(None, lines))
-
-
 def cell_words(row: MatrixRow, mode: Mode) -> str:
     """Return a cell of the matrix: the verdict, k of n, the distinct outputs, and where they differ."""
-    verdict = cell_of_mode(row, mode).verdict
-    if text := details(row, mode):
-        return f"{verdict}: {text}"
-    return f"{verdict}, seeded" if is_seeded(row, mode) else verdict
-
-
-def warn_only_words(row: MatrixRow) -> str:
-    """Return what an op that raises does under warn_only; nothing of one that does not raise."""
-    if row.on.verdict != "raises":
-        return ""
-    if row.warn_only.verdict == "not_run":
-        return "warn_only not run"
-    text = ", ".join(filter(None, (row.warn_only.verdict, details(row, "warn_only"))))
-    return f"warn_only: {text}"
+    return cell_view(row, mode).words
 
 
 def on_words(row: MatrixRow) -> str:
     """Return the cell of the flag on, with what the row does under warn_only."""
-    return "; ".join(filter(None, (cell_words(row, "on"), warn_only_words(row))))
-
-
-def finding_note(row: MatrixRow) -> str:
-    """Return what the finding rests on, if it is the one that says "deterministic"; else nothing."""
-    if row.finding != "deterministic":
-        return ""
-    constant = constant_of(row)
-    return f"n = {min(row.off.runs, row.on.runs)} per mode" if constant is None else f"constant: {constant}"
-
-
-def finding_words(row: MatrixRow, *, trusted: bool = True) -> str:
-    """Return the finding with all that must not be read without it."""
-    note = finding_note(row)
-    lines = [f"{row.finding} ({note})" if note else row.finding]
-    lines += ["low power"] * (row.weak is not None) + ["not trustworthy"] * (not trusted)
-    return ", ".join(lines)
-
-
-def joint_reason(row: MatrixRow) -> str:
-    """Return why a row is inconclusive although both modes have a usable verdict; else nothing."""
-    usable = {row.off.verdict, row.on.verdict} <= {*COMPARED, "raises"}
-    return (row.reason or "no reason was recorded") if row.finding == "inconclusive" and usable else ""
+    return row_view(row).on_words
 
 
 def percent(share: float) -> str:
@@ -151,71 +112,56 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def sentence(text: str) -> str:
-    """Return words that begin without a capital and end without a full stop as a sentence."""
-    return f"{text[:1].upper()}{text[1:]}."
-
-
 def n_words(one: Matrix) -> str:
     """Say what n is in this run, and what 0 of n leaves possible."""
-    header = one.run.header
-    settings = header.settings
+    settings = one.run.header.settings
     values = sorted({cell.runs for row in one.rows for cell in (row.off, row.on) if bound_of(cell)})
     values = values or [one.executions]
     if len(values) > _ROUNDED:
         values = [values[0], values[-1]]
     bounds = ", ".join(f"{percent(upper_bound(n))} for n = {n}" for n in values)
+    chosen = stopped = ""
+    if settings.max_rate is not None and settings.confidence is not None:
+        chosen = (
+            f" n was chosen so that a difference in {percent(settings.max_rate)} of the executions would be seen with a "
+            f"probability of {percent(settings.confidence)}."
+        )
+    if one.run.header.format >= trust.EVIDENCE_SINCE:
+        limit = (
+            f", or a case has run for {settings.max_time:g} s in it" if settings.max_time is not None else ""
+        )
+        stopped = (
+            f" A process goes on to the next perturbation once ten executions have differed under one{limit}; "
+            f"a cell's n counts what was executed, so that k of n of such a cell is an order of magnitude, not an "
+            f"unbiased rate."
+        )
     return (
-        f"{_of(settings.processes, 'process', 'processes')} per mode ran each row "
-        f"{_of(settings.runs, 'time', 'times')}: n = {one.executions} executions per cell, unless the cell "
-        f"says otherwise, compared bit for bit; {perturbations.ran_words(one)}"
-        f"{_chosen(settings)}{_stopped(one)} Where 0 of n differed, the rate of differing is below "
+        f"{several(settings.processes, 'process', 'es')} per mode ran each row {several(settings.runs, 'time')}: "
+        f"n = {one.executions} executions per cell, unless the cell says otherwise, compared bit for bit; "
+        f"{perturbations.ran_words(one)}{chosen}{stopped} Where 0 of n differed, the rate of differing is below "
         f"1 - 0.05^(1/n) with 95 % confidence: {bounds}. That bounds the rate, it excludes nothing."
-    )
-
-
-def _chosen(settings: Settings) -> str:
-    """Say what n was chosen for, if it was chosen."""
-    if settings.max_rate is None or settings.confidence is None:
-        return ""
-    return (
-        f" n was chosen so that a difference in {percent(settings.max_rate)} of the executions would be seen with a "
-        f"probability of {percent(settings.confidence)}."
-    )
-
-
-def _stopped(one: Matrix) -> str:
-    """Say what ends the executions of a case early, so that its n is smaller."""
-    if one.run.header.format < trust.EVIDENCE_SINCE:
-        return ""
-    limit = one.run.header.settings.max_time
-    text = f", or a case has run for {limit:g} s in it" if limit is not None else ""
-    return (
-        f" A process goes on to the next perturbation once ten executions have differed under one{text}; "
-        f"a cell's n counts what was executed, so that k of n of such a cell is an order of magnitude, not an unbiased "
-        f"rate."
     )
 
 
 def states(one: Matrix) -> list[tuple[State, str]]:
     """Return what a reader must know before believing anything below, each with what it is called."""
-    lines: list[tuple[State, str]] = [("untrusted", f"Not trustworthy: {reason}") for reason in one.distrust]
+    found: list[tuple[State, str]] = [("untrusted", f"Not trustworthy: {reason}") for reason in one.distrust]
     if one.run.closing is None:
         seen = len({observation.key for observation in one.run.observations})
         text = (
             f"Incomplete: the scan did not finish; {seen} of {one.planned} rows were observed at least once. "
             f"Finish it with scan --resume"
         )
-        lines.append(("incomplete", text))
+        found.append(("incomplete", text))
     settings, environment = one.run.header.settings, one.run.header.environment
     if settings.device == "cpu" and min(environment.threads, len(environment.affinity)) == 1:
         text = (
             "One thread: nothing can race on this CPU, so that nothing found deterministic here says anything"
         )
-        lines.append(("low_power", text))
+        found.append(("low_power", text))
     if (weak := trust.power_words(one)) is not None:
-        lines.append(("low_power", weak))
-    return lines
+        found.append(("low_power", weak))
+    return found
 
 
 def state_words(one: Matrix) -> list[str]:
@@ -234,35 +180,23 @@ def shown_words(one: Matrix) -> str | None:
 
 def environment_words(one: Matrix) -> list[tuple[str, str]]:
     """Return the environment as (label, text), everything the run file says of it."""
-    header, closing = one.run.header, one.run.closing
-    lines = []
-    for field in Environment.__struct_fields__:
-        if field != "variables":
-            lines.append((_ENVIRONMENT.get(field, field), _text(field, getattr(header.environment, field))))
-        if field == "load":
-            lines.append(
-                (
-                    "load after (1, 5, 15 minutes)",
-                    _text("load", closing.load) if closing else "not recorded, the scan did not finish",
-                )
-            )
-    return lines + _variables(header.environment.variables)
+    environment, closing = one.run.header.environment, one.run.closing
+    lines = [(label, _text(field, getattr(environment, field))) for field, label in _ENVIRONMENT.items()]
+    after = _text("load", closing.load) if closing else _UNFINISHED
+    lines.insert(list(_ENVIRONMENT).index("load") + 1, ("load after (1, 5, 15 minutes)", after))
+    return lines + _variables(environment.variables)
 
 
 def settings_words(one: Matrix) -> list[tuple[str, str]]:
     """Return the settings and the circumstances of the scan as (label, text)."""
     header, closing = one.run.header, one.run.closing
-    lines = [
-        (_SETTINGS.get(field, field), _text(field, getattr(header.settings, field)))
-        for field in Settings.__struct_fields__
-    ]
     return [
         ("run file", one.name),
-        *lines,
+        *((label, _text(field, getattr(header.settings, field))) for field, label in _SETTINGS.items()),
         *enumerated_words(header.enumerated),
         ("sentinels", trust.sentinels_words(one)),
         ("started (UTC)", header.started),
-        ("wall time", f"{closing.seconds:.1f} s" if closing else "not recorded, the scan did not finish"),
+        ("wall time", f"{closing.seconds:.1f} s" if closing else _UNFINISHED),
         ("scanned by", f"detmatrix {header.tool}, run file format {header.format}"),
     ]
 
@@ -283,11 +217,9 @@ def rerun_options(settings: Settings) -> str:
 
 def _variables(variables: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
     """Return one line per variable; per mode where the modes differ."""
-    modes = [*MODES, *sorted(set(variables) - set(MODES))]
-    modes = [mode for mode in modes if mode in variables]
-    names = sorted({name for mode in modes for name in variables[mode]})
+    modes = [mode for mode in dict.fromkeys([*MODES, *sorted(variables)]) if mode in variables]
     lines = []
-    for name in names:
+    for name in sorted({name for mode in modes for name in variables[mode]}):
         values = {mode: variables[mode].get(name) for mode in modes}
         texts = {mode: "unset" if value is None else value or "(empty)" for mode, value in values.items()}
         same = len(set(texts.values())) == 1
@@ -298,27 +230,18 @@ def _variables(variables: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
 
 def _text(field: str, value: object) -> str:
     """Return a recorded value in words."""
-    text = "" if value is None else str(value)
     match field, value:
-        case "patterns", tuple():
-            text = " ".join(map(str, value)) or "none given, so all rows"
-        case "dtypes", tuple():
-            text = ", ".join(map(str, value)) or "float32, or the first that an entry declares"
-        case "affinity", tuple():
-            text = trust.ranges(value) or "not restricted"
-        case (("timeout" | "max_time"), float()):
-            text = f"{value:g} s"
-        case (("confidence" | "max_rate"), float()):
-            text = percent(value)
         case _, bool():
-            text = "yes" if value else "no"
+            return "yes" if value else "no"
+        case (("timeout" | "max_time"), float()):
+            return f"{value:g} s"
+        case (("confidence" | "max_rate"), float()):
+            return percent(value)
+        case "affinity", tuple():
+            return trust.ranges(value) or "not restricted"
         case _, tuple():
-            text = ", ".join(map(str, value))
-    return text or NONE
-
-
-def _of(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
+            return (" " if field == "patterns" else ", ").join(map(str, value)) or _EMPTY.get(field, NONE)
+    return NONE if value in (None, "") else str(value)
 
 
 def bullet_words(claim: Claim) -> str:

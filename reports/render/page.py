@@ -10,7 +10,8 @@ from types import ModuleType
 import jinja2
 import msgspec
 
-from scanner.verdicts.findings import Finding, Verdict
+from scanner.observations.records import MODES
+from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, Finding, Verdict
 
 # Shapes, so that colour never carries meaning alone.
 FINDING_SIGN: dict[Finding, str] = {
@@ -48,7 +49,9 @@ class Pool:
         return list(self._places)
 
 
-def generate(name: str, words: ModuleType, *, styles: Sequence[str] = (), **context: object) -> Iterator[str]:
+def generate(
+    name: str, words: ModuleType | None = None, *, styles: Sequence[str] = (), **context: object
+) -> Iterator[str]:
     """Yield a page in pieces.
 
     Args:
@@ -66,7 +69,14 @@ def generate(name: str, words: ModuleType, *, styles: Sequence[str] = (), **cont
     )
     environment.filters["fields"] = msgspec.structs.astuple
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    environment.globals |= {"words": words, "finding_sign": FINDING_SIGN, "verdict_sign": VERDICT_SIGN}
+    environment.globals |= {
+        "words": words,
+        "finding_sign": FINDING_SIGN,
+        "finding_meaning": FINDING_MEANING,
+        "verdict_sign": VERDICT_SIGN,
+        "verdict_meaning": VERDICT_MEANING,
+        "modes": MODES,
+    }
     style, script = _joined(environment, "css", name, *styles), _joined(environment, "js", name)
     yield from environment.get_template(f"{name}.html.j2").generate(
         style=style,

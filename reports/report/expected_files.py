@@ -15,7 +15,6 @@ from reports.compare.claims import documented, lists_of
 from reports.matrix.expected import ExpectedRows, ExpectedText, Key
 from reports.matrix.model import Matrix
 from scanner.census.record import Census, read_census
-from scanner.claims.matching import device_kind
 from scanner.errors import UsageError
 from scanner.observations.records import Claim, Row
 from scanner.observations.trace_file import read_trace
@@ -71,7 +70,6 @@ def _fits(one: Source, matrix: Matrix) -> bool:
 def _expected(matrix: Matrix, named: Sequence[tuple[str, Source]]) -> Iterator[ExpectedRows]:
     """Yield what each build says of a run's shown rows."""
     environment = matrix.run.header.environment
-    device = device_kind(matrix.run.header.settings.device)
     claims = lists_of(matrix).claims
     for census, trace, kind in paired(named):
         source: Source | None = census[1] if census is not None else trace[1] if trace is not None else None
@@ -81,8 +79,8 @@ def _expected(matrix: Matrix, named: Sequence[tuple[str, Source]]) -> Iterator[E
             torch=version(source),
             census=census[0] if census is not None else None,
             trace=trace[0] if trace is not None else None,
-            same_device=kind == device,
-            same_build=version(source) == environment.torch,
+            run_torch=environment.torch,
+            run_device=matrix.run.header.settings.device,
             rows=_Judge(
                 census[1] if census is not None else None,
                 trace[1] if trace is not None else None,

@@ -2,73 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
-from reports.matrix import cost, perturbations
-from reports.matrix.difference import first_differing
-from reports.matrix.expected import EXPECTED_MEANING, about_words, json_fields
-from reports.matrix.model import (
-    FINDINGS,
-    Matrix,
-    alerts_of,
-    cell_fields,
-    cell_of_mode,
-    constant_of,
-    frame,
-    outputs_of,
-)
+from reports.matrix.difference import MEASURES
+from reports.matrix.expected import EXPECTED_MEANING
+from reports.matrix.model import FINDINGS, Matrix
+from reports.matrix.perturbations import meaning_of
+from reports.matrix.view import RowView
 from reports.render.json import json_of, one_or_several
-from reports.report.disagreements import disagreement
-from scanner.observations.records import MODES, Mode
+from reports.report.view import RunView, report_view
+from scanner.observations.records import MODES
 from scanner.verdicts.controls import check_controls
-from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, MatrixRow, upper_bound
+from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, upper_bound
 
-_CSV_ROWS = 4096  # per piece
-_CELL = ("verdict", "runs", "differing", "distinct", "upper_bound", "alert", "reason")
+_ROW = ("family", "spec", "op", "case", "direction", "dtype", "device", "finding")
+_CELL = ("verdict", "runs", "differing", "distinct", "upper_bound", "alert", "reason", "seeded", "seconds")
+_COST = ("ratio", "unfilled_ratio", "off.median", "on.median", "unfilled.median", "off_memory", "on_memory")
+# Column -> where its value stands in a row's view. Columns are added behind those that were there first.
+_COLUMNS = {
+    **{name: name for name in _ROW},
+    **{f"{mode}_{name}": f"{mode}.{name}" for mode in MODES for name in _CELL},
+    **{name: name for name in ("provokes", "low_power", "constant", "source", "provoked", "recipe")},
+    **{
+        f"{mode}_{name}": f"{mode}.{'severity.' if name in MEASURES else ''}{name}"
+        for mode in MODES
+        for name in ("where", *MEASURES)
+    },
+    **{f"warn_only_{name}": f"warn_only.{name}" for name in ("verdict", "runs", "differing", "alerts")},
+    **{f"cost_{name.replace('.', '_')}": f"cost.{name}" for name in _COST},
+}
+_EXPECTED = ("documented", "binary", "trace")
+_NA = "NA"  # what does not exist: pandas and R read it as missing
 
 
 def render_json(matrices: Sequence[Matrix]) -> Iterator[str]:
     """Yield one object for one run, and ``{"runs": […]}`` for several; one row per line."""
-    return one_or_several("runs", matrices, _run)
+    return one_or_several("runs", report_view(matrices).runs, _run)
 
 
 def render_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
-    """Yield the flat table; a count that does not exist is ``NA``, which pandas and R read as missing."""
-    # A table of a whole run would hold each of its cells once more.
-    pieces = [
-        replace(one, rows=one.rows[start : start + _CSV_ROWS])
-        for one in matrices
-        for start in range(0, len(one.rows), _CSV_ROWS)
-    ]
+    """Yield the flat table."""
     devices = sorted({build.device for one in matrices for build in one.expected})
-    for number, piece in enumerate(pieces or matrices[:1]):
-        yield frame([piece], devices).to_csv(
-            index=False, header=number == 0, na_rep="NA", lineterminator="\n"
-        )
+    expected = [f"expected_{device}_{name}" for device in devices for name in _EXPECTED]
+    yield _line(["run", *_COLUMNS, "distrust", *expected])
+    for run in report_view(matrices).runs:
+        distrust = "; ".join(run.matrix.distrust) or None
+        for row in run.rows:
+            cells = [_value(row, path) for path in _COLUMNS.values()]
+            yield _line([run.name, *cells, distrust, *_expected(row, devices)])
 
 
-def _run(one: Matrix) -> Iterator[str]:
-    header, closing = one.run.header, one.run.closing
+def _line(values: Iterable[object]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(_NA if value is None else value for value in values)
+    return line.getvalue()
+
+
+def _value(row: RowView, path: str) -> object:
+    value: object = row
+    for name in path.split("."):
+        value = getattr(value, name) if value is not None else None
+    if path == "provokes":
+        return value or "nothing"
+    return (" ".join(value) or None) if isinstance(value, tuple) else value
+
+
+def _expected(row: RowView, devices: Sequence[str]) -> Iterator[str | None]:
+    """Yield for each kind of device what the files about it say, if there are any."""
+    for device in devices:
+        found = [one for one in row.expected or () if one.device == device]
+        for name in _EXPECTED:
+            yield " | ".join(dict.fromkeys(getattr(one, name) for one in found)) or None
+
+
+def _run(run: RunView) -> Iterator[str]:
+    one, header, closing = run.matrix, run.header, run.matrix.run.closing
     yield f'{{\n"environment": {json_of(header.environment)},\n'
     yield f'"settings": {json_of(header.settings)},\n"rows": [\n'
-    for number, row in enumerate(one.rows):
-        yield (",\n" if number else "") + json_of(_row(row, one))
+    for number, row in enumerate(run.rows):
+        yield (",\n" if number else "") + json_of(row)
     rest = {
-        "path": one.name,
+        "path": run.name,
         "format": header.format,
         "tool": header.tool,
         "started": header.started,
         "complete": closing is not None,
-        "distrust": list(one.distrust),
-        "controls": [
-            {**msgspec.structs.asdict(it), "ok": it.ok} for it in check_controls(header, one.run.controls)
-        ],
+        "distrust": one.distrust,
+        "controls": [asdict(it) | {"ok": it.ok} for it in check_controls(header, one.run.controls)],
         "sentinels": one.run.sentinels,
         "low_power": one.weak,
-        "perturbations": {name: perturbations.meaning_of(name) for name in header.settings.perturb},
+        "perturbations": {name: meaning_of(name) for name in header.settings.perturb},
         "seconds": closing.seconds if closing else None,
         "load_after": closing.load if closing else None,
         "executions": one.executions,
@@ -78,116 +105,11 @@ def _run(one: Matrix) -> Iterator[str]:
         "counts": one.counts,
         "verdicts": VERDICT_MEANING,
         "findings": FINDING_MEANING,
-        **_builds(one),
     }
+    if one.expected:
+        names = ("device", "torch", "census", "trace", "note")
+        rest["builds"] = [{name: getattr(build, name) for name in names} for build in one.expected]
+        rest["expected"] = EXPECTED_MEANING
     yield "\n]"
     yield from (f",\n{json_of(key)}: {json_of(value)}" for key, value in rest.items())
     yield "\n}"
-
-
-def _builds(one: Matrix) -> dict[str, object]:
-    """Return which files of builds the rows were held against; nothing where none were given."""
-    if not one.expected:
-        return {}
-    environment, settings = one.run.header.environment, one.run.header.settings
-    builds = [
-        {
-            "device": build.device,
-            "torch": build.torch,
-            "census": build.census,
-            "trace": build.trace,
-            "note": about_words(build, environment.torch, settings.device),
-        }
-        for build in one.expected
-    ]
-    return {"builds": builds, "expected": EXPECTED_MEANING}
-
-
-def _expected(row: MatrixRow, one: Matrix) -> list[dict[str, object]]:
-    """Return what each build says of a row, and where the row measured something else."""
-    return [
-        fields | {"disagreement": disagreement(row, build.of(row.row)) if build.same_device else None}
-        for fields, build in zip(json_fields(row, one.expected), one.expected, strict=True)
-    ]
-
-
-def _row(row: MatrixRow, one: Matrix) -> dict[str, object]:
-    """Return a row: the keys that are promised, then what else is known of it."""
-    planned = row.row
-    ran = [observation for observation in row.observations if observation.inputs]
-    return {
-        "spec": planned.spec,
-        "case": planned.case,
-        "direction": planned.direction,
-        "dtype": planned.dtype,
-        "device": planned.device,
-        "finding": row.finding,
-        **{mode: _cell(row, mode) for mode in MODES},
-        "family": planned.family,
-        "op": planned.op,
-        "provokes": planned.provokes or None,
-        "why": planned.why or None,
-        "reason": row.reason,
-        "inputs": ran[0].inputs if ran else None,
-        "warn_only": _forced(row),
-        "alerts": alerts_of(row),
-        "low_power": row.weak,
-        "constant": constant_of(row),
-        "source": planned.source,
-        "provoked": planned.provoked or None,
-        "recipe": planned.enlargement or None,
-        "samples": planned.samples or None,
-        "cost": _cost(row),
-        **({"expected": _expected(row, one)} if one.expected else {}),
-    }
-
-
-def _cell(row: MatrixRow, mode: Mode) -> dict[str, object]:
-    """Return a cell: the keys that are promised, then what else is known of it."""
-    fields = cell_fields(row, mode)
-    cell = cell_of_mode(row, mode)
-    mine = [observation for observation in row.observations if observation.mode == mode]
-    first = first_differing(mine)
-    return {
-        **{field: fields.pop(field) for field in _CELL},
-        **fields,
-        "first": cell.first,
-        "forward_differing": sum(observation.forward_differing for observation in mine) if mine else None,
-        "outputs": outputs_of(mine),
-        "constant": cell.constant,
-        "within": cell.within,
-        "between": cell.between,
-        "where": cell.where,
-        "first_differing": dict(zip(("execution", "process"), first, strict=True)) if first else None,
-        "groups": cell.groups,
-        "other_threads": cell.other_threads,
-        "alerts": cell.alerts,
-    }
-
-
-def _forced(row: MatrixRow) -> dict[str, object]:
-    """Return the cell of a row that ran under warn_only; of one that did not, only that and why."""
-    if row.warn_only.verdict == "not_run":
-        return {"verdict": row.warn_only.verdict, "reason": row.warn_only.reason}
-    return _cell(row, "warn_only")
-
-
-def _cost(row: MatrixRow) -> dict[str, object] | None:
-    """Return a row's timings with the ratios derived from them."""
-    if row.cost is None:
-        return None
-    one = row.cost
-    derived = cost.fields(one)
-    return {
-        "ratio": derived["ratio"],
-        "unfilled_ratio": derived["unfilled_ratio"],
-        "outcome": one.outcome,
-        "message": one.message,
-        "samples": one.samples,
-        "calls": one.calls,
-        "off": one.off,
-        "on": one.on,
-        "unfilled": one.unfilled,
-        "off_memory": one.off_memory,
-        "on_memory": one.on_memory,
-    }

@@ -1,0 +1,316 @@
+"""One row as every report shows it: its fields are what JSON says of it, its properties the words of all other formats.
+
+Absence is ``None`` in a field and a word in a text ("none", "not measured"), never a blank, a zero or NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from msgspec import UNSET, Struct, UnsetType
+
+from reports.matrix.cost import SLOW, CostView, Timed, cost_text, cost_view
+from reports.matrix.difference import NOT_MEASURED, distance, first_differing, worst
+from reports.matrix.expected import ExpectedRows, disagreement, link_fields
+from reports.matrix.model import COMPARED, alerts_of, cell_fields, cell_of_mode, constant_of, outputs_of
+from reports.render.markdown import NONE
+from scanner.observations.records import WORKER_MODES, Direction, Mode, Output, Provoked, Severity, Source
+from scanner.verdicts.findings import Finding, GroupCount, MatrixRow, Verdict
+
+# What a cell view takes from a cell as it is.
+_SAME = ("first", "constant", "within", "between", "where", "groups", "other_threads", "alerts")
+NO_REASON = "no reason was recorded"
+
+
+class First(Struct, frozen=True):
+    """The first execution that differed from the first of its process."""
+
+    execution: int
+    process: int
+
+
+class CellView(Struct, frozen=True, kw_only=True, dict=True):
+    """One row in one mode. Counts of a cell in which nothing was compared are absent, not zero."""
+
+    verdict: Verdict
+    runs: int | None = None
+    differing: int | None = None
+    distinct: int | None = None
+    upper_bound: float | None = None  # absent too where 0 of n says nothing, as of a constant
+    alert: str | None = None
+    reason: str | None
+    seeded: bool = False
+    seconds: float = 0.0
+    first: str | None = None
+    forward_differing: int | None = None
+    outputs: tuple[Output, ...] = ()
+    constant: bool = False
+    within: int = 0
+    between: bool = False
+    where: str | None = None
+    first_differing: First | None = None
+    groups: tuple[GroupCount, ...] = ()
+    other_threads: tuple[str, ...] = ()
+    alerts: tuple[str, ...] = ()
+
+    @property
+    def compared(self) -> bool:
+        """Whether executions were compared."""
+        return self.verdict in COMPARED
+
+    @cached_property
+    def details(self) -> str:
+        """What the cell says behind its verdict if executions were compared, else nothing."""
+        if not self.compared:
+            return ""
+        parts = (
+            f"{self.differing} of {self.runs} differed",
+            "constant" if self.constant else f"{self.distinct} distinct",
+            self.where if not self.within else None,
+            self._threads,
+            "seeded" if self.seeded else None,
+        )
+        return ", ".join(filter(None, parts))
+
+    @property
+    def words(self) -> str:
+        """The verdict, k of n, the distinct outputs, and where they differ."""
+        seeded = ", seeded" if self.seeded else ""
+        return f"{self.verdict}: {self.details}" if self.compared else f"{self.verdict}{seeded}"
+
+    @property
+    def under(self) -> str:
+        """Under which perturbations executions differed from the first of their process."""
+        if not self.groups:
+            return "not recorded"
+        counts = [
+            f"{it.perturbation} {it.differing} of {it.executions}" for it in self.groups if it.differing
+        ]
+        return ", ".join(counts) or NONE
+
+    @property
+    def failure(self) -> str | None:
+        """Why the cell has no usable verdict; ``None`` if it has one."""
+        usable = self.compared or self.verdict == "raises"
+        return None if usable else f"{self.verdict}: {self.reason or NO_REASON}"
+
+    @cached_property
+    def severity(self) -> Severity | None:
+        """The largest of each measure over all outputs."""
+        return worst(self.outputs)
+
+    @property
+    def _threads(self) -> str | None:
+        """Under which thread counts a cell that does not differ has other bits: one that does has others each time."""
+        counts = [name.removeprefix("threads=") for name in self.other_threads if not self.differing]
+        threads = "thread" if counts == ["1"] else "threads"
+        return f"other bits with {' and '.join(counts)} {threads}" if counts else None
+
+
+class NotRun(CellView, frozen=True, kw_only=True, omit_defaults=True):
+    """The cell of a mode that a row was not run in: its verdict and why."""
+
+
+class ExpectedView(Struct, frozen=True, kw_only=True):
+    """What the files of one build say of a row, and where the row measured something else."""
+
+    device: str
+    torch: str
+    about: str | None
+    documented: str
+    binary: str
+    trace: str
+    way: str | None
+    measured: str
+    alerts: list[dict[str, object]]
+    flags: list[dict[str, object]]
+    disagreement: str | None
+
+
+class Difference(Struct, frozen=True):
+    """One output of one cell that differed."""
+
+    mode: Mode
+    differed: str  # "7 of 100, 5 distinct"
+    under: str
+    where: str
+    first: str
+    output: str  # its name, "not known" where only processes differ
+    distance: tuple[str, ...]
+
+
+class RowView(Struct, frozen=True, kw_only=True):
+    """One row of the matrix: what is promised to machines first, then what else is known of it."""
+
+    spec: str
+    case: str
+    direction: Direction
+    dtype: str
+    device: str
+    finding: Finding
+    off: CellView
+    on: CellView
+    family: str
+    op: str
+    provokes: str | None
+    why: str | None
+    reason: str | None  # why the finding is inconclusive
+    inputs: tuple[str, ...] | None
+    warn_only: CellView
+    alerts: tuple[str, ...]  # callers of all alerts
+    low_power: str | None  # why that the row did not differ says little
+    constant: str | None
+    source: Source
+    provoked: Provoked | None
+    enlargement: str | None
+    samples: int | None
+    cost: CostView | None
+    expected: list[ExpectedView] | UnsetType = UNSET
+
+    @property
+    def id(self) -> str:
+        """``spec:case:direction:dtype``, as patterns match it."""
+        return f"{self.spec}:{self.case}:{self.direction}:{self.dtype}"
+
+    @property
+    def cells(self) -> dict[Mode, CellView]:
+        """The cells by mode; the third only of rows that raise, since no other is run in it."""
+        cells = zip(WORKER_MODES, (self.off, self.on, self.warn_only), strict=True)
+        return {mode: cell for mode, cell in cells if mode != "warn_only" or self.on.verdict == "raises"}
+
+    @property
+    def warn_only(self) -> str:
+        """What an op that raises does under warn_only; nothing of one that does not raise."""
+        if self.on.verdict != "raises":
+            return ""
+        if self.warn_only.verdict == "not_run":
+            return "warn_only not run"
+        return f"warn_only: {', '.join(filter(None, (self.warn_only.verdict, self.warn_only.details)))}"
+
+    @property
+    def on_words(self) -> str:
+        """The cell of the flag on, with what the row does under warn_only."""
+        return "; ".join(filter(None, (self.on.words, self.warn_only)))
+
+    @property
+    def note(self) -> str:
+        """What the finding rests on, if it is the one that says "deterministic"; else nothing."""
+        if self.finding != "deterministic" or self.off.runs is None or self.on.runs is None:
+            return ""
+        n = f"n = {min(self.off.runs, self.on.runs)} per mode"
+        return n if self.constant is None else f"constant: {self.constant}"
+
+    @property
+    def joint_reason(self) -> str:
+        """Why a row is inconclusive although both modes have a usable verdict; else nothing."""
+        usable = self.off.failure is None and self.on.failure is None
+        return (self.reason or NO_REASON) if self.finding == "inconclusive" and usable else ""
+
+    @property
+    def is_slow(self) -> bool | None:
+        """Whether the row takes at least twice as long with the flag on; ``None`` if it was not timed."""
+        return self.cost.ratio >= SLOW if isinstance(self.cost, Timed) else None
+
+    @property
+    def cost_words(self) -> str:
+        """The cost as a table shows it."""
+        return cost_text(self.cost, self.on.verdict)
+
+    @property
+    def differences(self) -> Iterator[Difference]:
+        """What differed, one output of one mode at a time."""
+        for mode, cell in self.cells.items():
+            if cell.verdict != "nondeterministic":
+                continue
+            first = cell.first_differing
+            unseen = "the first of a process" if cell.between else "not recorded"
+            outputs: list[Output | None] = [output for output in cell.outputs if output.differing]
+            # Where only processes differ, or thread counts among themselves, no output was held against another.
+            alone = f"{NOT_MEASURED}: differs {cell.where}" if not cell.within else NOT_MEASURED
+            for output in outputs or [None]:
+                yield Difference(
+                    mode=mode,
+                    differed=f"{cell.differing} of {cell.runs}, {cell.distinct} distinct",
+                    under=cell.under,
+                    where=cell.where or NONE,
+                    first=f"{first.execution} (process {first.process})" if first else unseen,
+                    output=output.name if output else "not known",
+                    distance=distance(output, NOT_MEASURED if output else alone),
+                )
+
+    def finding_words(self, *, trusted: bool = True) -> str:
+        """Return the finding with all that must not be read without it."""
+        marks = {
+            "low power": self.low_power is not None,
+            "not trustworthy": not trusted,
+        }
+        finding = f"{self.finding} ({self.note})" if self.note else self.finding
+        return ", ".join([finding, *(mark for mark, holds in marks.items() if holds)])
+
+
+def cell_view(row: MatrixRow, mode: Mode) -> CellView:
+    """Return one cell of a row."""
+    cell = cell_of_mode(row, mode)
+    mine = [observation for observation in row.observations if observation.mode == mode]
+    first = first_differing(mine)
+    return CellView(
+        **cell_fields(row, mode),
+        **{name: getattr(cell, name) for name in _SAME},
+        forward_differing=sum(observation.forward_differing for observation in mine) if mine else None,
+        outputs=outputs_of(mine),
+        first_differing=First(*first) if first else None,
+    )
+
+
+def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
+    """Return one row, with what the files of *builds* say of it."""
+    planned = row.row
+    warn_only = row.warn_only
+    return RowView(
+        spec=planned.spec,
+        case=planned.case,
+        direction=planned.direction,
+        dtype=planned.dtype,
+        device=planned.device,
+        finding=row.finding,
+        off=cell_view(row, "off"),
+        on=cell_view(row, "on"),
+        family=planned.family,
+        op=planned.op,
+        provokes=planned.provokes or None,
+        why=planned.why or None,
+        reason=row.reason,
+        inputs=next((one.inputs for one in row.observations if one.inputs), None),
+        warn_only=(
+            NotRun(verdict="not_run", reason=warn_only.reason)
+            if warn_only.verdict == "not_run"
+            else cell_view(row, "warn_only")
+        ),
+        alerts=alerts_of(row),
+        low_power=row.weak,
+        constant=constant_of(row),
+        source=planned.source,
+        provoked=planned.provoked or None,
+        enlargement=planned.enlargement or None,
+        samples=planned.samples or None,
+        cost=cost_view(row.cost),
+        expected=[_expected(row, build) for build in builds] or UNSET,
+    )
+
+
+def _expected(row: MatrixRow, build: ExpectedRows) -> ExpectedView:
+    said = build.of(row.row)
+    return ExpectedView(
+        device=build.device,
+        torch=build.torch,
+        about=build.about or None,
+        documented=said.documented,
+        binary=said.binary,
+        trace=said.trace,
+        way=said.way,
+        measured=build.measured(row.finding),
+        alerts=[link_fields(link) for link in said.alerts],
+        flags=[link_fields(link) for link in said.flags],
+        disagreement=disagreement(row, said) if build.same_device else None,
+    )

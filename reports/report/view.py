@@ -1,0 +1,197 @@
+"""What the formats of the report read: runs, their families, ops and rows, and every sentence said of them, made once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from reports.matrix import database_rows, perturbations, trust, words
+from reports.matrix.chart import Chart, chart, costs
+from reports.matrix.expected import DISAGREEMENTS, EXPECTED_MEANING, Key
+from reports.matrix.model import Matrix
+from reports.matrix.trust import Section
+from reports.matrix.view import Difference, RowView, row_view
+from scanner.observations.records import Header
+from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, Finding, MatrixRow
+
+
+class Line(NamedTuple):
+    """A row in its run."""
+
+    run: RunView
+    row: RowView
+    record: MatrixRow
+
+
+class FamilyView(Struct, frozen=True):
+    """The ops of one family, each with its lines."""
+
+    name: str
+    slug: str  # numbered, since two names may have one
+    ops: dict[str, list[Line]]
+
+    @property
+    def lines(self) -> list[Line]:
+        """Every line, op by op."""
+        return [line for lines in self.ops.values() for line in lines]
+
+
+class RunView(Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    number: int  # among those of the report, from 0
+    matrix: Matrix
+    rows: list[RowView]
+    states: list[tuple[words.State, str]]  # what a reader must know before believing anything
+    n: str
+    shown: str | None  # which rows are left out, if any are
+    sampled: str | None  # what rows of PyTorch's databases are worth, if there are any
+    weak_places: dict[str, int]  # why rows of the whole scan are of low power, numbered
+    controls: Section
+    sentinels: Section
+    revealed: Section
+    costs: Section
+    chart: Chart | None
+    environment: list[tuple[str, str]]
+    settings: list[tuple[str, str]]
+    options: str  # of the command that runs a row again
+
+    @property
+    def name(self) -> str:
+        """The run file's name."""
+        return self.matrix.name
+
+    @property
+    def header(self) -> Header:
+        """What the run file says first."""
+        return self.matrix.run.header
+
+    @property
+    def trusted(self) -> bool:
+        """Whether nothing is said against the scan."""
+        return not self.matrix.distrust
+
+    @property
+    def families(self) -> list[FamilyView]:
+        """The families of this run alone."""
+        return _families([self])
+
+    @property
+    def far(self) -> list[tuple[str, Difference]]:
+        """What differed in each row, by the row's id."""
+        return [(row.id, it) for row in self.rows for it in row.differences]
+
+    @property
+    def weak(self) -> dict[str, list[str]]:
+        """Why rows are of low power, the most frequent reason of the scan first, and the ids of those shown."""
+        found: dict[str, list[str]] = {reason: [] for reason in self.matrix.weak}
+        for row in self.rows:
+            if row.low_power is not None:
+                found[row.low_power].append(row.id)
+        return found
+
+    @property
+    def reasons(self) -> dict[str, list[tuple[str, str]]]:
+        """Why there is no usable verdict: the row's id and the mode, none where it is for what both say together."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for row in self.rows:
+            for mode, cell in row.cells.items():
+                if cell.failure is not None and mode in ("off", "on", *self.header.settings.modes):
+                    found.setdefault(cell.failure, []).append((row.id, mode))
+        for row in self.rows:
+            if row.joint_reason:
+                found.setdefault(row.joint_reason, []).append((row.id, ""))
+        return found
+
+
+class ReportView(Struct, frozen=True):
+    """All runs of a report."""
+
+    runs: list[RunView]
+    families: list[FamilyView]  # those of all runs; what several share stands together
+
+    verdicts = VERDICT_MEANING
+    findings = FINDING_MEANING
+    glossary = words.GLOSSARY
+    disagreements = DISAGREEMENTS
+
+    @property
+    def expected(self) -> Mapping[str, str]:
+        """What the words about files of builds mean; nothing if there are no such files."""
+        return EXPECTED_MEANING if any(run.matrix.expected for run in self.runs) else {}
+
+    @property
+    def untrusted(self) -> list[RunView]:
+        """The runs that cannot be trusted."""
+        return [run for run in self.runs if not run.trusted]
+
+    @property
+    def counts(self) -> dict[Finding, int]:
+        """The rows of all scans by finding."""
+        return {finding: sum(run.matrix.counts[finding] for run in self.runs) for finding in FINDING_MEANING}
+
+    @property
+    def devices(self) -> list[str]:
+        """The devices of all rows."""
+        return sorted({row.device for run in self.runs for row in run.rows})
+
+    @property
+    def notes(self) -> dict[str, list[str]]:
+        """What is said of n and of the rows left out, with the names of the runs it is said of."""
+        notes: dict[str, list[str]] = {}
+        for run in self.runs:
+            more = f" {run.shown} The counts above are those of the whole scan." if run.shown else ""
+            notes.setdefault(run.n + more, []).append(run.name)
+        return notes
+
+
+def report_view(matrices: Sequence[Matrix]) -> ReportView:
+    """Return what every format reads of these runs."""
+    runs = [_run(number, one) for number, one in enumerate(matrices)]
+    return ReportView(runs, _families(runs))
+
+
+def _run(number: int, one: Matrix) -> RunView:
+    rows = [row_view(row, one.expected) for row in one.rows]
+    return RunView(
+        number=number,
+        matrix=one,
+        rows=rows,
+        states=words.states(one),
+        n=words.n_words(one),
+        shown=words.shown_words(one),
+        sampled=database_rows.sampled_words(one.sampled),
+        weak_places={reason: place for place, reason in enumerate(one.weak)},
+        controls=trust.controls(one),
+        sentinels=trust.sentinels(one),
+        revealed=perturbations.revealed(rows),
+        costs=costs(rows),
+        chart=chart(rows),
+        environment=words.environment_words(one),
+        settings=words.settings_words(one),
+        options=words.rerun_options(one.run.header.settings),
+    )
+
+
+def _families(runs: Sequence[RunView]) -> list[FamilyView]:
+    """Group rows by family and op in order of first appearance; what several runs share stands together."""
+    families: dict[str, dict[str, dict[Key, list[Line]]]] = {}
+    for line in _lines(runs):
+        same = families.setdefault(line.row.family, {}).setdefault(line.row.spec, {})
+        same.setdefault(line.record.row.key, []).append(line)
+    return [
+        FamilyView(
+            name,
+            f"family-{number}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}",
+            {op: [line for lines in same.values() for line in lines] for op, same in ops.items()},
+        )
+        for number, (name, ops) in enumerate(families.items())
+    ]
+
+
+def _lines(runs: Sequence[RunView]) -> Iterator[Line]:
+    for run in runs:
+        yield from (Line(run, row, seen) for row, seen in zip(run.rows, run.matrix.rows, strict=True))
