@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from reports.cli.report import RENDERERS
-from reports.coverage import json as coverage_json
-from reports.coverage import markdown as coverage_markdown
+from reports.coverage import render as coverage_render
 from reports.coverage.model import coverages
 from reports.matrix.model import load
 from reports.report import html
@@ -33,8 +32,8 @@ STEPS: dict[str, Callable[[Path], object]] = {
         name: lambda run, render=render: "".join(render(load([str(run)])))  # type: ignore[misc]
         for name, render in RENDERERS.items()
     },
-    "coverage": lambda run: "".join(coverage_markdown.render(coverages(load([str(run)])))),
-    "coverage in JSON": lambda run: "".join(coverage_json.render(coverages(load([str(run)])))),
+    "coverage": lambda run: "".join(coverage_render.markdown(coverages(load([str(run)])))),
+    "coverage in JSON": lambda run: "".join(coverage_render.as_json(coverages(load([str(run)])))),
 }
 
 

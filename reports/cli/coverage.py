@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
 
-from reports.coverage import json as coverage_json
-from reports.coverage import markdown as coverage_markdown
-from reports.coverage.model import Coverage, coverages
+from reports.coverage.model import coverages
+from reports.coverage.render import RENDERERS
 from reports.matrix.model import load
 from reports.render.output import write_report, write_to_stdout
 from scanner.cli.options import format_option, output_option, runs_argument
 from scanner.errors import EXIT_DONE
-
-RENDERERS: dict[str, Callable[[Sequence[Coverage]], Iterator[str]]] = {
-    "md": coverage_markdown.render,
-    "json": coverage_json.render,
-}
 
 
 @click.command()

@@ -6,12 +6,21 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from reports.coverage.model import Coverage, MetAlert
+from reports.matrix.model import Matrix
 from reports.matrix.words import bullet_words
 from scanner.claims.matching import device_kind, matches
 from scanner.observations.records import Claim
 
 HEADS = ("documented to raise", "met as", "raised by", "rows that speak to it")
+UNSEEN = "nothing that the recorder sees"
+
+
+class Alert(Struct, frozen=True, kw_only=True):
+    """An alert that rows met: the caller it names, and the overloads that raised it."""
+
+    caller: str
+    overloads: tuple[str, ...]  # empty: raised above all that the recorder sees
+    rows: tuple[str, ...]
 
 
 class DocumentedAlert(Struct, frozen=True, kw_only=True):
@@ -23,23 +32,17 @@ class DocumentedAlert(Struct, frozen=True, kw_only=True):
     overloads: tuple[str, ...]  # that raised these
 
 
-def documented_alerts(one: Coverage) -> list[DocumentedAlert]:
-    """Return the bullets about the device, in the order of the list; none if the runs hold no lists."""
-    return list(_documented_alerts(one))
-
-
-def _documented_alerts(one: Coverage) -> Iterator[DocumentedAlert]:
-    claims: Sequence[Claim] = next((it.run.header.claims for it in one.matrices if it.run.header.claims), ())
-    rows = [row.row for matrix in one.matrices for row in matrix.rows]
+def documented_alerts(
+    matrices: Sequence[Matrix], device: str, alerts: Sequence[Alert]
+) -> Iterator[DocumentedAlert]:
+    """Yield the bullets about a kind of device, in the order of the list; none if the runs hold no lists."""
+    claims: Sequence[Claim] = next((it.run.header.claims for it in matrices if it.run.header.claims), ())
+    rows = [row.row for matrix in matrices for row in matrix.rows]
     for claim in claims:
-        if (
-            claim.section != "raises"
-            or not claim.parsed
-            or claim.device not in {"any", device_kind(one.device)}
-        ):
+        if claim.section != "raises" or not claim.parsed or claim.device not in {"any", device_kind(device)}:
             continue
         ids = {row.id for row in rows if matches(row, claim)}
-        met: list[MetAlert] = [alert for alert in one.alerts if not ids.isdisjoint(alert.rows)]
+        met = [alert for alert in alerts if not ids.isdisjoint(alert.rows)]
         yield DocumentedAlert(
             bullet=bullet_words(claim),
             rows=len(ids),
@@ -48,14 +51,14 @@ def _documented_alerts(one: Coverage) -> Iterator[DocumentedAlert]:
         )
 
 
-def documented_lines(one: Coverage) -> list[tuple[str, str, str, str]]:
+def documented_lines(alerts: Sequence[DocumentedAlert]) -> list[tuple[str, ...]]:
     """Return the bullets in words, for a table with ``HEADS``."""
     return [
         (
             it.bullet,
             ", ".join(it.callers) or ("not triggered" if it.rows else "not tried"),
-            ", ".join(it.overloads) or ("nothing that the recorder sees" if it.callers else "none"),
+            ", ".join(it.overloads) or (UNSEEN if it.callers else "none"),
             str(it.rows),
         )
-        for it in documented_alerts(one)
+        for it in alerts
     ]

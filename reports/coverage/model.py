@@ -1,17 +1,21 @@
 """Which overloads of a build the rows of its runs reach: the share of those that have a kernel, and what they showed.
 
 Runs of one build on one kind of device are joined. Nothing is said of a run that did not record overloads.
+``Coverage`` is what every format shows: its fields are the JSON.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
+from reports.coverage.claims import UNSEEN, DocumentedAlert, MetAlert, documented_alerts, documented_lines
 from reports.matrix.model import FINDINGS, Matrix
+from reports.matrix.words import state_words
 from scanner.claims.matching import device_kind
 from scanner.observations.overload_records import Dispatch, Kernel, Writes
 from scanner.verdicts.findings import Finding
@@ -40,28 +44,25 @@ RUNNABLE: tuple[Kernel, ...] = ("device", "composite", "layout")
 # Of these the out variant, or a loop over the list, mostly runs the same kernel again.
 _VARIANTS: tuple[Sort, ...] = ("foreach and fused", "out variant")
 NOT_RECORDED = "not recorded"
-SEES = (
-    "Overloads are those that PyTorch's dispatcher reaches below autograd, in one more execution of each row and "
-    "mode that is compared with no other; what a kernel calls in its turn is not seen. A finding is of a row, and a "
-    "row reaches several overloads: it is no proof of which of them it is about."
-)
+_OTHERS = "other namespaces"
 
 
 class CoveredOverload(Struct, frozen=True, kw_only=True):
-    """One overload, and what is known of the rows that reach it."""
+    """One overload of a build."""
 
     name: str  # "aten::add.Tensor"
+    namespace: str  # "aten"
     sort: Sort
     kernel: Kernel | None  # None: the build lists no such overload
-    rows: int = 0
-    worst: Finding | None = None  # of the rows that reach it, in the order of the reports
-    evidence: tuple[str, ...] = ()  # ids of the rows with that finding
-    alerts: tuple[str, ...] = ()  # callers of the alerts it raised
 
-    @property
-    def namespace(self) -> str:
-        """Such as ``aten``."""
-        return self.name.partition("::")[0]
+
+class Executed(CoveredOverload, frozen=True, kw_only=True):
+    """One overload, and what is known of the rows that reach it."""
+
+    rows: int
+    worst: Finding  # of the rows that reach it, in the order of the reports
+    evidence: tuple[str, ...]  # ids of the rows with that finding
+    alerts: tuple[str, ...]  # callers of the alerts it raised
 
 
 class Count(Struct, frozen=True, kw_only=True):
@@ -73,37 +74,117 @@ class Count(Struct, frozen=True, kw_only=True):
     total: dict[Kernel, int]
 
 
-class MetAlert(Struct, frozen=True, kw_only=True):
-    """An alert that rows met: the caller it names, and the overloads that raised it."""
+class Share(Struct, frozen=True):
+    """Executed overloads of all."""
 
-    caller: str
-    overloads: tuple[str, ...]  # empty: raised above all that the recorder sees
-    rows: tuple[str, ...]
+    executed: int
+    of: int
+
+
+class CoveredRun(Struct, frozen=True):
+    """A run that was joined."""
+
+    path: str
+    complete: bool
+    distrust: tuple[str, ...]
 
 
 class Coverage(Struct, frozen=True, kw_only=True):
     """What the runs of one build on one kind of device reach."""
 
+    SEES: ClassVar[str] = (
+        "Overloads are those that PyTorch's dispatcher reaches below autograd, in one more execution of each row and "
+        "mode that is compared with no other; what a kernel calls in its turn is not seen. A finding is of a row, and a "
+        "row reaches several overloads: it is no proof of which of them it is about."
+    )
+    UNSEEN: ClassVar[str] = UNSEEN
+
     torch: str
     device: str
-    matrices: tuple[Matrix, ...]
-    unknown: str | None  # why nothing is known; the rest is then empty
+    runs: tuple[CoveredRun, ...]
+    states: tuple[tuple[str, str], ...]  # a run, and what must be known of it; not in the JSON
+    not_recorded: str | None  # why nothing is known; the rest is then empty
     planned: int
     recorded: int  # rows whose overloads were recorded
-    missing: dict[str, tuple[str, ...]]  # why those of a row were not -> ids
-    executed: tuple[CoveredOverload, ...]
-    never: tuple[CoveredOverload, ...]  # with a kernel for the device
-    counts: tuple[Count, ...]  # those with a kernel for the device, ATen first
+    aten: dict[str, Share] | None  # with a kernel of the device or for all; with and without _VARIANTS
+    groups: tuple[Count, ...]  # those with a kernel for the device, ATen first
     decomposed: int  # overloads the recorder never sees
     alerts: tuple[MetAlert, ...]
+    documented_alerts: tuple[DocumentedAlert, ...]
+    missing: dict[str, tuple[str, ...]]  # why the overloads of a row are not known -> ids
+    sorts: dict[Sort, str]
+    kernels: dict[Kernel, str]
+    executed: tuple[Executed, ...]
+    never: tuple[CoveredOverload, ...]  # with a kernel for the device
 
-    def figure(self, kernels: Sequence[Kernel] = ("device",), *, variants: bool = True) -> tuple[int, int]:
-        """Return executed and all overloads of ATen with such a kernel; without out and list variants if not asked."""
-        chosen = [
-            one for one in self.counts if one.namespace == "aten" and (variants or one.sort not in _VARIANTS)
+    @property
+    def summary(self) -> str:
+        """What share of the overloads was executed, in words."""
+        if self.aten is None:
+            return f"Overloads are {NOT_RECORDED}: {self.not_recorded}."
+        device = self.device.upper() if self.device == "cpu" else "CUDA"
+        core, every = self.aten["device_without_variants"], self.aten["device"]
+        composite = self.aten["composite_without_variants"]
+        share = f" ({core.executed / core.of:.0%})" if core.of else ""
+        return (
+            f"{core.executed} of the {core.of} overloads of ATen that have a kernel for {device} were executed{share}, "
+            f"not counting out, foreach and fused variants ({every.executed} of {every.of} with them), by "
+            f"{self.recorded} of {self.planned} rows. Of those with one kernel for all devices, {composite.executed} of "
+            f"{composite.of}; {self.decomposed} more are replaced by their parts before they are seen, and count nowhere."
+        )
+
+    @property
+    def count_lines(self) -> list[tuple[str, ...]]:
+        """Namespace, sort, and executed of all by kernel; what nothing reached is one line."""
+        found = self._reached_namespaces
+        lines = [
+            (count.namespace, count.sort, *(_of(count.executed[it], count.total[it]) for it in RUNNABLE))
+            for count in self.groups
+            if count.namespace in found
         ]
-        executed = sum(one.executed.get(kernel, 0) for one in chosen for kernel in kernels)
-        return executed, sum(one.total.get(kernel, 0) for one in chosen for kernel in kernels)
+        others = [count for count in self.groups if count.namespace not in found]
+        if others:
+            totals = (sum(count.total[kernel] for count in others) for kernel in RUNNABLE)
+            lines.append((_OTHERS, "all", *(_of(0, total) for total in totals)))
+        return lines
+
+    @property
+    def alert_lines(self) -> list[tuple[str, str, int]]:
+        """Caller, overloads, and how many rows met it."""
+        return [(it.caller, ", ".join(it.overloads) or UNSEEN, len(it.rows)) for it in self.alerts]
+
+    @property
+    def documented_lines(self) -> list[tuple[str, ...]]:
+        """The documented alerts in words."""
+        return documented_lines(self.documented_alerts)
+
+    @property
+    def by_finding(self) -> list[Executed]:
+        """The executed overloads, the worst finding first."""
+        return sorted(self.executed, key=lambda it: (FINDINGS.index(it.worst), it.name))
+
+    @property
+    def never_lists(self) -> dict[str, list[str]]:
+        """The overloads that were never reached under what they have in common, ATen first."""
+        found = self._reached_namespaces
+        sorts = list(SORT_MEANING)
+
+        def place(it: CoveredOverload) -> tuple[bool, str, int, int]:
+            assert it.kernel is not None
+            known = it.namespace in found
+            sort = sorts.index(it.sort) if known else -1
+            return it.namespace != "aten", it.namespace if known else _OTHERS, sort, RUNNABLE.index(it.kernel)
+
+        lists: dict[str, list[str]] = {}
+        for it in sorted(self.never, key=place):
+            _, namespace, sort, kernel = place(it)
+            text = f"{namespace}, {sorts[sort]}" if sort >= 0 else namespace
+            lists.setdefault(f"{text}, kernel: {RUNNABLE[kernel]}", []).append(it.name)
+        return lists
+
+    @property
+    def _reached_namespaces(self) -> set[str]:
+        return {"aten", *(it.namespace for it in self.executed)}
 
 
 def coverages(matrices: Iterable[Matrix]) -> list[Coverage]:
@@ -152,26 +233,46 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> Coverage:
     never = tuple(
         one for name, one in sorted(listed.items()) if one.kernel in RUNNABLE and name not in reached
     )
+    groups, met = _groups(executed, never), _alerts(alerts)
     return Coverage(
         torch=torch,
         device=device,
-        matrices=tuple(matrices),
-        unknown=_unknown(matrices) if not listed else None,
+        runs=tuple(CoveredRun(it.name, it.run.closing is not None, tuple(it.distrust)) for it in matrices),
+        states=tuple((it.name, state) for it in matrices for state in state_words(it)),
+        not_recorded=None if listed else _unknown(matrices),
         planned=sum(one.planned for one in matrices),
         recorded=recorded,
+        aten=_shares(groups) if listed else None,
+        groups=groups,
+        decomposed=sum(one.kernel == "decomposed" for one in listed.values()),
+        alerts=met,
+        documented_alerts=tuple(documented_alerts(matrices, device, met)),
         missing={reason: tuple(ids) for reason, ids in missing.items()},
+        sorts=SORT_MEANING,
+        kernels=KERNEL_MEANING,
         executed=executed,
         never=never if recorded else (),
-        counts=_counts(executed, never),
-        decomposed=sum(one.kernel == "decomposed" for one in listed.values()),
-        alerts=_alerts(alerts),
     )
+
+
+def _shares(groups: Sequence[Count]) -> dict[str, Share]:
+    """Return executed and all overloads of ATen with a kernel of the device, or one for all; also without variants."""
+    aten = [one for one in groups if one.namespace == "aten"]
+    core = [one for one in aten if one.sort not in _VARIANTS]
+    kernels: tuple[Kernel, ...] = ("device", "composite")
+    return {
+        f"{kernel}{which}": Share(
+            sum(one.executed[kernel] for one in some), sum(one.total[kernel] for one in some)
+        )
+        for kernel in kernels
+        for which, some in (("", aten), ("_without_variants", core))
+    }
 
 
 def _listed(matrices: Iterable[Matrix]) -> dict[str, CoveredOverload]:
     """Return all that the build has; runs with specs of the user's own may add to it."""
     return {
-        name: CoveredOverload(name=name, sort=sort_of(name, group.writes), kernel=group.kernel)
+        name: _overload(name, group.writes, group.kernel)
         for one in matrices
         if one.run.kernels
         for group in one.run.kernels.groups
@@ -211,14 +312,18 @@ def _unknown(matrices: Sequence[Matrix]) -> str:
     return "; ".join(dict.fromkeys([*left, *lines])) or "the scan was interrupted before it"
 
 
+def _overload(name: str, writes: Writes, kernel: Kernel | None) -> CoveredOverload:
+    return CoveredOverload(
+        name=name, namespace=name.partition("::")[0], sort=sort_of(name, writes), kernel=kernel
+    )
+
+
 def _executed(
     name: str, listed: CoveredOverload | None, rows: Sequence[tuple[Finding, str]], alerts: Sequence[str]
-) -> CoveredOverload:
+) -> Executed:
     worst = min((finding for finding, _ in rows), key=FINDINGS.index)
-    return CoveredOverload(
-        name=name,
-        sort=listed.sort if listed else sort_of(name, "new"),
-        kernel=listed.kernel if listed else None,
+    return Executed(
+        **asdict(listed or _overload(name, "new", None)),
         rows=len(rows),
         worst=worst,
         evidence=tuple(dict.fromkeys(identity for finding, identity in rows if finding == worst)),
@@ -226,7 +331,7 @@ def _executed(
     )
 
 
-def _counts(executed: Iterable[CoveredOverload], never: Iterable[CoveredOverload]) -> tuple[Count, ...]:
+def _groups(executed: Iterable[CoveredOverload], never: Iterable[CoveredOverload]) -> tuple[Count, ...]:
     reached: Counter[tuple[str, Sort, Kernel | None]] = Counter()
     total: Counter[tuple[str, Sort, Kernel | None]] = Counter()
     for counter, some in ((reached, executed), (total, never)):
@@ -263,78 +368,5 @@ def _alerts(found: dict[tuple[str, str | None], list[str]]) -> tuple[MetAlert, .
     )
 
 
-def figure_words(one: Coverage) -> str:
-    """Say what share of the overloads was executed."""
-    if one.unknown is not None:
-        return f"Overloads are {NOT_RECORDED}: {one.unknown}."
-    device = one.device.upper() if one.device == "cpu" else "CUDA"
-    core, all_core = one.figure(variants=False)
-    executed, total = one.figure()
-    composite, all_composite = one.figure(("composite",), variants=False)
-    return (
-        f"{core} of the {all_core} overloads of ATen that have a kernel for {device} were executed{_share(core, all_core)}, "
-        f"not counting out, foreach and fused variants ({executed} of {total} with them), by {one.recorded} of "
-        f"{one.planned} rows. Of those with one kernel for all devices, {composite} of {all_composite}; "
-        f"{one.decomposed} more are replaced by their parts before they are seen, and count nowhere."
-    )
-
-
-def _share(part: int, whole: int) -> str:
-    return f" ({part / whole:.0%})" if whole else ""
-
-
-_OTHERS = "other namespaces"
-
-
-def count_lines(one: Coverage) -> list[tuple[str, ...]]:
-    """Return namespace, sort, and executed of all by kernel, for a table; what nothing reached is one line."""
-    found = _reached_namespaces(one)
-    lines = [
-        (count.namespace, count.sort, *(_of(count.executed[it], count.total[it]) for it in RUNNABLE))
-        for count in one.counts
-        if count.namespace in found
-    ]
-    others = [count for count in one.counts if count.namespace not in found]
-    if others:
-        totals = (sum(count.total[kernel] for count in others) for kernel in RUNNABLE)
-        lines.append((_OTHERS, "all", *(_of(0, total) for total in totals)))
-    return lines
-
-
-def _reached_namespaces(one: Coverage) -> set[str]:
-    return {"aten", *(it.namespace for it in one.executed)}
-
-
-def by_finding(one: Coverage) -> list[CoveredOverload]:
-    """Return the executed overloads, the worst finding first."""
-    return sorted(one.executed, key=lambda it: (FINDINGS.index(it.worst) if it.worst else 0, it.name))
-
-
 def _of(executed: int, total: int) -> str:
     return f"{executed} of {total}" if total else "none"
-
-
-def alert_lines(one: Coverage) -> list[tuple[str, str, str]]:
-    """Return caller, overloads, and how many rows met it, for a table."""
-    return [
-        (alert.caller, ", ".join(alert.overloads) or "nothing that the recorder sees", str(len(alert.rows)))
-        for alert in one.alerts
-    ]
-
-
-def never_lines(one: Coverage) -> list[tuple[str, list[str]]]:
-    """Return the overloads that were never reached under what they have in common, ATen first."""
-    found = _reached_namespaces(one)
-
-    def place(it: CoveredOverload) -> tuple[bool, str, int, int]:
-        assert it.kernel is not None
-        namespace = it.namespace if it.namespace in found else _OTHERS
-        sort = list(SORT_MEANING).index(it.sort) if namespace != _OTHERS else -1
-        return namespace != "aten", namespace, sort, RUNNABLE.index(it.kernel)
-
-    lists: dict[str, list[str]] = {}
-    for it in sorted(one.never, key=place):
-        _, namespace, sort, kernel = place(it)
-        text = f"{namespace}, {list(SORT_MEANING)[sort]}" if sort >= 0 else namespace
-        lists.setdefault(f"{text}, kernel: {RUNNABLE[kernel]}", []).append(it.name)
-    return list(lists.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -34,3 +34,28 @@ def one_or_several(
         yield ",\n" if number else ""
         yield from pieces_of(one)
     yield "\n]}\n"
+
+
+def object_pieces(
+    view: msgspec.Struct, lists: Container[str] = (), without: Container[str] = ()
+) -> Iterator[str]:
+    """Yield a structure as an object, a key per line, without a line end behind it.
+
+    Args:
+        view: What is told.
+        lists: Fields of which each member gets a line of its own.
+        without: Fields that machines are not told.
+    """
+    names = zip(view.__struct_fields__, view.__struct_encode_fields__, strict=True)
+    lines = [(field, key) for field, key in names if field not in without]
+    for number, (field, key) in enumerate(lines):
+        value = getattr(view, field)
+        yield f"{',' if number else '{'}\n{json_of(key)}: "
+        if field not in lists:
+            yield json_of(value)
+            continue
+        yield "[\n"
+        for place, one in enumerate(value):
+            yield (",\n" if place else "") + json_of(one)
+        yield "\n]"
+    yield "\n}"

@@ -51,6 +51,11 @@ def plain(text: str) -> Markdown:
     return Markdown(_MARKUP.sub(r"\\\1", one_line(text)).translate(_HTML))
 
 
+def cells(values: Iterable[object]) -> Markdown:
+    """Return values as the cells of a line of a table, without the bars at its ends."""
+    return Markdown(" | ".join(map(_finished, values)))
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a GitHub table of cells that are clean already."""
     # Without disable_numparse a version "2.10" would turn into 2.1.
@@ -89,5 +94,5 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"code": code, "codes": codes, "safe": Markdown, "table": aligned}
+    environment.filters |= {"code": code, "codes": codes, "cells": cells, "safe": Markdown, "table": aligned}
     return environment
