@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.docs import json as docs_json
-from reports.docs import markdown as docs_markdown
+from reports.docs import render as docs_render
 from reports.docs.agreement import Agreement, Docs, join
 from reports.docs.reasons import shown_words
 from reports.matrix.model import Matrix, matrix_of
@@ -116,7 +115,7 @@ def test_untrusted_runs_are_no_evidence() -> None:
         ("good.jsonl", "confirms"),
     ]
     assert join([bad]).undocumented == ()
-    assert "Not trustworthy: a control drifted" in "".join(docs_markdown.render(join([bad])))
+    assert "Not trustworthy: a control drifted" in "".join(docs_render.markdown(join([bad])))
 
 
 @pytest.mark.parametrize(
@@ -150,8 +149,8 @@ def test_low_power_is_told_with_its_reason() -> None:
     weak = weak_run_of(claims, [shown("torch.a", "deterministic"), shown("torch.b", "fixed_by_mode")])
     good = run_of(claims, [shown("torch.b", "fixed_by_mode")], name="good.jsonl")
     docs = join([weak, good])
-    text = "".join(docs_markdown.render(docs))
-    data = json.loads("".join(docs_json.render(docs)))
+    text = "".join(docs_render.markdown(docs))
+    data = json.loads("".join(docs_render.as_json(docs)))
     why = "the sentinel (torch.index_put) differed in 1 of 11 executions beside it (mode on, process 0, load 0.5)"
 
     assert [judged.agreement for judged in docs.judged] == ["not_run", "confirmed"]
@@ -172,7 +171,7 @@ def test_incomplete_runs_are_evidence_and_marked() -> None:
     docs = join([run_of(claims, [shown("torch.a", "fixed_by_mode")], complete=False)])
 
     assert only(docs).agreement == "confirmed"
-    assert "Incomplete: the scan did not finish" in "".join(docs_markdown.render(docs))
+    assert "Incomplete: the scan did not finish" in "".join(docs_render.markdown(docs))
 
 
 def test_runs_of_two_devices_fill_different_cells() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from reports.docs import json as docs_json
-from reports.docs import markdown as docs_markdown
+from reports.docs import render as docs_render
 from reports.docs.agreement import AGREEMENT_MEANING
 from reports.docs.render import drift_lines
 from scanner.verdicts.findings import upper_bound
@@ -48,7 +47,7 @@ def every_agreement() -> tuple[str, list[Planned], list[Planned]]:
 def test_json_has_the_promised_keys() -> None:
     """Each claim says what it says, what the runs say of it, and which rows decide."""
     docs = docs_of(*every_agreement())
-    text = json.loads("".join(docs_json.render(docs)))
+    text = json.loads("".join(docs_render.as_json(docs)))
 
     assert {name: text["counts"][name] for name in AGREEMENT_MEANING} == {
         "contradicted": 2,
@@ -82,7 +81,7 @@ def test_json_has_the_promised_keys() -> None:
 
 def test_markdown_tells_every_claim() -> None:
     """One row per claim with both modes' k of n, the bound, the legend, and the pipes escaped."""
-    text = "".join(docs_markdown.render(docs_of(*every_agreement())))
+    text = "".join(docs_render.markdown(docs_of(*every_agreement())))
     (line,) = [line for line in text.splitlines() if line.startswith("| `torch.a` when")]
 
     assert [cell.strip() for cell in line.split("|")[2:-1]] == [

@@ -7,8 +7,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from reports.docs import json as docs_json
-from reports.docs import markdown as docs_markdown
+from reports.docs import render as docs_render
 from reports.docs.render import drift_lines
 from scanner.verdicts.findings import Finding
 from tests.documented import docs_of, docstring, found, shown
@@ -25,8 +24,8 @@ def test_what_an_unparsed_bullet_names_is_not_undocumented() -> None:
     assert [line.partition(": ")[0] for line in drift_lines(docs)] == ["undocumented", "unparsed", "unread"]
     assert "unparsed: torch.a on Tuesdays" in list(drift_lines(docs))
     assert list(drift_lines(docs))[-1].endswith("an unparsed bullet names it")
-    assert "* An unparsed bullet names `torch.a`, forward on cuda" in "".join(docs_markdown.render(docs))
-    assert [one["op"] for one in json.loads("".join(docs_json.render(docs)))["unread"]] == ["torch.a"]
+    assert "* An unparsed bullet names `torch.a`, forward on cuda" in "".join(docs_render.markdown(docs))
+    assert [one["op"] for one in json.loads("".join(docs_render.as_json(docs)))["unread"]] == ["torch.a"]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +56,8 @@ def test_memory_that_the_flag_fills_misses_no_bullet(finding: Finding, missing: 
 
     assert missing == [one.op for one in docs.undocumented]
     assert len(docs.filled) == (not missing)
-    assert ("Uninitialised memory" in "".join(docs_markdown.render(docs))) == (not missing)
-    assert len(json.loads("".join(docs_json.render(docs)))["filled"]) == (not missing)
+    assert ("Uninitialised memory" in "".join(docs_render.markdown(docs))) == (not missing)
+    assert len(json.loads("".join(docs_render.as_json(docs)))["filled"]) == (not missing)
 
 
 def test_undocumented_rows_are_grouped() -> None:
@@ -99,8 +98,8 @@ def test_undocumented_is_told_with_its_smallest_case() -> None:
         _sized("torch.a", "middle", "(40,)"),
     ]
     docs = docs_of(docstring(["torch.b"]), rows)
-    (message,) = json.loads("".join(docs_json.render(docs)))["undocumented"]
-    text = "".join(docs_markdown.render(docs))
+    (message,) = json.loads("".join(docs_render.as_json(docs)))["undocumented"]
+    text = "".join(docs_render.markdown(docs))
 
     assert message["smallest"] == {"id": "torch.a:small:forward:float32", "elements": 17}
     assert "`torch.a:small:forward:float32`, 17 input elements" in text

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import click
 
-from reports.docs import builds_json, builds_markdown
-from reports.docs import json as docs_json
 from reports.docs.agreement import Docs, join
 from reports.docs.builds import BuildFiles, read_files
 from reports.docs.render import RENDERERS, drift_lines, state_lines
@@ -80,8 +78,7 @@ def docs(
     joined = join(load(runs)) if runs else None
     files = read_files(censuses, traces, joined) if censuses or traces else None
     if joined is None:
-        assert files is not None
-        pieces = list(builds_markdown.render(files) if form == "md" else builds_json.render(files))
+        pieces = _rendered(joined, files, form)
         if output is None:
             write_to_stdout(pieces)
         else:
@@ -107,13 +104,9 @@ def docs(
     return EXIT_CHECK_FAILED if drift or untrusted else EXIT_DONE
 
 
-def _rendered(joined: Docs, files: BuildFiles | None, form: str) -> list[str]:
+def _rendered(joined: Docs | None, files: BuildFiles | None, form: str) -> list[str]:
     """Render the runs, and after them what files of builds say."""
-    if files is None:
-        return list(RENDERERS[form](joined))
-    if form == "json":
-        return list(docs_json.render(joined, builds_json.fields(files)))
-    return [*RENDERERS[form](joined), "\n", *builds_markdown.render(files)]
+    return list(RENDERERS[form](joined) if files is None else RENDERERS[form](joined, files))
 
 
 def _into(

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from msgspec import Struct
 
-from reports.builds.expectations import BuildExpectations, ExpectedClaim, expect
+from reports.builds import words
+from reports.builds.expectations import (
+    EXPECTATION_MEANING,
+    PLACE_MEANING,
+    BuildExpectations,
+    Expectation,
+    ExpectedClaim,
+    count,
+    expect,
+)
 from reports.builds.files import Source, fits, git_of, paired, release, version
+from reports.builds.links import WAY_MEANING
 from reports.docs.agreement import Docs
+from reports.matrix.expected import link_fields
+from reports.render.json import View
 from scanner.census.record import read_census
 from scanner.claims.tables import documented_claims
 from scanner.errors import UsageError
 from scanner.observations.records import Claim
 from scanner.observations.trace_file import read_trace
+
+# The evidence of these is told in full.
+_DISAGREEMENTS: tuple[Expectation, ...] = (
+    "alert_gone",
+    "alert_reached",
+    "alert_partly",
+    "unsettled",
+    "other_device",
+    "unlinked",
+)
+_DEVICES = {"cpu": "CPU", "cuda": "CUDA"}
 
 
 class BuildFiles(Struct, frozen=True, kw_only=True):
@@ -61,15 +84,74 @@ def read_files(censuses: Sequence[str], traces: Sequence[str], docs: Docs | None
     )
     claims: tuple[Claim, ...] = docs.claims if docs is not None else documented_claims(torch)
     note = None if docs is not None else f"The bullets are those tabled for torch {torch}."
-    return BuildFiles(torch=torch, note=note, builds=tuple(_builds(claims, fitting)), left=left, docs=docs)
+    builds = tuple(expect(claims, *files) for files in paired(fitting))
+    return BuildFiles(torch=torch, note=note, builds=builds, left=left, docs=docs)
 
 
-def _builds(claims: Sequence[Claim], named: Sequence[tuple[str, Source]]) -> Iterator[BuildExpectations]:
-    for census, trace, device in paired(named):
-        yield expect(claims, census, trace, device)
+def view_of(files: BuildFiles) -> View:
+    """Return what is shown of builds: its keys are the JSON, its attributes what only people read."""
+    return View(
+        {
+            "torch": files.torch,
+            "note": files.note,
+            "not_joined": files.left,
+            "expectations": EXPECTATION_MEANING,
+            "builds": [_build(build, files.docs) for build in files.builds],
+        },
+        places=PLACE_MEANING,
+        ways=WAY_MEANING,
+        disagreements=_DISAGREEMENTS,
+    )
 
 
-def measured(one: ExpectedClaim, docs: Docs | None) -> str:
+def _build(build: BuildExpectations, docs: Docs | None) -> View:
+    return View(
+        {
+            "torch": build.torch,
+            "device": build.device,
+            "census": build.census_name,
+            "trace": build.trace_name,
+            "counts": {name: number for name, number, _ in count(build)},
+            "claims": [_claim(one, build, docs) for one in build.expected],
+            "no_bullet": [
+                {
+                    "kind": one.kind,
+                    "function": one.place.function,
+                    "library": one.place.library,
+                    "alert": one.place.alert,
+                    "ops": one.ops,
+                }
+                for one in build.unspoken
+            ],
+        },
+        of=_DEVICES.get(build.device, build.device),
+        files=[name for name in (build.census_name, build.trace_name) if name is not None],
+    )
+
+
+def _claim(one: ExpectedClaim, build: BuildExpectations, docs: Docs | None) -> View:
+    ways: dict[str, list[str]] = {}
+    for traced in one.traced:
+        ways.setdefault(traced.text, []).append(traced.row.row.id)
+    return View(
+        {
+            "id": one.claim.id,
+            "text": one.claim.text,
+            "documented": words.documented(one),
+            "binary": words.binary(one, build),
+            "trace": words.trace(one, build),
+            "expected": one.expectation,
+            "measured": _measured(one, docs),
+            "alerts": [link_fields(link) for link in one.alerts],
+            "flags": [link_fields(link) for link in one.flags],
+            "traced": [{"id": row.row.row.id, "way": row.way, "told": row.text} for row in one.traced],
+        },
+        links=[words.link_words(link) for link in dict.fromkeys((*one.alerts, *one.flags))],
+        ways=ways,
+    )
+
+
+def _measured(one: ExpectedClaim, docs: Docs | None) -> str:
     """Say what was measured; a run that gave no evidence measured nothing."""
     judged = [] if docs is None else [other for other in docs.judged if other.claim.id == one.claim.id]
     for other in judged:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -36,22 +36,27 @@ def one_or_several(
     yield "\n]}\n"
 
 
-def object_pieces(
-    view: msgspec.Struct, lists: Container[str] = (), without: Container[str] = ()
-) -> Iterator[str]:
-    """Yield a structure as an object, a key per line, without a line end behind it.
+class View(dict[str, Any]):
+    """What a report shows: machines are told what stands under the keys, only people what the attributes say.
+
+    A template reads both alike.
+    """
+
+    def __init__(self, fields: Mapping[str, object], **words: object) -> None:
+        super().__init__(fields)
+        self.__dict__ |= words
+
+
+def object_pieces(view: Mapping[str, Any], *lists: str) -> Iterator[str]:
+    """Yield an object, a key per line, without a line end behind it.
 
     Args:
         view: What is told.
-        lists: Fields of which each member gets a line of its own.
-        without: Fields that machines are not told.
+        lists: Keys of which each member gets a line of its own.
     """
-    names = zip(view.__struct_fields__, view.__struct_encode_fields__, strict=True)
-    lines = [(field, key) for field, key in names if field not in without]
-    for number, (field, key) in enumerate(lines):
-        value = getattr(view, field)
+    for number, (key, value) in enumerate(view.items()):
         yield f"{',' if number else '{'}\n{json_of(key)}: "
-        if field not in lists:
+        if key not in lists:
             yield json_of(value)
             continue
         yield "[\n"

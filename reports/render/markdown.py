@@ -8,7 +8,7 @@ is text like any other, so that forgetting ``|safe`` shows, and lets nothing thr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 import jinja2
@@ -19,6 +19,7 @@ from scanner.errors import one_line
 # Stands where there is nothing to say.
 NONE = "none"
 _MARKUP = re.compile(r"([\\`*\[\]|~$]|\b_|_\b|(?<!\w)_(?!\w))")
+_REFERENCE = re.compile(r"(?::\w+:)?(`{1,2})~?([^`]+)\1")
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 # ``code`` and ``plain`` put a backslash before every bar of a value, so that the others are the template's own.
 _BAR = re.compile(r"(?<!\\)\|")
@@ -49,6 +50,27 @@ def codes(texts: Sequence[str], most: int | None = None) -> Markdown:
 def plain(text: str) -> Markdown:
     """Return *text* on one line with its Markdown and HTML escaped."""
     return Markdown(_MARKUP.sub(r"\\\1", one_line(text)).translate(_HTML))
+
+
+def bullet(text: str) -> Markdown:
+    """Return the words of a bullet of PyTorch's docstring with its roles stripped and its code kept."""
+    parts = []
+    end = 0
+    for found in _REFERENCE.finditer(text):
+        parts += [_spaced(text[end : found.start()]), code(found[2])]
+        end = found.end()
+    return Markdown("".join([*parts, _spaced(text[end:])]).strip())
+
+
+def _spaced(text: str) -> str:
+    """Return *text* escaped, with a space at either end where it had one."""
+    ends = (" " if text[:1].isspace() else "", " " if text[-1:].isspace() else "")
+    return plain(text).join(ends) if text.strip() else ends[0]
+
+
+def meanings(words: Mapping[str, str]) -> Markdown:
+    """Return a list of words of ours and what they mean, in Markdown of ours."""
+    return Markdown("\n".join(f"* **{plain(word)}**: {meaning}" for word, meaning in words.items()))
 
 
 def cells(values: Iterable[object]) -> Markdown:
@@ -94,5 +116,13 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"code": code, "codes": codes, "cells": cells, "safe": Markdown, "table": aligned}
+    environment.filters |= {
+        "bullet": bullet,
+        "cells": cells,
+        "code": code,
+        "codes": codes,
+        "meanings": meanings,
+        "safe": Markdown,
+        "table": aligned,
+    }
     return environment

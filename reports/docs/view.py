@@ -1,0 +1,174 @@
+"""What ``docs`` shows, in every format: its keys are the JSON, its attributes what only people read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from reports.docs.agreement import AGREEMENT_MEANING, KIND_MEANING, Docs, JudgedClaim, Undocumented, count
+from reports.docs.conditions import Effect, Evidence
+from reports.docs.lists import RegeneratedLists, lists_of
+from reports.docs.reasons import shown_words, strongest
+from reports.matrix import words
+from reports.matrix.model import Matrix, cell_fields
+from reports.render.json import View
+from scanner.claims.matching import device_kind
+from scanner.observations.records import MODES
+from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, upper_bound
+
+_CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
+_EFFECTS: dict[Effect, str] = {
+    "contradicts": "against",
+    "confirms": "for",
+    "not_triggered": "nothing seen",
+    "none": "no evidence",
+}
+
+
+def view_of(docs: Docs) -> View:
+    """Return what is shown of judged claims."""
+    lists = lists_of(docs)
+    agreements = {judged.claim.id: judged.agreement for judged in docs.judged}
+    counts = count(docs)
+    return View(
+        {
+            "claims": [_claim(judged, lists) for judged in docs.judged],
+            "undocumented": [_undocumented(one, lists) for one in docs.undocumented],
+            "self_contradictory": [
+                View(
+                    {
+                        "deterministic": one.id,
+                        "raises": other.id,
+                        "targets": [target for target in one.targets if target in other.targets],
+                        "texts": [one.text, other.text],
+                    },
+                    sides=[(it.text, it.section, agreements[it.id]) for it in (one, other)],
+                )
+                for one, other in docs.self_contradictory
+            ],
+            "filled": _ids(docs.filled),
+            "unread": [_undocumented(one, None) for one in docs.unread],
+            "unparsed": [
+                {"id": claim.id, "section": claim.section, "targets": claim.targets, "text": claim.text}
+                for claim in docs.unparsed
+            ],
+            "torch": docs.torch,
+            "runs": [_run(one) for one in docs.matrices],
+            "note": docs.note,
+            "counts": {name: number for name, number, _ in counts},
+            "agreements": AGREEMENT_MEANING,
+        },
+        count_lines=counts,
+        filled_rows=len(docs.filled),
+        filled_first=_strongest_first(docs.filled),
+        n_words=list(dict.fromkeys(map(words.n_words, docs.matrices))),
+        kinds=KIND_MEANING,
+        verdicts=VERDICT_MEANING,
+        findings=FINDING_MEANING,
+    )
+
+
+def _run(one: Matrix) -> View:
+    header = one.run.header
+    weak = sum(one.weak.values())
+    power = f", {weak} {'row' if weak == 1 else 'rows'} of low power" if weak else ""
+    state = ("complete" if one.run.closing else "incomplete") + power
+    return View(
+        {
+            "path": one.name,
+            "torch": header.environment.torch,
+            "device": header.settings.device,
+            "tool": header.tool,
+            "executions": one.executions,
+            "upper_bound": upper_bound(one.executions),
+            "planned": one.planned,
+            "complete": one.run.closing is not None,
+            "distrust": one.distrust,
+            "low_power": one.weak,
+        },
+        machine=header.environment.gpu or header.environment.cpu,
+        state="not trustworthy, no evidence" if one.distrust else state,
+        states=words.state_words(one),
+    )
+
+
+def _claim(judged: JudgedClaim, lists: RegeneratedLists | None) -> View:
+    """Return a claim: the keys that are promised, then what else is known of it."""
+    claim, deciding = judged.claim, judged.deciding
+    ordered = sorted(judged.evidence, key=lambda one: (list(_EFFECTS).index(one.effect), one.low_power))
+    effects = Counter("of low power" if one.low_power else _EFFECTS[one.effect] for one in ordered)
+    return View(
+        {
+            "section": claim.section,
+            "targets": claim.targets,
+            "device": claim.device,
+            "direction": claim.direction,
+            "conditions": claim.conditions,
+            "text": claim.text,
+            "agreement": judged.agreement,
+            "evidence": _ids(deciding),
+            "id": claim.id,
+            "order": claim.order,
+            "reason": judged.reason,
+            "regenerated": lists.changes.get(claim.order) if lists else None,
+            "rows": [_row(one) for one in judged.evidence],
+        },
+        cells=_cells(deciding) if deciding else ["no evidence" for _ in MODES],
+        effects=", ".join(f"{count} {effect}" for effect, count in effects.items()),
+        first=_strongest_first(deciding),
+    )
+
+
+def _undocumented(one: Undocumented, lists: RegeneratedLists | None) -> View:
+    smallest, elements = one.smallest
+    return View(
+        {
+            "op": one.op,
+            "device": one.device,
+            "direction": one.direction,
+            "finding": one.finding,
+            "evidence": _ids(one.evidence),
+            "smallest": {"id": smallest.row.row.id, "elements": elements},
+            "named": [claim.id for claim in one.named if claim.parsed],
+            "unparsed": [claim.id for claim in one.named if not claim.parsed],
+            "regenerated": lists.added.get((one.op, one.device)) if lists else None,
+            "rows": [_row(row) for row in one.evidence],
+        },
+        cells=_cells(one.evidence),
+        first=_strongest_first(one.evidence),
+        shown=shown_words(strongest(one.evidence)),
+        others=one.named,
+    )
+
+
+def _row(one: Evidence) -> dict[str, object]:
+    row = one.row
+    cells: dict[str, object] = {
+        mode: {name: cell_fields(row, mode)[name] for name in _CELL} for mode in MODES
+    }
+    return {
+        "id": row.row.id,
+        "run": one.run,
+        "device": row.row.device,
+        "kind": device_kind(row.row.device),
+        "effect": one.effect,
+        "finding": row.finding,
+        **cells,
+        "reason": one.doubt or row.reason,
+        "low_power": row.weak,
+        "traits": row.row.traits,
+    }
+
+
+def _cells(evidence: Sequence[Evidence]) -> list[str]:
+    """Return both cells of the row that shows most."""
+    return [words.cell_words(strongest(evidence).row, mode) for mode in MODES]
+
+
+def _ids(evidence: Sequence[Evidence]) -> list[str]:
+    return list(dict.fromkeys(one.row.row.id for one in evidence))
+
+
+def _strongest_first(evidence: Sequence[Evidence]) -> list[str]:
+    """Return the ids of rows, first that of the row that shows most."""
+    return _ids([strongest(evidence), *evidence]) if evidence else []
