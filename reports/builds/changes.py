@@ -17,6 +17,7 @@ KINDS: dict[Kind, str] = {
     "flags": "Functions that ask for a flag",
     "python": "Places in Python files",
 }
+RAISED = {"always": "always", "conditional": "on some ways", "unknown": "unknown"}
 
 
 class Item(Struct, frozen=True):
@@ -29,6 +30,16 @@ class Item(Struct, frozen=True):
     library: str
     path: str | None  # of an alert: on which ways through the function
 
+    @property
+    def where(self) -> tuple[str, str, str, str]:
+        """What several call sites in one function have in common."""
+        return self.kind, self.what, self.function, self.library
+
+    @property
+    def raised(self) -> str:
+        """On which ways through the function an alert is raised, in words."""
+        return "none" if self.path is None else RAISED[self.path]
+
 
 class Step(Struct, frozen=True, kw_only=True):
     """What came and went from one census to the next."""
@@ -39,6 +50,17 @@ class Step(Struct, frozen=True, kw_only=True):
     lost: tuple[Item, ...]
     changed: tuple[tuple[Item, Item], ...]  # alerts that are raised on other ways
     apart: tuple[str, ...]  # libraries that only one of the two has, in which nothing is compared
+
+    @property
+    def tables(self) -> list[tuple[str, list[tuple[str, Item, str]]]]:
+        """Under the title of each kind of place what came, went or changed: the place, and how its alert is raised."""
+        some = [
+            *(("gained", item, item.raised) for item in self.gained),
+            *(("lost", item, item.raised) for item in self.lost),
+            *(("changed", new, f"{old.raised}, now {new.raised}") for old, new in self.changed),
+        ]
+        tables = ((title, [line for line in some if line[1].kind == kind]) for kind, title in KINDS.items())
+        return [(title, lines) for title, lines in tables if lines]
 
 
 class CensusTimeline(Struct, frozen=True, kw_only=True):
@@ -57,6 +79,10 @@ class CensusTimeline(Struct, frozen=True, kw_only=True):
             known |= items
         moved = {item.id for step in self.steps for item in (*step.gained, *step.lost)}
         return tuple(item for item in known.values() if item.id in moved)
+
+    def distinct(self, kind: Kind) -> dict[tuple[str, ...], Item]:
+        """Return what came or went of a kind, the call sites of one alert in one function once."""
+        return {item.where: item for item in self.varying if item.kind == kind}
 
     def state(self, place: int, item: Item) -> str:
         """Say whether a census has an item."""

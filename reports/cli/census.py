@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from reports.builds import census_markdown
+from reports.builds import render
 from reports.render.output import write_report, write_to_stdout
 from scanner.census.record import Census, encode, read_census
 from scanner.cli.options import format_option
@@ -70,9 +70,9 @@ def census(
     )
     if output is not None:
         write_report(Path(output), [encode(found)])
-        write_to_stdout([f"{one_line(census_markdown.summary(found))}\n"])
+        write_to_stdout([f"{one_line(render.summary(found))}\n"])
     elif run is None:
-        write_to_stdout(census_markdown.render(found) if form == "md" else [encode(found)])
+        write_to_stdout(render.census(found) if form == "md" else [encode(found)])
     if run is None:
         return EXIT_DONE
     from scanner.census.check import met, missing_alerts  # noqa: PLC0415 - as the rest of the census

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from reports.builds import changes_render
 from reports.builds.changes import are_censuses, compare_censuses
+from reports.builds.render import CHANGES as CENSUS_RENDERERS
 from reports.compare import excerpt
 from reports.compare import html as compare_html
 from reports.compare import json as compare_json
@@ -166,9 +166,9 @@ def _censuses(paths: Sequence[str], form: str | None, outputs: Sequence[str]) ->
     if "html" in forms:
         raise UsageError("censuses are compared in Markdown and JSON; name a file .md or .json")
     for output, chosen in zip(outputs, forms, strict=True):
-        write_report(Path(output), changes_render.RENDERERS[chosen](timeline), paths)
+        write_report(Path(output), CENSUS_RENDERERS[chosen](timeline), paths)
     if not outputs:
-        write_to_stdout(changes_render.RENDERERS[form or "md"](timeline))
+        write_to_stdout(CENSUS_RENDERERS[form or "md"](timeline))
     return EXIT_DONE
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from reports.builds import trace_markdown
+from reports.builds import render
 from reports.render.output import write_report, write_to_stdout
 from scanner.cli.options import format_option, output_option, python_option, specs_option
 from scanner.errors import EXIT_DONE, UsageError
@@ -18,7 +18,7 @@ from scanner.run.trace import DEFAULT_TIMEOUT
 from scanner.run.trace import trace as trace_rows
 
 RENDERERS: dict[str, Callable[[TraceFile], Iterator[str]]] = {
-    "md": trace_markdown.render,
+    "md": render.trace,
     "json": lambda traced: iter([trace_text(traced)]),
 }
 # Between two lines of progress.
