@@ -13,7 +13,7 @@ from reports.matrix.expected import EXPECTED_MEANING
 from reports.matrix.model import FINDINGS, Matrix
 from reports.matrix.perturbations import meaning_of
 from reports.matrix.view import RowView
-from reports.render.json import json_of, one_or_several
+from reports.render.json import object_pieces, one_or_several
 from reports.report.view import RunView, report_view
 from scanner.observations.records import MODES
 from scanner.verdicts.controls import check_controls
@@ -81,11 +81,10 @@ def _expected(row: RowView, devices: Sequence[str]) -> Iterator[str | None]:
 
 def _run(run: RunView) -> Iterator[str]:
     one, header, closing = run.matrix, run.header, run.matrix.run.closing
-    yield f'{{\n"environment": {json_of(header.environment)},\n'
-    yield f'"settings": {json_of(header.settings)},\n"rows": [\n'
-    for number, row in enumerate(run.rows):
-        yield (",\n" if number else "") + json_of(row)
-    rest = {
+    fields = {
+        "environment": header.environment,
+        "settings": header.settings,
+        "rows": run.rows,
         "path": run.name,
         "format": header.format,
         "tool": header.tool,
@@ -108,8 +107,6 @@ def _run(run: RunView) -> Iterator[str]:
     }
     if one.expected:
         names = ("device", "torch", "census", "trace", "note")
-        rest["builds"] = [{name: getattr(build, name) for name in names} for build in one.expected]
-        rest["expected"] = EXPECTED_MEANING
-    yield "\n]"
-    yield from (f",\n{json_of(key)}: {json_of(value)}" for key, value in rest.items())
-    yield "\n}"
+        fields["builds"] = [{name: getattr(build, name) for name in names} for build in one.expected]
+        fields["expected"] = EXPECTED_MEANING
+    return object_pieces(fields, "rows")

@@ -13,8 +13,8 @@ from itertools import count
 from msgspec.structs import replace
 
 from reports.builds.words import link_words
-from reports.coverage import claims as coverage_claims
-from reports.coverage import model as coverage
+from reports.coverage.claims import HEADS
+from reports.coverage.model import coverages
 from reports.matrix.cost import duration, memory
 from reports.matrix.expected import ExpectedRows
 from reports.matrix.model import Matrix
@@ -46,10 +46,8 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         facts=_facts(report, pool),
         pool=pool,
         limit=_limit_words(matrices, report),
-        coverage=coverage,
-        documented_lines=coverage_claims.documented_lines,
-        documented_heads=[head.capitalize() for head in coverage_claims.HEADS],
-        coverages=coverage.coverages(matrices),
+        coverages=coverages(matrices),
+        documented_heads=[head.capitalize() for head in HEADS],
         styles=("expected",) if report.expected else (),
     )
 
