@@ -117,7 +117,7 @@ def page(open_page: Any, tmp_path: Path) -> Any:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """Return a run file that shows all kinds of evidence."""
-    from tests.evidence_runs import evidence_run  # noqa: PLC0415 - loads pandas
+    from tests.evidence_runs import evidence_run  # noqa: PLC0415 - loads jinja2
 
     return evidence_run(tmp_path / "run.jsonl")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -20,14 +21,10 @@ from scanner.verdicts.findings import Finding, GroupCount, MatrixRow, Verdict
 
 # What a cell view takes from a cell as it is.
 _SAME = ("first", "constant", "within", "between", "where", "groups", "other_threads", "alerts")
+# What a row view takes from a planned row: as it is, and with absence in place of an empty text.
+_PLANNED = ("spec", "case", "direction", "dtype", "device", "family", "op", "source")
+_OPTIONAL = ("provokes", "why", "provoked", "recipe", "samples")
 NO_REASON = "no reason was recorded"
-
-
-class First(Struct, frozen=True):
-    """The first execution that differed from the first of its process."""
-
-    execution: int
-    process: int
 
 
 class CellView(Struct, frozen=True, kw_only=True, dict=True):
@@ -49,7 +46,7 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
     within: int = 0
     between: bool = False
     where: str | None = None
-    first_differing: First | None = None
+    first_differing: dict[str, int] | None = None  # an execution and its process
     groups: tuple[GroupCount, ...] = ()
     other_threads: tuple[str, ...] = ()
     alerts: tuple[str, ...] = ()
@@ -112,22 +109,6 @@ class NotRun(CellView, frozen=True, kw_only=True, omit_defaults=True):
     """The cell of a mode that a row was not run in: its verdict and why."""
 
 
-class ExpectedView(Struct, frozen=True, kw_only=True):
-    """What the files of one build say of a row, and where the row measured something else."""
-
-    device: str
-    torch: str
-    about: str | None
-    documented: str
-    binary: str
-    trace: str
-    way: str | None
-    measured: str
-    alerts: list[dict[str, object]]
-    flags: list[dict[str, object]]
-    disagreement: str | None
-
-
 class Difference(Struct, frozen=True):
     """One output of one cell that differed."""
 
@@ -166,7 +147,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     enlargement: str | None
     samples: int | None
     cost: CostView | None
-    expected: list[ExpectedView] | UnsetType = UNSET
+    expected: list[dict[str, object]] | UnsetType = UNSET  # what the files of each build say of it
 
     @property
     def id(self) -> str:
@@ -234,17 +215,14 @@ class RowView(Struct, frozen=True, kw_only=True):
                     differed=f"{cell.differing} of {cell.runs}, {cell.distinct} distinct",
                     under=cell.under,
                     where=cell.where or NONE,
-                    first=f"{first.execution} (process {first.process})" if first else unseen,
+                    first="{execution} (process {process})".format_map(first) if first else unseen,
                     output=output.name if output else "not known",
                     distance=distance(output, NOT_MEASURED if output else alone),
                 )
 
     def finding_words(self, *, trusted: bool = True) -> str:
         """Return the finding with all that must not be read without it."""
-        marks = {
-            "low power": self.low_power is not None,
-            "not trustworthy": not trusted,
-        }
+        marks = {"low power": self.low_power is not None, "not trustworthy": not trusted}
         finding = f"{self.finding} ({self.note})" if self.note else self.finding
         return ", ".join([finding, *(mark for mark, holds in marks.items() if holds)])
 
@@ -259,58 +237,46 @@ def cell_view(row: MatrixRow, mode: Mode) -> CellView:
         **{name: getattr(cell, name) for name in _SAME},
         forward_differing=sum(observation.forward_differing for observation in mine) if mine else None,
         outputs=outputs_of(mine),
-        first_differing=First(*first) if first else None,
+        first_differing=dict(zip(("execution", "process"), first, strict=True)) if first else None,
     )
 
 
 def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
     """Return one row, with what the files of *builds* say of it."""
-    planned = row.row
-    warn_only = row.warn_only
+    never = row.warn_only.verdict == "not_run"
+    planned: dict[str, Any] = {name: getattr(row.row, name) for name in _PLANNED}
+    planned |= {name: getattr(row.row, name) or None for name in _OPTIONAL}
     return RowView(
-        spec=planned.spec,
-        case=planned.case,
-        direction=planned.direction,
-        dtype=planned.dtype,
-        device=planned.device,
+        **planned,
         finding=row.finding,
         off=cell_view(row, "off"),
         on=cell_view(row, "on"),
-        family=planned.family,
-        op=planned.op,
-        provokes=planned.provokes or None,
-        why=planned.why or None,
         reason=row.reason,
         inputs=next((one.inputs for one in row.observations if one.inputs), None),
-        warn_only=(
-            NotRun(verdict="not_run", reason=warn_only.reason)
-            if warn_only.verdict == "not_run"
-            else cell_view(row, "warn_only")
-        ),
+        warn_only=NotRun(verdict="not_run", reason=row.warn_only.reason)
+        if never
+        else cell_view(row, "warn_only"),
         alerts=alerts_of(row),
         low_power=row.weak,
         constant=constant_of(row),
-        source=planned.source,
-        provoked=planned.provoked or None,
-        enlargement=planned.enlargement or None,
-        samples=planned.samples or None,
         cost=cost_view(row.cost),
         expected=[_expected(row, build) for build in builds] or UNSET,
     )
 
 
-def _expected(row: MatrixRow, build: ExpectedRows) -> ExpectedView:
+def _expected(row: MatrixRow, build: ExpectedRows) -> dict[str, object]:
+    """Return what the files of a build say of a row, and where the row measured something else."""
     said = build.of(row.row)
-    return ExpectedView(
-        device=build.device,
-        torch=build.torch,
-        about=build.about or None,
-        documented=said.documented,
-        binary=said.binary,
-        trace=said.trace,
-        way=said.way,
-        measured=build.measured(row.finding),
-        alerts=[link_fields(link) for link in said.alerts],
-        flags=[link_fields(link) for link in said.flags],
-        disagreement=disagreement(row, said) if build.same_device else None,
-    )
+    return {
+        "device": build.device,
+        "torch": build.torch,
+        "about": build.about or None,
+        "documented": said.documented,
+        "binary": said.binary,
+        "trace": said.trace,
+        "way": said.way,
+        "measured": build.measured(row.finding),
+        "alerts": [link_fields(link) for link in said.alerts],
+        "flags": [link_fields(link) for link in said.flags],
+        "disagreement": disagreement(row, said) if build.same_device else None,
+    }

@@ -74,9 +74,9 @@ def _value(row: RowView, path: str) -> object:
 def _expected(row: RowView, devices: Sequence[str]) -> Iterator[str | None]:
     """Yield for each kind of device what the files about it say, if there are any."""
     for device in devices:
-        found = [one for one in row.expected or () if one.device == device]
+        found = [one for one in row.expected or () if one["device"] == device]
         for name in _EXPECTED:
-            yield " | ".join(dict.fromkeys(getattr(one, name) for one in found)) or None
+            yield " | ".join(dict.fromkeys(str(one[name]) for one in found)) or None
 
 
 def _run(run: RunView) -> Iterator[str]:

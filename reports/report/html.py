@@ -7,7 +7,7 @@ when it is opened. jinja2 escapes all of it, and a content security policy lets 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import count
 
 from msgspec.structs import replace
@@ -87,6 +87,7 @@ def _facts(report: ReportView, pool: Pool) -> Iterator[list[object]]:
 
 def _row(row: RowView, pool: Pool) -> list[object]:
     names = ("family", "spec", "op", "case", "direction", "dtype", "device")
+    cells = list(row.cells.values())
     texts: list[Hashable] = [
         *(getattr(row, name) for name in names),
         row.provokes or _UNPROVOKED[row.provoked],
@@ -94,37 +95,27 @@ def _row(row: RowView, pool: Pool) -> list[object]:
         row.finding,
         row.reason,
         row.inputs or (),
-        _by_mode(
-            [
-                ((one.name, one.shape, one.dtype), place, one.differing)
-                for place, cell in enumerate(row.cells.values())
-                for one in cell.outputs
-            ],
-            row,
-        ),
+        _by_mode([[(one.name, one.shape, one.dtype, one.differing) for one in it.outputs] for it in cells]),
         row.low_power,
         row.constant,
         _by_mode(
             [
-                ((one.perturbation,), place, f"{one.differing} of {one.executions}")
-                for place, cell in enumerate(row.cells.values())
-                for one in cell.groups
-            ],
-            row,
+                [(one.perturbation, f"{one.differing} of {one.executions}") for one in it.groups]
+                for it in cells
+            ]
         ),
         tuple((it.mode, it.output, it.first, *it.distance) for it in row.differences),
     ]
-    return [*map(pool.place, texts), [_cell(cell, pool) for cell in row.cells.values()]]
+    return [*map(pool.place, texts), [_cell(cell, pool) for cell in cells]]
 
 
-def _by_mode(
-    seen: Iterable[tuple[tuple[Hashable, ...], int, Hashable]], row: RowView
-) -> tuple[tuple[Hashable, ...], ...]:
-    """Return lines that begin with the same as one, each with what was seen in every mode."""
+def _by_mode(modes: Sequence[Sequence[tuple[Hashable, ...]]]) -> tuple[tuple[Hashable, ...], ...]:
+    """Join the lines of several modes that begin alike: each ends in its last value in every mode."""
     lines: dict[Hashable, list[Hashable]] = {}
-    for start, place, value in seen:
-        line = lines.setdefault(start[0], [*start, *[None] * len(row.cells)])
-        line[len(start) + place] = value
+    for place, seen in enumerate(modes):
+        for *start, value in seen:
+            line = lines.setdefault(start[0], [*start, *[None] * len(modes)])
+            line[len(start) + place] = value
     return tuple(map(tuple, lines.values()))
 
 

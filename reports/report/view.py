@@ -43,7 +43,10 @@ class RunView(Struct, frozen=True, kw_only=True):
     """One run."""
 
     number: int  # among those of the report, from 0
+    name: str  # of the run file
     matrix: Matrix
+    header: Header
+    trusted: bool  # nothing is said against the scan
     rows: list[RowView]
     states: list[tuple[words.State, str]]  # what a reader must know before believing anything
     n: str
@@ -58,21 +61,6 @@ class RunView(Struct, frozen=True, kw_only=True):
     environment: list[tuple[str, str]]
     settings: list[tuple[str, str]]
     options: str  # of the command that runs a row again
-
-    @property
-    def name(self) -> str:
-        """The run file's name."""
-        return self.matrix.name
-
-    @property
-    def header(self) -> Header:
-        """What the run file says first."""
-        return self.matrix.run.header
-
-    @property
-    def trusted(self) -> bool:
-        """Whether nothing is said against the scan."""
-        return not self.matrix.distrust
 
     @property
     def families(self) -> list[FamilyView]:
@@ -107,58 +95,47 @@ class RunView(Struct, frozen=True, kw_only=True):
         return found
 
 
-class ReportView(Struct, frozen=True):
+class ReportView(Struct, frozen=True, kw_only=True):
     """All runs of a report."""
 
     runs: list[RunView]
     families: list[FamilyView]  # those of all runs; what several share stands together
+    counts: dict[Finding, int]  # over all scans
+    devices: list[str]
+    notes: dict[str, list[str]]  # what is said of n and of the rows left out, and the runs it is said of
+    expected: Mapping[str, str]  # the words about files of builds; empty if there are no such files
 
     verdicts = VERDICT_MEANING
     findings = FINDING_MEANING
     glossary = words.GLOSSARY
     disagreements = DISAGREEMENTS
 
-    @property
-    def expected(self) -> Mapping[str, str]:
-        """What the words about files of builds mean; nothing if there are no such files."""
-        return EXPECTED_MEANING if any(run.matrix.expected for run in self.runs) else {}
-
-    @property
-    def untrusted(self) -> list[RunView]:
-        """The runs that cannot be trusted."""
-        return [run for run in self.runs if not run.trusted]
-
-    @property
-    def counts(self) -> dict[Finding, int]:
-        """The rows of all scans by finding."""
-        return {finding: sum(run.matrix.counts[finding] for run in self.runs) for finding in FINDING_MEANING}
-
-    @property
-    def devices(self) -> list[str]:
-        """The devices of all rows."""
-        return sorted({row.device for run in self.runs for row in run.rows})
-
-    @property
-    def notes(self) -> dict[str, list[str]]:
-        """What is said of n and of the rows left out, with the names of the runs it is said of."""
-        notes: dict[str, list[str]] = {}
-        for run in self.runs:
-            more = f" {run.shown} The counts above are those of the whole scan." if run.shown else ""
-            notes.setdefault(run.n + more, []).append(run.name)
-        return notes
-
 
 def report_view(matrices: Sequence[Matrix]) -> ReportView:
     """Return what every format reads of these runs."""
     runs = [_run(number, one) for number, one in enumerate(matrices)]
-    return ReportView(runs, _families(runs))
+    notes: dict[str, list[str]] = {}
+    for run in runs:
+        more = f" {run.shown} The counts above are those of the whole scan." if run.shown else ""
+        notes.setdefault(run.n + more, []).append(run.name)
+    return ReportView(
+        runs=runs,
+        families=_families(runs),
+        counts={finding: sum(one.counts[finding] for one in matrices) for finding in FINDING_MEANING},
+        devices=sorted({row.device for run in runs for row in run.rows}),
+        notes=notes,
+        expected=EXPECTED_MEANING if any(one.expected for one in matrices) else {},
+    )
 
 
 def _run(number: int, one: Matrix) -> RunView:
     rows = [row_view(row, one.expected) for row in one.rows]
     return RunView(
         number=number,
+        name=one.name,
         matrix=one,
+        header=one.run.header,
+        trusted=not one.distrust,
         rows=rows,
         states=words.states(one),
         n=words.n_words(one),
