@@ -1,6 +1,6 @@
 """The command line: a table from command to where it lives, loaded when called, and the error boundary.
 
-``detmatrix --help`` therefore imports no command, and with it neither torch nor pandas.
+``detmatrix --help`` therefore imports no command, and with it neither torch nor jinja2.
 """
 
 from __future__ import annotations
