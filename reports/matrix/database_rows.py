@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
-
 from scanner.observations.records import Enumerated
 from scanner.verdicts.findings import MatrixRow
 
 _NAMES = {"opinfo": "operators", "modules": "modules"}
 
 
-class Sampled(Struct, frozen=True):
-    """Rows of a scan that are made of PyTorch's databases, by what provokes a difference in them."""
+def sampled_words(rows: Sequence[MatrixRow]) -> str | None:
+    """Say what "deterministic" is worth in rows of databases, by what provokes a difference in them; ``None`` without any.
 
-    samples: int
-    enlarged: int
-    blank: int  # enlarged rows whose result holds no information: they provoke nothing, and count as samples
-    weak: int  # samples, the blank ones and those of low power included, found deterministic
-    strong: int  # enlarged rows found deterministic, the blank ones and those of low power left out
-
-
-def sampled_of(rows: Sequence[MatrixRow]) -> Sampled | None:
-    """Count the rows of a whole scan; ``None`` if none of them is of a database."""
+    Enlarged rows whose result holds no information provoke nothing, and count as samples.
+    """
     ours = [row for row in rows if row.row.provoked]
     if not ours:
         return None
@@ -31,35 +22,19 @@ def sampled_of(rows: Sequence[MatrixRow]) -> Sampled | None:
     provoked = [row for row in enlarged if not (row.off.constant or row.on.constant)]
     same = sum(row.finding == "deterministic" for row in ours)
     strong = sum(row.finding == "deterministic" and row.weak is None for row in provoked)
-    return Sampled(
-        samples=len(ours) - len(enlarged),
-        enlarged=len(enlarged),
-        blank=len(enlarged) - len(provoked),
-        weak=same - strong,
-        strong=strong,
-    )
-
-
-def sampled_words(sampled: Sampled | None) -> str | None:
-    """Say what "deterministic" is worth in such rows; ``None`` if there are none."""
-    if sampled is None:
-        return None
-    blank = f", of which {sampled.blank} gave a blank result and count as samples" if sampled.blank else ""
+    count = len(enlarged) - len(provoked)
+    blank = f", of which {count} gave a blank result and count as samples" if count else ""
     return (
-        f"Of the rows made of PyTorch's databases {sampled.samples} are samples as they are and {sampled.enlarged} "
+        f"Of the rows made of PyTorch's databases {len(ours) - len(enlarged)} are samples as they are and {len(enlarged)} "
         f"were enlarged until kernels run in parallel{blank}: samples are tiny and hardly anything in them collides, so "
-        f'that "deterministic" of {sampled.weak} rows is weak evidence, against {sampled.strong} enlarged ones that '
-        f"did not differ."
+        f'that "deterministic" of {same - strong} rows is weak evidence, against {strong} enlarged ones that did not '
+        f"differ."
     )
 
 
 def enumerated_words(enumerated: Sequence[Enumerated]) -> list[tuple[str, str]]:
     """Say what each database held and what was taken of it, as (label, text)."""
-    lines = []
-    for one in enumerated:
-        text = (
-            f"{one.entries} entries with {one.samples} samples, {one.taken} taken; {one.enlarged} enlarged, "
-        )
-        text += f"{one.refused} could not be"
-        lines.append((f"database of {_NAMES.get(one.source, one.source)}", text))
-    return lines
+    labels = [f"database of {_NAMES.get(one.source, one.source)}" for one in enumerated]
+    taken = [f"{one.entries} entries with {one.samples} samples, {one.taken} taken" for one in enumerated]
+    grown = [f"{one.enlarged} enlarged, {one.refused} could not be" for one in enumerated]
+    return [(label, "; ".join(texts)) for label, *texts in zip(labels, taken, grown, strict=True)]

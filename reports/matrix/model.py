@@ -18,7 +18,7 @@ from typing import Any, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.matrix.database_rows import Sampled, sampled_of
+from reports.matrix.database_rows import sampled_words
 from reports.matrix.difference import joined
 from reports.matrix.expected import ExpectedRows
 from scanner.errors import UsageError
@@ -46,8 +46,8 @@ class Matrix(Struct, frozen=True, kw_only=True):
     patterns: tuple[str, ...]  # the row ids asked for; empty: all
     weak: dict[str, int]  # why rows are of low power -> how many of the whole scan, the most frequent first
     sampled: (
-        Sampled | None
-    )  # the rows of the whole scan that are made of PyTorch's databases; None: there are none
+        str | None
+    )  # what the rows of PyTorch's databases are worth, over the whole scan; None: there are none
     distrust: tuple[
         str, ...
     ]  # why the scan cannot be trusted: what it says itself, then what it shows besides
@@ -104,7 +104,7 @@ def matrix_of(name: str, run: Run, only: tuple[Finding, ...] = (), patterns: tup
         only=only,
         patterns=patterns,
         weak=dict(Counter(row.weak for row in rows if row.weak is not None).most_common()),
-        sampled=sampled_of(rows),
+        sampled=sampled_words(rows),
         distrust=_distrust(run),
     )
 

@@ -16,9 +16,8 @@ from reports.matrix.expected import ExpectedRows, ExpectedText, Key
 from reports.matrix.model import Matrix
 from scanner.census.record import Census, read_census
 from scanner.errors import UsageError
-from scanner.observations.records import Claim, Row
 from scanner.observations.trace_file import read_trace
-from scanner.observations.trace_records import TracedRow, TraceFile
+from scanner.observations.trace_records import TraceFile
 
 # All that a rule reads of a row that was not traced.
 LinkKey = tuple[tuple[str, ...], str, str, tuple[tuple[str, str], ...]]
@@ -47,17 +46,12 @@ def with_builds(matrices: Sequence[Matrix], censuses: Sequence[str], traces: Seq
                 f"{', '.join(runs)}; give files of the builds that were scanned"
             )
     # What is about the device that ran stands first.
+    found = (
+        list(_expected(one, [(name, it) for _, name, it in named if _fits(it, one)])) for one in matrices
+    )
     return [
-        replace(
-            one,
-            expected=tuple(
-                sorted(
-                    _expected(one, [(name, it) for _, name, it in named if _fits(it, one)]),
-                    key=lambda build: not build.same_device,
-                )
-            ),
-        )
-        for one in matrices
+        replace(one, expected=tuple(sorted(builds, key=lambda build: not build.same_device)))
+        for one, builds in zip(matrices, found, strict=True)
     ]
 
 
@@ -69,72 +63,50 @@ def _fits(one: Source, matrix: Matrix) -> bool:
 
 def _expected(matrix: Matrix, named: Sequence[tuple[str, Source]]) -> Iterator[ExpectedRows]:
     """Yield what each build says of a run's shown rows."""
-    environment = matrix.run.header.environment
-    claims = lists_of(matrix).claims
+    header = matrix.run.header
     for census, trace, kind in paired(named):
-        source: Source | None = census[1] if census is not None else trace[1] if trace is not None else None
-        assert source is not None
+        files = (census[1] if census else None, trace[1] if trace else None)
         yield ExpectedRows(
             device=kind,
-            torch=version(source),
-            census=census[0] if census is not None else None,
-            trace=trace[0] if trace is not None else None,
-            run_torch=environment.torch,
-            run_device=matrix.run.header.settings.device,
-            rows=_Judge(
-                census[1] if census is not None else None,
-                trace[1] if trace is not None else None,
-                kind,
-                claims,
-            ).rows(matrix),
+            torch=next(version(file) for file in files if file is not None),
+            census=census[0] if census else None,
+            trace=trace[0] if trace else None,
+            run_torch=header.environment.torch,
+            run_device=header.settings.device,
+            rows=_rows(matrix, *files, kind),
         )
 
 
-class _Judge:
-    """Says of rows what one build says."""
-
-    def __init__(
-        self, census: Census | None, trace: TraceFile | None, device: str, claims: Sequence[Claim]
-    ) -> None:
-        self._reader = Reader(census, trace, device)
-        self._has_census = census is not None
-        self._has_trace = trace is not None
-        self._traced = {one.row.key: one for one in (trace.rows if trace else ())}
-        self._device = device
-        self._claims = claims
-        self._worded: dict[LinkKey, list[Link]] = {}
-
-    def rows(self, matrix: Matrix) -> dict[Key, ExpectedText]:
-        """Return what is said of the rows that a matrix shows."""
-        return {one.row.key: self._said(one.row) for one in matrix.rows}
-
-    def _said(self, row: Row) -> ExpectedText:
-        traced = self._traced.get(row.key)
-        way, text, links = self._trace(traced)
-        # As with bullets: only where no overload leads anywhere are words asked.
-        links = links or self._words(row)
+def _rows(
+    matrix: Matrix, census: Census | None, trace: TraceFile | None, device: str
+) -> dict[Key, ExpectedText]:
+    """Return what one build says of the rows that a matrix shows."""
+    reader, claims = Reader(census, trace, device), lists_of(matrix).claims
+    traced = {one.row.key: one for one in (trace.rows if trace else ())}
+    worded: dict[LinkKey, list[Link]] = {}
+    rows = {}
+    for row in (one.row for one in matrix.rows):
+        way, text = None, "not in the trace" if trace else "no trace"
+        links: list[Link] = []
+        if row.key in traced:
+            said = reader.trace(traced[row.key], "any")
+            way, text, links = said.way, said.text, [*said.alerts, *said.flags]
+        # As with bullets: only where no overload leads anywhere are words asked, which the many rows of one op share.
+        if not links:
+            key = (row.documented, row.spec, row.direction, tuple(sorted(row.traits.items())))
+            if key not in worded:
+                worded[key] = reader.worded(row)
+            links = worded[key]
         alerts, flags = (
             tuple(dict.fromkeys(link for link in links if link.place.kind == kind))
             for kind in ("alert", "flag")
         )
-        return ExpectedText(
-            documented=documented(replace(row, device=self._device), self._claims),
-            binary=linked(alerts, flags) if self._has_census else "no census",
+        rows[row.key] = ExpectedText(
+            documented=documented(replace(row, device=device), claims),
+            binary=linked(alerts, flags) if census else "no census",
             trace=text,
             way=way,
             alerts=alerts,
             flags=flags,
         )
-
-    def _trace(self, traced: TracedRow | None) -> tuple[str | None, str, list[Link]]:
-        if traced is None:
-            return None, "not in the trace" if self._has_trace else "no trace", []
-        said = self._reader.trace(traced, "any")
-        return said.way, said.text, [*said.alerts, *said.flags]
-
-    def _words(self, row: Row) -> list[Link]:
-        """Return what the words of a row lead to; the many rows of one op share them."""
-        key = (row.documented, row.spec, row.direction, tuple(sorted(row.traits.items())))
-        if key not in self._worded:
-            self._worded[key] = self._reader.worded(row)
-        return self._worded[key]
+    return rows

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from reports.matrix import database_rows, perturbations, trust, words
+from reports.matrix import perturbations, trust, words
 from reports.matrix.chart import Chart, chart, costs
 from reports.matrix.expected import DISAGREEMENTS, EXPECTED_MEANING, Key
 from reports.matrix.model import Matrix
@@ -51,7 +51,6 @@ class RunView(Struct, frozen=True, kw_only=True):
     states: list[tuple[words.State, str]]  # what a reader must know before believing anything
     n: str
     shown: str | None  # which rows are left out, if any are
-    sampled: str | None  # what rows of PyTorch's databases are worth, if there are any
     weak_places: dict[str, int]  # why rows of the whole scan are of low power, numbered
     controls: Section
     sentinels: Section
@@ -140,7 +139,6 @@ def _run(number: int, one: Matrix) -> RunView:
         states=words.states(one),
         n=words.n_words(one),
         shown=words.shown_words(one),
-        sampled=database_rows.sampled_words(one.sampled),
         weak_places={reason: place for place, reason in enumerate(one.weak)},
         controls=trust.controls(one),
         sentinels=trust.sentinels(one),
