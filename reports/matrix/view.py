@@ -90,7 +90,12 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
     def failure(self) -> str | None:
         """Why the cell has no usable verdict; ``None`` if it has one."""
         usable = self.compared or self.verdict == "raises"
-        return None if usable else f"{self.verdict}: {self.reason or NO_REASON}"
+        return None if usable else f"{self.verdict}: {self.cause}"
+
+    @property
+    def cause(self) -> str:
+        """The reason in words."""
+        return self.reason or NO_REASON
 
     @cached_property
     def severity(self) -> Severity | None:

@@ -1,4 +1,4 @@
-"""What reports say in words: cells, the bound, the environment, the command that reruns a row.
+"""What reports say of a run in words: n and its bound, the environment, the command that reruns a row.
 
 Absence is a word here ("none", "unset", "not recorded"), never a blank, a zero or NaN.
 """

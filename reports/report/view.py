@@ -26,17 +26,24 @@ class Line(NamedTuple):
     record: MatrixRow
 
 
+class OpView(Struct, frozen=True):
+    """One op, with its rows in every run."""
+
+    name: str
+    lines: list[Line]
+
+
 class FamilyView(Struct, frozen=True):
-    """The ops of one family, each with its lines."""
+    """The ops of one family."""
 
     name: str
     slug: str  # numbered, since two names may have one
-    ops: dict[str, list[Line]]
+    ops: list[OpView]
 
     @property
     def lines(self) -> list[Line]:
         """Every line, op by op."""
-        return [line for lines in self.ops.values() for line in lines]
+        return [line for op in self.ops for line in op.lines]
 
 
 class RunView(Struct, frozen=True, kw_only=True):
@@ -161,7 +168,7 @@ def _families(runs: Sequence[RunView]) -> list[FamilyView]:
         FamilyView(
             name,
             f"family-{number}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}",
-            {op: [line for lines in same.values() for line in lines] for op, same in ops.items()},
+            [OpView(op, [line for lines in same.values() for line in lines]) for op, same in ops.items()],
         )
         for number, (name, ops) in enumerate(families.items())
     ]
