@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reports.compare.excerpt import STEP, by_op, render
-from reports.compare.json import render as render_json
+from reports.compare.render import as_json as render_json
 from reports.compare.runs import compare
 from scanner.verdicts.findings import Finding
 from tests.commands import Command, command_in

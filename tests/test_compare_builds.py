@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.compare import html as compare_html
-from reports.compare import json as compare_json
-from reports.compare import markdown as compare_markdown
 from reports.compare.builds import builds_of
+from reports.compare.render import RENDERERS
 from reports.compare.runs import Comparison, compare
 from scanner.census.record import encode, read_census
 from scanner.claims.tables import documented_claims
@@ -40,7 +38,7 @@ def compared(*versions: str, git: str | None = None) -> Comparison:
 
 def markdown(comparison: Comparison, *paths: str) -> str:
     """Return the Markdown of a comparison beside censuses."""
-    return "".join(compare_markdown.render(comparison, builds_of(paths, comparison)))
+    return "".join(RENDERERS["md"](comparison, builds_of(paths, comparison)))
 
 
 def lines(text: str) -> dict[str, list[str]]:
@@ -100,7 +98,7 @@ def test_no_step_between_two_runs_is_said() -> None:
     """Nothing came and went between two releases, if no census is of the later one or of one between them."""
     comparison = compared("2.5.1", "2.6.0")
     message = markdown(comparison, *CENSUSES[:2])
-    page = "".join(compare_html.render(comparison, builds_of(CENSUSES[:2], comparison)))
+    page = "".join(RENDERERS["html"](comparison, builds_of(CENSUSES[:2], comparison)))
 
     for text in (message, page):
         assert "No step from census to census ends after torch 2.5.1 and up to 2.6.0." in text
@@ -118,9 +116,9 @@ def test_builds_for_other_devices_stand_apart() -> None:
 def test_json_has_releases_and_steps() -> None:
     """And nothing of builds where no census was given."""
     comparison = compared("2.9.1", "2.11.0")
-    text = json.loads("".join(compare_json.render(comparison, builds_of(CENSUSES, comparison))))
+    text = json.loads("".join(RENDERERS["json"](comparison, builds_of(CENSUSES, comparison))))
     (cuda,) = text["builds"]["timelines"]
-    alone = json.loads("".join(compare_json.render(comparison)))
+    alone = json.loads("".join(RENDERERS["json"](comparison, ())))
 
     assert [one["release"] for one in cuda["releases"]] == [name.partition("-")[0] for name in NAMES]
     assert [len(one["lost"]) for one in cuda["steps"] if one["to"] == "2.10.0"] == [34]
@@ -134,7 +132,7 @@ def test_names_of_a_build_are_no_markup(tmp_path: Path) -> None:
     (tmp_path / "evil.json").write_text(encode(replace(census, alerts=alerts, torch="2.14.0")))
     comparison = compared("2.13.0", "2.14.0")
     builds = builds_of([CENSUSES[-1], str(tmp_path / "evil.json")], comparison)
-    text, page = ("".join(one.render(comparison, builds)) for one in (compare_markdown, compare_html))
+    text, page = ("".join(RENDERERS[form](comparison, builds)) for form in ("md", "html"))
     (line,) = [line for line in text.splitlines() if "hacked" in line]
 
     assert "\x1b" not in text

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.cli.compare import RENDERERS
 from reports.compare.judge import CLASS_MEANING
-from reports.compare.markdown import render
+from reports.compare.render import RENDERERS
+from reports.compare.render import markdown as render
 from reports.compare.runs import compare
 from scanner.claims.tables import parse_claims
 from scanner.verdicts.findings import Finding
@@ -293,6 +293,19 @@ def test_markdown_timeline() -> None:
         "fixed_by_mode; documented: not listed",
     ]
     assert "torch.sort" not in table
+
+
+def test_a_run_without_lists_is_not_said_to_list_nothing() -> None:
+    """Where no list is known of a release, Markdown and the page say that, and not that an op is not listed."""
+    runs = [
+        run_of(shows(finding), name=torch, torch=torch)
+        for torch, finding in (("9.0", "raises"), ("9.1", "silent"), ("9.2", "raises"))
+    ]
+
+    table = _text(*runs).split("## Timeline on cpu")[1].split("\n## ")[0]
+    page = "".join(RENDERERS["html"](compare(runs), ()))
+    assert table.count("; documented: no lists") == page.count(">doc: no lists<") == 3
+    assert "not listed" not in table
 
 
 def test_markdown_groups_what_is_not_comparable() -> None:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from reports.compare.html import render as html
-from reports.compare.markdown import render as markdown
+from reports.compare.render import markdown
 from reports.compare.runs import compare
 from reports.matrix.model import Matrix
 from tests.compared import pair_of, run_of, shows

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from reports.compare.judge import Change, few_processes
-from reports.compare.markdown import render
 from reports.compare.remeasured import Again
+from reports.compare.render import markdown as render
 from reports.compare.runs import compare
 from reports.matrix.model import Matrix
 from scanner.observations.records import MODES, Header, Observation, Sentinel

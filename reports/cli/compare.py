@@ -13,12 +13,10 @@ import click
 from reports.builds.changes import are_censuses, compare_censuses
 from reports.builds.render import CHANGES as CENSUS_RENDERERS
 from reports.compare import excerpt
-from reports.compare import html as compare_html
-from reports.compare import json as compare_json
-from reports.compare import markdown as compare_markdown
 from reports.compare.builds import BuildTimeline, builds_of
 from reports.compare.confirm import measure_again
 from reports.compare.judge import CHANGES
+from reports.compare.render import RENDERERS
 from reports.compare.runs import Comparison
 from reports.compare.runs import compare as compare_runs
 from reports.compare.words import failing
@@ -30,11 +28,6 @@ from scanner.cli.options import block_check_option, format_option, into_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 
 BLOCK = "compare"
-RENDERERS: dict[str, Callable[[Comparison, Sequence[BuildTimeline]], Iterator[str]]] = {
-    "md": compare_markdown.render,
-    "html": compare_html.render,
-    "json": compare_json.render,
-}
 # What a check fails on, the worst first.
 FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHANGES}
 

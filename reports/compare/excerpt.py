@@ -11,7 +11,8 @@ from reports.compare.claims import documented
 from reports.compare.judge import MOVES, Change
 from reports.compare.runs import Comparison, Pair, Timeline, timelines
 from reports.compare.words import arrow, caveats, class_words, labels, machine_words
-from reports.render.markdown import code, plain, table
+from reports.render.json import View
+from reports.render.markdown import generate
 
 STEP = (
     "from → to",
@@ -23,8 +24,6 @@ STEP = (
     "with other bits",
     "documented changes",
 )
-_CHANGED = ("from → to", "op", "rows", "class", "finding", "documented")
-_IDS = 3  # rows of an op that are named
 
 
 class OpChange(Struct, frozen=True):
@@ -39,21 +38,21 @@ class OpChange(Struct, frozen=True):
 
 def render(comparison: Comparison) -> Iterator[str]:
     """Yield what a block of a Markdown file holds."""
-    yield from (f"**{plain(text)}**\n\n" for text in caveats(comparison))
+    return generate(
+        "compare_block", View({}, caveats=caveats(comparison), heads=STEP, timelines=_timelines(comparison))
+    )
+
+
+def _timelines(comparison: Comparison) -> Iterator[View]:
     for timeline in timelines(comparison):
-        names = labels(timeline.matrices)
-        steps = [f"{plain(old)} → {plain(new)}" for old, new in pairwise(names)]
-        yield f"{plain(_scanned(timeline))}\n\n"
-        counts = (map(str, step_counts(pair)) for pair in timeline.pairs)
-        yield table(STEP, [(step, *text) for step, text in zip(steps, counts, strict=True)])
-        yield "\n"
-        lines = [
-            (step, code(one.op), _rows(one), plain(one.kind), plain(one.finding), plain(one.documented))
-            for step, pair in zip(steps, timeline.pairs, strict=True)
-            for one in by_op(pair)
-        ]
-        yield table(_CHANGED, lines) if lines else "No row regressed, improved or changed.\n"
-        yield "\n"
+        steps = [" → ".join(names) for names in pairwise(labels(timeline.matrices))]
+        of_steps = list(zip(steps, timeline.pairs, strict=True))
+        yield View(
+            {},
+            scanned=_scanned(timeline),
+            steps=[(step, *step_counts(pair)) for step, pair in of_steps],
+            changes=[(step, one) for step, pair in of_steps for one in by_op(pair)],
+        )
 
 
 def step_counts(pair: Pair) -> tuple[int | str, ...]:
@@ -99,11 +98,6 @@ def _finding(change: Change) -> str:
     if change.old.finding == change.new.finding or change.judged.apparent is not None:
         return f"{text}: {change.judged.detail}"
     return text
-
-
-def _rows(one: OpChange) -> str:
-    more = f" and {len(one.rows) - _IDS} more" if len(one.rows) > _IDS else ""
-    return ", ".join(map(code, one.rows[:_IDS])) + more
 
 
 def _scanned(timeline: Timeline) -> str:

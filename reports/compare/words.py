@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from reports.compare.comparable import hardware, kind_of
 from reports.compare.judge import Change
 from reports.compare.runs import Comparison, Pair
-from reports.matrix.model import COMPARED, Matrix, cell_of_mode, constant_of
+from reports.matrix.model import COMPARED, Matrix, constant_of
 from reports.matrix.words import states
-from scanner.observations.records import MODES
 from scanner.verdicts.findings import Cell, MatrixRow
 
 NOT_PLANNED = "not planned"
@@ -74,45 +74,27 @@ def machine_words(one: Matrix) -> str:
     return f"{hardware(one)}, {threads} threads" if kind_of(one) == "cpu" else hardware(one)
 
 
-def again_words(pair: Pair) -> str | None:
-    """Return how many rows were measured again, how often, and what came out; ``None`` if none should have been."""
-    again, outcome = pair.again, pair.outcome
-    if again is None or outcome is None:
-        return None
-    if not again.rows and not again.left:
+def again_words(again: Mapping[str, Any]) -> str:
+    """Return how many rows were measured again, how often, and what came out.
+
+    Args:
+        again: What the report's view says of it.
+    """
+    if not again["rows"] and not again["left"]:
         return "No row that can be compared seems to differ without proof, and none was measured again."
-    parts = []
-    if again.rows:
+    parts, outcome = [], again["outcome"]
+    if again["rows"]:
         parts.append(
-            f"{len(again.rows)} rows that seemed to differ were measured again, both runs in turns: {again.rounds} "
-            f"rounds of fresh processes, up to {again.new.executions} executions of each run in each mode. Of these "
+            f"{again['rows']} rows that seemed to differ were measured again, both runs in turns: {again['rounds']} "
+            f"rounds of fresh processes, up to {again['executions']} executions of each run in each mode. Of these "
             f"{outcome.confirmed} are confirmed, {outcome.same} the same, {outcome.undecided} undecided. Processes "
             f"in which hardly anything could race count only where the row differed."
         )
     if outcome.left:
         parts.append(f"{outcome.left} rows could not be measured again.")
-    if distrust := (*again.old.distrust, *again.new.distrust):
-        parts.append(f"The measurement cannot be trusted: {'; '.join(distrust)}.")
+    if again["distrust"]:
+        parts.append(f"The measurement cannot be trusted: {'; '.join(again['distrust'])}.")
     return " ".join(parts)
-
-
-def measured_again(pair: Pair) -> list[tuple[str, str, list[str]]]:
-    """Return the rows that were measured again: id, what came out, and finding and both cells, of one run and the other."""
-    changes = {change.row.row.key: change for change in pair.changes}
-    return [
-        (
-            old.row.id,
-            class_words(changes[key]),
-            [
-                arrow(old.finding, new.finding),
-                *(
-                    arrow(cell_words(cell_of_mode(old, mode)), cell_words(cell_of_mode(new, mode)))
-                    for mode in MODES
-                ),
-            ],
-        )
-        for key, (old, new) in (pair.again.rows.items() if pair.again else ())
-    ]
 
 
 def caveats(comparison: Comparison) -> Iterator[str]:

@@ -21,7 +21,7 @@ from reports.builds.files import Source, fits, git_of, paired, release, version
 from reports.builds.links import WAY_MEANING
 from reports.docs.agreement import Docs
 from reports.matrix.expected import link_fields
-from reports.render.json import View
+from reports.render.json import View, fields_of
 from scanner.census.record import read_census
 from scanner.claims.tables import documented_claims
 from scanner.errors import UsageError
@@ -114,13 +114,7 @@ def _build(build: BuildExpectations, docs: Docs | None) -> View:
             "counts": {name: number for name, number, _ in count(build)},
             "claims": [_claim(one, build, docs) for one in build.expected],
             "no_bullet": [
-                {
-                    "kind": one.kind,
-                    "function": one.place.function,
-                    "library": one.place.library,
-                    "alert": one.place.alert,
-                    "ops": one.ops,
-                }
+                {"kind": one.kind, **fields_of(one.place, "function", "library", "alert"), "ops": one.ops}
                 for one in build.unspoken
             ],
         },

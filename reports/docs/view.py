@@ -11,7 +11,7 @@ from reports.docs.lists import RegeneratedLists, lists_of
 from reports.docs.reasons import shown_words, strongest
 from reports.matrix import words
 from reports.matrix.model import Matrix, cell_fields
-from reports.render.json import View
+from reports.render.json import View, fields_of
 from scanner.claims.matching import device_kind
 from scanner.observations.records import MODES
 from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, upper_bound
@@ -48,10 +48,7 @@ def view_of(docs: Docs) -> View:
             ],
             "filled": _ids(docs.filled),
             "unread": [_undocumented(one, None) for one in docs.unread],
-            "unparsed": [
-                {"id": claim.id, "section": claim.section, "targets": claim.targets, "text": claim.text}
-                for claim in docs.unparsed
-            ],
+            "unparsed": [fields_of(claim, "id", "section", "targets", "text") for claim in docs.unparsed],
             "torch": docs.torch,
             "runs": [_run(one) for one in docs.matrices],
             "note": docs.note,
@@ -99,16 +96,10 @@ def _claim(judged: JudgedClaim, lists: RegeneratedLists | None) -> View:
     effects = Counter("of low power" if one.low_power else _EFFECTS[one.effect] for one in ordered)
     return View(
         {
-            "section": claim.section,
-            "targets": claim.targets,
-            "device": claim.device,
-            "direction": claim.direction,
-            "conditions": claim.conditions,
-            "text": claim.text,
+            **fields_of(claim, "section", "targets", "device", "direction", "conditions", "text"),
             "agreement": judged.agreement,
             "evidence": _ids(deciding),
-            "id": claim.id,
-            "order": claim.order,
+            **fields_of(claim, "id", "order"),
             "reason": judged.reason,
             "regenerated": lists.changes.get(claim.order) if lists else None,
             "rows": [_row(one) for one in judged.evidence],
@@ -123,10 +114,7 @@ def _undocumented(one: Undocumented, lists: RegeneratedLists | None) -> View:
     smallest, elements = one.smallest
     return View(
         {
-            "op": one.op,
-            "device": one.device,
-            "direction": one.direction,
-            "finding": one.finding,
+            **fields_of(one, "op", "device", "direction", "finding"),
             "evidence": _ids(one.evidence),
             "smallest": {"id": smallest.row.row.id, "elements": elements},
             "named": [claim.id for claim in one.named if claim.parsed],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -36,6 +36,11 @@ def one_or_several(
     yield "\n]}\n"
 
 
+def fields_of(one: object, *names: str) -> dict[str, Any]:
+    """Return some fields of a structure by their names."""
+    return {name: getattr(one, name) for name in names}
+
+
 class View(dict[str, Any]):
     """What a report shows: machines are told what stands under the keys, only people what the attributes say.
 
@@ -46,21 +51,33 @@ class View(dict[str, Any]):
         super().__init__(fields)
         self.__dict__ |= words
 
+    if TYPE_CHECKING:
 
-def object_pieces(view: Mapping[str, Any], *lists: str) -> Iterator[str]:
+        def __getattr__(self, name: str) -> Any: ...
+
+
+def object_pieces(
+    view: Mapping[str, Any],
+    *lists: str,
+    each: Callable[[Any], Iterable[str]] = lambda one: [json_of(one)],
+    edge: str = "\n",
+) -> Iterator[str]:
     """Yield an object, a key per line, without a line end behind it.
 
     Args:
         view: What is told.
-        lists: Keys of which each member gets a line of its own.
+        lists: Keys of which each member begins a line.
+        each: Yields the text of such a member.
+        edge: What stands between the braces and what is in them.
     """
     for number, (key, value) in enumerate(view.items()):
-        yield f"{',' if number else '{'}\n{json_of(key)}: "
+        yield f",\n{json_of(key)}: " if number else f"{{{edge}{json_of(key)}: "
         if key not in lists:
             yield json_of(value)
             continue
         yield "[\n"
         for place, one in enumerate(value):
-            yield (",\n" if place else "") + json_of(one)
+            yield ",\n" if place else ""
+            yield from each(one)
         yield "\n]"
-    yield "\n}"
+    yield f"{edge}}}"

@@ -10,8 +10,7 @@ from types import ModuleType
 import jinja2
 import msgspec
 
-from scanner.observations.records import MODES
-from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, Finding, Verdict
+from scanner.verdicts.findings import Finding, Verdict
 
 # Shapes, so that colour never carries meaning alone.
 FINDING_SIGN: dict[Finding, str] = {
@@ -69,14 +68,7 @@ def generate(
     )
     environment.filters["fields"] = msgspec.structs.astuple
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    environment.globals |= {
-        "words": words,
-        "finding_sign": FINDING_SIGN,
-        "finding_meaning": FINDING_MEANING,
-        "verdict_sign": VERDICT_SIGN,
-        "verdict_meaning": VERDICT_MEANING,
-        "modes": MODES,
-    }
+    environment.globals |= {"words": words, "finding_sign": FINDING_SIGN, "verdict_sign": VERDICT_SIGN}
     style, script = _joined(environment, "css", name, *styles), _joined(environment, "js", name)
     yield from environment.get_template(f"{name}.html.j2").generate(
         style=style,

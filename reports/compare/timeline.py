@@ -1,0 +1,121 @@
+"""A timeline as people read it: each row in each run, what became of it and what that release documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from msgspec import Struct
+
+from reports.compare.claims import documented
+from reports.compare.judge import Change
+from reports.compare.runs import Timeline, TimelineRow
+from reports.compare.words import class_words, finding_notes, finding_words, labels
+from reports.matrix import words
+from reports.matrix.model import Matrix
+from reports.render.json import View
+from scanner.verdicts.findings import MatrixRow
+
+NO_LISTS = "no lists"
+
+
+class Moment(Struct, frozen=True):
+    """One row in one run."""
+
+    row: MatrixRow | None  # None: not planned
+    change: Change | None  # from the run before
+    finding: str  # with what must not be read without it
+    note: str  # the latter alone: its n, low power, a scan that is not trustworthy
+    documented: str
+    redocumented: bool  # whether the lists of the run before say something else
+
+    @property
+    def cells(self) -> tuple[str, str]:
+        """What it shows with the flag off, and with it on."""
+        return (words.cell_words(self.row, "off"), words.on_words(self.row)) if self.row else ("", "")
+
+    @property
+    def became(self) -> str | None:
+        """What became of the row, if that is a change, be it comparable or not."""
+        return class_words(self.change) if self.change is not None and self.change.differs else None
+
+
+class Line(Struct, frozen=True):
+    """One row in every run of one kind of device."""
+
+    of: TimelineRow
+    moments: tuple[Moment, ...]
+
+    @property
+    def choices(self) -> set[str]:
+        """What the page finds the row under."""
+        changes = [one.change for one in self.moments if one.change is not None]
+        chosen: set[str] = {change.kind for change in changes}
+        if chosen != {"same"}:
+            chosen.discard("same")
+        if any(change.other_bits for change in changes):
+            chosen.add("other_bits")
+        if any(one.redocumented for one in self.moments):
+            chosen.add("documented")
+        if self.of.differed:
+            chosen.add("")
+        return chosen | {"all"}
+
+
+class Table(Struct, frozen=True, dict=True):
+    """A timeline as it is shown."""
+
+    timeline: Timeline
+    runs: Sequence[View]
+    pairs: Sequence[View]
+
+    @property
+    def device(self) -> str:
+        """What the latest run was made on."""
+        return self.timeline.matrices[-1].run.header.settings.device
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """What tells the runs apart."""
+        return labels(self.timeline.matrices)
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """Every row, what changed most first."""
+        return list(map(self._line, self.timeline.rows))
+
+    @cached_property
+    def differing(self) -> list[Line]:
+        """The rows that changed from one run to the next, or seem to have."""
+        return list(map(self._line, self.timeline.differing))
+
+    def _line(self, one: TimelineRow) -> Line:
+        """Join what the runs show of a row with what their releases document."""
+        timeline = self.timeline
+        listed = [
+            documented(one.row.row, lists.claims) if lists.claims else NO_LISTS for lists in timeline.lists
+        ]
+        return Line(
+            one,
+            tuple(
+                Moment(
+                    row=cell,
+                    change=change,
+                    finding=finding_words(cell, matrix),
+                    note=_note(cell, matrix),
+                    documented=text,
+                    redocumented=NO_LISTS not in {before, text} and before != text,
+                )
+                for matrix, cell, change, text, before in zip(
+                    timeline.matrices, one.cells, one.changes, listed, [listed[0], *listed[:-1]], strict=True
+                )
+            ),
+        )
+
+
+def _note(cell: MatrixRow | None, one: Matrix) -> str:
+    """Return what must not be read apart from a finding: its n, low power, a scan that is not trustworthy."""
+    if cell is None:
+        return ""
+    rests, marks = finding_notes(cell, one)
+    return ", ".join(filter(None, [rests, *marks]))
