@@ -297,10 +297,8 @@ def test_markdown_timeline() -> None:
 
 def test_a_run_without_lists_is_not_said_to_list_nothing() -> None:
     """Where no list is known of a release, Markdown and the page say that, and not that an op is not listed."""
-    runs = [
-        run_of(shows(finding), name=torch, torch=torch)
-        for torch, finding in (("9.0", "raises"), ("9.1", "silent"), ("9.2", "raises"))
-    ]
+    findings: dict[str, Finding] = {"9.0": "raises", "9.1": "silent", "9.2": "raises"}
+    runs = [run_of(shows(finding), name=torch, torch=torch) for torch, finding in findings.items()]
 
     table = _text(*runs).split("## Timeline on cpu")[1].split("\n## ")[0]
     page = "".join(RENDERERS["html"](compare(runs), ()))
