@@ -176,6 +176,13 @@ def test_csv_keeps_integers(run: Path) -> None:
     assert int(table["off_runs"].isna().sum()) == 3
 
 
+def test_frame_has_nullable_counts(run: Path) -> None:
+    """The counts of the flat table stay integers though some cells have none."""
+    table = export.frame(load([str(run)]))
+
+    assert str(table["on_differing"].dtype) == "Int64"
+
+
 @pytest.mark.parametrize("form", RENDERERS)
 def test_compressed_run_reads_the_same(tmp_path: Path, form: str) -> None:
     """A run file in gzip gives the same report but for its name."""

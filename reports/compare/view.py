@@ -188,7 +188,9 @@ def _row(pair: Pair, change: Change) -> View:
         {
             **fields_of(row, "spec", "case", "direction", "dtype", "device"),
             "class": judged.kind,
-            **fields_of(judged, "confirmed", "seems", "reason"),
+            "confirmed": judged.confirmed,
+            "seems": judged.apparent,
+            "reason": judged.reason,
             "detail": judged.detail or None,
             "from": change.old and {**_seen(change.old), "documented": listed[0]},
             "to": change.new and {**_seen(change.new), "documented": listed[1]},

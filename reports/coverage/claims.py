@@ -15,7 +15,7 @@ HEADS = ("documented to raise", "met as", "raised by", "rows that speak to it")
 UNSEEN = "nothing that the recorder sees"
 
 
-class Alert(Struct, frozen=True, kw_only=True):
+class MetAlert(Struct, frozen=True, kw_only=True):
     """An alert that rows met: the caller it names, and the overloads that raised it."""
 
     caller: str
@@ -33,7 +33,7 @@ class DocumentedAlert(Struct, frozen=True, kw_only=True):
 
 
 def documented_alerts(
-    matrices: Sequence[Matrix], device: str, alerts: Sequence[Alert]
+    matrices: Sequence[Matrix], device: str, alerts: Sequence[MetAlert]
 ) -> Iterator[DocumentedAlert]:
     """Yield the bullets about a kind of device, in the order of the list; none if the runs hold no lists."""
     claims: Sequence[Claim] = next((it.run.header.claims for it in matrices if it.run.header.claims), ())

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 
 from reports.matrix.cost import SLOW, CostView, Timed, cost_text, cost_view
 from reports.matrix.difference import NOT_MEASURED, distance, first_differing, worst
@@ -23,7 +23,7 @@ from scanner.verdicts.findings import Finding, GroupCount, MatrixRow, Verdict
 _SAME = ("first", "constant", "within", "between", "where", "groups", "other_threads", "alerts")
 # What a row view takes from a planned row: as it is, and with absence in place of an empty text.
 _PLANNED = ("spec", "case", "direction", "dtype", "device", "family", "op", "source")
-_OPTIONAL = ("provokes", "why", "provoked", "recipe", "samples")
+_OPTIONAL = ("provokes", "why", "provoked", "enlargement", "samples")
 NO_REASON = "no reason was recorded"
 
 
@@ -149,7 +149,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     constant: str | None
     source: Source
     provoked: Provoked | None
-    enlargement: str | None
+    enlargement: str | None = field(name="recipe")
     samples: int | None
     cost: CostView | None
     expected: list[dict[str, object]] | UnsetType = UNSET  # what the files of each build say of it
@@ -166,7 +166,7 @@ class RowView(Struct, frozen=True, kw_only=True):
         return {mode: cell for mode, cell in cells if mode != "warn_only" or self.on.verdict == "raises"}
 
     @property
-    def warn_only(self) -> str:
+    def warn_only_words(self) -> str:
         """What an op that raises does under warn_only; nothing of one that does not raise."""
         if self.on.verdict != "raises":
             return ""
@@ -177,7 +177,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     @property
     def on_words(self) -> str:
         """The cell of the flag on, with what the row does under warn_only."""
-        return "; ".join(filter(None, (self.on.words, self.warn_only)))
+        return "; ".join(filter(None, (self.on.words, self.warn_only_words)))
 
     @property
     def note(self) -> str:

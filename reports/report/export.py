@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
@@ -19,6 +19,9 @@ from scanner.observations.records import MODES
 from scanner.verdicts.controls import check_controls
 from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, upper_bound
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _ROW = ("family", "spec", "op", "case", "direction", "dtype", "device", "finding")
 _CELL = ("verdict", "runs", "differing", "distinct", "upper_bound", "alert", "reason", "seeded", "seconds")
 _COST = ("ratio", "unfilled_ratio", "off.median", "on.median", "unfilled.median", "off_memory", "on_memory")
@@ -26,7 +29,8 @@ _COST = ("ratio", "unfilled_ratio", "off.median", "on.median", "unfilled.median"
 _COLUMNS = {
     **{name: name for name in _ROW},
     **{f"{mode}_{name}": f"{mode}.{name}" for mode in MODES for name in _CELL},
-    **{name: name for name in ("provokes", "low_power", "constant", "source", "provoked", "recipe")},
+    **{name: name for name in ("provokes", "low_power", "constant", "source", "provoked")},
+    "recipe": "enlargement",
     **{
         f"{mode}_{name}": f"{mode}.{'severity.' if name in MEASURES else ''}{name}"
         for mode in MODES
@@ -36,6 +40,8 @@ _COLUMNS = {
     **{f"cost_{name.replace('.', '_')}": f"cost.{name}" for name in _COST},
 }
 _EXPECTED = ("documented", "binary", "trace")
+# Rows of the flat table that are in memory at a time.
+_AT_ONCE = 1000
 _NA = "NA"  # what does not exist: pandas and R read it as missing
 
 
@@ -46,20 +52,51 @@ def render_json(matrices: Sequence[Matrix]) -> Iterator[str]:
 
 def render_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
     """Yield the flat table."""
-    devices = sorted({build.device for one in matrices for build in one.expected})
-    expected = [f"expected_{device}_{name}" for device in devices for name in _EXPECTED]
-    yield _line(["run", *_COLUMNS, "distrust", *expected])
+    names = _names(matrices)
+    yield ",".join(names) + "\n"
+    rows = _rows(matrices)
+    while some := list(islice(rows, _AT_ONCE)):
+        yield _frame(some, names).to_csv(index=False, header=False, na_rep=_NA, lineterminator="\n")
+
+
+def frame(matrices: Sequence[Matrix]) -> pd.DataFrame:
+    """Return the flat table; what a cell does not have is ``<NA>``, and counts with gaps stay integers."""
+    return _frame(list(_rows(matrices)), _names(matrices))
+
+
+def _frame(rows: Sequence[Sequence[object]], names: Sequence[str]) -> pd.DataFrame:
+    import pandas as pd  # noqa: PLC0415 - the other formats need not wait for it
+
+    columns = zip(*rows, strict=True) if rows else [() for _ in names]
+    return pd.DataFrame({name: _column(values) for name, values in zip(names, columns, strict=True)})
+
+
+def _column(values: Sequence[object]) -> pd.Series[Any]:
+    """Return a column of its type: left to itself, pandas makes floats of integers with gaps, which hold few of them."""
+    import pandas as pd  # noqa: PLC0415
+
+    kinds = {type(value) for value in values if value is not None}
+    if kinds and kinds <= {int, float}:
+        return pd.Series(values, dtype="Int64" if kinds == {int} else "Float64")
+    return pd.Series(values, dtype=object)
+
+
+def _names(matrices: Sequence[Matrix]) -> list[str]:
+    expected = [f"expected_{device}_{name}" for device in _devices(matrices) for name in _EXPECTED]
+    return ["run", *_COLUMNS, "distrust", *expected]
+
+
+def _devices(matrices: Sequence[Matrix]) -> list[str]:
+    return sorted({build.device for one in matrices for build in one.expected})
+
+
+def _rows(matrices: Sequence[Matrix]) -> Iterator[list[object]]:
+    devices = _devices(matrices)
     for run in report_view(matrices).runs:
         distrust = "; ".join(run.matrix.distrust) or None
         for row in run.rows:
             cells = [_value(row, path) for path in _COLUMNS.values()]
-            yield _line([run.name, *cells, distrust, *_expected(row, devices)])
-
-
-def _line(values: Iterable[object]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(_NA if value is None else value for value in values)
-    return line.getvalue()
+            yield [run.name, *cells, distrust, *_expected(row, devices)]
 
 
 def _value(row: RowView, path: str) -> object:
