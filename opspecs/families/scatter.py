@@ -90,11 +90,17 @@ def _factors(t: Inputs, reduce: str, *shape: int) -> torch.Tensor:
     return t.values(*shape)
 
 
-def _reduce(t: Inputs, reduce: str, *, include_self: bool = True) -> Call:
-    """Sources in one row into thousands of slots of a CPU, 64 of a GPU."""
-    sources, slots = t.size(cpu=(1 << 15, 1 << 11), cuda=(1 << 20, 64))
-    into, index = t.leaf(_factors(t, reduce, slots)), t.index(sources, high=slots)
-    source = t.leaf(_factors(t, reduce, sources))
+Sizes = dict[str, tuple[int, ...]]
+# Sources, slots and columns, of which single elements have none; thousands of slots of a CPU, 64 of a GPU.
+ELEMENTS: Sizes = {"cpu": (1 << 15, 1 << 11), "cuda": (1 << 20, 64)}
+ROWS: Sizes = {"cpu": (1 << 12, 1 << 8, 8), "cuda": (1 << 17, 64, 32)}
+
+
+def _reduce(t: Inputs, reduce: str, sizes: Sizes, *, include_self: bool = True) -> Call:
+    """Sources into slots, one index for each source: an element, or a row."""
+    sources, slots, *columns = t.size(**sizes)
+    into, index = t.leaf(_factors(t, reduce, slots, *columns)), t.index(sources, high=slots)
+    source = t.leaf(_factors(t, reduce, sources, *columns))
     return call(into, 0, index, source, reduce=reduce, include_self=include_self)
 
 
@@ -112,67 +118,50 @@ def _reduce_permutation(t: Inputs, reduce: str) -> Call:
     )
 
 
-def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
-    """Return the cases of one reduction."""
-    what = REDUCED[reduce]
-    collisions = what and f"about 16 values {what} each slot (16384 on CUDA)"
-    traits = {"reduce": reduce} | FLAT
-    return {
-        reduce: Case(
-            inputs=lambda t: _reduce(t, reduce), provokes=collisions, directions=BOTH, traits=traits
-        ),
-        f"{reduce}_exclude_self": Case(
-            inputs=lambda t: _reduce(t, reduce, include_self=False), provokes=collisions, traits=traits
-        ),
-        f"{reduce}_integers": Case(
-            inputs=lambda t: _reduce(t, reduce),
-            provokes=collisions,
-            dtypes=("int64",),
-            traits=traits,
-        ),
-        f"{reduce}_rows": Case(
-            inputs=lambda t: _reduce_rows(t, reduce),
-            provokes=what and f"about 16 values {what} each slot (2048 on CUDA)",
-            traits={"reduce": reduce} | NESTED,
-        ),
-        f"{reduce}_permutation": Case(inputs=lambda t: _reduce_permutation(t, reduce), traits=traits),
-    }
-
-
-def _index_reduce(t: Inputs, reduce: str, *, include_self: bool = True) -> Call:
-    """Source rows into few rows, each row with one index."""
-    rows, slots, columns = t.size(cpu=(1 << 12, 1 << 8, 8), cuda=(1 << 17, 64, 32))
-    into, index = t.leaf(_factors(t, reduce, slots, columns)), t.index(rows, high=slots)
-    source = t.leaf(_factors(t, reduce, rows, columns))
-    return call(into, 0, index, source, reduce=reduce, include_self=include_self)
-
-
 def _index_reduce_permutation(t: Inputs, reduce: str) -> Call:
     rows, columns = t.size(cpu=(1 << 12, 8), cuda=(1 << 17, 32))
     into, source = _factors(t, reduce, rows, columns), _factors(t, reduce, rows, columns)
     return call(into, 0, t.permutation(rows), source, reduce=reduce)
 
 
-def _index_reduce_cases(reduce: str) -> dict[str, Case]:
-    """Return the cases of one reduction."""
-    what = REDUCED[reduce]
-    collisions = what and f"about 16 rows {what} each slot (2048 on CUDA)"
-    traits = {"reduce": reduce}
+def _reduce_cases(reduce: str, sizes: Sizes, provokes: str, dims: dict[str, str]) -> dict[str, Case]:
+    """Return the cases that any kind of reduction has."""
+    traits = {"reduce": reduce} | dims
+    case = Case(inputs=lambda t: _reduce(t, reduce, sizes), provokes=provokes, traits=traits)
     return {
-        reduce: Case(
-            inputs=lambda t: _index_reduce(t, reduce), provokes=collisions, directions=BOTH, traits=traits
-        ),
-        f"{reduce}_exclude_self": Case(
-            inputs=lambda t: _index_reduce(t, reduce, include_self=False), provokes=collisions, traits=traits
+        reduce: replace(case, directions=BOTH),
+        f"{reduce}_exclude_self": replace(
+            case, inputs=lambda t: _reduce(t, reduce, sizes, include_self=False)
         ),
         # Integers that wrap around make the same in any order.
-        f"{reduce}_integers": Case(
-            inputs=lambda t: _index_reduce(t, reduce),
-            provokes=collisions,
-            dtypes=("int64",),
-            traits=traits,
+        f"{reduce}_integers": replace(case, dtypes=("int64",)),
+    }
+
+
+def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
+    """Return the cases of one reduction of elements."""
+    what = REDUCED[reduce]
+    collisions = what and f"about 16 values {what} each slot (16384 on CUDA)"
+    return _reduce_cases(reduce, ELEMENTS, collisions, FLAT) | {
+        f"{reduce}_rows": Case(
+            inputs=lambda t: _reduce_rows(t, reduce),
+            provokes=what and f"about 16 values {what} each slot (2048 on CUDA)",
+            traits={"reduce": reduce} | NESTED,
         ),
-        f"{reduce}_permutation": Case(inputs=lambda t: _index_reduce_permutation(t, reduce), traits=traits),
+        f"{reduce}_permutation": Case(
+            inputs=lambda t: _reduce_permutation(t, reduce), traits={"reduce": reduce} | FLAT
+        ),
+    }
+
+
+def _index_reduce_cases(reduce: str) -> dict[str, Case]:
+    """Return the cases of one reduction of rows."""
+    what = REDUCED[reduce]
+    collisions = what and f"about 16 rows {what} each slot (2048 on CUDA)"
+    return _reduce_cases(reduce, ROWS, collisions, {}) | {
+        f"{reduce}_permutation": Case(
+            inputs=lambda t: _index_reduce_permutation(t, reduce), traits={"reduce": reduce}
+        )
     }
 
 
