@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scanner.cases import catalog
-from scanner.cases.settings import Plan
+from scanner.cases.settings import Plan, asked_for
 from scanner.observations.records import Mode
 from scanner.observations.runfile import Run
 from scanner.processes import supervisor
@@ -66,6 +66,9 @@ def in_process(patch: pytest.MonkeyPatch) -> Requests:
 def small_scan(path: Path, *, resume: bool = False) -> Run:
     """Scan two small rows with everything on, or go on with that."""
     plan = Plan(
-        output=path, device="cpu", runs=2, processes=1, perturb=("quiet",), resume=resume, force=not resume
+        output=path,
+        settings=asked_for(device="cpu", runs=2, processes=1, perturb=("quiet",)),
+        resume=resume,
+        force=not resume,
     )
     return scan(plan, PlainProgress(io.StringIO()))

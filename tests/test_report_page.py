@@ -90,7 +90,7 @@ def test_panel_by_keyboard(page: Page) -> None:
     assert "on 0 ran 50 50 1 1 0.25 0.125" in text
     assert (
         "detmatrix scan 'torch.Tensor.index_put_:duplicates:backward:float64' --device cpu --runs 50 --processes 2 "
-        "--seed 0 --timeout 60 --perturb quiet -o rerun.jsonl"
+        "--timeout 60 --seed 0 --perturb quiet -o rerun.jsonl"
     ) in text
 
     button.send_keys(Keys.SPACE)

@@ -160,10 +160,8 @@ def test_settings_have_words(tmp_path: Path) -> None:
 def test_rerun_is_disturbed_alike() -> None:
     """The command for a row names the perturbations where they are not the default, and the time limit."""
     assert "--perturb quiet -o" in words.rerun_options(SETTINGS)
-    assert "--timeout 60 -o" in words.rerun_options(replace(SETTINGS, perturb=DEFAULT))
-    assert "--timeout 60 --max-time 2 -o" in words.rerun_options(
-        replace(SETTINGS, perturb=DEFAULT, max_time=2.0)
-    )
+    assert "--seed 0 -o" in words.rerun_options(replace(SETTINGS, perturb=DEFAULT))
+    assert "--seed 0 --max-time 2 -o" in words.rerun_options(replace(SETTINGS, perturb=DEFAULT, max_time=2.0))
 
 
 def test_perturbations_are_told_of_what_differed(run: Path) -> None:

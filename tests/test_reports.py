@@ -18,7 +18,8 @@ from reports.matrix import words
 from reports.matrix.model import FINDINGS, load, parse_findings
 from reports.render.markdown import code, plain
 from reports.report import export
-from scanner.observations.records import Closing, Environment, Settings
+from scanner.observations.records import Closing, Environment
+from scanner.observations.settings import SETTINGS
 from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING
 from tests.evidence_runs import evidence_run
 from tests.runs import ENVIRONMENT, Planned, drifting, ended, every_finding, ran, row, stable, write_run
@@ -84,7 +85,9 @@ def test_whole_environment_is_told(run: Path, form: str) -> None:
     message = text(form, run)
 
     assert set(words._ENVIRONMENT) | {"variables"} == set(Environment.__struct_fields__)
-    assert set(words._SETTINGS) == set(Settings.__struct_fields__)
+    assert [setting.label for setting in SETTINGS.values()] == [
+        label for label, _ in words.settings_words(one)[1 : 1 + len(SETTINGS)]
+    ]
     for label, value in words.environment_words(one) + words.settings_words(one):
         if form == "md":
             assert f"* {plain(label)}: {plain(value)}\n" in message

@@ -124,7 +124,9 @@ def test_foreign_file_is_not_resumed(scan: Command, tmp_path: Path) -> None:
     ("option", "expected"),
     [
         (("--runs", 3), "--runs is not the one it began with (3, it has 2)"),
-        (("--timeout", 5), "--timeout is not the one it began with (5.0, it has 60.0)"),
+        (("--timeout", 5), "--timeout is not the one it began with (5, it has 60)"),
+        (("--seed", 1), "--seed is not the one it began with (1, it has 0)"),
+        (("--no-cost",), "--cost is not the one it began with (no, it has yes)"),
         (
             ("quick.put_",),
             "the list of patterns is not the one it began with (quick.cumsum quick.put_, it has quick.cumsum)",

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from reports.matrix.model import Matrix
 from scanner.claims.matching import device_kind
-from scanner.observations.records import MODES, Environment, Settings
+from scanner.observations.records import MODES, Environment
+from scanner.observations.settings import SETTINGS, Settings, written
 from scanner.verdicts.findings import MatrixRow
 
 Reason = Literal[
@@ -113,12 +115,12 @@ def of_absence(absent: Matrix, present: Matrix) -> NotComparable | None:
 
 def _asked(settings: Settings) -> dict[str, str]:
     """Return in words what decides, beside patterns, which rows a scan plans."""
+    # Where the files of specs lie is no matter.
+    settings = replace(settings, specs=tuple(Path(path).name for path in settings.specs))
     return {
-        "--source": ",".join(settings.sources) or "none",
-        "--samples": str(settings.samples),
-        "--dtypes": ",".join(settings.dtypes) or "none",
-        # Where the files lie is no matter.
-        "--specs": ",".join(Path(name).name for name in settings.specs) or "none",
+        setting.option: written(getattr(settings, name)) or "none"
+        for name, setting in SETTINGS.items()
+        if setting.selects
     }
 
 

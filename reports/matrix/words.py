@@ -15,9 +15,9 @@ from reports.matrix.model import COMPARED, Matrix, bound_of
 from reports.matrix.trust import several
 from reports.matrix.view import cell_view, row_view
 from reports.render.markdown import NONE
-from scanner.observations.records import MODES, Claim, Mode, Settings
+from scanner.observations.records import MODES, Claim, Mode
+from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.verdicts.findings import Cell, MatrixRow, upper_bound
-from scanner.worker.perturb import DEFAULT
 
 State = Literal["untrusted", "incomplete", "low_power"]
 
@@ -65,30 +65,7 @@ _ENVIRONMENT = {
     "python": "Python",
     "os": "operating system",
 }
-_SETTINGS = {
-    "patterns": "patterns",
-    "device": "device",
-    "runs": "executions per process",
-    "processes": "processes per mode",
-    "timeout": "timeout per case and process",
-    "seed": "seed",
-    "modes": "modes",
-    "perturb": "perturbations asked for",
-    "confidence": "confidence that n was chosen for",
-    "max_rate": "rate of differing that n was chosen for",
-    "max_time": "executions per case and process, at most",
-    "cost": "rows timed",
-    "overloads": "overloads recorded",
-    "specs": "files of own specs",
-    "sources": "sources of specs",
-    "dtypes": "dtypes of database entries",
-    "samples": "samples per database entry, at most",
-}
 
-_EMPTY = {
-    "patterns": "none given, so all rows",
-    "dtypes": "float32, or the first that an entry declares",
-}
 _UNFINISHED = "not recorded, the scan did not finish"
 
 
@@ -192,7 +169,7 @@ def settings_words(one: Matrix) -> list[tuple[str, str]]:
     header, closing = one.run.header, one.run.closing
     return [
         ("run file", one.name),
-        *((label, _text(field, getattr(header.settings, field))) for field, label in _SETTINGS.items()),
+        *((one.label, _setting_text(one, getattr(header.settings, name))) for name, one in SETTINGS.items()),
         *enumerated_words(header.enumerated),
         ("sentinels", trust.sentinels_words(one)),
         ("started (UTC)", header.started),
@@ -203,16 +180,13 @@ def settings_words(one: Matrix) -> list[tuple[str, str]]:
 
 def rerun_options(settings: Settings) -> str:
     """Return the options of the command that runs a row again as it was run."""
-    specs = "".join(f"--specs {shlex.quote(path)} " for path in settings.specs)
-    perturb = f" --perturb {','.join(settings.perturb)}" if settings.perturb != DEFAULT else ""
-    limit = f" --max-time {settings.max_time:g}" if settings.max_time is not None else ""
-    sources = f" --source {','.join(settings.sources)}" if settings.samples else ""
-    sources += f" --samples {settings.samples}" if settings.samples else ""
-    sources += f" --dtypes {','.join(settings.dtypes)}" if settings.dtypes else ""
-    return (
-        f"{specs}--device {settings.device} --runs {settings.runs} --processes {settings.processes} "
-        f"--seed {settings.seed} --timeout {settings.timeout:g}{perturb}{limit}{sources} -o rerun.jsonl"
-    )
+    lines: list[str] = []
+    for name, setting in SETTINGS.items():
+        value = getattr(settings, name)
+        # A number is given whatever it is; lists that are the default would be most of the line.
+        if setting.reruns and (isinstance(value, (int, float)) or value != setting.default):
+            lines += setting.words(value)
+    return shlex.join([*lines, "-o", "rerun.jsonl"])
 
 
 def _variables(variables: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
@@ -229,19 +203,28 @@ def _variables(variables: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
 
 
 def _text(field: str, value: object) -> str:
-    """Return a recorded value in words."""
-    match field, value:
-        case _, bool():
+    """Return what is recorded of the environment in words."""
+    if field == "affinity" and isinstance(value, tuple):
+        return trust.ranges(value) or "not restricted"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or NONE
+    return NONE if value is None else str(value) or NONE
+
+
+def _setting_text(setting: Setting, value: object) -> str:
+    """Return a setting's value in words."""
+    match value:
+        case None:
+            return NONE
+        case bool():
             return "yes" if value else "no"
-        case (("timeout" | "max_time"), float()):
-            return f"{value:g} s"
-        case (("confidence" | "max_rate"), float()):
+        case tuple():
+            return setting.separator.join(map(str, value)) or setting.empty or NONE
+        case float() if setting.unit == "%":
             return percent(value)
-        case "affinity", tuple():
-            return trust.ranges(value) or "not restricted"
-        case _, tuple():
-            return (" " if field == "patterns" else ", ").join(map(str, value)) or _EMPTY.get(field, NONE)
-    return NONE if value in (None, "") else str(value)
+        case float():
+            return f"{value:g} {setting.unit}"
+    return str(value)
 
 
 def bullet_words(claim: Claim) -> str:

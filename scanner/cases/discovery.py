@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from msgspec import convert
@@ -18,7 +17,7 @@ from msgspec import convert
 from opspecs.model import Case, OpSpec, Planned
 from opspecs.pytorch.database import PREFIXES, databases
 from opspecs.registry import could_match
-from scanner.cases.settings import Plan, settings_for
+from scanner.cases.settings import asked_for, settings_for
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.observations.records import MODES, Enumerated, Row, Settings, Source
 from scanner.processes.environment import resolve_device
@@ -141,13 +140,13 @@ def listed(sources: Sequence[str], patterns: Sequence[str], python: str | None) 
     Raises:
         UsageError: There is no torch, or a database cannot be imported.
     """
-    plan = Plan(output=Path(), patterns=tuple(patterns), sources=convert(tuple(sources), tuple[Source, ...]))
+    asked = asked_for(patterns=tuple(patterns), sources=tuple(sources))
     python = sys.executable if python is None else python
     with ImportSandbox() as sandbox:
         supervisor = WorkerSupervisor(python, sandbox.path, (), "auto")
         try:
             supervisor.device = resolve_device("auto", supervisor.start(MODES[0]).build)
-            return enumerate_sources(supervisor, settings_for(plan, supervisor.device))[0]
+            return enumerate_sources(supervisor, settings_for(asked, supervisor.device))[0]
         except UntrustedScanError as error:
             raise UsageError(f"--source: {error}") from error
         finally:

@@ -5,22 +5,14 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from scanner.errors import UsageError
-from scanner.observations.records import WORKER_MODES, Settings, Source
-from scanner.worker.perturb import DEFAULT as DEFAULT_PERTURB
+from scanner.observations.settings import MOST_RUNS, SETTINGS, Settings
 from scanner.worker.perturb import PERTURBATIONS
 
-DEFAULT_RUNS = 50
-DEFAULT_PROCESSES = 2
-DEFAULT_TIMEOUT = 60.0
-DEFAULT_SEED = 0
-DEFAULT_CONFIDENCE = 0.95
-DEFAULT_SOURCES: tuple[Source, ...] = ("documented",)
-DEFAULT_SAMPLES = 2
-MOST_RUNS = 1_000_000
 # All that a torch from 2.0 to 2.15 has; the main process has none to ask.
 DTYPES = (
     *(
@@ -49,28 +41,19 @@ DTYPES = (
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for; ``None`` where nothing was said, so that a resumed scan goes on as it began."""
+    """What the user asked for."""
 
     output: Path
-    patterns: tuple[str, ...] = ()
-    device: str = "auto"  # "auto", "cpu", "cuda", "cuda:N"
-    runs: int | None = None
-    processes: int | None = None
-    confidence: float | None = None
-    max_rate: float | None = None
-    max_time: float | None = None
-    perturb: tuple[str, ...] | None = None
-    cost: bool | None = None
-    overloads: bool | None = None
-    timeout: float | None = None
-    seed: int | None = None
-    spec_files: tuple[str, ...] = ()
-    sources: tuple[Source, ...] | None = None
-    dtypes: tuple[str, ...] | None = None
-    samples: int | None = None
+    settings: Settings  # by default where nothing was said
+    said: frozenset[str] = frozenset()  # the names of those settings that the user gave
     resume: bool = False
     force: bool = False
     python: str = sys.executable
+
+
+def asked_for(**said: Any) -> Settings:
+    """Return settings as they are said, by default where they are not."""
+    return Settings(**({name: setting.default for name, setting in SETTINGS.items()} | said))
 
 
 def executions_for(confidence: float, max_rate: float) -> int:
@@ -86,51 +69,37 @@ def executions_for(confidence: float, max_rate: float) -> int:
     return n
 
 
-def settings_for(plan: Plan, device: str) -> Settings:
+def settings_for(asked: Settings, device: str) -> Settings:
     """Return the settings of a new scan on *device* (``"cpu"``, ``"cuda:N"``).
 
     Raises:
         UsageError: A perturbation does not exist on the device, or there would be too many executions.
     """
-    perturb = ordered(DEFAULT_PERTURB if plan.perturb is None else plan.perturb)
     kind = device.partition(":")[0]
-    for name in perturb:
+    for name in asked.perturb:
         if kind not in PERTURBATIONS[name].devices:
             raise UsageError(f"--perturb: there is no {name} on {device}; leave it out, or use --device cpu")
-    processes = DEFAULT_PROCESSES if plan.processes is None else plan.processes
-    runs = DEFAULT_RUNS if plan.runs is None else plan.runs
-    confidence = plan.confidence
-    if plan.max_rate is not None:
-        confidence = DEFAULT_CONFIDENCE if confidence is None else confidence
-        share = math.ceil(executions_for(confidence, plan.max_rate) / processes)
-        # The first perturbation has half of the executions, however many the others are.
-        runs = share if len(perturb) == 1 else 2 * share
-        if runs > MOST_RUNS:
-            raise UsageError(
-                f"--max-rate {plan.max_rate:g} needs more than {MOST_RUNS} executions per process; give a rate "
-                f"farther from 0 and 1, a smaller --confidence, or more --processes"
-            )
-    sources = plan.sources or DEFAULT_SOURCES
-    samples = DEFAULT_SAMPLES if plan.samples is None else plan.samples
-    return Settings(
-        patterns=plan.patterns,
+    return msgspec.structs.replace(
+        asked,
         device=device,
-        runs=runs,
-        processes=processes,
-        timeout=DEFAULT_TIMEOUT if plan.timeout is None else plan.timeout,
-        seed=DEFAULT_SEED if plan.seed is None else plan.seed,
-        modes=WORKER_MODES,
-        perturb=perturb,
-        confidence=confidence,
-        max_rate=plan.max_rate,
-        max_time=plan.max_time,
-        cost=plan.cost is not False,
-        overloads=plan.overloads is not False,
-        specs=plan.spec_files,
-        sources=sources,
-        dtypes=plan.dtypes or (),
-        samples=samples if sources != DEFAULT_SOURCES else 0,
+        runs=asked.runs if asked.max_rate is None else _runs_for(asked, asked.max_rate),
+        confidence=None if asked.max_rate is None else asked.confidence,
+        samples=asked.samples if asked.sources != SETTINGS["sources"].default else 0,
     )
+
+
+def _runs_for(asked: Settings, max_rate: float) -> int:
+    """Return the executions in each process that show a difference at that rate."""
+    confidence = asked.confidence or SETTINGS["confidence"].default
+    share = math.ceil(executions_for(confidence, max_rate) / asked.processes)
+    # The first perturbation has half of the executions, however many the others are.
+    runs = share if len(asked.perturb) == 1 else 2 * share
+    if runs > MOST_RUNS:
+        raise UsageError(
+            f"--max-rate {max_rate:g} needs more than {MOST_RUNS} executions per process; give a rate "
+            f"farther from 0 and 1, a smaller --confidence, or more --processes"
+        )
+    return runs
 
 
 def ordered(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -7,35 +7,26 @@ import shlex
 import signal
 import sys
 from collections import Counter
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 import click
 
-from opspecs.pytorch.database import SOURCES, databases
-from scanner.cases.settings import (
-    DEFAULT_CONFIDENCE,
-    DEFAULT_PROCESSES,
-    DEFAULT_RUNS,
-    DEFAULT_SAMPLES,
-    DEFAULT_SEED,
-    DEFAULT_SOURCES,
-    DEFAULT_TIMEOUT,
-    DTYPES,
-    MOST_RUNS,
-    Plan,
-)
-from scanner.cli.options import Names, ParamType, Sources, python_option, specs_option
+from opspecs.pytorch.database import databases
+from scanner.cases.settings import DTYPES, Plan, asked_for, ordered
+from scanner.cli.options import Names, ParamType, Sources, python_option
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED
 from scanner.observations.runfile import UNTRUSTED, Run
+from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.run.progress import progress_for
 from scanner.run.scan import scan
 from scanner.verdicts.findings import FINDING_MEANING, matrix
-from scanner.worker.perturb import DEFAULT as DEFAULT_PERTURB
 from scanner.worker.perturb import PERTURBATIONS
 
 DEFAULT_OUTPUT = "detmatrix.jsonl"
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Device(ParamType):
@@ -77,7 +68,9 @@ class Perturbations(ParamType):
         for name in names:
             if name not in PERTURBATIONS:
                 self.fail(f"{name!r} is none; the perturbations: {', '.join(PERTURBATIONS)}", param, ctx)
-        return names or self.fail(f"none given; the perturbations: {', '.join(PERTURBATIONS)}", param, ctx)
+        if not names:
+            self.fail(f"none given; the perturbations: {', '.join(PERTURBATIONS)}", param, ctx)
+        return ordered(names)
 
 
 class Dtypes(Names):
@@ -94,93 +87,46 @@ class Dtypes(Names):
         return names
 
 
+# Of the settings that are neither numbers nor switches.
+TYPES: dict[str, Any] = {
+    "device": Device(),
+    "perturb": Perturbations(),
+    "sources": Sources(),
+    "dtypes": Dtypes(),
+}
+
+
+def _option(name: str, setting: Setting) -> Callable[[_Command], _Command]:
+    """Return the option that asks for a setting; without it there is no value, and the default is said in its help."""
+    text, default, limits = setting.help, setting.default, setting.limits
+    if default not in {None, ()}:
+        text += f" Default: {setting.words(default)[-1]}."
+    if isinstance(default, bool):
+        return click.option(f"{setting.option}/{setting.negated}", name, default=None, help=text)
+    kind = TYPES.get(name)
+    if limits is not None:
+        least: Any = limits.ge if limits.gt is None else limits.gt
+        most: Any = limits.le if limits.lt is None else limits.lt
+        if get_type_hints(Settings)[name] is int:
+            kind = click.IntRange(least, most)
+        else:
+            kind = Finite(least, most, min_open=limits.gt is not None, max_open=limits.lt is not None)
+    return click.option(
+        setting.option, name, type=kind, multiple=setting.several, metavar=setting.metavar, help=text
+    )
+
+
+def _options(command: _Command) -> _Command:
+    """Give a command an option for each setting that has one, in the order of the table."""
+    for name, setting in reversed(SETTINGS.items()):
+        if setting.option:
+            command = _option(name, setting)(command)
+    return command
+
+
 @click.command(name="scan")
 @click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
-@click.option(
-    "--device",
-    type=Device(),
-    default="auto",
-    metavar="auto|cpu|cuda|cuda:N",
-    help="Where to run; auto takes CUDA if torch sees it. Default: auto.",
-)
-@click.option(
-    "--runs",
-    type=click.IntRange(1, MOST_RUNS),
-    metavar="N",
-    help=f"Executions per process. Default: {DEFAULT_RUNS}.",
-)
-@click.option(
-    "--processes",
-    type=click.IntRange(1, 100),
-    metavar="P",
-    help=f"Worker processes per mode. Default: {DEFAULT_PROCESSES}.",
-)
-@click.option(
-    "--max-rate",
-    type=Finite(0, 1, min_open=True, max_open=True),
-    metavar="R",
-    help="Choose N so that a difference in a share R of the executions would be seen, with --confidence.",
-)
-@click.option(
-    "--confidence",
-    type=Finite(0, 1, min_open=True, max_open=True),
-    metavar="C",
-    help=f"How probably it would be seen. Default: {DEFAULT_CONFIDENCE:g}.",
-)
-@click.option(
-    "--max-time",
-    type=Finite(0, 86400, min_open=True),
-    metavar="S",
-    help="Seconds of executions a case gets in one process; the n it reached is recorded. Default: no limit.",
-)
-@click.option(
-    "--perturb",
-    type=Perturbations(),
-    metavar="LIST",
-    help=f"Circumstances that share the executions, of {', '.join(PERTURBATIONS)}. "
-    f"Default: {','.join(DEFAULT_PERTURB)}.",
-)
-@click.option(
-    "--cost/--no-cost", default=None, help="Time each row with the flag off and on. Default: --cost."
-)
-@click.option(
-    "--overloads/--no-overloads",
-    default=None,
-    help="Record which overloads of PyTorch each row reaches, for coverage. Default: --overloads.",
-)
-@click.option(
-    "--timeout",
-    type=Finite(0, 86400, min_open=True),
-    metavar="S",
-    help=f"Seconds a case may take in one process. Default: {DEFAULT_TIMEOUT:g}.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**63 - 1),
-    metavar="S",
-    help=f"Seed of inputs and random ops. Default: {DEFAULT_SEED}.",
-)
-@specs_option("Scan the SPECS of this file too.")
-@click.option(
-    "--source",
-    "sources",
-    type=Sources(),
-    metavar="LIST",
-    help=f"What is scanned, of {', '.join(SOURCES)} and all: the hand-written specs, and the databases of operators and "
-    f"modules that come with the scanned torch. Default: {','.join(DEFAULT_SOURCES)}.",
-)
-@click.option(
-    "--dtypes",
-    type=Dtypes(),
-    metavar="LIST",
-    help="Dtypes of the databases' entries, or all that each declares. Default: float32, or the first that it has.",
-)
-@click.option(
-    "--samples",
-    type=click.IntRange(1, 1000),
-    metavar="N",
-    help=f"Samples of each of the databases' entries and dtypes. Default: {DEFAULT_SAMPLES}.",
-)
+@_options
 @python_option("The interpreter whose torch is scanned; it needs a torch and nothing of ours.")
 @click.option(
     "-o",
@@ -192,30 +138,38 @@ class Dtypes(Names):
 )
 @click.option("--resume", is_flag=True, help="Go on with the unfinished scan in the run file.")
 @click.option("--force", is_flag=True, help="Overwrite whatever the run file holds.")
-def command(**options: Any) -> int:  # fmt: skip
+def command(output: Path, python: str, *, resume: bool, force: bool, **options: Any) -> int:
     """Run the ops that match the PATTERNs (default: all) again and again, with the flag off and on.
 
     A PATTERN is an op's name or the last part of it, a family, or a row id spec:case:direction:dtype of which
     trailing parts may be left out; * and ? match as in a shell. Observations go into the run file as they come:
     a scan that was stopped goes on with --resume. Progress goes to standard error.
     """
-    if options["resume"] and options["force"]:
+    if resume and force:
         raise click.UsageError(
             "--resume keeps what the run file holds, --force throws it away; give one of them"
         )
-    if options["max_rate"] is not None and options["runs"] is not None:
+    said = {name: value for name, value in options.items() if value not in {None, ()}}
+    if {"max_rate", "runs"} <= said.keys():
         raise click.UsageError("--max-rate chooses how many executions, --runs says it; give one of them")
-    if options["confidence"] is not None and options["max_rate"] is None:
+    if "confidence" in said and "max_rate" not in said:
         raise click.UsageError("--confidence says how probably --max-rate would be seen; give both")
-    if not databases(options["sources"]) and not options["resume"]:
+    if not databases(said.get("sources")) and not resume:
         for name in ("dtypes", "samples"):
-            if options[name] is not None:
+            if name in said:
                 raise click.UsageError(
                     f"--{name} is said of the databases; add --source opinfo, modules or all"
                 )
-    if not options["output"].name:
+    if not output.name:
         raise click.UsageError("-o needs the name of a file")
-    plan = Plan(**options)
+    plan = Plan(
+        output=output,
+        settings=asked_for(**said),
+        said=frozenset(said),
+        resume=resume,
+        force=force,
+        python=python,
+    )
     # A batch system that ends the job gives it time to say how to go on.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

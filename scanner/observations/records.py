@@ -1,4 +1,4 @@
-"""The records of a run file, and what each field means; ``scanner.observations.overload_records`` has those of overloads.
+"""The records of a run file, and what each field means; beside it stand those of settings and of overloads.
 
 A run file holds observations only. Verdicts and findings are derived when it is read (``scanner.verdicts.findings``),
 so that a better definition needs no second scan.
@@ -9,6 +9,12 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
+
+from scanner.observations.settings import MODES as MODES
+from scanner.observations.settings import WORKER_MODES as WORKER_MODES
+from scanner.observations.settings import Mode as Mode
+from scanner.observations.settings import Settings as Settings
+from scanner.observations.settings import Source as Source
 
 # Run file format history:
 #
@@ -23,11 +29,7 @@ FORMAT = 4
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
-Mode = Literal["off", "on", "warn_only"]
 Direction = Literal["forward", "backward"]
-# The two modes of the matrix. `warn_only` is a third that only rows which raise live under.
-MODES: tuple[Mode, ...] = ("off", "on")
-WORKER_MODES: tuple[Mode, ...] = (*MODES, "warn_only")
 
 # ran      every execution returned
 # raised   an execution raised; `exception` and `message` hold what
@@ -45,11 +47,6 @@ Outcome = Literal["ran", "raised", "invalid", "timeout", "crash", "not_run"]
 # input    it has the bits of an input
 Blank = Literal["zeros", "nan", "value", "input"]
 
-# documented  written by hand, after PyTorch's lists
-# own         the user's
-# opinfo      PyTorch's database of operators, op_db of the scanned torch
-# modules     PyTorch's database of modules, module_db of the scanned torch
-Source = Literal["documented", "own", "opinfo", "modules"]
 # samples   a sample of the database as it is: tiny, and hardly anything in it collides
 # enlarged  grown until kernels run in parallel, indices and values repeating
 Provoked = Literal["", "samples", "enlarged"]
@@ -78,31 +75,6 @@ Kind = Literal["keyword", "argument", "input", "dtype", "layout", "output", "fil
 
 class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base: immutable, written by keyword, and strict about unknown fields when read."""
-
-
-class Settings(Record, frozen=True):
-    """What the user asked for."""
-
-    patterns: tuple[str, ...]
-    device: str  # as resolved: "cpu", "cuda:0"
-    runs: Annotated[int, Meta(ge=1)]  # executions per process
-    processes: Annotated[int, Meta(ge=1)]  # worker processes per mode
-    timeout: Annotated[float, Meta(gt=0)]  # seconds a case may take in one process
-    seed: Count
-    modes: tuple[Mode, ...] = MODES
-    perturb: tuple[str, ...] = ("quiet",)  # the perturbations that share the executions, in this order
-    # From which `runs` was chosen: a difference rate of max_rate is seen with probability confidence.
-    confidence: Annotated[float, Meta(gt=0, lt=1)] | None = None
-    max_rate: Annotated[float, Meta(gt=0, lt=1)] | None = None
-    max_time: Annotated[float, Meta(gt=0)] | None = None  # seconds of executions a case gets in one process
-    cost: bool = False  # whether the rows were timed
-    overloads: bool = False  # whether the overloads that rows reach were recorded
-    specs: tuple[str, ...] = ()  # files of the user's own specs, as they were given
-    sources: tuple[Source, ...] = ("documented",)  # beside those files
-    dtypes: tuple[
-        str, ...
-    ] = ()  # of the databases' entries, or "all"; none: float32, or the first of those declared
-    samples: Count = 0  # of a database's entry and dtype, at most; 0: no database was scanned
 
 
 class Environment(Record, frozen=True):

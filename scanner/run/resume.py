@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from scanner.cases.settings import Plan, ordered
+from scanner.cases.settings import Plan
 from scanner.errors import RunFileError, UsageError
 from scanner.observations.records import FORMAT, MODES, Environment, Header, Row, Settings
 from scanner.observations.runfile import Run, read_run
+from scanner.observations.settings import SETTINGS, written
 
 
 def begun(plan: Plan) -> Run | None:
@@ -53,12 +54,8 @@ def begun(plan: Plan) -> Run | None:
 
 def continued(plan: Plan, settings: Settings) -> Plan:
     """Return the plan of a scan that goes on, with what its rows were planned from in the beginning."""
-    return msgspec.structs.replace(
-        plan,
-        spec_files=plan.spec_files or settings.specs,
-        sources=settings.sources,
-        patterns=settings.patterns,
-    )
+    settings = msgspec.structs.replace(settings, specs=plan.settings.specs or settings.specs)
+    return msgspec.structs.replace(plan, settings=settings)
 
 
 def check_header(plan: Plan, header: Header, here: Environment, rows: tuple[Row, ...]) -> None:
@@ -81,28 +78,10 @@ def _check_settings(plan: Plan, settings: Settings) -> None:
     Raises:
         UsageError: Names what differs.
     """
-    # "cuda" is content with any of the devices.
-    device = {"auto", settings.device, settings.device.partition(":")[0]}
-    asked: list[tuple[str, Any, Any]] = [
-        ("the list of patterns", plan.patterns or None, settings.patterns),
-        ("--device", None if plan.device in device else plan.device, settings.device),
-        ("--confidence", plan.confidence, settings.confidence),
-        ("--max-rate", plan.max_rate, settings.max_rate),
-        ("--runs", plan.runs, settings.runs),
-        ("--processes", plan.processes, settings.processes),
-        ("--perturb", plan.perturb and ordered(plan.perturb), settings.perturb),
-        ("--max-time", plan.max_time, settings.max_time),
-        ("--cost", plan.cost, settings.cost),
-        ("--overloads", plan.overloads, settings.overloads),
-        ("--timeout", plan.timeout, settings.timeout),
-        ("--seed", plan.seed, settings.seed),
-        ("--source", plan.sources, settings.sources),
-        ("--dtypes", plan.dtypes, settings.dtypes),
-        ("--samples", plan.samples, settings.samples),
-    ]
-    for name, now, then in asked:
-        if now is not None and now != then:
-            raise not_resumable(plan, name, now, then)
+    for name, setting in SETTINGS.items():
+        now, then = getattr(plan.settings, name), getattr(settings, name)
+        if name in plan.said and not setting.resumes(now, then):
+            raise not_resumable(plan, setting.option or f"the list of {setting.label}", now, then)
 
 
 def not_resumable(plan: Plan, name: str, *values: Any) -> UsageError:
@@ -116,9 +95,14 @@ def not_resumable(plan: Plan, name: str, *values: Any) -> UsageError:
 
 def _brief(value: Any) -> str:
     """Write a setting as the user would."""
-    if isinstance(value, tuple):
-        return " ".join(str(item) for item in value) or "none"
-    return {None: "none", True: "yes", False: "no"}.get(value, str(value)) if not value else str(value)
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case tuple():
+            return " ".join(map(str, value)) or "none"
+    return written(value)
 
 
 def _torn_header(path: Path) -> bool:

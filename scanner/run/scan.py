@@ -14,13 +14,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from opspecs.model import OpSpec
 from opspecs.pytorch.database import databases
 from scanner.cases.catalog import choose, load_catalog, with_installed
 from scanner.cases.discovery import check_patterns
 from scanner.cases.rows import control_rows, plan_rows
-from scanner.cases.settings import DEFAULT_SOURCES, Plan, settings_for
+from scanner.cases.settings import Plan, settings_for
 from scanner.claims.tables import parse_claims
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.observations.overload_records import BuildOverloads, Dispatch
@@ -53,13 +54,14 @@ def scan(plan: Plan, progress: Progress) -> Run:
                 return before
             plan = continued(plan, before.header.settings)
         else:
-            files = with_installed(plan.spec_files)
-            plan = msgspec.structs.replace(plan, spec_files=files)
-        specs = load_catalog(plan.spec_files, plan.sources or DEFAULT_SOURCES)
-        check_patterns(plan.patterns, plan.sources or DEFAULT_SOURCES)
-        if not databases(plan.sources):
+            files = with_installed(plan.settings.specs)
+            plan = replace(plan, settings=replace(plan.settings, specs=files))
+        asked = plan.settings
+        specs = load_catalog(asked.specs, asked.sources)
+        check_patterns(asked.patterns, asked.sources)
+        if not databases(asked.sources):
             # A pattern that matches nothing anywhere is told before a worker starts.
-            choose(plan.patterns, "any", specs)
+            choose(asked.patterns, "any", specs)
         with ImportSandbox() as sandbox:
             _Scan(plan, before, specs, sandbox, progress).run(writer)
     return read_run(plan.output)
@@ -81,8 +83,9 @@ class _Scan:
         self._specs = specs
         self._progress = progress
         # As asked until a worker has said what there is, then as resolved.
-        device = before.header.settings.device if before else plan.device
-        self._supervisor = WorkerSupervisor(plan.python, sandbox.path, plan.spec_files, device)
+        self._supervisor = WorkerSupervisor(
+            plan.python, sandbox.path, plan.settings.specs, plan.settings.device
+        )
         self._timed: set[tuple[str, ...]] = set()
         self._dispatched: set[tuple[str, ...]] = set()
 
@@ -158,7 +161,7 @@ class _Scan:
                 plan_rows(self._supervisor, header.settings, self._specs, tell, header)[0],
             )
             return header
-        settings = settings_for(self._plan, device)
+        settings = settings_for(self._plan.settings, device)
         planned, enumerated = plan_rows(self._supervisor, settings, self._specs, tell)
         return Header(
             format=FORMAT,

@@ -1,0 +1,280 @@
+"""The settings of a scan: a field for each, with all that is known of it.
+
+The command line makes its options of this table, ``--resume`` its check, and reports their lines.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, get_type_hints
+
+from msgspec import Meta, Struct
+
+from scanner.worker.perturb import DEFAULT, PERTURBATIONS
+
+Mode = Literal["off", "on", "warn_only"]
+# The two modes of the matrix. `warn_only` is a third that only rows which raise live under.
+MODES: tuple[Mode, ...] = ("off", "on")
+WORKER_MODES: tuple[Mode, ...] = (*MODES, "warn_only")
+
+# documented  written by hand, after PyTorch's lists
+# own         the user's
+# opinfo      PyTorch's database of operators, op_db of the scanned torch
+# modules     PyTorch's database of modules, module_db of the scanned torch
+Source = Literal["documented", "own", "opinfo", "modules"]
+
+MOST_RUNS = 1_000_000
+_DAY = 86400
+
+Share = Annotated[float, Meta(gt=0, lt=1)]
+Duration = Annotated[float, Meta(gt=0)]
+
+
+def _same_device(asked: str, there: str) -> bool:
+    """Tell whether a device will do; "cuda" is content with any of them."""
+    return asked in {"auto", there, there.partition(":")[0]}
+
+
+class Setting(Struct, frozen=True, kw_only=True):
+    """How one setting is asked for, what resuming makes of it, and how reports call it."""
+
+    label: str  # in reports
+    default: Any = None  # of a new scan; what a run file means that lacks the field stands behind the field
+    option: str = ""  # empty: there is none
+    several: bool = False  # the option may be given more than once, for one item of the list each
+    metavar: str | None = None
+    limits: Meta | None = None  # of what may be asked for, where it is a number
+    help: str = ""  # without the default, which is added where it is a value
+    # Whether a scan that was begun with the second goes on when the first is asked for; what is not asked for goes on
+    # as it was.
+    resumes: Callable[[Any, Any], bool] = operator.eq
+    selects: bool = False  # decides, beside patterns, which rows are planned
+    reruns: bool = False  # the command that runs a row again gives it: its executions depend on it
+    unit: Literal["", "s", "%"] = ""
+    separator: str = ", "  # between the items of a list, in reports
+    empty: str = ""  # what an empty list means
+
+    @property
+    def negated(self) -> str:
+        """The option that turns a switch off."""
+        return f"--no-{self.option.removeprefix('--')}"
+
+    def words(self, value: Any) -> list[str]:
+        """Return the words of a command line that ask for a value; none if it is one that nobody asked for."""
+        if isinstance(value, bool):
+            return [self.option if value else self.negated]
+        least = self.limits.ge if self.limits else None
+        if value is None or (least is not None and value < least):
+            return []
+        items = value if self.several else [value] * (value != ())
+        return [word for item in items for word in (self.option, written(item))]
+
+
+def written(value: object) -> str:
+    """Write a value as the user would behind an option."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the user asked for, as a run file holds it; the comments speak of the values."""
+
+    patterns: Annotated[
+        tuple[str, ...],
+        Setting(label="patterns", default=(), separator=" ", empty="none given, so all rows"),
+    ]
+    device: Annotated[  # as resolved: "cpu", "cuda:0"
+        str,
+        Setting(
+            label="device",
+            default="auto",
+            option="--device",
+            metavar="auto|cpu|cuda|cuda:N",
+            help="Where to run; auto takes CUDA if torch sees it.",
+            resumes=_same_device,
+            reruns=True,
+        ),
+    ]
+    runs: Annotated[
+        int,
+        Meta(ge=1),
+        Setting(
+            label="executions per process",
+            default=50,
+            option="--runs",
+            metavar="N",
+            limits=Meta(ge=1, le=MOST_RUNS),
+            help="Executions per process.",
+            reruns=True,
+        ),
+    ]
+    processes: Annotated[
+        int,
+        Meta(ge=1),
+        Setting(
+            label="processes per mode",
+            default=2,
+            option="--processes",
+            metavar="P",
+            limits=Meta(ge=1, le=100),
+            help="Worker processes per mode.",
+            reruns=True,
+        ),
+    ]
+    timeout: Annotated[
+        Duration,
+        Setting(
+            label="timeout per case and process",
+            default=60.0,
+            option="--timeout",
+            metavar="S",
+            limits=Meta(gt=0, le=_DAY),
+            help="Seconds a case may take in one process.",
+            reruns=True,
+            unit="s",
+        ),
+    ]
+    seed: Annotated[
+        int,
+        Meta(ge=0),
+        Setting(
+            label="seed",
+            default=0,
+            option="--seed",
+            metavar="S",
+            limits=Meta(ge=0, le=2**63 - 1),
+            help="Seed of inputs and random ops.",
+            reruns=True,
+        ),
+    ]
+    modes: Annotated[tuple[Mode, ...], Setting(label="modes", default=WORKER_MODES)] = MODES
+    perturb: Annotated[  # share the executions, in this order
+        tuple[str, ...],
+        Setting(
+            label="perturbations asked for",
+            default=DEFAULT,
+            option="--perturb",
+            metavar="LIST",
+            help=f"Circumstances that share the executions, of {', '.join(PERTURBATIONS)}.",
+            reruns=True,
+        ),
+    ] = ("quiet",)
+    # Both only where `runs` was chosen from them.
+    confidence: Annotated[
+        Share | None,
+        Setting(
+            label="confidence that n was chosen for",
+            default=0.95,
+            option="--confidence",
+            metavar="C",
+            limits=Meta(gt=0, lt=1),
+            help="With --max-rate: how probably such a difference would be seen.",
+            unit="%",
+        ),
+    ] = None
+    max_rate: Annotated[
+        Share | None,
+        Setting(
+            label="rate of differing that n was chosen for",
+            option="--max-rate",
+            metavar="R",
+            limits=Meta(gt=0, lt=1),
+            help="Choose N so that a difference in a share R of the executions would be seen, with --confidence.",
+            unit="%",
+        ),
+    ] = None
+    max_time: Annotated[
+        Duration | None,
+        Setting(
+            label="executions per case and process, at most",
+            option="--max-time",
+            metavar="S",
+            limits=Meta(gt=0, le=_DAY),
+            help="Seconds of executions a case gets in one process; the n it reached is recorded. Default: no limit.",
+            reruns=True,
+            unit="s",
+        ),
+    ] = None
+    cost: Annotated[
+        bool,
+        Setting(
+            label="rows timed",
+            default=True,
+            option="--cost",
+            help="Time each row with the flag off and on.",
+        ),
+    ] = False
+    overloads: Annotated[
+        bool,
+        Setting(
+            label="overloads recorded",
+            default=True,
+            option="--overloads",
+            help="Record which overloads of PyTorch each row reaches, for coverage.",
+        ),
+    ] = False
+    specs: Annotated[  # as they were given
+        tuple[str, ...],
+        Setting(
+            label="files of own specs",
+            default=(),
+            option="--specs",
+            several=True,
+            metavar="FILE.py",
+            help="Scan the SPECS of this file too. May be given more than once.",
+            # The files may lie elsewhere by now; that the rows are those planned is checked by themselves.
+            resumes=lambda _, __: True,
+            selects=True,
+            reruns=True,
+        ),
+    ] = ()
+    sources: Annotated[  # beside those files
+        tuple[Source, ...],
+        Setting(
+            label="sources of specs",
+            default=("documented",),
+            option="--source",
+            metavar="LIST",
+            help="What is scanned, of documented, opinfo, modules and all: the hand-written specs, and the databases "
+            "of operators and modules that come with the scanned torch.",
+            selects=True,
+            reruns=True,
+        ),
+    ] = ("documented",)
+    dtypes: Annotated[  # or "all"
+        tuple[str, ...],
+        Setting(
+            label="dtypes of database entries",
+            default=(),
+            option="--dtypes",
+            metavar="LIST",
+            help="Dtypes of the databases' entries, or all that each declares. Default: float32, or the first that it "
+            "has.",
+            selects=True,
+            reruns=True,
+            empty="float32, or the first that an entry declares",
+        ),
+    ] = ()
+    samples: Annotated[  # 0: no database was scanned
+        int,
+        Meta(ge=0),
+        Setting(
+            label="samples per database entry, at most",
+            default=2,
+            option="--samples",
+            metavar="N",
+            limits=Meta(ge=1, le=1000),
+            help="Samples of each of the databases' entries and dtypes.",
+            selects=True,
+            reruns=True,
+        ),
+    ] = 0
+
+
+# By the name of the field, in the order of the fields.
+SETTINGS: dict[str, Setting] = {
+    name: next(one for one in hint.__metadata__ if isinstance(one, Setting))
+    for name, hint in get_type_hints(Settings, include_extras=True).items()
+}
