@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from reports.builds.expectations import device_of
 from scanner.census.record import Census
+from scanner.observations import versions
 from scanner.observations.trace_records import TraceFile
 
 Source = Census | TraceFile
@@ -45,7 +46,7 @@ def version(one: Source) -> str:
 
 def release(one: Source) -> str:
     """Return the release of a file's build."""
-    return version(one).partition("+")[0]
+    return versions.release(version(one))
 
 
 def git_of(one: Source) -> str | None:

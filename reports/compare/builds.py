@@ -5,7 +5,6 @@ Nothing of it is measured. A release that has a run and no census, or a census a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -17,6 +16,7 @@ from reports.builds.files import release
 from reports.compare.excerpt import claims_words
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import Matrix
+from scanner.observations import versions
 
 NOTE = (
     "Read from the files of builds; nothing was run or measured for it. What came and went stands at the release that the "
@@ -59,8 +59,8 @@ class BuildTimeline(Struct, frozen=True, kw_only=True):
 
     def of(self, pair: Pair) -> list[BuildStep]:
         """Return the steps that end after the earlier release of two runs, and not after the later one."""
-        low, high = sorted(_numbers(_release(one)) for one in (pair.old, pair.new))
-        return [one for one in self.steps if low < _numbers(one.new) <= high]
+        low, high = sorted(versions.key(_release(one)) for one in (pair.old, pair.new))
+        return [one for one in self.steps if low < versions.key(one.new) <= high]
 
     def beyond(self, pairs: Sequence[Pair]) -> list[BuildStep]:
         """Return the steps that stand with no two runs."""
@@ -76,7 +76,7 @@ class BuildTimeline(Struct, frozen=True, kw_only=True):
 
     def gap(self, pair: Pair) -> str | None:
         """Say that no census stands with two runs of different releases; ``None`` if one does."""
-        low, high = sorted((_release(one) for one in (pair.old, pair.new)), key=_numbers)
+        low, high = sorted((_release(one) for one in (pair.old, pair.new)), key=versions.key)
         if low == high or self.of(pair):
             return None
         return f"No step from census to census ends after torch {low} and up to {high}."
@@ -90,7 +90,7 @@ def builds_of(paths: Sequence[str], comparison: Comparison) -> list[BuildTimelin
         UsageError: One is given twice.
     """
     named = read_censuses(paths)
-    named.sort(key=lambda one: _numbers(release(one[1])))
+    named.sort(key=lambda one: versions.key(release(one[1])))
     found = []
     for device in dict.fromkeys(device_of(census, None) for _, census in named):
         timeline = timeline_of([one for one in named if device_of(one[1], None) == device])
@@ -130,7 +130,7 @@ def _lines(
     runs: dict[str, list[Matrix]] = {}
     for one in comparison.matrices:
         runs.setdefault(_release(one), []).append(one)
-    for name in sorted({*runs, *releases}, key=_numbers):
+    for name in sorted({*runs, *releases}, key=versions.key):
         ran = runs.get(name, [])
         documented = dict.fromkeys(claims_words(pair) for pair in comparison.pairs if pair.new in ran)
         text = ", ".join(map(str, documented)) or (_FIRST_RUN if ran else NO_RUN)
@@ -157,9 +157,4 @@ def _named(runs: Sequence[Matrix], git: str | None) -> str:
 
 
 def _release(one: Matrix) -> str:
-    return one.run.header.environment.torch.partition("+")[0]
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, by which releases are in order."""
-    return tuple(int(part[:9]) for part in re.findall(r"\d+", version)[:4])
+    return versions.release(one.run.header.environment.torch)

@@ -20,6 +20,7 @@ from reports.matrix.model import Matrix, input_elements
 from scanner.claims.matching import matches, names_of
 from scanner.claims.tables import contradictions, documented_claims
 from scanner.errors import UsageError
+from scanner.observations import versions
 from scanner.observations.records import Claim
 from scanner.verdicts.findings import Finding
 
@@ -150,7 +151,7 @@ def _refuse_twice(matrices: Sequence[Matrix]) -> None:
 
 
 def _release(matrices: Sequence[Matrix]) -> str:
-    found = {one.run.header.environment.torch.partition("+")[0]: one.name for one in reversed(matrices)}
+    found = {versions.release(one.run.header.environment.torch): one.name for one in reversed(matrices)}
     if len(found) > 1:
         text = " and ".join(f"{name} is of torch {torch}" for torch, name in reversed(found.items()))
         raise UsageError(f"the runs document different lists: {text}; give runs of one release at a time")

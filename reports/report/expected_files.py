@@ -16,6 +16,7 @@ from reports.matrix.expected import ExpectedRows, ExpectedText, Key
 from reports.matrix.model import Matrix
 from scanner.census.record import Census, read_census
 from scanner.errors import UsageError
+from scanner.observations import versions
 from scanner.observations.trace_file import read_trace
 from scanner.observations.trace_records import TraceFile
 
@@ -58,7 +59,7 @@ def with_builds(matrices: Sequence[Matrix], censuses: Sequence[str], traces: Seq
 def _fits(one: Source, matrix: Matrix) -> bool:
     environment = matrix.run.header.environment
     gits = set() if environment.torch_git is None else {environment.torch_git}
-    return fits(one, environment.torch.partition("+")[0], gits)
+    return fits(one, versions.release(environment.torch), gits)
 
 
 def _expected(matrix: Matrix, named: Sequence[tuple[str, Source]]) -> Iterator[ExpectedRows]:

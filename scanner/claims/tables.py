@@ -21,6 +21,7 @@ import msgspec
 
 from scanner.claims import grammar
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from scanner.observations import versions
 from scanner.observations.records import Claim, ClaimDevice, ClaimDirection, Condition, Kind, Record, Section
 
 DATA = Path(__file__).resolve().parents[2] / "reports" / "claims"
@@ -109,11 +110,7 @@ def _overlap(one: Claim, other: Claim) -> bool:
 
 def documented_versions() -> tuple[str, ...]:
     """Return the torch releases whose claims are tabled, oldest first."""
-    return tuple(sorted((path.stem for path in DATA.glob("*.json")), key=_numbers))
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)]
+    return tuple(sorted((path.stem for path in DATA.glob("*.json")), key=versions.key))
 
 
 def documented_claims(version: str) -> tuple[Claim, ...]:
@@ -126,8 +123,8 @@ def documented_claims(version: str) -> tuple[Claim, ...]:
         UsageError: There is no table for it, or it cannot be read.
     """
     known = documented_versions()
-    same = [name for name in known if name == version.partition("+")[0]]
-    same = same or [name for name in known if _numbers(name)[:2] == _numbers(version)[:2]]
+    same = [name for name in known if name == versions.release(version)]
+    same = same or [name for name in known if versions.minor(name) == versions.minor(version)]
     if not same:
         raise UsageError(
             f"no table of the claims of torch {version} in {DATA} (there are: {', '.join(known)}); write it "

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 
 from msgspec import Struct
 
 from opspecs.controls import schedule
 from scanner.alerts import alert_caller
+from scanner.observations import versions
 from scanner.observations.records import Header, Mode, Observation
 
 # What a control must show is derived when a run file is read, from `opspecs.controls`: a change there that gives other
@@ -99,7 +99,7 @@ def _answers(header: Header, observation: Observation) -> tuple[str, str]:
 
 def _uninitialised(header: Header, observation: Observation, differing: str) -> tuple[str, str]:
     """Memory that nobody wrote must show where it is poisoned, and must not where the flag has it filled."""
-    if observation.mode != "off" and _release(header.environment.torch) >= _FILLS_SINCE:
+    if observation.mode != "off" and versions.minor(header.environment.torch) >= _FILLS_SINCE:
         filled = "filled with NaN" if observation.blank == "nan" else "not filled"
         return f"{_described(0, observation.executions)}, filled with NaN", f"{differing}, {filled}"
     poisoned = [group for group in observation.groups if group.perturbation == "poison"]
@@ -123,12 +123,3 @@ def _seen(observation: Observation) -> str:
 
 def _described(differing: int, n: int) -> str:
     return f"{differing} of {n} differed"
-
-
-def _release(torch: str) -> tuple[int, ...]:
-    """Return the numbers of a version, ``(2, 13)`` of ``2.13.0+cpu``."""
-    return tuple(int(number) for number in _numbers(torch))[:2]
-
-
-def _numbers(version: str) -> Iterator[str]:
-    return (found.group() for found in re.finditer(r"\d+", version.partition("+")[0]))
