@@ -6,22 +6,27 @@ otherwise (``nox -s scan -- --torch 2.11.0``).
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import nox
 from nox.command import CommandFailed
+from packaging.requirements import Requirement
+from packaging.version import InvalidVersion, Version
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "types", "docs", "tests"]
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
-WITHOUT_TORCH = [name for name in PYPROJECT["project"]["dependencies"] if not name.startswith("torch")]
+WITHOUT_TORCH = [one for one in PYPROJECT["project"]["dependencies"] if Requirement(one).name != "torch"]
 CENSUS = PYPROJECT["project"]["optional-dependencies"]["census"]
+DATABASES = nox.project.dependency_groups(PYPROJECT, "databases")
 TORCH = "2.13.0"
 RUN = "detmatrix.jsonl"
 TIMELINE = Path("reports/runs/timeline.html")
@@ -38,8 +43,34 @@ createLinter().then((lint) => {
   process.exit(found.length ? 1 : 0);
 });
 """
-# A version of torch among arguments; "+cpu" and the like name a build.
-VERSION = re.compile(r"\d+\.\d+(\.\d+)?(\+\w+)?|newest|previous")
+
+
+class Arguments(argparse.ArgumentParser):
+    """Reads what stands behind ``--``; what is wrong with it ends the session in one line."""
+
+    def __init__(self, session: nox.Session) -> None:
+        super().__init__(add_help=False, allow_abbrev=False)
+        self._session = session
+
+    def error(self, message: str) -> NoReturn:
+        """End the session."""
+        self._session.error(message)
+
+
+def version(text: str) -> str:
+    """Return a version of torch as asked for; "newest" and "previous" stand for one."""
+    try:
+        return text if text in {"newest", "previous"} else str(Version(text))
+    except InvalidVersion:
+        raise argparse.ArgumentTypeError(
+            f"{text} is no version of torch, such as 2.13.0, and neither newest nor previous"
+        ) from None
+
+
+def given(options: argparse.Namespace, *names: str) -> list[str]:
+    """Return those options that were given, to be passed on."""
+    values = ((name, getattr(options, name.replace("-", "_"))) for name in names)
+    return [word for name, value in values if value for word in (f"--{name}", value)]
 
 
 def install(session: nox.Session, *groups: str, torch: str = TORCH) -> None:
@@ -107,24 +138,21 @@ def scan(session: nox.Session) -> None:
     ``--torch VERSION`` scans another version, ``--python PATH`` what is installed elsewhere; all other arguments go to
     ``detmatrix scan``.
     """
-    arguments = list(session.posargs)
-    asked_for = _taken(session, arguments, "--torch") or TORCH
-    if not VERSION.fullmatch(asked_for):
-        session.error(
-            f"--torch {asked_for}: is no version of torch, such as 2.13.0, and neither newest nor previous"
-        )
-    (version,) = _resolved(session, [asked_for])
+    arguments = Arguments(session)
+    arguments.add_argument("--torch", type=version, default=TORCH)
+    arguments.add_argument("--python")
+    arguments.add_argument("-o", "--output")
+    arguments.add_argument("--resume", action="append_const", dest="again", const="--resume")
+    arguments.add_argument("--force", action="append_const", dest="again", const="--force")
+    options, rest = arguments.parse_known_args(session.posargs)
     install_without_torch(session)
-    if not any(argument.startswith("--python") for argument in arguments):
-        arguments += ["--python", environment_of(session, version)]
-    run = Path(_output(arguments))
-    asked = any(
-        argument in {"--resume", "--force"} or argument.startswith(("-o", "--output"))
-        for argument in arguments
-    )
-    # Running the session again means scanning again, but an interrupted scan goes on.
-    again = [] if asked or not run.exists() else ["--force" if _closing(run) else "--resume"]
-    session.run("detmatrix", "scan", *again, *arguments)
+    python = options.python or environment_of(session, *_resolved(session, [options.torch]))
+    run = Path(options.output or RUN)
+    again = options.again or []
+    if not again and not options.output and run.exists():
+        # Running the session again means scanning again, but an interrupted scan goes on.
+        again = ["--force" if _closing(run) else "--resume"]
+    session.run("detmatrix", "scan", *again, *rest, "--python", python, "-o", str(run))
     session.run("detmatrix", "report", str(run))
     page = run.with_suffix(".html")
     session.run("detmatrix", "report", str(run), "--format", "html", "-o", str(page))
@@ -172,22 +200,16 @@ def compare(session: nox.Session) -> None:
 
 def _compared(session: nox.Session) -> tuple[list[str], list[str], list[str]]:
     """Read the arguments of a comparison: versions, what to scan, and options of ``detmatrix compare``."""
-    arguments = list(session.posargs)
-    asked = []
-    while pattern := _taken(session, arguments, "--ops"):
-        asked.append(pattern)
-    if device := _taken(session, arguments, "--device"):
-        asked += ["--device", device]
-    options = []
-    for option in ("--fail-on", "--runs"):
-        if value := _taken(session, arguments, option):
-            options += [option, value]
-    versions = _versions(session, arguments)
-    if arguments:
-        session.error(f"{arguments[0]}: neither a version of torch nor an option of this session")
+    arguments = Arguments(session)
+    arguments.add_argument("versions", nargs="*", type=version)
+    arguments.add_argument("--ops", action="append", default=[])
+    for option in ("--device", "--fail-on", "--runs"):
+        arguments.add_argument(option)
+    options = arguments.parse_intermixed_args(session.posargs)
+    versions = _resolved(session, options.versions)
     if len(versions) < 2:  # noqa: PLR2004 - a comparison has two sides
         session.error("name two or more versions of torch, such as 2.13.0 2.15.0")
-    return versions, asked, options
+    return versions, [*options.ops, *given(options, "device")], given(options, "fail-on", "runs")
 
 
 def _leave(runs: list[Path], unfinished: Path, asked: str) -> None:
@@ -202,24 +224,22 @@ def _leave(runs: list[Path], unfinished: Path, asked: str) -> None:
 
 @nox.session(default=False)
 def record(session: nox.Session) -> None:
-    """Record the scans of versions of PyTorch in reports/runs: ``-- 2.5.1 2.7.1``; other arguments go to the scan."""
-    arguments = list(session.posargs)
-    device = _taken(session, arguments, "--device") or "cpu"
-    source = _taken(session, arguments, "--source")
-    versions = _versions(session, arguments)
-    if not versions:
-        session.error("name the versions of torch to record, such as 2.5.1")
-    kind = device.partition(":")[0]
-    if source:
+    """Record the scans of versions of PyTorch in reports/runs: ``-- 2.5.1 2.7.1``; options of a scan may follow."""
+    arguments = Arguments(session)
+    arguments.add_argument("versions", nargs="+", type=version, metavar="VERSION")
+    arguments.add_argument("--device", default="cpu")
+    arguments.add_argument("--source")
+    options, rest = arguments.parse_known_args(session.posargs)
+    rest = [*given(options, "device", "source"), *rest]
+    kind = options.device.partition(":")[0]
+    if options.source:
         # Beside the run of the documented ops, which comparisons are made of.
-        kind, arguments = f"{kind}-{source}", ["--source", source, *arguments]
+        kind = f"{kind}-{options.source}"
     install_without_torch(session)
-    for version in versions:
-        run = Path(session.create_tmp()) / f"torch-{version}-{kind}.jsonl"
-        python = environment_of(session, version)
-        session.run(
-            "detmatrix", "scan", "--python", python, "--device", device, "--force", "-o", str(run), *arguments
-        )
+    for torch in _resolved(session, options.versions):
+        run = Path(session.create_tmp()) / f"torch-{torch}-{kind}.jsonl"
+        python = environment_of(session, torch)
+        session.run("detmatrix", "scan", "--python", python, "--force", "-o", str(run), *rest)
         kept = Path("reports/runs") / f"{run.name}.gz"
         with kept.open("wb") as stream, gzip.GzipFile("", "wb", 9, stream, mtime=0) as packed:
             packed.write(run.read_bytes())
@@ -233,7 +253,7 @@ def cuda(session: nox.Session) -> None:
     session.run(
         *("python", "-m", "pip", "download", "--only-binary=:all:", "--dest", ".cuda/wheels"),
         *("--python-version", python, "--implementation", "cp", "--platform", "manylinux_2_28_x86_64"),
-        *("--platform", "manylinux2014_x86_64", *WITHOUT_TORCH, "numpy", "expecttest"),
+        *("--platform", "manylinux2014_x86_64", *WITHOUT_TORCH, *DATABASES),
     )
     session.log("There, twice if need be: .ci/cuda OUT")
 
@@ -244,71 +264,43 @@ def install_without_torch(session: nox.Session) -> None:
     session.install("--no-deps", "--editable", ".")
 
 
-def environment_of(session: nox.Session, version: str) -> str:
+def environment_of(session: nox.Session, torch: str) -> str:
     """Return the Python of an environment that has one version of torch and nothing of ours, kept between runs."""
-    folder = Path(session.virtualenv.location).parent / f"torch-{version}"
+    folder = Path(session.virtualenv.location).parent / f"torch-{torch}"
     python = str(folder / "bin" / "python")
-    # PyTorch's own databases, sources of specs, import NumPy and expecttest; torch 2.2 and older know no NumPy 2.
-    needed = ("numpy<2" if _numbers(version)[:2] < [2, 3] else "numpy", "expecttest")
+    # torch 2.2 and older know no NumPy 2.
+    needed = [*DATABASES, *(["numpy<2"] if Version(torch) < Version("2.3") else [])]
     # Says what is in it: an environment from before something was needed is made anew.
     ready = folder / "ready"
     if ready.exists() and ready.read_text(encoding="utf-8") == " ".join(needed):
-        session.log(f"torch {version} is installed in {folder}")
+        session.log(f"torch {torch} is installed in {folder}")
         return python
-    session.log(f"Installing torch {version} in {folder}; a CUDA build is several gigabytes")
+    session.log(f"Installing torch {torch} in {folder}; a CUDA build is several gigabytes")
     session.run("python", "-m", "venv", "--clear", str(folder))
     try:
-        session.run(python, "-m", "pip", "install", f"torch=={version}", *needed, external=True)
+        session.run(python, "-m", "pip", "install", f"torch=={torch}", *needed, external=True)
         session.run(python, "-c", "import torch", external=True)
     except CommandFailed:
-        session.error(f"torch {version} cannot be had for this Python and machine: see what pip says above")
+        session.error(f"torch {torch} cannot be had for this Python and machine: see what pip says above")
     ready.write_text(" ".join(needed), encoding="utf-8")
     return python
 
 
-def _taken(session: nox.Session, arguments: list[str], option: str) -> str | None:
-    """Take an option and its value out of arguments, ``--option VALUE`` or ``--option=VALUE``; ``None`` if not there."""
-    for position, argument in enumerate(arguments):
-        if argument.startswith(f"{option}="):
-            return arguments.pop(position).partition("=")[2]
-        if argument == option:
-            if position + 1 == len(arguments):
-                session.error(f"{option} needs a value")
-            del arguments[position]
-            return arguments.pop(position)
-    return None
-
-
-def _versions(session: nox.Session, arguments: list[str]) -> list[str]:
-    """Take the versions of torch out of arguments, each once, in their order."""
-    found = [argument for argument in arguments if VERSION.fullmatch(argument)]
-    arguments[:] = [argument for argument in arguments if argument not in found]
-    return list(dict.fromkeys(_resolved(session, found)))
-
-
 def _resolved(session: nox.Session, versions: list[str]) -> list[str]:
-    """Put the numbers of the last two releases in the place of the words for them."""
-    if not {"newest", "previous"} & set(versions):
-        return versions
-    listed = session.run("python", "-m", "pip", "index", "versions", "torch", silent=True, log=False) or ""
-    found = re.search(r"Available versions: (.+)", listed)
-    # Builds of one release, "2.15.0+cpu", are that release; pre-releases are none.
-    named = [one.partition("+")[0] for one in found[1].split(", ")] if found else []
-    releases = list(dict.fromkeys(one for one in named if one.replace(".", "").isdigit()))
-    if len(releases) < 2:  # noqa: PLR2004 - the last and the one before it
-        session.error("the package index does not say which releases of torch there are; name versions")
-    return [{"newest": releases[0], "previous": releases[1]}.get(version, version) for version in versions]
-
-
-def _output(arguments: list[str]) -> str:
-    """Return the run file that arguments of ``detmatrix scan`` name."""
-    for option, value in zip(arguments, [*arguments[1:], ""], strict=True):
-        if option in {"-o", "--output"}:
-            return value
-        for prefix in ("--output=", "-o"):
-            if option.startswith(prefix):
-                return option.removeprefix(prefix)
-    return RUN
+    """Put the last two releases in the place of the words for them, and name each version once."""
+    if {"newest", "previous"} & set(versions):
+        listed = (
+            session.run("python", "-m", "pip", "index", "versions", "torch", silent=True, log=False) or ""
+        )
+        found = re.search(r"Available versions: (.+)", listed)
+        known = [Version(one) for one in found[1].split(", ")] if found else []
+        # Builds of one release, "2.15.0+cpu", are that release.
+        releases = list(dict.fromkeys(one.public for one in known if not one.is_prerelease))
+        if len(releases) < 2:  # noqa: PLR2004 - the last and the one before it
+            session.error("the package index does not say which releases of torch there are; name versions")
+        words = {"newest": releases[0], "previous": releases[1]}
+        versions = [words.get(one, one) for one in versions]
+    return list(dict.fromkeys(versions))
 
 
 def _closing(run: Path) -> str:
@@ -320,9 +312,11 @@ def _closing(run: Path) -> str:
 @nox.session(tags=["lint"])
 def docs(session: nox.Session) -> None:
     """Check that the generated blocks and the timeline page are what the recorded runs say; ``-- --write`` makes them so."""
+    arguments = Arguments(session)
+    arguments.add_argument("--write", action="store_true")
+    write = arguments.parse_args(session.posargs).write
     # Reports need no torch.
     session.install(*WITHOUT_TORCH)
-    write = "--write" in session.posargs
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         blocks = re.findall(r"^<!-- detmatrix \w+:begin(?: detmatrix (.+?))? -->$", text, flags=re.MULTILINE)
@@ -341,21 +335,21 @@ def docs(session: nox.Session) -> None:
         session.error(f"{TIMELINE} is stale; regenerate it with nox -s docs -- --write")
 
 
-def _numbers(version: str) -> list[int]:
-    """Return the numbers of a version, without those of its build: ``[2, 13, 0]`` of ``2.13.0+cpu``."""
-    return [int(part) for part in version.partition("+")[0].split(".")]
+def _version_in(path: Path) -> Version:
+    """Return the version of torch in the name of a recorded file."""
+    return Version(path.name.split("-")[1])
 
 
 def recorded(device: str) -> list[str]:
     """Return the recorded runs of one kind of device, the oldest release first."""
     runs = Path("reports/runs").glob(f"torch-*-{device}.jsonl.gz")
-    return [str(run) for run in sorted(runs, key=lambda run: _numbers(run.name.split("-")[1]))]
+    return [str(run) for run in sorted(runs, key=_version_in)]
 
 
 def recorded_censuses() -> list[str]:
     """Return the recorded censuses of CUDA builds, the oldest release first."""
     censuses = Path("reports/censuses").glob("torch-*-cu[0-9]*.json.gz")
-    return [str(path) for path in sorted(censuses, key=lambda path: _numbers(path.name.split("-")[1]))]
+    return [str(path) for path in sorted(censuses, key=_version_in)]
 
 
 @nox.session(default=False)
@@ -364,7 +358,7 @@ def claims(session: nox.Session) -> None:
 
     Arguments name the releases; without any, all that have a table are checked.
     """
-    session.install(*(name for name in PYPROJECT["project"]["dependencies"] if name.startswith("msgspec")))
+    session.install(*WITHOUT_TORCH)
     tables = Path("reports/claims").glob("*.json")
     folder = session.create_tmp()
     for version in session.posargs or sorted(table.stem for table in tables):

@@ -1,4 +1,4 @@
-"""Sessions take versions and options out of their arguments; the rest goes to the command."""
+"""Sessions read versions and options of their own; the rest goes to the command."""
 
 from __future__ import annotations
 
@@ -38,41 +38,128 @@ def noxfile() -> ModuleType:
     return module
 
 
-def _session(listed: str = LISTED) -> Any:
-    return SimpleNamespace(error=_stop, run=lambda *_, **__: listed)
+def _session(*posargs: str, listed: str = LISTED) -> Any:
+    """Return a session that notes the commands it would run as ``ran``."""
+    ran: list[tuple[str, ...]] = []
+
+    def run(*command: str, **_: object) -> str:
+        ran.append(command)
+        return listed
+
+    return SimpleNamespace(
+        posargs=posargs, error=_stop, run=run, ran=ran, install=lambda *_: None, log=lambda _: None
+    )
 
 
-@pytest.mark.parametrize("given", [["2.13.0", "--ops", "a b", "x"], ["2.13.0", "--ops=a b", "x"]])
-def test_options_are_taken_with_their_value(noxfile: ModuleType, given: list[str]) -> None:
-    """An option may be written with = or without."""
-    taken = noxfile._taken(_session(), given, "--ops")
+@pytest.mark.parametrize("pattern", [["--ops", "a b"], ["--ops=a b"]])
+def test_comparison_takes_versions_and_options_in_any_order(noxfile: ModuleType, pattern: list[str]) -> None:
+    """An option may be written with = or without; what is named twice is scanned once."""
+    session = _session("2.13.0", *pattern, "v2.15.0+cpu", "--fail-on", "regression", "2.13.0", "--ops", "c")
 
-    assert (taken, given) == ("a b", ["2.13.0", "x"])
+    text = noxfile._compared(session)
 
-
-def test_option_without_value_is_told(noxfile: ModuleType) -> None:
-    """The last word of a command line may be an option that lacks its value."""
-    with pytest.raises(SessionError, match="--ops needs a value"):
-        noxfile._taken(_session(), ["2.13.0", "--ops"], "--ops")
+    assert text == (["2.13.0", "2.15.0+cpu"], ["a b", "c"], ["--fail-on", "regression"])
 
 
-def test_versions_are_taken_once_each(noxfile: ModuleType) -> None:
-    """What is no version stays among the arguments, and what is named twice is scanned once."""
-    arguments = ["2.13.0", "--cost", "2.15.0+cpu", "2.13.0", "2.15.0rc1"]
-
-    assert noxfile._versions(_session(), arguments) == ["2.13.0", "2.15.0+cpu"]
-    assert arguments == ["--cost", "2.15.0rc1"]
+@pytest.mark.parametrize(
+    ("posargs", "text"),
+    [
+        (["2.13.0", "2.15.0", "--ops"], "--ops: expected one argument"),
+        (["2.13.0", "2.15.0", "--op", "x"], "unrecognized arguments: --op"),
+        (["2.13.0", "torch.cumsum"], "torch.cumsum is no version of torch, such as 2.13.0"),
+        (["2.13.0", "2.13.0"], "name two or more versions"),
+    ],
+)
+def test_wrong_arguments_end_the_session_in_a_line(
+    noxfile: ModuleType, posargs: list[str], text: str
+) -> None:
+    """What is wrong is named before anything is installed."""
+    with pytest.raises(SessionError, match=re.escape(text)):
+        noxfile._compared(_session(*posargs))
 
 
 def test_newest_and_previous_are_releases(noxfile: ModuleType) -> None:
     """Pre-releases and builds of the same release are not the one before it."""
-    assert noxfile._versions(_session(), ["previous", "newest"]) == ["2.14.1", "2.15.0"]
+    assert noxfile._compared(_session("previous", "newest"))[0] == ["2.14.1", "2.15.0"]
 
 
 def test_index_that_says_nothing_is_told(noxfile: ModuleType) -> None:
     """Without a package index the words for releases mean nothing."""
     with pytest.raises(SessionError, match=re.escape("name versions")):
-        noxfile._versions(_session(""), ["newest", "2.13.0"])
+        noxfile._compared(_session("newest", "2.13.0", listed=""))
+
+
+@pytest.fixture
+def environments(noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Let environments be names, and the working directory an empty one."""
+    monkeypatch.setattr(noxfile, "environment_of", lambda _, torch: f"python-{torch}")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("posargs", "expected"),
+    [
+        ((), "--python python-2.13.0 -o detmatrix.jsonl"),
+        (
+            ("--torch", "2.11.0", "torch.cumsum", "--runs", "5"),
+            "torch.cumsum --runs 5 --python python-2.11.0 -o detmatrix.jsonl",
+        ),
+        (("--python=py", "-oa.jsonl", "--resume", "x"), "--resume x --python py -o a.jsonl"),
+    ],
+)
+@pytest.mark.usefixtures("environments")
+def test_scan_passes_on_what_is_not_its_own(
+    noxfile: ModuleType, posargs: tuple[str, ...], expected: str
+) -> None:
+    """The session chooses the interpreter and knows where the run file is; patterns and options are those of a scan."""
+    session = _session(*posargs)
+
+    noxfile.scan.func(session)
+
+    scanned, reported, page = session.ran
+    run = expected.rsplit(maxsplit=1)[-1]
+    assert scanned == ("detmatrix", "scan", *expected.split())
+    assert (reported[:3], page[:3]) == (("detmatrix", "report", run),) * 2
+
+
+@pytest.mark.parametrize(
+    ("posargs", "last", "flags"),
+    [
+        ((), '{"kind":"closing"}', ["--force"]),
+        ((), '{"kind":"observation"}', ["--resume"]),
+        (("-o", "detmatrix.jsonl"), '{"kind":"closing"}', []),
+        (("--resume",), '{"kind":"closing"}', ["--resume"]),
+    ],
+)
+def test_interrupted_scan_goes_on(
+    noxfile: ModuleType, environments: Path, posargs: tuple[str, ...], last: str, flags: list[str]
+) -> None:
+    """Running the session again scans again, or goes on; a file that was named is the user's business."""
+    (environments / "detmatrix.jsonl").write_text(f"{last}\n", encoding="utf-8")
+    session = _session(*posargs)
+
+    noxfile.scan.func(session)
+
+    assert session.ran[0][2 : 2 + len(flags)] == tuple(flags)
+    assert session.ran[0][2 + len(flags)] == "--python"
+
+
+def test_record_takes_versions_first_and_passes_on_options(noxfile: ModuleType, environments: Path) -> None:
+    """The number behind an option of the scan is no version."""
+    session = _session("2.5.1", "2.7", "--max-time", "0.5", "--source", "all")
+    session.create_tmp = lambda: str(environments)
+    kept = environments / "reports" / "runs"
+    kept.mkdir(parents=True)
+    names = [f"torch-{version}-cpu-all.jsonl" for version in ("2.5.1", "2.7")]
+    for name in names:
+        (environments / name).touch()
+
+    noxfile.record.func(session)
+
+    options = ["--device", "cpu", "--source", "all", "--max-time", "0.5"]
+    assert [command[-6:] for command in session.ran] == [tuple(options)] * 2
+    assert sorted(path.name for path in kept.iterdir()) == [f"{name}.gz" for name in names]
 
 
 def test_recorded_runs_are_in_order_of_release(noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +200,8 @@ def test_environment_has_what_the_databases_import(noxfile: ModuleType, tmp_path
     python = noxfile.environment_of(session, "2.15.0")
 
     (installed,) = (command for command in ran if "install" in command)
-    assert installed == (python, "-m", "pip", "install", "torch==2.15.0", "numpy", "expecttest")
+    assert installed == (python, "-m", "pip", "install", "torch==2.15.0", *noxfile.DATABASES)
+    assert {name.partition(">")[0] for name in noxfile.DATABASES} == {"numpy", "expecttest"}
     ran.clear()
     assert noxfile.environment_of(session, "2.15.0") == python
     assert not ran
