@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from opspecs.inputs import Inputs
@@ -57,8 +57,7 @@ class Case:
     constant: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Planned:
+class Planned(NamedTuple):
     """One row of the matrix as data: what is to be run, before a mode and a process are chosen."""
 
     spec: str

@@ -10,23 +10,17 @@ from __future__ import annotations
 import copy
 import hashlib
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from opspecs.model import Call, Case, MissingError, OpSpec
 from opspecs.pytorch import enlarge
+from opspecs.pytorch.sources import ADAPTERS, PREFIXES
 
 if TYPE_CHECKING:
     from opspecs.inputs import Inputs
-
-# Where specs are from, in the order of a scan: those written by hand after PyTorch's lists, and the databases.
-SOURCES = ("documented", "opinfo", "modules")
-# Source of specs -> the module that adapts it; the module has ENTRIES, a mapping from spec name to entry.
-ADAPTERS = {"opinfo": "opspecs.pytorch.opinfo", "modules": "opspecs.pytorch.modules"}
-# What the name of a spec begins with -> its source.
-PREFIXES = {"opinfo:": "opinfo", "module:": "modules"}
 
 
 class DatabaseError(Exception):
@@ -56,11 +50,6 @@ class Entry:
     samples: Callable[[str, str, bool], Iterator[Sample]] = field(repr=False)
     why: str
     in_place: bool = False
-
-
-def databases(sources: Sequence[str] | None) -> tuple[str, ...]:
-    """Return those of the sources that only a worker can enumerate."""
-    return tuple(name for name in SOURCES if name in (sources or ()) and name in ADAPTERS)
 
 
 def entries(source: str) -> Mapping[str, Entry]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import sys
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from opspecs.model import OpSpec, Planned
@@ -53,6 +54,10 @@ def with_installed(files: Sequence[str]) -> tuple[str, ...]:
         UsageError: An entry point names no file of Python, or the package around it fails.
     """
     found = list(files)
+    if not _may_bring_specs():
+        return tuple(dict.fromkeys(found))
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
     for point in entry_points(group=_GROUP):
         owner = point.dist.name if point.dist else "a package"
         text = f"{owner}: its entry point {point.name} = {point.value} of the group {_GROUP}"
@@ -72,6 +77,18 @@ def with_installed(files: Sequence[str]) -> tuple[str, ...]:
             raise UsageError(f"{text} names no module with a file; {mend}")
         found.append(spec.origin)
     return tuple(dict.fromkeys(found))
+
+
+def _may_bring_specs() -> bool:
+    """Tell whether a package could bring specs. Nearly none does, and to load ``importlib.metadata`` takes longer."""
+    for folder in map(Path, sys.path):
+        if folder.is_file():
+            return True  # an archive, whose insides are not looked into
+        for file in folder.glob("*-info/entry_points.txt"):
+            with contextlib.suppress(OSError):
+                if _GROUP.encode() in file.read_bytes():
+                    return True
+    return False
 
 
 def choose(patterns: Sequence[str], device: str, specs: Sequence[OpSpec]) -> list[tuple[OpSpec, Planned]]:

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import convert
 
 from opspecs.model import Case, OpSpec, Planned
-from opspecs.pytorch.database import PREFIXES, databases
+from opspecs.pytorch.sources import PREFIXES, databases
 from opspecs.registry import could_match
 from scanner.cases.settings import asked_for, settings_for
 from scanner.errors import UntrustedScanError, UsageError

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import OpSpec, Planned
-from opspecs.pytorch.database import databases
 from opspecs.pytorch.names import names_for
+from opspecs.pytorch.sources import databases
 from scanner.cases.catalog import choose
 from scanner.cases.discovery import EntrySpec, Tell, enumerate_sources, recorded
 from scanner.observations.records import Enumerated, Header, Row, Settings

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from opspecs.pytorch.database import SOURCES
+from opspecs.pytorch.sources import SOURCES
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[str]

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import click
 
-from opspecs.pytorch.database import databases
+from opspecs.pytorch.sources import databases
 from scanner.cases.settings import DTYPES, Plan, asked_for, ordered
 from scanner.cli.options import Names, ParamType, Sources, python_option
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opspecs.pytorch.database import databases
+from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
 from scanner.cases.catalog import load_catalog
 from scanner.cases.rows import control_rows, planned_rows

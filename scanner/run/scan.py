@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from opspecs.model import OpSpec
-from opspecs.pytorch.database import databases
+from opspecs.pytorch.sources import databases
 from scanner.cases.catalog import choose, load_catalog, with_installed
 from scanner.cases.discovery import check_patterns
 from scanner.cases.rows import control_rows, plan_rows
