@@ -11,6 +11,7 @@ from reports.compare.runs import Pair, compare
 from reports.matrix.model import Matrix, matrix_of
 from scanner.observations.records import (
     FORMAT,
+    MODES,
     WORKER_MODES,
     Claim,
     Cost,
@@ -50,11 +51,14 @@ def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -
     planned = planned or row("torch.Tensor.scatter_add_")
     off: list[Observation] = ran(planned, "off", *stable())
     on: list[Observation] = ran(planned, "on", *stable())
+    further: list[Observation] = []
     match finding:
         case "mode_dependent":
             on = ran(planned, "on", *stable("b"))
         case "fixed_by_mode":
             off = ran(planned, "off", *drifting(often))
+        case "uninitialized":
+            off, further = ran(planned, "off", *drifting(often)), ran(planned, "unfilled", *drifting(often))
         case "raises":
             off, on = ran(planned, "off", *drifting(often)), raised(planned, "on", "scatter_add_kernel")
         case "over_alert":
@@ -63,7 +67,7 @@ def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -
             on = ran(planned, "on", *drifting(often))
         case "inconclusive":
             off = ended(planned, "off", "raised", "no kernel", exception="NotImplementedError")
-    return planned, [*off, *on]
+    return planned, [*off, *on, *further]
 
 
 def in_turns(finding: Finding, *, odd: int | None = None) -> Planned:
@@ -100,7 +104,7 @@ def run_of(
     A run in which no op was run under warn_only is one of a scan that had no such mode.
     """
     observations = tuple(observation for _, of_row in rows for observation in of_row)
-    if any(observation.mode == "warn_only" for observation in observations):
+    if any(observation.mode not in MODES for observation in observations):
         settings = replace(settings, modes=WORKER_MODES)
     header = Header(
         format=FORMAT,

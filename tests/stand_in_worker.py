@@ -135,7 +135,7 @@ def _observed(asked: Answer) -> Answer:
     """Return what a row, or a control, shows; a digest is told by the number of the execution and its perturbation."""
     name, mode = asked["spec"], asked["mode"]
     alerts = name in {"control.alerts", "quick.put_"}
-    if alerts and mode == "on":
+    if alerts and mode in {"on", "unfilled"}:
         return _drawn(asked) | {
             "outcome": "raised",
             "exception": "RuntimeError",
@@ -146,7 +146,7 @@ def _observed(asked: Answer) -> Answer:
     if name == "control.rare":
         schedule = _rare_schedule()
         return _ran(asked, lambda *_: str(next(schedule)))
-    if name == "control.uninitialised" and mode == "off":
+    if name == "control.uninitialised" and mode in {"off", "unfilled"}:
         return _ran(asked, lambda number, perturbation: str(number) if perturbation == "poison" else "first")
     text: Answer = {}
     if alerts and mode == "warn_only":

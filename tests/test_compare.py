@@ -24,19 +24,21 @@ FINDINGS: tuple[Finding, ...] = (
     "raises",
     "over_alert",
     "fixed_by_mode",
+    "uninitialized",
     "mode_dependent",
     "deterministic",
     "inconclusive",
 )
 # Before, downwards; after, to the right. s same, i improved, r regressed, c changed, ? not comparable.
 TABLE = """
-s i i i i i ?
-r s i i i i ?
-r r s i i i ?
-r r r s i i ?
-r r r r s c ?
-r r r r c s ?
-? ? ? ? ? ? s
+s i i i i i i ?
+r s i i i i i ?
+r r s i i i i ?
+r r r s s i i ?
+r r r s s i i ?
+r r r r r s c ?
+r r r r r c s ?
+? ? ? ? ? ? ? s
 """
 LETTERS: dict[str, Kind] = {
     "s": "same",
@@ -82,6 +84,17 @@ def test_only_an_alert_is_proof_by_itself(findings: tuple[Finding, Finding]) -> 
     proof = raised_before != raised_after and (raised_after or findings[1] == "silent")
 
     assert proof is change.judged.confirmed
+
+
+def test_the_fill_and_the_flag_are_told_apart_where_both_runs_did() -> None:
+    """That one scan never asked what the fill cures is no change; that it cures another row than before is one."""
+    asked = *shows("fixed_by_mode")[1], *ran(PLANNED, "unfilled", *stable())
+    filled = PLANNED, shows("uninitialized")[1]
+
+    assert only(shows("fixed_by_mode"), filled).kind == "same"
+    change = only((PLANNED, asked), filled)
+    assert (change.kind, change.judged.confirmed) == ("changed", False)
+    assert change.judged.detail == "fill off: deterministic → nondeterministic"
 
 
 @pytest.mark.parametrize("finding", FINDINGS)

@@ -24,7 +24,7 @@ EXPECTED = {
     "sets_default_dtype": ("error", "error", "default dtype: torch.float32 -> torch.float64"),
     "sets_threads": ("error", "error", "thread count"),
     "sets_flag": ("error", "error", "warn_only: False -> True"),
-    "toggles_flag": ("error", "error", "times the flag was set: "),
+    "toggles_flag": ("error", "error", "and put it back"),
     "seeds": ("deterministic", "deterministic", None),
     "changes_input": ("error", "error", "changed its inputs"),
     "unlike_alert": ("error", "error", "RuntimeError: x does not have a deterministic implementation"),

@@ -56,14 +56,14 @@ def test_written_file_is_what_stdout_shows(detmatrix: Command, run: Path, form: 
             ["--only", "silnt"],
             (
                 "detmatrix: --only: no finding is called 'silnt', did you mean silent? The findings: silent, raises, "
-                "over_alert, fixed_by_mode, mode_dependent, deterministic, inconclusive"
+                "over_alert, fixed_by_mode, uninitialized, mode_dependent, deterministic, inconclusive"
             ),
         ),
         (
             ["--only", "raises,"],
             (
                 "detmatrix: --only: no finding is called ''; the findings: silent, raises, over_alert, fixed_by_mode, "
-                "mode_dependent, deterministic, inconclusive"
+                "uninitialized, mode_dependent, deterministic, inconclusive"
             ),
         ),
         (

@@ -1,15 +1,16 @@
-"""What an op that raises does under warn_only, in every report."""
+"""What the modes say that only some rows live under: warn_only of what raises, the flag without the fill of what it cures."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from reports.matrix import words
-from scanner.observations.records import Observation
+from scanner.observations.records import WORKER_MODES, Observation
 from tests.evidence_runs import FORCING, FORMS, ONE, one_row, only, rows_of, table_of, text
-from tests.runs import Planned, ended, raised, ran, stable, write_run
+from tests.runs import SETTINGS, Planned, drifting, ended, raised, ran, stable, write_run
 
 
 def test_an_op_that_raises_is_told_as_made_to_run(run: Path) -> None:
@@ -33,7 +34,7 @@ def test_an_op_that_raises_is_told_as_made_to_run(run: Path) -> None:
     ]
     assert message["torch.topk"]["warn_only"] == {
         "verdict": "not_run",
-        "reason": "only ops that raise are forced to run",
+        "reason": "only ops that raise are run under warn_only",
     }
     names = ("verdict", "runs", "differing", "alerts")
     assert [flat["torch.Tensor.put_"][f"warn_only_{name}"] for name in names] == [
@@ -91,3 +92,44 @@ def test_a_row_that_could_not_be_made_to_run_says_why_it_is_inconclusive(tmp_pat
     else:
         assert f"inconclusive</b> <small>{reason}</small></td>" in message
     assert only(path).rows[0].reason == reason
+
+
+def cured(unfilled: list[Observation]) -> Planned:
+    """Return a row that differs with the flag off and not with it on."""
+    return ONE, [*ran(ONE, "off", *drifting(4)), *ran(ONE, "on", *stable()), *unfilled]
+
+
+@pytest.mark.parametrize(
+    ("unfilled", "finding", "message"),
+    [
+        (
+            ran(ONE, "unfilled", *drifting(9)),
+            "uninitialized",
+            "deterministic: 0 of 100 differed, 1 distinct; fill off: nondeterministic, 8 of 100 differed, 9 distinct",
+        ),
+        (
+            ran(ONE, "unfilled", *stable()),
+            "fixed_by_mode",
+            "deterministic: 0 of 100 differed, 1 distinct; fill off: deterministic, 0 of 100 differed, 1 distinct",
+        ),
+        (
+            ended(ONE, "unfilled", "crash", "signal 11"),
+            "fixed_by_mode",
+            "deterministic: 0 of 100 differed, 1 distinct; fill off: crash",
+        ),
+        ([], "fixed_by_mode", "deterministic: 0 of 100 differed, 1 distinct"),
+    ],
+)
+def test_what_the_fill_cures_is_told_apart(
+    tmp_path: Path, unfilled: list[Observation], finding: str, message: str
+) -> None:
+    """Only what differs with the flag on and nothing filled is cured by the fill; every report says which it is."""
+    settings = replace(SETTINGS, modes=WORKER_MODES)
+    path = write_run(tmp_path / "run.jsonl", [cured(unfilled)], settings=settings)
+
+    (shown,) = rows_of(path).values()
+    (flat,) = table_of(path).values()
+    assert (shown["finding"], flat["finding"]) == (finding, finding)
+    assert flat["unfilled_verdict"] == shown["unfilled"]["verdict"]
+    assert f"| {message} | {finding} |" in " ".join(text("md", path).split())
+    assert message.partition("; ")[2] in text("html", path)

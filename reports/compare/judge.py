@@ -52,9 +52,12 @@ _RANK: dict[Finding, int] = {
     "raises": 1,
     "over_alert": 2,
     "fixed_by_mode": 3,
+    "uninitialized": 3,
     "mode_dependent": 4,
     "deterministic": 4,
 }
+# A scan that does not run ops without the fill cannot tell these two apart.
+_CURED: set[Finding] = {"fixed_by_mode", "uninitialized"}
 # The same of the flag on alone.
 _RANK_ON: dict[str, int] = {"nondeterministic": 0, "raises": 1, "deterministic": 2}
 # Rates that 0 of n leaves plausible are comparable up to this factor: 0 of 100 with 0 of 20, not with 0 of 10.
@@ -112,7 +115,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
 def class_of(old: Finding, new: Finding) -> Kind:
     """Return what two findings make of a row, before any doubt: the table that ``judge`` starts from."""
-    if old == new:
+    if old == new or {old, new} == _CURED:
         return "same"
     if "inconclusive" in {old, new}:
         return "not_comparable"
@@ -231,6 +234,9 @@ def _apparent_without_finding(old: MatrixRow, new: MatrixRow) -> Kind:
 
 def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> JudgedRow:
     """Judge a row whose finding is the same in both runs."""
+    if old.finding != new.finding and all(row.unfilled.verdict in COMPARED for row in (old, new)):
+        text = f"fill off: {old.unfilled.verdict} → {new.unfilled.verdict}"
+        return JudgedRow(kind="changed", confirmed=False, detail=text, tests=tests)
     callers = _callers(old, new)
     if callers[0] != callers[1]:
         # An alert's caller is text of the build, not a matter of chance.

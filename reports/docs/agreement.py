@@ -41,7 +41,7 @@ KIND_MEANING = {
     "unread": "The same of ops that an unparsed bullet names, which may be about them.",
     "unparsed": "Bullets that were not understood; no row is held against them.",
 }
-UNDOCUMENTED: tuple[Finding, ...] = ("silent", "raises", "over_alert", "fixed_by_mode")
+UNDOCUMENTED: tuple[Finding, ...] = ("silent", "raises", "over_alert", "fixed_by_mode", "uninitialized")
 
 
 class JudgedClaim(Struct, frozen=True, kw_only=True):
@@ -222,8 +222,12 @@ def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -
 
 
 def _is_filled(evidence: Evidence) -> bool:
-    """Tell whether a row differs only because it returns memory that the flag has filled."""
-    return "fill" in evidence.row.row.traits and evidence.row.finding == "fixed_by_mode"
+    """Tell whether a row differs only because it returns memory that the flag has filled.
+
+    A run that was made before the fill was told apart from the flag knows it of the ops that declare it.
+    """
+    row = evidence.row
+    return row.finding == "uninitialized" or ("fill" in row.row.traits and row.finding == "fixed_by_mode")
 
 
 def _undocumented(claims: Sequence[Claim], rows: Iterable[Evidence]) -> Iterator[Undocumented]:

@@ -68,7 +68,7 @@ class Split(Struct, frozen=True, kw_only=True):
 def behaviour_of(row: MatrixRow) -> Behaviour | None:
     """Return what a row shows, or ``None`` if it is inconclusive."""
     match row.finding:
-        case "fixed_by_mode" | "mode_dependent":
+        case "fixed_by_mode" | "uninitialized" | "mode_dependent":
             return "acts"
         case "raises" | "over_alert":
             return "raises"

@@ -36,7 +36,7 @@ def shown_words(evidence: Evidence) -> str:
             return f"differs with the flag on and nothing is raised ({counted(row.on)})"
         case "raises":
             return f"the alert is raised ({counted(row.off)} with the flag off)"
-        case "fixed_by_mode":
+        case "fixed_by_mode" | "uninitialized":
             return (
                 f"acts deterministically ({counted(row.off)} with the flag off, {counted(row.on)} with it on)"
             )

@@ -168,7 +168,8 @@ def cell_fields(row: MatrixRow, mode: Mode) -> dict[str, Any]:
 
 def cell_of_mode(row: MatrixRow, mode: Mode) -> Cell:
     """Return the cell of one mode."""
-    return row.off if mode == "off" else row.on if mode == "on" else row.warn_only
+    cell: Cell = getattr(row, mode)
+    return cell
 
 
 def bound_of(cell: Cell) -> float | None:

@@ -144,6 +144,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     reason: str | None  # why the finding is inconclusive
     inputs: tuple[str, ...] | None
     warn_only: CellView
+    unfilled: CellView
     alerts: tuple[str, ...]  # callers of all alerts
     low_power: str | None  # why that the row did not differ says little
     constant: str | None
@@ -161,9 +162,13 @@ class RowView(Struct, frozen=True, kw_only=True):
 
     @property
     def cells(self) -> dict[Mode, CellView]:
-        """The cells by mode; the third only of rows that raise, since no other is run in it."""
-        cells = zip(WORKER_MODES, (self.off, self.on, self.warn_only), strict=True)
-        return {mode: cell for mode, cell in cells if mode != "warn_only" or self.on.verdict == "raises"}
+        """The cells by mode; those of further modes only of rows that are run in them."""
+        cells: dict[Mode, CellView] = {mode: getattr(self, mode) for mode in WORKER_MODES}
+        if self.on.verdict != "raises":
+            del cells["warn_only"]
+        if self.unfilled.verdict == "not_run":
+            del cells["unfilled"]
+        return cells
 
     @property
     def warn_only_words(self) -> str:
@@ -177,7 +182,14 @@ class RowView(Struct, frozen=True, kw_only=True):
     @property
     def on_words(self) -> str:
         """The cell of the flag on, with what the row does under warn_only."""
-        return "; ".join(filter(None, (self.on.words, self.warn_only_words)))
+        return "; ".join(filter(None, (self.on.words, self.further_words)))
+
+    @property
+    def further_words(self) -> str:
+        """What the row does in the mode beside off and on that it was run in."""
+        if "unfilled" not in self.cells:
+            return self.warn_only_words
+        return f"fill off: {', '.join(filter(None, (self.unfilled.verdict, self.unfilled.details)))}"
 
     @property
     def note(self) -> str:
@@ -248,7 +260,6 @@ def cell_view(row: MatrixRow, mode: Mode) -> CellView:
 
 def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
     """Return one row, with what the files of *builds* say of it."""
-    never = row.warn_only.verdict == "not_run"
     planned: dict[str, Any] = {name: getattr(row.row, name) for name in _PLANNED}
     planned |= {name: getattr(row.row, name) or None for name in _OPTIONAL}
     return RowView(
@@ -258,14 +269,21 @@ def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
         on=cell_view(row, "on"),
         reason=row.reason,
         inputs=next((one.inputs for one in row.observations if one.inputs), None),
-        warn_only=NotRun(verdict="not_run", reason=row.warn_only.reason)
-        if never
-        else cell_view(row, "warn_only"),
+        warn_only=_further(row, "warn_only"),
+        unfilled=_further(row, "unfilled"),
         alerts=alerts_of(row),
         low_power=row.weak,
         constant=constant_of(row),
         cost=cost_view(row.cost),
         expected=[_expected(row, build) for build in builds] or UNSET,
+    )
+
+
+def _further(row: MatrixRow, mode: Mode) -> CellView:
+    """Return the cell of a mode that only some rows are run in."""
+    cell = cell_of_mode(row, mode)
+    return (
+        NotRun(verdict="not_run", reason=cell.reason) if cell.verdict == "not_run" else cell_view(row, mode)
     )
 
 

@@ -42,6 +42,8 @@ GLOSSARY = {
     "the row did not differ in that mode shows little.",
     "warn_only": "What an op that raises does with the flag on and warn_only=True, which turns the alert into a "
     "warning; all alerts it then gives are listed.",
+    "fill off": "The flag on and torch.utils.deterministic.fill_uninitialized_memory off: rows that differ with the flag off "
+    "and not with it on are run so too, to tell what the flag cures from what the fill does.",
     "cost": "Median time of an execution with the flag on over that with it off, taken in turns in one process; "
     "≈ where the quartiles of the two overlap; fill off: the same ratio with "
     "torch.utils.deterministic.fill_uninitialized_memory off, where that makes a difference.",

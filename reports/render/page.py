@@ -18,6 +18,7 @@ FINDING_SIGN: dict[Finding, str] = {
     "raises": "■",
     "over_alert": "□",
     "fixed_by_mode": "◆",
+    "uninitialized": "◈",
     "mode_dependent": "◇",
     "deterministic": "●",
     "inconclusive": "○",

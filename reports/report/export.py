@@ -38,6 +38,7 @@ _COLUMNS = {
     },
     **{f"warn_only_{name}": f"warn_only.{name}" for name in ("verdict", "runs", "differing", "alerts")},
     **{f"cost_{name.replace('.', '_')}": f"cost.{name}" for name in _COST},
+    **{f"unfilled_{name}": f"unfilled.{name}" for name in ("verdict", "runs", "differing")},
 }
 _EXPECTED = ("documented", "binary", "trace")
 # Rows of the flat table that are in memory at a time.

@@ -22,7 +22,7 @@ from reports.matrix.view import CellView, RowView
 from reports.matrix.words import percent
 from reports.render.page import Pool, generate
 from reports.report.view import ReportView, report_view
-from scanner.observations.records import Observation, Provoked
+from scanner.observations.records import Mode, Observation, Provoked
 from scanner.verdicts.findings import FINDING_MEANING, MatrixRow
 
 # More than this no browser filters at once; ten thousand rows are a page of some megabytes.
@@ -106,7 +106,7 @@ def _row(row: RowView, pool: Pool) -> list[object]:
         ),
         tuple((it.mode, it.output, it.first, *it.distance) for it in row.differences),
     ]
-    return [*map(pool.place, texts), [_cell(cell, pool) for cell in cells]]
+    return [*map(pool.place, texts), [_cell(mode, cell, pool) for mode, cell in row.cells.items()]]
 
 
 def _by_mode(modes: Sequence[Sequence[tuple[Hashable, ...]]]) -> tuple[tuple[Hashable, ...], ...]:
@@ -130,9 +130,9 @@ def _expected(record: MatrixRow, builds: Sequence[ExpectedRows], pool: Pool) -> 
     return pool.place(tuple(lines))
 
 
-def _cell(cell: CellView, pool: Pool) -> list[object]:
+def _cell(mode: Mode, cell: CellView, pool: Pool) -> list[object]:
     bound = percent(cell.upper_bound) if cell.upper_bound else None
-    before = map(pool.place, (cell.verdict, cell.words, bound, cell.reason, cell.alert))
+    before = map(pool.place, (mode, cell.verdict, cell.words, bound, cell.reason, cell.alert))
     return [*before, int(cell.seeded), pool.place(cell.where), pool.place(cell.alerts)]
 
 

@@ -12,11 +12,11 @@ const read = (fields, values) =>
   Object.fromEntries(fields.map(([name, shared], place) => [name, shared ? pool[values[place]] : values[place]]));
 
 // Filters of what a row shows in one run: a verdict, in either mode or in one of them, and a cost.
-const MODES = ["off", "on", "warn_only"];
+const MODES = ["off", "on", "warn_only", "unfilled"];
 const COSTS = { 2: (ratio) => ratio >= 2, timed: (ratio) => ratio !== null, untimed: (ratio) => ratio === null };
 const judged = (verdicts, asked) => {
   const [mode, name] = asked.includes(":") ? asked.split(":") : ["", asked];
-  // Only rows that raise have a third verdict, which is looked at when it is asked for.
+  // Few rows have more verdicts than two; those are looked at when they are asked for.
   return mode ? verdicts[MODES.indexOf(mode)] === name : verdicts.slice(0, 2).includes(name);
 };
 

@@ -4,7 +4,7 @@
 
   // The fields of a row, a cell, a cost and a process, as reports/report/html.py writes them.
   const ROW = shape("run family* spec* op* case* direction* dtype* device* provokes* why* finding* reason* inputs* outputs* weak* constant* groups* differences* cells processes cost expected*");
-  const CELL = shape("verdict* words* bound* reason* alert* seeded where* alerts*");
+  const CELL = shape("mode* verdict* words* bound* reason* alert* seeded where* alerts*");
   const COST = shape("words* ratio told* variants samples calls");
   const PROCESS = shape("mode* process outcome* executions distinct first forward seconds setup told*");
 
@@ -28,7 +28,7 @@
   const matches = (row, { verdict, device, run, power, slower }, findings) => {
     return (
       (!findings.size || findings.has(row.finding)) &&
-      (!verdict || judged(row.cells.map((cell) => cell.verdict), verdict)) &&
+      (!verdict || judged(MODES.map((mode) => row.cells.find((cell) => cell.mode === mode)?.verdict), verdict)) &&
       (!device || row.device === device) &&
       (!run || row.run === Number(run) - 1) &&
       (!power || (power === "low") === (row.weak !== null)) &&
@@ -44,8 +44,9 @@
   const counted = (process, value) => (process.executions ? value : "none");
   const quote = (told) => `'${told.replaceAll("'", `'\\''`)}'`;
 
-  const modePart = (cell, place) =>
-    part(["With the flag off", "With the flag on", "The flag on, with warn_only"][place],
+  const LIVED = { off: "With the flag off", on: "With the flag on", warn_only: "The flag on, with warn_only", unfilled: "The flag on, fill off" };
+  const modePart = (cell) =>
+    part(LIVED[cell.mode],
       text(cell.where ? `${cell.words}, ${cell.where}` : cell.words),
       cell.alerts.length ? make("p", {}, "Alerts: ", ...cell.alerts.flatMap((one, n) => [n ? ", " : "", make("code", {}, one)])) : null,
       cell.bound ? text(`0 of n leaves a rate of differing up to ${cell.bound} plausible (95 %).`) : null,
@@ -95,7 +96,7 @@
 
   const FAR = ["Mode", "Output", "First differing execution", "Examined of those that differed", "Elements differing", "#Largest absolute", "#Largest relative", "#Largest ULP", "#V_ermv", "#V_c"];
   const panel = (row) => {
-    const modes = ["Off", "On", "warn_only"].slice(0, row.cells.length);
+    const modes = row.cells.map((cell) => ({ off: "Off", on: "On", unfilled: "fill off" })[cell.mode] || cell.mode);
     const outputs = row.outputs.map(([name, shape_, dtype, ...counts]) => [name, `(${shape_.join(", ")}${shape_.length === 1 ? "," : ""})`, dtype, ...counts.map(word)]);
     const groups = row.groups.map(([name, ...counts]) => [name, ...counts.map(word)]);
     return make("div", { class: "panel", role: "group", "aria-label": `Details of ${row.id}` },

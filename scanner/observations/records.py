@@ -23,7 +23,7 @@ from scanner.observations.settings import Source as Source
 #    defaults below a file of format 1 says what it always said: quiet executions, and nothing known of the rest.
 # 3: overloads that the build has and that each row reaches; where a row is from (source, provoked, recipe, samples), what
 #    was enumerated, and the settings of both. A file of format 1 or 2 knows of no overloads: "not recorded".
-# 4: rows that are not to be believed, because a control behind them answered wrongly.
+# 4: rows that are not to be believed, because a control behind them answered wrongly; the mode "unfilled".
 FORMAT = 4
 
 Count = Annotated[int, Meta(ge=0)]

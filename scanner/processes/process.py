@@ -62,7 +62,10 @@ _SAME_ORDER = {"PYTHONHASHSEED": "0"}
 # What a mode sets on top. PyTorch's documentation asks for the workspace when the flag is on; users who leave
 # the flag off live without it.
 _WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-SET_BY_MODE: dict[Mode, dict[str, str]] = {"off": {}, "on": _WORKSPACE, "warn_only": _WORKSPACE}
+SET_BY_MODE: dict[Mode, dict[str, str]] = {
+    "off": {},
+    **dict.fromkeys(("on", "warn_only", "unfilled"), _WORKSPACE),
+}
 
 
 class WorkerEndedError(Exception):

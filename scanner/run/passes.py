@@ -7,6 +7,7 @@ them. A scan makes the passes of one build; to confirm a change those of two bui
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -81,6 +82,8 @@ class PassRunner:
         self._unequal: list[str] = []
         self._controls: list[Observation] = []
         self._raised: set[tuple[tuple[str, ...], int]] = set()
+        # The digests of each row in each mode, to know which rows the flag cures.
+        self._digests: defaultdict[tuple[tuple[str, ...], Mode], set[str]] = defaultdict(set)
         # By mode and process: the place of the last row observed, and what the last sentinel stood before.
         self._reached: dict[tuple[Mode, int], int] = {}
         self._watched: dict[tuple[Mode, int], int] = {}
@@ -97,7 +100,7 @@ class PassRunner:
 
     @property
     def rows_observed(self) -> int:
-        """How many observations of rows there are, without those of rows that ran under warn_only."""
+        """How many observations of rows there are, without those under modes that few rows live under."""
         return sum(key not in self._control_keys and mode in MODES for key, mode, _ in self._done)
 
     @property
@@ -151,9 +154,16 @@ class PassRunner:
     def _due(self, mode: Mode, process: int) -> Iterator[tuple[int, Row]]:
         """Yield the rows still to be observed, each with its place in the plan."""
         for place, row in enumerate(self._header.planned):
-            due = mode in MODES or (row.key, process) in self._raised
-            if due and (row.key, mode, process) not in self._done:
+            if self._concerns(row, mode, process) and (row.key, mode, process) not in self._done:
                 yield place, row
+
+    def _concerns(self, row: Row, mode: Mode, process: int) -> bool:
+        """Tell whether a mode has something to say of a row, by what the other modes have shown."""
+        if mode == "warn_only":
+            return (row.key, process) in self._raised
+        if mode == "unfilled":
+            return len(self._digests[row.key, "off"]) > 1 and len(self._digests[row.key, "on"]) == 1
+        return True
 
     def _control(self, mode: Mode, process: int, place: int) -> None:
         """Have the worker in service answer the controls before the row at *place*, unless it has.
@@ -272,6 +282,8 @@ class PassRunner:
                 inputs_digest=observation.inputs_digest,
             )
             self._unequal += unequal_inputs((self._inputs.setdefault(key, brief), brief))
+        if mode in MODES:
+            self._digests[key, mode].update(observation.digests)
         if mode == "on" and alert_caller(observation.exception, observation.message):
             self._raised.add((key, process))
         if observation.outcome in {"crash", "timeout"}:

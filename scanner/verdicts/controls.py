@@ -75,7 +75,7 @@ def misbehaving(header: Header, observations: Iterable[Observation]) -> tuple[st
 def _answers(header: Header, observation: Observation) -> tuple[str, str]:
     """Return what a control must show and what it shows, in the same words if it is right."""
     name = observation.spec.removeprefix("control.")
-    if name == "alerts" and observation.mode == "on":
+    if name == "alerts" and observation.mode in {"on", "unfilled"}:
         return "the alert of put_", _seen(observation)
     if observation.outcome != "ran":
         return "a result", _seen(observation)
@@ -99,7 +99,7 @@ def _answers(header: Header, observation: Observation) -> tuple[str, str]:
 
 def _uninitialised(header: Header, observation: Observation, differing: str) -> tuple[str, str]:
     """Memory that nobody wrote must show where it is poisoned, and must not where the flag has it filled."""
-    if observation.mode != "off" and versions.minor(header.environment.torch) >= _FILLS_SINCE:
+    if observation.mode in {"on", "warn_only"} and versions.minor(header.environment.torch) >= _FILLS_SINCE:
         filled = "filled with NaN" if observation.blank == "nan" else "not filled"
         return f"{_described(0, observation.executions)}, filled with NaN", f"{differing}, {filled}"
     poisoned = [group for group in observation.groups if group.perturbation == "poison"]

@@ -28,7 +28,14 @@ from scanner.verdicts.power import PowerCheck
 
 Verdict = Literal["deterministic", "nondeterministic", "raises", "error", "timeout", "crash", "not_run"]
 Finding = Literal[
-    "deterministic", "mode_dependent", "fixed_by_mode", "raises", "over_alert", "silent", "inconclusive"
+    "deterministic",
+    "mode_dependent",
+    "uninitialized",
+    "fixed_by_mode",
+    "raises",
+    "over_alert",
+    "silent",
+    "inconclusive",
 ]
 
 # One sentence each, printed with every report. The order is that of the reports.
@@ -48,6 +55,8 @@ FINDING_MEANING: dict[Finding, str] = {
     "over_alert": "Raises with the flag on although no difference was seen, neither with it off nor under "
     "warn_only.",
     "fixed_by_mode": "Differs with the flag off, did not differ with it on.",
+    "uninitialized": "Differs with the flag off, and with it on unless uninitialized memory is filled: the fill cures it, "
+    "not the flag.",
     "mode_dependent": "Did not differ within either mode, but the modes give different bits.",
     "deterministic": "Did not differ in either mode, and both modes give the same bits.",
     "inconclusive": "At least one mode has no usable verdict; the reason is given.",
@@ -115,6 +124,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     finding: Finding
     reason: str | None  # why the finding is inconclusive
     warn_only: Cell  # mode warn_only: what an op that raises does under warn_only
+    unfilled: Cell  # mode unfilled: what an op that the flag cures does without the fill
     weak: str | None  # low power: why "deterministic" says little here
     cost: Cost | None
     observations: tuple[Observation, ...]  # by mode and process, for details
@@ -282,7 +292,9 @@ def unequal_inputs(observations: Iterable[Observation]) -> tuple[str, ...]:
     )
 
 
-def finding_of(off: Cell, on: Cell, warn_only: Cell | None = None) -> tuple[Finding, str | None]:
+def finding_of(
+    off: Cell, on: Cell, warn_only: Cell | None = None, unfilled: Cell | None = None
+) -> tuple[Finding, str | None]:
     """Return the class of a row from both modes, and the reason if it is inconclusive.
 
     Args:
@@ -290,11 +302,14 @@ def finding_of(off: Cell, on: Cell, warn_only: Cell | None = None) -> tuple[Find
         on: What was seen with it on.
         warn_only: What a row that raises did when it was run under warn_only with the flag on; ``None`` if none ever was, as in
             scans before there was such a mode.
+        unfilled: What a row that differs with the flag off, and not with it on, did with the flag on and nothing filled.
     """
     same = off.first == on.first
     findings: dict[tuple[Verdict, Verdict], Finding] = {
         ("deterministic", "deterministic"): "deterministic" if same else "mode_dependent",
-        ("nondeterministic", "deterministic"): "fixed_by_mode",
+        ("nondeterministic", "deterministic"): "uninitialized"
+        if unfilled is not None and unfilled.verdict == "nondeterministic"
+        else "fixed_by_mode",
         ("nondeterministic", "raises"): "raises",
     }
     if on.verdict == "nondeterministic":
@@ -349,9 +364,17 @@ def matrix(
     for place, row in enumerate(header.planned):
         by_mode = seen.get(row.key) or {mode: [] for mode in WORKER_MODES}
         off, on = (_cell(by_mode[mode], missing, row) for mode in MODES)
-        not_run_reason = "only ops that raise are forced to run" if on.verdict != "raises" else missing
+        not_run_reason = "only ops that raise are run under warn_only" if on.verdict != "raises" else missing
         warn_only = _cell(by_mode["warn_only"], not_run_reason, row)
-        finding, reason = finding_of(off, on, warn_only if "warn_only" in header.settings.modes else None)
+        cured = off.verdict == "nondeterministic" and on.verdict == "deterministic"
+        unfilled = _cell(
+            by_mode["unfilled"],
+            missing if cured else "only ops that the flag cures run without the fill",
+            row,
+        )
+        finding, reason = finding_of(
+            off, on, warn_only if "warn_only" in header.settings.modes else None, unfilled
+        )
         lines = tuple(
             sorted(
                 (o for mode in WORKER_MODES for o in by_mode[mode]),
@@ -360,7 +383,8 @@ def matrix(
         )
         if unequal_inputs(lines):
             finding, reason = "inconclusive", "the inputs differed between processes or modes"
-        still = [o for o, cell in _cells(lines, off, on, warn_only) if cell.verdict == "deterministic"]
+        cells = {"off": off, "on": on, "warn_only": warn_only, "unfilled": unfilled}
+        still = [o for o in lines if cells[o.mode].verdict == "deterministic"]
         yield MatrixRow(
             row=row,
             off=off,
@@ -368,15 +392,8 @@ def matrix(
             finding=finding,
             reason=reason,
             warn_only=warn_only,
+            unfilled=unfilled,
             weak=power_check.of(place, [o for o in still if not row.constant]),
             cost=cost_of.get(row.key),
             observations=lines,
         )
-
-
-def _cells(
-    observations: Iterable[Observation], off: Cell, on: Cell, warn_only: Cell
-) -> Iterator[tuple[Observation, Cell]]:
-    """Pair each observation with the cell of its mode."""
-    cells = {"off": off, "on": on, "warn_only": warn_only}
-    return ((observation, cells[observation.mode]) for observation in observations)

@@ -34,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scanner.worker", allow_abbrev=False)
     parser.add_argument("--requests", type=int, required=True, help="file descriptor to read requests from")
     parser.add_argument("--replies", type=int, required=True, help="file descriptor to write replies to")
-    parser.add_argument("--mode", choices=("off", "on", "warn_only"), required=True)
+    parser.add_argument("--mode", choices=("off", "on", "warn_only", "unfilled"), required=True)
     parser.add_argument("--specs", action="append", default=[], help="a file of further specs")
     options = parser.parse_args()
     _die_with_parent()
@@ -67,6 +67,9 @@ def _start(mode: str, spec_files: list[str]) -> dict[str, Any]:
     # something in this environment turns the flag on.
     if mode != "off" or torch.are_deterministic_algorithms_enabled():
         torch.use_deterministic_algorithms(mode != "off", warn_only=mode == "warn_only")
+    # A torch before 2.1 fills nothing in any mode.
+    if mode == "unfilled" and hasattr(torch.utils, "deterministic"):
+        torch.utils.deterministic.fill_uninitialized_memory = False
     specs: dict[str, OpSpec] = {spec.name: spec for spec in (*SPECS, *CONTROLS)}
     try:
         for path in spec_files:

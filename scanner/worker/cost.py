@@ -74,8 +74,7 @@ def measure(
             max_seconds,
         )
         _OFF.set()
-        changed = global_state.changes(before, global_state.snapshot(), but={global_state.TIMES_SET})
-        if changed:
+        if changed := global_state.changes(before, global_state.snapshot()):
             measured = {"outcome": "invalid", "message": f"changed global state ({changed})"}
     return measured
 

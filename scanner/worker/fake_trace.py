@@ -135,8 +135,8 @@ def _trace(execution: Execution, mode: str, before: dict[str, Any]) -> dict[str,
     finally:
         torch.use_deterministic_algorithms(False)
     # Parts of torch note in the environment where they keep files.
-    ours = {"environment", global_state.TIMES_SET}
-    if changed := global_state.changes(before, global_state.snapshot(), but=ours):
+    after = global_state.snapshot() | {"environment": before["environment"]}
+    if changed := global_state.changes(before, after):
         fields.update(outcome="not_traced", message=f"changed global state ({changed})")
     return fields | {"forward": dict(forward.counts), "backward": dict(backward.counts)}
 

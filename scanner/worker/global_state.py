@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,7 +26,6 @@ _PATCHABLE: dict[str, Any] = {
     "torch.nn.functional": torch.nn.functional,
 }
 # How often the flag was set in this process: an op that sets it and puts it back leaves no other trace.
-TIMES_SET = "times the flag was set"
 _set_flag = torch._C._set_deterministic_algorithms  # noqa: SLF001 - what every way of setting it calls
 _times_set = 0
 
@@ -38,6 +37,11 @@ def _counted(*args: Any, **kwargs: Any) -> None:
 
 
 torch._C._set_deterministic_algorithms = _counted  # noqa: SLF001
+
+
+def times_set() -> int:
+    """Return how often the flag was set in this process."""
+    return _times_set
 
 
 def _rounding() -> str:
@@ -144,7 +148,6 @@ _GETTERS: dict[str, Callable[[], Any]] = {
     "environment": lambda: {
         name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"
     },
-    TIMES_SET: lambda: _times_set,  # the last: it is told where nothing else is
 }
 
 
@@ -172,18 +175,12 @@ def _read(getter: Callable[[], Any]) -> Any:
         return f"unreadable ({type(error).__name__})"
 
 
-def changes(before: dict[str, Any], after: dict[str, Any], *, but: Container[str] = ()) -> str:
-    """Say what changed, as ``"default dtype: torch.float32 -> torch.float64"``; empty if nothing did.
-
-    Args:
-        before: A snapshot.
-        after: A later one.
-        but: What may change in between, by the names of a snapshot.
-    """
+def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Say what changed, as ``"default dtype: torch.float32 -> torch.float64"``; empty if nothing did."""
     lines: list[str] = []
     for name, old in before.items():
         new = after[name]
-        if new == old or name in but or (name == TIMES_SET and lines):
+        if new == old:
             continue
         if name == "functions of torch" and isinstance(old, dict) and isinstance(new, dict):
             if patched := _patched(old, new):

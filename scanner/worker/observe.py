@@ -119,12 +119,14 @@ def _observe(observed: dict[str, Any], prepare: Any, budget: Budget) -> None:
         inputs_digest=inputs_digest,
         setup_seconds=time.perf_counter() - started,
     )
-    started = time.perf_counter()
+    started, times_set = time.perf_counter(), global_state.times_set()
     try:
         comparison = _Repetition(execution, budget, observed).run()
     finally:
         observed["seconds"] = time.perf_counter() - started
     observed.update(comparison)
+    if times := global_state.times_set() - times_set:
+        raise InvalidCaseError(f"the op set the flag {times} times, and put it back")
     if bits.digest(execution.inputs(), said) != inputs_digest:
         raise InvalidCaseError("the op changed its inputs")
     observed["outcome"] = "ran"
