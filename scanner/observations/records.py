@@ -17,13 +17,21 @@ from msgspec import Meta, Struct, field
 #    defaults below a file of format 1 says what it always said: quiet executions, and nothing known of the rest.
 # 3: overloads that the build has and that each row reaches; where a row is from (source, provoked, recipe, samples), what
 #    was enumerated, and the settings of both. A file of format 1 or 2 knows of no overloads: "not recorded".
-FORMAT = 3
+# 4: the digest of the file that declares a row's spec; empty in older files, of which none is gone on with.
+FORMAT = 4
 
-Count = Annotated[int, Meta(ge=0)]
+# What a scan counts stays far below; beyond, a number in a run file is a mistake or an attack.
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Seconds = Annotated[float, Meta(ge=0)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Mode = Literal["off", "on", "warn_only"]
 Direction = Literal["forward", "backward"]
+# Names that steer what is run again, or stand in a script that is: run files come from anywhere, so what is no such
+# name is refused where they are read.
+Device = Annotated[str, Meta(pattern=r"^(cpu|cuda:[0-9]{1,4})$")]
+Dtype = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,39}$")]
+Perturb = Annotated[str, Meta(pattern=r"^(quiet|stress|shift|poison|threads)$")]
+Perturbed = Annotated[str, Meta(pattern=r"^(quiet|stress|shift|poison|threads=[1-9][0-9]{0,3})$")]
 # The two modes of the matrix. `warn_only` is a third that only rows which raise live under.
 MODES: tuple[Mode, ...] = ("off", "on")
 WORKER_MODES: tuple[Mode, ...] = (*MODES, "warn_only")
@@ -83,13 +91,13 @@ class Settings(Record, frozen=True):
     """What the user asked for."""
 
     patterns: tuple[str, ...]
-    device: str  # as resolved: "cpu", "cuda:0"
+    device: Device  # as resolved: "cpu", "cuda:0"
     runs: Annotated[int, Meta(ge=1)]  # executions per process
     processes: Annotated[int, Meta(ge=1)]  # worker processes per mode
     timeout: Annotated[float, Meta(gt=0)]  # seconds a case may take in one process
     seed: Count
     modes: tuple[Mode, ...] = MODES
-    perturb: tuple[str, ...] = ("quiet",)  # the perturbations that share the executions, in this order
+    perturb: tuple[Perturb, ...] = ("quiet",)  # the perturbations that share the executions, in this order
     # From which `runs` was chosen: a difference rate of max_rate is seen with probability confidence.
     confidence: Annotated[float, Meta(gt=0, lt=1)] | None = None
     max_rate: Annotated[float, Meta(gt=0, lt=1)] | None = None
@@ -138,8 +146,8 @@ class Row(Record, frozen=True):
     op: str  # the dotted path that was called
     case: str
     direction: Direction
-    dtype: str
-    device: str
+    dtype: Dtype
+    device: Device
     provokes: str  # what could expose a difference; empty for an innocent case
     why: str
     documented: tuple[str, ...] = ()  # the names by which PyTorch's lists would speak of this op
@@ -219,8 +227,8 @@ class Output(Record, frozen=True):
     """One compared tensor: the op's output, or one gradient in the backward direction."""
 
     name: str  # "output", "output[1]", "grad of args[0]"
-    shape: tuple[int, ...]
-    dtype: str
+    shape: tuple[Count, ...]
+    dtype: Dtype
     differing: Count  # executions in which this one differed from the first
     severity: Severity | None = None  # None: never differed, or differed in shape
 
@@ -228,7 +236,7 @@ class Output(Record, frozen=True):
 class Group(Record, frozen=True):
     """The executions of an observation that ran under one perturbation."""
 
-    perturbation: str  # "quiet", "threads=1"
+    perturbation: Perturbed  # "quiet", "threads=1"
     executions: Count
     differing: Count  # from the execution they are compared with
     # Under another thread count other bits are no nondeterminism, so those executions are compared among
@@ -267,7 +275,7 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     spec: str
     case: str
     direction: Direction
-    dtype: str
+    dtype: Dtype
     mode: Mode
     process: Count
     outcome: Outcome
@@ -329,7 +337,7 @@ class Cost(Record, frozen=True, tag="cost", tag_field="kind"):
     spec: str
     case: str
     direction: Direction
-    dtype: str
+    dtype: Dtype
     outcome: Outcome
     message: str | None = None  # why there are no timings
     samples: Count = 0  # per timing, taken in turns
