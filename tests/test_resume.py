@@ -135,13 +135,13 @@ def test_resuming_a_complete_run_changes_nothing(
 
 
 def test_resume_needs_no_settings_again(detmatrix: Command, tmp_path: Path, standing: StandIn) -> None:
-    """Without options a resumed scan goes on with those it began with."""
+    """Without options a resumed scan goes on with those it began with; files of specs alone are named again."""
     path = tmp_path / "run.jsonl"
     detmatrix("scan", *OPTIONS, "--python", standing.python, "-o", path)
     expected = measured(path)
     path.write_bytes(path.read_bytes()[:-200].rpartition(b"\n")[0] + b"\n")
 
-    done = detmatrix("scan", "--resume", "--python", standing.python, "-o", path)
+    done = detmatrix("scan", "--resume", "--specs", SPECS, "--python", standing.python, "-o", path)
 
     assert done.returncode == 0, done.stderr
     assert measured(path) == expected
@@ -229,7 +229,7 @@ def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path) 
     last = text.splitlines()[-1]
     said, _, again = last.partition(", go on with: ")
     assert said == "detmatrix: interrupted; my run.jsonl is valid"
-    assert again == f"detmatrix scan --resume --python {standing.python} -o 'my run.jsonl'"
+    assert again == f"detmatrix scan --resume --specs {SPECS} --python {standing.python} -o 'my run.jsonl'"
     assert "Traceback" not in text
     assert {one.spec for one in read_run(path).observations} == {"quick.cumsum"}
     wait.unlink()

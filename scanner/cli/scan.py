@@ -234,7 +234,8 @@ def _how_to_go_on(plan: Plan) -> str:
     if not plan.output.exists() or not plan.output.stat().st_size:
         return "nothing was observed yet, start again"
     python = [] if plan.python == sys.executable else ["--python", plan.python]
-    again = shlex.join(["detmatrix", "scan", "--resume", *python, "-o", str(plan.output)])
+    specs = [word for path in plan.spec_files for word in ("--specs", path)]
+    again = shlex.join(["detmatrix", "scan", "--resume", *specs, *python, "-o", str(plan.output)])
     return f"{plan.output} is valid, go on with: {again}"
 
 

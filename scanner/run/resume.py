@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from scanner.cases.catalog import named_files
 from scanner.cases.settings import Plan, ordered
 from scanner.errors import RunFileError, UsageError
 from scanner.observations.records import FORMAT, MODES, Environment, Header, Row, Settings
@@ -52,10 +53,16 @@ def begun(plan: Plan) -> Run | None:
 
 
 def continued(plan: Plan, settings: Settings) -> Plan:
-    """Return the plan of a scan that goes on, with what its rows were planned from in the beginning."""
+    """Return the plan of a scan that goes on, with what its rows were planned from in the beginning.
+
+    Raises:
+        UsageError: Specs of the user's own belong to it, and the command line names none.
+    """
     return msgspec.structs.replace(
         plan,
-        spec_files=plan.spec_files or settings.specs,
+        spec_files=named_files(
+            plan.spec_files, settings.specs, f"{plan.output}: the scan has specs of its own"
+        ),
         sources=settings.sources,
         patterns=settings.patterns,
     )
