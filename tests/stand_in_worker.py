@@ -6,7 +6,6 @@ the test's rules says otherwise. ``tests/test_stand_in.py`` holds what is answer
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import select
@@ -47,9 +46,10 @@ def main() -> None:
         os.fdopen(int(options["--replies"]), "w") as replies,
         log.open("a", encoding="utf-8") as notes,
     ):
-        hello: Answer = {"do": "start", "variables": dict(os.environ)}
-        for request in itertools.chain([hello], map(json.loads, requests)):
+        for request in map(json.loads, requests):
             asked = {**request, "mode": mode, "worker": worker}
+            if asked["do"] == "start":
+                asked["variables"] = dict(os.environ)
             notes.write(json.dumps(asked) + "\n")
             notes.flush()
             _reply(requests, replies, asked, script)
@@ -67,6 +67,10 @@ def _reply(requests: Any, replies: Any, asked: Answer, script: Answer) -> None:
     if isinstance(then, str) and then in _FAULTS:
         _FAULTS[then](requests, replies)
         return
+    if isinstance(then, str) and then in _STRAY:
+        replies.write(_STRAY[then])
+        then = {}
+    twice, then = (2, {}) if then == "twice" else (1, then)
     if asked["do"] == "start":
         reply = {"build": script["build"]} | then
     elif then == "vary":
@@ -78,7 +82,8 @@ def _reply(requests: Any, replies: Any, asked: Answer, script: Answer) -> None:
         reply = {"answer": {**answer(asked), **then}}
         if asked["do"] != "kernels":
             reply["tainted"] = False
-    replies.write(json.dumps(reply) + "\n")
+    for _ in range(twice):
+        replies.write(json.dumps({"id": asked["id"], **reply}) + "\n")
     replies.flush()
 
 
@@ -123,6 +128,16 @@ _FAULTS: dict[str, Callable[[Any, Any], None]] = {
     "close": _close,
     "fork": _fork,
     "garbage": _garbage,
+}
+
+
+# Lines of whoever else writes into the pipe, before the answer; what would be one, if it had been asked for.
+_OTHERS = json.dumps({"id": "0" * 32, "answer": {"outcome": "ran", "executions": 0}, "tainted": False})
+_STRAY = {
+    "stray": f"{_OTHERS}\n",
+    "unnumbered": "{}\n",
+    "deep": "[" * 30_000 + "\n",
+    "long": "1" * (17 << 20),
 }
 
 

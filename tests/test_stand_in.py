@@ -52,7 +52,7 @@ def _transcript(python: str, mode: Mode) -> tuple[dict[str, Any], Transcript]:
         try:
             # The flag is another one where rows are timed and looked into.
             asked = [one for one in _requests() if mode == "on" or one["do"] in {"sentinel", "observe"}]
-            return worker.build, [(one, worker.ask(dict(one), 60)) for one in asked]
+            return dict(worker.build), [(one, worker.ask(dict(one), 60)) for one in asked]
         finally:
             worker.stop()
 

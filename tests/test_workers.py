@@ -25,7 +25,7 @@ OPTIONS = ("--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1, "
 # The row that the failures befall, the first but one.
 ROW = {"spec": "quick.cumsum", "direction": "forward", "dtype": "float64"}
 KEY = ("quick.cumsum", "small", "forward", "float64")
-# What a failure is told as, wherever it comes.
+# What a failure is told as, wherever it comes; and what else may come through the pipe, which is told as garbage is.
 TOLD = {
     "die": "killed by SIGKILL (out of memory?)",
     "exit": "exited with code 0 in the middle of the case",
@@ -33,6 +33,7 @@ TOLD = {
     "fork": "exited with code 7 in the middle of the case",
     "garbage": "wrote something that is no reply into the reply pipe",
 }
+UNASKED = ("stray", "unnumbered", "deep", "long", "twice")
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +65,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, StandIn]:
     return _scan(tmp_path_factory.mktemp("healthy"))
 
 
-@pytest.mark.parametrize("fault", [*TOLD, "close"])
+@pytest.mark.parametrize("fault", [*TOLD, *UNASKED, "close"])
 def test_failing_in_a_row_costs_its_cell(tmp_path: Path, healthy: tuple[Run, StandIn], fault: str) -> None:
     """The cell says how the worker ended; another one answers the controls, and every other cell is as it would be."""
     run, standing = _scan(tmp_path, {"do": "observe", "mode": "on", **ROW, "then": fault})
@@ -73,7 +74,8 @@ def test_failing_in_a_row_costs_its_cell(tmp_path: Path, healthy: tuple[Run, Sta
     failed = [one for one in run.observations if one not in whole.observations]
     assert [(one.key, one.mode) for one in failed] == [(KEY, "on")]
     assert failed[0].outcome == ("timeout" if fault == "hang" else "crash")
-    assert failed[0].message == TOLD.get(fault, "closed its pipes and was stopped")
+    how = TOLD["garbage"] if fault in UNASKED else "closed its pipes and was stopped"
+    assert failed[0].message == TOLD.get(fault, how)
     assert [one for one in run.observations if one not in failed] == [
         one for one in whole.observations if (one.key, one.mode) != (KEY, "on")
     ]
@@ -164,7 +166,17 @@ def test_failing_to_list_overloads_is_told(tmp_path: Path, fault: str) -> None:
     [
         ("exit", "no worker could be started (exited with code 0)"),
         ("die", "no worker could be started (killed by SIGKILL (out of memory?))"),
-        ("garbage", "no worker could be started (wrote something that is no reply into the reply pipe)"),
+        *(
+            (then, "no worker could be started (wrote something that is no reply into the reply pipe)")
+            for then in (
+                "garbage",
+                "stray",
+                "deep",
+                {"build": {"torch": "2.13.0"}},
+                {"build": None},
+                {"failed": 1},
+            )
+        ),
         ({"failed": "ImportError: broken"}, "no worker could be started (ImportError: broken)"),
         (
             {"failed": "ModuleNotFoundError: No module named 'torch'"},
@@ -201,6 +213,7 @@ def test_a_worker_that_does_not_start_ends_the_scan(
         {"outcome": "splendid"},
         {"executions": "many"},
         {"digests": {"a": 0}},
+        {"first_differing": 9},
         {"surprise": 1},
         {"outputs": 3},
     ],

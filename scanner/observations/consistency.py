@@ -68,7 +68,7 @@ class Check:
         if not planned:
             process = f" (process {record.process})" if isinstance(record, (Observation, Sentinel)) else ""
             raise RunFileError(f"{text}{process} was never planned; restore the file")
-        if wrong := next(_faults(record), None):
+        if wrong := fault(record):
             raise RunFileError(f"{text} {wrong}; restore the file")
         if place is None:
             return
@@ -93,6 +93,11 @@ def _newer(record: Placed) -> tuple[int, str]:
         (name for name in ("groups", "blank", "blank_output", "alerts") if getattr(record, name)), ""
     )
     return (2 if field else 1), field
+
+
+def fault(record: Placed) -> str | None:
+    """Return what a record says that no scan can have seen; ``None`` if nothing."""
+    return next(_faults(record), None)
 
 
 def _faults(record: Placed) -> Iterator[str]:

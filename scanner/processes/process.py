@@ -2,6 +2,9 @@
 
 Only names and numbers cross the boundary. A worker is started in a folder that holds links to the two
 packages it needs, so that another interpreter finds those and nothing else of ours.
+
+What runs in a worker may write into its pipe too, and a fork of it may answer twice. So every request carries a number
+that nobody can guess and the reply must repeat, one line for one request; a worker that writes anything else is stopped.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import select
 import signal
 import subprocess
@@ -18,7 +22,9 @@ import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypedDict
+
+import msgspec
 
 from scanner.errors import UntrustedScanError
 from scanner.observations.records import Mode
@@ -28,6 +34,10 @@ START_SECONDS = 300.0
 
 # A worker that has closed its pipes gets so long to say by its exit code how it ended.
 LAST_SECONDS = 5.0
+
+# Bytes of a reply; the longest, the list of all overloads, has a quarter of a million.
+_LONGEST_REPLY = 16 << 20
+_NO_REPLY = "wrote something that is no reply into the reply pipe"
 
 # Of the interpreter of a worker; releases of torch from 2.0 on exist for it.
 NEEDS_PYTHON = (3, 10)
@@ -74,6 +84,31 @@ class WorkerEndedError(Exception):
     def __init__(self, message: str, *, timed_out: bool = False) -> None:
         super().__init__(message)
         self.timed_out = timed_out
+
+
+class _Device(TypedDict):
+    name: str
+    capability: str
+
+
+class Build(TypedDict):
+    """What a worker says of its torch, and of what that sees of the machine."""
+
+    torch: str
+    torch_git: str | None
+    cuda: str | None
+    cudnn: int | None
+    threads: int
+    python: str
+    devices: list[_Device]
+    docstring: str
+
+
+class _Hello(msgspec.Struct):
+    """The first reply of a worker: one of the two."""
+
+    build: Build | None = None
+    failed: str | None = None
 
 
 class ImportSandbox:
@@ -158,11 +193,13 @@ class WorkerProcess:
         finally:
             os.close(requests)
             os.close(replies)
-        self._buffer = b""
         self._stopped = False
         self._started = False
         try:
-            hello = self._receive(START_SECONDS)
+            hello = msgspec.convert(self.ask({"do": "start"}, START_SECONDS), _Hello)
+        except msgspec.ValidationError as error:
+            self.stop()
+            raise UntrustedScanError(f"{python}: no worker could be started ({_NO_REPLY})") from error
         except WorkerEndedError as error:
             _refuse_old(python, _version_of(python))
             raise UntrustedScanError(f"{python}: no worker could be started ({error})") from error
@@ -170,13 +207,13 @@ class WorkerProcess:
             # Ctrl-C while it imports torch: nobody else knows of it yet.
             self.stop()
             raise
-        if "failed" in hello:
+        if hello.build is None or hello.failed is not None:
             self.stop()
-            reason = hello["failed"]
+            reason = hello.failed or _NO_REPLY
             if reason.startswith("ModuleNotFoundError: No module named 'torch'"):
                 raise UntrustedScanError(f"{python}: has no torch; install it there (pip install torch)")
             raise UntrustedScanError(f"{python}: no worker could be started ({reason})")
-        self.build: dict[str, Any] = hello["build"]
+        self.build = hello.build
         self._started = True
 
     def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -185,16 +222,35 @@ class WorkerProcess:
         Raises:
             WorkerEndedError: The worker ended, or took longer than *timeout* seconds and was stopped.
         """
-        line = json.dumps(request).encode() + b"\n"
+        if select.select([self._replies], [], [], 0)[0]:
+            # The end of it, or what it was not asked for: of an earlier row, or of a fork that lives on.
+            if os.read(self._replies, 1):
+                raise self._no_reply()
+            raise WorkerEndedError(self._ending())
+        identity = secrets.token_hex(16)
+        line = json.dumps({"id": identity, **request}).encode() + b"\n"
         try:
             os.write(self._requests, line)
         except BrokenPipeError:
             raise WorkerEndedError(self._ending()) from None
-        return self._receive(timeout)
+        try:
+            reply = json.loads(self._receive(timeout))
+        except (ValueError, RecursionError):
+            reply = None
+        if not isinstance(reply, dict) or reply.pop("id", None) != identity:
+            raise self._no_reply()
+        return reply
 
-    def _receive(self, timeout: float) -> dict[str, Any]:
+    def _no_reply(self) -> WorkerEndedError:
+        """Stop a worker of which nobody knows what its replies are replies to, and return what to say of it."""
+        self.stop()
+        return WorkerEndedError(_NO_REPLY)
+
+    def _receive(self, timeout: float) -> bytes:
+        """Wait for the one line of a reply."""
+        buffer = bytearray()
         deadline = time.monotonic() + timeout
-        while b"\n" not in self._buffer:
+        while not buffer.endswith(b"\n"):
             left = deadline - time.monotonic()
             if left <= 0:
                 self.stop()
@@ -204,20 +260,14 @@ class WorkerProcess:
             ended = self._process.poll() is not None
             if ready:
                 data = os.read(self._replies, 1 << 16)
-                self._buffer += data
+                buffer += data
+                if len(buffer) > _LONGEST_REPLY or b"\n" in data[:-1]:
+                    raise self._no_reply()
                 if data:
                     continue
             if ready or ended:
                 raise WorkerEndedError(self._ending())
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        try:
-            reply = json.loads(line)
-        except ValueError:
-            reply = None
-        if not isinstance(reply, dict):
-            self.stop()
-            raise WorkerEndedError("wrote something that is no reply into the reply pipe")
-        return reply
+        return bytes(buffer)
 
     def _ending(self) -> str:
         """Say how the process ended, with the last line it printed."""

@@ -198,12 +198,13 @@ class _Scan:
         """Record what overloads there are, and which of them each row reaches."""
         if self._begun is None or self._begun.kernels is None:
             device = self._header.settings.device
-            kernels: dict[str, Any] = {"groups": ()}
             try:
-                kernels = self._supervisor.ask("on", {"do": "kernels", "device": device}, PATIENCE)
+                kernels = self._supervisor.ask_for(
+                    BuildOverloads, "on", {"do": "kernels", "device": device}, PATIENCE
+                )
             except WorkerEndedError as ended:
-                kernels["message"] = str(ended)
-            self._writer.write(msgspec.convert(kernels, BuildOverloads))
+                kernels = BuildOverloads(groups=(), message=str(ended))
+            self._writer.write(kernels)
         for row in self._header.planned:
             if row.key not in self._dispatched:
                 self._progress.at(row, "overloads")

@@ -97,7 +97,11 @@ def _build(supervisor: WorkerSupervisor, python: str) -> TracedBuild:
             raise
         raise UsageError(f"--python {error}") from error
     return TracedBuild(
-        **{name: text[name] for name in ("torch", "torch_git", "cuda", "cudnn", "python")},
+        torch=text["torch"],
+        torch_git=text["torch_git"],
+        cuda=text["cuda"],
+        cudnn=text["cudnn"],
+        python=text["python"],
         gpus=tuple(device["name"] for device in text["devices"]),
     )
 
