@@ -95,7 +95,7 @@ def _runs(draw: st.DrawFn) -> tuple[Header, list[Observation], Closing]:
         tool=draw(_TEXT),
         started=draw(_TEXT),
         settings=Settings(
-            patterns=tuple(draw(st.lists(_TEXT, max_size=2))), device=draw(_DEVICE), runs=draw(st.integers(1, 10**6)),
+            patterns=tuple(draw(st.lists(_TEXT, max_size=2))), device=draw(_DEVICE), runs=draw(st.integers(300, 10**6)),
             processes=2, timeout=draw(st.floats(1e-9, 1e9)), seed=draw(_COUNT),
         ),
         environment=environment,

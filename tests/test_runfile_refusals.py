@@ -236,7 +236,7 @@ def test_order_of_observations_is_free(small: bytes, tmp_path: Path) -> None:
         ({"outputs": [{"name": "output", "shape": [1], "dtype": "float32", "differing": 50}]},
          (f"the observation of {_ID} counts 50 differing of 50 executions, the first included - at "
          "`$.outputs[0].differing`; restore the file")),
-        ({"outcome": "invalid", "executions": 0, "forward_differing": 1},
+        ({"outcome": "invalid", "executions": 0, "digests": {}, "forward_differing": 1},
          (f"the observation of {_ID} counts 1 differing of 0 executions, the first included - at "
          "`$.forward_differing`; restore the file")),
     ],

@@ -25,9 +25,9 @@ from reports.compare.words import failing
 from reports.matrix.model import load
 from reports.render import blocks
 from reports.render.output import check_place, write_report, write_to_stdout
-from scanner.cases.settings import MOST_RUNS
 from scanner.cli.options import block_check_option, format_option, into_option, specs_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
+from scanner.observations.records import MOST_RUNS
 
 BLOCK = "compare"
 RENDERERS: dict[str, Callable[[Comparison, Sequence[BuildTimeline]], Iterator[str]]] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from scanner.errors import UsageError
-from scanner.observations.records import WORKER_MODES, Settings, Source
+from scanner.observations.records import MOST_RUNS, WORKER_MODES, Settings, Source
 from scanner.worker.perturb import DEFAULT as DEFAULT_PERTURB
 from scanner.worker.perturb import PERTURBATIONS
 
@@ -20,7 +20,6 @@ DEFAULT_SEED = 0
 DEFAULT_CONFIDENCE = 0.95
 DEFAULT_SOURCES: tuple[Source, ...] = ("documented",)
 DEFAULT_SAMPLES = 2
-MOST_RUNS = 1_000_000
 # All that a torch from 2.0 to 2.15 has; the main process has none to ask.
 DTYPES = (
     *(

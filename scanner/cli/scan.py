@@ -23,11 +23,11 @@ from scanner.cases.settings import (
     DEFAULT_SOURCES,
     DEFAULT_TIMEOUT,
     DTYPES,
-    MOST_RUNS,
     Plan,
 )
 from scanner.cli.options import Names, ParamType, Sources, python_option, specs_option
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED
+from scanner.observations.records import MOST_RUNS
 from scanner.observations.runfile import Run
 from scanner.run.progress import progress_for
 from scanner.run.scan import scan

@@ -22,6 +22,13 @@ FORMAT = 4
 
 # What a scan counts stays far below; beyond, a number in a run file is a mistake or an attack.
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+# Of a scan; what a run file counts is held against its settings, and these against these.
+MOST_RUNS = 1_000_000
+MOST_PROCESSES = 1_000
+# The lists of a release have 60 bullets; each is held against every row.
+MOST_CLAIMS = 300
+# Patterns, files, variables, dtypes.
+MOST_NAMES = 10_000
 Seconds = Annotated[float, Meta(ge=0)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Mode = Literal["off", "on", "warn_only"]
@@ -90,10 +97,10 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Settings(Record, frozen=True):
     """What the user asked for."""
 
-    patterns: tuple[str, ...]
+    patterns: Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)]
     device: Device  # as resolved: "cpu", "cuda:0"
-    runs: Annotated[int, Meta(ge=1)]  # executions per process
-    processes: Annotated[int, Meta(ge=1)]  # worker processes per mode
+    runs: Annotated[int, Meta(ge=1, le=MOST_RUNS)]  # executions per process
+    processes: Annotated[int, Meta(ge=1, le=MOST_PROCESSES)]  # worker processes per mode
     timeout: Annotated[float, Meta(gt=0)]  # seconds a case may take in one process
     seed: Count
     modes: tuple[Mode, ...] = MODES
@@ -104,10 +111,12 @@ class Settings(Record, frozen=True):
     max_time: Annotated[float, Meta(gt=0)] | None = None  # seconds of executions a case gets in one process
     cost: bool = False  # whether the rows were timed
     overloads: bool = False  # whether the overloads that rows reach were recorded
-    specs: tuple[str, ...] = ()  # files of the user's own specs, as they were given
+    specs: Annotated[
+        tuple[str, ...], Meta(max_length=MOST_NAMES)
+    ] = ()  # files of the user's own specs, as they were given
     sources: tuple[Source, ...] = ("documented",)  # beside those files
-    dtypes: tuple[
-        str, ...
+    dtypes: Annotated[
+        tuple[str, ...], Meta(max_length=MOST_NAMES)
     ] = ()  # of the databases' entries, or "all"; none: float32, or the first of those declared
     samples: Count = 0  # of a database's entry and dtype, at most; 0: no database was scanned
 
@@ -125,12 +134,12 @@ class Environment(Record, frozen=True):
     cpu: str
     cores: Count
     threads: Count  # torch.get_num_threads() in a worker
-    affinity: tuple[int, ...]  # the cores a worker may use
+    affinity: Annotated[tuple[Count, ...], Meta(max_length=1 << 16)]  # the cores a worker may use
     load: tuple[float, ...]  # 1, 5 and 15 minute load averages before the scan
     python: str
     os: str
-    variables: dict[
-        str, dict[str, str]
+    variables: Annotated[
+        dict[str, Annotated[dict[str, str], Meta(max_length=MOST_NAMES)]], Meta(max_length=MOST_NAMES)
     ]  # mode -> the variables of its workers' environment that steer what they compute
 
 
@@ -264,7 +273,9 @@ class Header(Record, frozen=True, tag="header", tag_field="kind"):
     settings: Settings
     environment: Environment
     planned: tuple[Row, ...]
-    claims: tuple[Claim, ...] = ()  # what the docstring of the scanned torch says of its ops
+    claims: Annotated[
+        tuple[Claim, ...], Meta(max_length=MOST_CLAIMS)
+    ] = ()  # what the docstring of the scanned torch says of its ops
     controls: tuple[Row, ...] = ()  # rows whose answer is known; observed in every process of every mode
     enumerated: tuple[Enumerated, ...] = ()  # by database
 

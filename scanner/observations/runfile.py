@@ -23,6 +23,7 @@ from scanner.observations.files import readable, refuse_newer
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import (
     FORMAT,
+    MOST_NAMES,
     Closing,
     Cost,
     Distrust,
@@ -36,6 +37,9 @@ Line = Header | Observation | Sentinel | Cost | BuildOverloads | Dispatch | Dist
 
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 _ENCODER = msgspec.json.Encoder()
+# Bytes; of a scan of all of PyTorch's databases they are 3 million and 100 thousand.
+_LONGEST_HEADER = 128 << 20
+_LONGEST_LINE = 16 << 20
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -102,6 +106,10 @@ def read_run(path: str | Path) -> Run:
             continue
         if isinstance(record, Distrust):
             distrust.append(record.reason)
+            if len(distrust) > MOST_NAMES:
+                raise RunFileError(
+                    f"{path}, line {number}: {len(distrust)} reasons for distrust; restore the file"
+                )
             continue
         check.place(number, record)
         shared.share(record)
@@ -161,14 +169,15 @@ class _Shared:
 def _lines(path: Path) -> Iterator[bytes]:
     """Yield the whole lines of a file, decompressed if its name ends in ``.gz``; a torn last one is left out."""
     with readable(path, "scan", RunFileError) as file:
-        if path.suffix == ".gz":
-            # What was damaged is known at the end only, and is not to be read as lines before.
-            while file.read(1 << 20):
-                pass
-            file.seek(0)
-        for line in file:
+        limit, number = _LONGEST_HEADER, 1
+        while line := file.readline(limit + 1):
+            if len(line) > limit:
+                raise RunFileError(
+                    f"{path}, line {number}: is longer than {limit >> 20} MB; give a file that scan wrote"
+                )
             if line.endswith(b"\n"):
                 yield line[:-1]
+            limit, number = _LONGEST_LINE, number + 1
 
 
 def _kind(record: object) -> str:

@@ -222,7 +222,7 @@ class WorkerProcess:
         Raises:
             WorkerEndedError: The worker ended, or took longer than *timeout* seconds and was stopped.
         """
-        if select.select([self._replies], [], [], 0)[0]:
+        if self._readable(0):
             # The end of it, or what it was not asked for: of an earlier row, or of a fork that lives on.
             if os.read(self._replies, 1):
                 raise self._no_reply()
@@ -241,6 +241,12 @@ class WorkerProcess:
             raise self._no_reply()
         return reply
 
+    def _readable(self, seconds: float) -> bool:
+        """Tell whether there is something to read, or the end, waiting so long for it."""
+        waiting = select.poll()
+        waiting.register(self._replies, select.POLLIN)
+        return bool(waiting.poll(seconds * 1000))
+
     def _no_reply(self) -> WorkerEndedError:
         """Stop a worker of which nobody knows what its replies are replies to, and return what to say of it."""
         self.stop()
@@ -256,7 +262,7 @@ class WorkerProcess:
                 self.stop()
                 raise WorkerEndedError(f"took longer than {timeout:g} s and was stopped", timed_out=True)
             # A child of the op may hold the pipe open after the worker is gone, so look at the process too.
-            ready, _, _ = select.select([self._replies], [], [], min(left, 0.25))
+            ready = self._readable(min(left, 0.25))
             ended = self._process.poll() is not None
             if ready:
                 data = os.read(self._replies, 1 << 16)

@@ -194,7 +194,7 @@ class PassRunner:
             "max_time": settings.max_time,
         }
         place = place_of(row) | {"mode": mode, "process": process}
-        return ask(self._supervisor, Observation, place, mode, request, timeout)
+        return ask(self._supervisor, Observation, place, mode, request, timeout, settings)
 
     def _watch(self, mode: Mode, process: int, before: int) -> None:
         """Run the sentinel in the worker in service, and write what it saw."""
@@ -261,6 +261,7 @@ def ask(
     mode: Mode,
     request: dict[str, Any],
     timeout: float,
+    settings: Settings,
 ) -> Seen:
     """Ask the worker in service for a record of a row; where it has no answer, the record says why.
 
@@ -271,10 +272,11 @@ def ask(
         mode: Of the worker.
         request: What to do.
         timeout: Seconds it may take.
+        settings: Of the scan, against which the record is held as it will be when it is read.
     """
     try:
         record = msgspec.convert(place | supervisor.ask(mode, request, timeout), kind)
-        if (wrong := fault(record)) is None:
+        if (wrong := fault(record, settings)) is None:
             return record
         supervisor.retire()
         failure: dict[str, Any] = {

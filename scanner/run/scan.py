@@ -220,6 +220,5 @@ class _Scan:
             text = f"not tried again: {self._passes.unwell[row.key]}"
             return msgspec.convert(place | {"outcome": "not_run", "message": text}, kind)
         settings = self._header.settings
-        return ask(
-            self._supervisor, kind, place, "on", request_for(do, row, settings) | more, settings.timeout
-        )
+        request = request_for(do, row, settings) | more
+        return ask(self._supervisor, kind, place, "on", request, settings.timeout, settings)
