@@ -119,7 +119,7 @@ def documented_versions() -> tuple[str, ...]:
 
 
 def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)]
+    return [int(number[:9]) for number in re.findall(r"\d+", version)]
 
 
 def documented_claims(version: str) -> tuple[Claim, ...]:

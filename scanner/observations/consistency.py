@@ -24,6 +24,9 @@ Placed = Observation | Sentinel | Cost | BuildOverloads | Dispatch
 # Of PyTorch 2.0 to 2.15 none speaks of an op in more than three bullets.
 _MOST_OF_AN_OP = 20
 
+# Seconds; light goes a third of a millimetre meanwhile.
+_SHORTEST = 1e-12
+
 # The format that brought overloads.
 _OVERLOADS = 3
 
@@ -208,6 +211,8 @@ def _cost_faults(cost: Cost) -> Iterator[str]:
             # The setting that leaves memory unfilled is not in every release.
             if cost.outcome == "ran" and name != "unfilled":
                 yield f"has no timing though the row ran - at `$.{name}`"
+        elif 0 < timing.low < _SHORTEST:
+            yield f"took {timing.low} s, less than any execution - at `$.{name}.low`"
         elif not timing.low <= timing.median <= timing.high:
             yield (
                 f"has a median of {timing.median} s that is not between the quartiles {timing.low} and "

@@ -20,8 +20,10 @@ from msgspec import Meta, Struct, field
 # 4: the digest of the file that declares a row's spec; empty in older files, of which none is gone on with.
 FORMAT = 4
 
-# What a scan counts stays far below; beyond, a number in a run file is a mistake or an attack.
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+# What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a
+# run file is a mistake or an attack.
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 # Of a scan; what a run file counts is held against its settings, and these against these.
 MOST_RUNS = 1_000_000
 MOST_PROCESSES = 1_000
@@ -29,7 +31,7 @@ MOST_PROCESSES = 1_000
 MOST_CLAIMS = 300
 # Patterns, files, variables, dtypes.
 MOST_NAMES = 10_000
-Seconds = Annotated[float, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Mode = Literal["off", "on", "warn_only"]
 Direction = Literal["forward", "backward"]
@@ -102,7 +104,7 @@ class Settings(Record, frozen=True):
     runs: Annotated[int, Meta(ge=1, le=MOST_RUNS)]  # executions per process
     processes: Annotated[int, Meta(ge=1, le=MOST_PROCESSES)]  # worker processes per mode
     timeout: Annotated[float, Meta(gt=0)]  # seconds a case may take in one process
-    seed: Count
+    seed: Whole
     modes: tuple[Mode, ...] = MODES
     perturb: tuple[Perturb, ...] = ("quiet",)  # the perturbations that share the executions, in this order
     # From which `runs` was chosen: a difference rate of max_rate is seen with probability confidence.
@@ -228,7 +230,7 @@ class Severity(Record, frozen=True):
     v_ermv: float | None = None  # mean of |A - B| / |A|
     max_abs: float | None = None
     max_rel: float | None = None
-    max_ulp: Count | None = None  # in units of the output's own dtype; capped at 2**63 - 1
+    max_ulp: Whole | None = None  # in units of the output's own dtype; capped at 2**63 - 1
     not_finite: Count = 0  # pairs left out because a value is infinite or NaN
 
 

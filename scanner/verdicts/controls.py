@@ -143,7 +143,7 @@ def _described(differing: int, n: int) -> str:
 
 def _release(torch: str) -> tuple[int, ...]:
     """Return the numbers of a version, ``(2, 13)`` of ``2.13.0+cpu``."""
-    return tuple(int(number) for number in _numbers(torch))[:2]
+    return tuple(int(number[:9]) for number in _numbers(torch))[:2]
 
 
 def _numbers(version: str) -> Iterator[str]:
