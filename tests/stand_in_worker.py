@@ -67,8 +67,8 @@ def _reply(requests: Any, replies: Any, asked: Answer, script: Answer) -> None:
     if isinstance(then, str) and then in _FAULTS:
         _FAULTS[then](requests, replies)
         return
-    if isinstance(then, str) and then in _STRAY:
-        replies.write(_STRAY[then])
+    if isinstance(then, str) and then in _FIRST:
+        _FIRST[then](replies)
         then = {}
     twice, then = (2, {}) if then == "twice" else (1, then)
     if asked["do"] == "start":
@@ -121,7 +121,36 @@ def _fork(requests: Any, _: Any) -> None:
     os._exit(7)
 
 
+def _start_daemons() -> None:
+    """Leave three processes, each in a session of its own, whose parents have ended; note that they are there."""
+    for _ in range(3):
+        if child := os.fork():
+            os.waitpid(child, 0)
+            continue
+        os.setsid()
+        if os.fork() == 0:
+            os.setsid()
+            os.closerange(3, 64)
+            with Path(sys.argv[1]).with_name("stand_in.daemons").open("a", encoding="utf-8") as notes:
+                notes.write(f"{os.getpid()}\n")
+            time.sleep(60)
+        os._exit(0)
+    started = Path(sys.argv[1]).with_name("stand_in.daemons")
+    while not started.exists() or started.read_text(encoding="utf-8").count("\n") < 3:
+        time.sleep(0.01)
+
+
+def _then(first: Callable[[], None], fault: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    def both(requests: Any, replies: Any) -> None:
+        first()
+        fault(requests, replies)
+
+    return both
+
+
 _FAULTS: dict[str, Callable[[Any, Any], None]] = {
+    "daemon and die": _then(_start_daemons, lambda *_: os.kill(os.getpid(), signal.SIGKILL)),
+    "daemon and hang": _then(_start_daemons, _hang),
     "die": lambda *_: os.kill(os.getpid(), signal.SIGKILL),
     "exit": lambda *_: os._exit(0),
     "hang": _hang,
@@ -133,11 +162,13 @@ _FAULTS: dict[str, Callable[[Any, Any], None]] = {
 
 # Lines of whoever else writes into the pipe, before the answer; what would be one, if it had been asked for.
 _OTHERS = json.dumps({"id": "0" * 32, "answer": {"outcome": "ran", "executions": 0}, "tainted": False})
-_STRAY = {
-    "stray": f"{_OTHERS}\n",
-    "unnumbered": "{}\n",
-    "deep": "[" * 30_000 + "\n",
-    "long": "1" * (17 << 20),
+# What is done before an answer.
+_FIRST: dict[str, Callable[[Any], object]] = {
+    "stray": lambda replies: replies.write(f"{_OTHERS}\n"),
+    "unnumbered": lambda replies: replies.write("{}\n"),
+    "deep": lambda replies: replies.write("[" * 30_000 + "\n"),
+    "long": lambda replies: replies.write("1" * (17 << 20)),
+    "daemon": lambda _: _start_daemons(),
 }
 
 

@@ -32,7 +32,8 @@ from scanner.observations.records import (
     Source,
 )
 from scanner.processes.environment import resolve_device
-from scanner.processes.process import ImportSandbox, WorkerEndedError
+from scanner.processes.process import WorkerEndedError
+from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 
 # Workers that try samples at the same time, each with a torch of its own in memory; and how many entries are worth the

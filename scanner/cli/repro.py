@@ -21,7 +21,8 @@ from scanner.cli.options import python_option, specs_option
 from scanner.errors import UsageError
 from scanner.observations.records import Header, Row
 from scanner.observations.runfile import cannot_write, read_run
-from scanner.processes.process import ImportSandbox, worker_environment
+from scanner.processes.process import worker_environment
+from scanner.processes.sandbox import ImportSandbox
 from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import MatrixRow, matrix
 

@@ -29,6 +29,7 @@ from scanner.cli.options import Names, ParamType, Sources, python_option, specs_
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED
 from scanner.observations.records import MOST_RUNS
 from scanner.observations.runfile import Run
+from scanner.processes.process import ENDS_ALL
 from scanner.run.progress import progress_for
 from scanner.run.scan import scan
 from scanner.verdicts.findings import FINDING_MEANING, matrix
@@ -248,6 +249,8 @@ def _tell(run: Run) -> int:
     if weak := sum(row.weak is not None for row in rows):
         reason = next(row.weak for row in rows if row.weak is not None)
         click.echo(f"{run.path}: {weak} rows are of low power: {reason}", err=True)
+    if not ENDS_ALL:
+        click.echo("Processes that an op starts in a session of their own are ended on Linux alone", err=True)
     distrust = run.closing.distrust if run.closing else ()
     if distrust:
         click.echo(f"detmatrix: the scan cannot be trusted: {distrust[0]} ({len(distrust)} such)", err=True)

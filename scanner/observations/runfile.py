@@ -242,6 +242,7 @@ class RunWriter:
                 ) from None
             raise cannot_write(path, error) from error
         self._end: int | None = None
+        self._lost = False  # whether what has its name now is another's
 
     def begin(self, keep: int) -> None:
         """Drop all but the first *keep* bytes; what follows is appended there.
@@ -264,6 +265,7 @@ class RunWriter:
         """
         line = _encode(record) + b"\n"
         end = self._end or 0
+        self.check()
         try:
             written = 0
             while written < len(line):
@@ -279,13 +281,34 @@ class RunWriter:
             ) from error
         self._end = end + len(line)
 
+    def check(self) -> None:
+        """Refuse to go on if the file is another one by now, or holds other than what was written.
+
+        Raises:
+            UsageError: It was removed, replaced, cut or written to; what this scan saw would be lost, or told of another.
+        """
+        mine = os.fstat(self._file)
+        try:
+            there = self._path.stat()
+            same = (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+            text = "" if same else "replaced by another file"
+        except OSError:
+            text = "removed"
+        if not text and self._end is not None and mine.st_size != self._end:
+            text = "cut" if mine.st_size < self._end else "written to by someone else"
+        if text:
+            self._lost = True
+            raise UsageError(
+                f"{self._path}: was {text} while the scan wrote it; start over, with -o elsewhere"
+            )
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._created and not self._end:
+        if self._created and not self._end and not self._lost:
             # A scan that never began leaves no empty file behind. Still locked: nobody else has written to it.
             self._path.unlink(missing_ok=True)
         os.close(self._file)

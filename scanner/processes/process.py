@@ -10,19 +10,20 @@ that nobody can guess and the reply must repeat, one line for one request; a wor
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
 import secrets
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -41,6 +42,10 @@ _NO_REPLY = "wrote something that is no reply into the reply pipe"
 
 # Of the interpreter of a worker; releases of torch from 2.0 on exist for it.
 NEEDS_PYTHON = (3, 10)
+
+_GUARDIAN = Path(__file__).with_name("guardian.py")
+# Whether what an op puts into a session of its own is found and ended.
+ENDS_ALL = sys.platform == "linux"
 
 # What a worker inherits; everything else of the user's environment stays outside.
 INHERITED = (
@@ -111,25 +116,6 @@ class _Hello(msgspec.Struct):
     failed: str | None = None
 
 
-class ImportSandbox:
-    """The folder workers start in: links to the packages a worker imports, and nothing else."""
-
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="detmatrix-")
-        self.path = Path(self._folder.name)
-        root = Path(__file__).resolve().parents[2]
-        for package in ("opspecs", "scanner"):
-            (self.path / package).symlink_to(root / package, target_is_directory=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._folder.cleanup()
-
-
 def worker_environment(mode: Mode, device: str) -> dict[str, str]:
     """Return the whole environment of a worker: the allow-list, what the mode sets, and where threads run.
 
@@ -167,20 +153,23 @@ class WorkerProcess:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         requests, self._requests = os.pipe()
         self._replies, replies = os.pipe()
-        command = [python, "-m", "scanner.worker", "--mode", mode]
+        alive, self._alive = os.pipe()
+        command = [sys.executable, "-ISB", str(_GUARDIAN), python, "-m", "scanner.worker", "--mode", mode]
         command += ["--requests", str(requests), "--replies", str(replies)]
         for path in spec_files:
             command += ["--specs", path]
         try:
+            _refuse_missing(python)
             self._process = subprocess.Popen(
                 command,
                 cwd=sandbox,
                 env=worker_environment(mode, device),
-                stdin=subprocess.DEVNULL,
+                # Ends when this process does, and with it the guardian.
+                stdin=alive,
                 stdout=self._log,
                 stderr=self._log,
                 pass_fds=(requests, replies),
-                # A session of its own: Ctrl-C reaches the manager alone, and a kill reaches its children too.
+                # A session of its own: Ctrl-C reaches the manager alone.
                 start_new_session=True,
             )
         except OSError as error:
@@ -191,8 +180,8 @@ class WorkerProcess:
                 ) from error
             raise UntrustedScanError(f"{python}: no worker could be started ({error.strerror})") from error
         finally:
-            os.close(requests)
-            os.close(replies)
+            for descriptor in (requests, replies, alive):
+                os.close(descriptor)
         self._stopped = False
         self._started = False
         try:
@@ -303,18 +292,34 @@ class WorkerProcess:
         if self._stopped:
             return
         self._stopped = True
-        # On macOS a group of zombies may not be signalled.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        # A process that is stuck in a driver cannot be waited for.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=30)
         self._close()
+        if ENDS_ALL:
+            # A process that is stuck in a driver cannot be waited for.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=30)
+        if self._process.returncode is None:
+            # On macOS a group of zombies may not be signalled.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=30)
 
     def _close(self) -> None:
+        os.close(self._alive)
         os.close(self._requests)
         os.close(self._replies)
         self._log.close()
+
+
+def _refuse_missing(python: str) -> None:
+    """Say of an interpreter that cannot be executed what the system would say.
+
+    Raises:
+        OSError: It cannot be.
+    """
+    if shutil.which(python) is None:
+        code = errno.EACCES if Path(python).exists() else errno.ENOENT
+        raise OSError(code, os.strerror(code))
 
 
 def _refuse_old(python: str, version: str | None) -> None:

@@ -34,7 +34,7 @@ from scanner.observations.records import (
 )
 from scanner.observations.runfile import Line, Run
 from scanner.processes.environment import environment, load, missing_device, tool_version
-from scanner.processes.process import ImportSandbox
+from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.passes import PassRunner
 from scanner.run.progress import Progress

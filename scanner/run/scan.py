@@ -27,7 +27,8 @@ from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Header, Row
 from scanner.observations.runfile import Run, RunWriter, read_run
 from scanner.processes.environment import environment, load, resolve_device, tool_version
-from scanner.processes.process import ImportSandbox, WorkerEndedError, WorkerProcess
+from scanner.processes.process import WorkerEndedError, WorkerProcess
+from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.passes import PATIENCE, PassRunner, Seen, ask, place_of, request_for
 from scanner.run.progress import Progress
@@ -62,7 +63,9 @@ def scan(plan: Plan, progress: Progress) -> Run:
             choose(plan.patterns, "any", specs)
         with ImportSandbox() as sandbox:
             _Scan(plan, before, specs, sandbox, progress).run(writer)
-    return read_run(plan.output)
+        run = read_run(plan.output)
+        writer.check()
+    return run
 
 
 class _Scan:

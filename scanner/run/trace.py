@@ -23,7 +23,8 @@ from scanner.observations.trace_records import (
     TraceSettings,
 )
 from scanner.processes.environment import tool_version
-from scanner.processes.process import ImportSandbox, WorkerEndedError
+from scanner.processes.process import WorkerEndedError
+from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 
 DEFAULT_TIMEOUT = 60.0

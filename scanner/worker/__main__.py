@@ -8,15 +8,10 @@ output and standard error belong to the ops.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import json
 import os
 import platform
-import signal
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from opspecs.controls import SENTINELS
@@ -27,7 +22,6 @@ from opspecs.registry import SPECS
 from opspecs.user import SpecFileError, load_specs
 from scanner.worker import perturb  # noqa: F401 - asks for the cores before torch binds threads to them
 
-_PR_SET_PDEATHSIG = 1
 _PROCESS = os.getpid()
 
 Specs = dict[str, OpSpec]
@@ -43,7 +37,6 @@ def main() -> None:
     parser.add_argument("--mode", choices=("off", "on", "warn_only"), required=True)
     parser.add_argument("--specs", action="append", default=[], help="a file of further specs")
     options = parser.parse_args()
-    _die_with_parent()
     for descriptor in (options.requests, options.replies):
         os.set_inheritable(descriptor, False)
     with os.fdopen(options.requests, "r") as requests, os.fdopen(options.replies, "w") as replies:
@@ -54,15 +47,6 @@ def main() -> None:
         _send(replies, {"id": identity, **hello})
         if "failed" not in hello:
             _serve(requests, replies, specs)
-
-
-def _die_with_parent() -> None:
-    """On Linux, end when the manager is killed, and be the first to go when memory runs out."""
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def _start(mode: str, spec_files: list[str]) -> dict[str, Any]:
