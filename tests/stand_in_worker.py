@@ -149,6 +149,7 @@ def _then(first: Callable[[], None], fault: Callable[[Any, Any], None]) -> Calla
 
 
 _FAULTS: dict[str, Callable[[Any, Any], None]] = {
+    "print and exit": _then(lambda: print("last words", flush=True), lambda *_: os._exit(0)),
     "daemon and die": _then(_start_daemons, lambda *_: os.kill(os.getpid(), signal.SIGKILL)),
     "daemon and hang": _then(_start_daemons, _hang),
     "die": lambda *_: os.kill(os.getpid(), signal.SIGKILL),
@@ -168,6 +169,7 @@ _FIRST: dict[str, Callable[[Any], object]] = {
     "unnumbered": lambda replies: replies.write("{}\n"),
     "deep": lambda replies: replies.write("[" * 30_000 + "\n"),
     "long": lambda replies: replies.write("1" * (17 << 20)),
+    "print": lambda _: print("last words", flush=True),
     "daemon": lambda _: _start_daemons(),
 }
 

@@ -90,6 +90,17 @@ def test_failing_in_a_row_costs_its_cell(tmp_path: Path, healthy: tuple[Run, Sta
         assert set(fields.values()) == {None}
 
 
+def test_last_words_are_those_of_the_row(tmp_path: Path) -> None:
+    """What an earlier row printed explains no crash of this one; what it printed itself does."""
+    earlier = {"do": "observe", "mode": "off", **ROW, "then": "print"}
+    silent = {"do": "observe", "mode": "off", "spec": "quick.put_", "then": "exit"}
+    loud = {"do": "observe", "mode": "on", **ROW, "then": "print and exit"}
+    run, _ = _scan(tmp_path, earlier, silent, loud)
+
+    fields = {one.mode: one.message for one in run.observations if one.outcome == "crash"}
+    assert fields == {"off": TOLD["exit"], "on": f"{TOLD['exit']}; last printed: last words"}
+
+
 def test_leaving_a_flag_behind_costs_its_cell(tmp_path: Path, healthy: tuple[Run, StandIn]) -> None:
     """The next row is run by a fresh worker, and nothing that leaves a flag behind is tried again."""
     run, standing = _scan(tmp_path, {"do": "observe", "mode": "off", **ROW, "then": "taint"})

@@ -164,6 +164,7 @@ class Row(Record, frozen=True):
     documented: tuple[str, ...] = ()  # the names by which PyTorch's lists would speak of this op
     traits: dict[str, str] = {}  # what this case is an instance of, as the lists' conditions name it
     constant: str = ""  # why the result holds no information by definition; empty: it must hold some
+    digest: str = ""  # SHA-256 of the file of the user's that declares the spec; what it imports is not in it
     source: Source = "documented"
     provoked: Provoked = ""  # empty of what is written by hand: `provokes` says it
     enlargement: str = field(

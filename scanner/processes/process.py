@@ -182,6 +182,7 @@ class WorkerProcess:
         finally:
             for descriptor in (requests, replies, alive):
                 os.close(descriptor)
+        self._heard = 0
         self._stopped = False
         self._started = False
         try:
@@ -216,6 +217,8 @@ class WorkerProcess:
             if os.read(self._replies, 1):
                 raise self._no_reply()
             raise WorkerEndedError(self._ending())
+        # What earlier rows printed are no last words of this one. Not by seeking: the worker shares the position.
+        self._heard = os.fstat(self._log.fileno()).st_size
         identity = secrets.token_hex(16)
         line = json.dumps({"id": identity, **request}).encode() + b"\n"
         try:
@@ -283,7 +286,7 @@ class WorkerProcess:
 
     def _last_printed(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - 4096))
+        self._log.seek(max(self._heard, size - 4096))
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         return lines[-1][:300] if lines else ""
 

@@ -12,6 +12,7 @@ from scanner.cases.settings import Plan, ordered
 from scanner.errors import RunFileError, UsageError
 from scanner.observations.records import FORMAT, MODES, Environment, Header, Row, Settings
 from scanner.observations.runfile import Run, read_run
+from scanner.processes.environment import tool_version
 
 
 def begun(plan: Plan) -> Run | None:
@@ -78,8 +79,17 @@ def check_header(plan: Plan, header: Header, here: Environment, rows: tuple[Row,
         now, then = getattr(here, name), getattr(header.environment, name)
         if now != then:
             raise not_resumable(plan, f"the {name} here", now, then)
+    if tool_version() != header.tool:
+        raise not_resumable(plan, "the detmatrix here", tool_version(), header.tool)
     if [row.key for row in rows] != [row.key for row in header.planned]:
         raise not_resumable(plan, "the catalog here")
+    for row, then_planned in zip(rows, header.planned, strict=True):
+        if row.op != then_planned.op:
+            raise not_resumable(plan, f"the op of {row.id}", row.op, then_planned.op)
+        if row.digest != then_planned.digest:
+            raise not_resumable(
+                plan, f"the file that declares {row.id}", row.digest[:12], then_planned.digest[:12]
+            )
 
 
 def _check_settings(plan: Plan, settings: Settings) -> None:
@@ -125,7 +135,7 @@ def _brief(value: Any) -> str:
     """Write a setting as the user would."""
     if isinstance(value, tuple):
         return " ".join(str(item) for item in value) or "none"
-    return {None: "none", True: "yes", False: "no"}.get(value, str(value)) if not value else str(value)
+    return {"None": "none", "True": "yes", "False": "no"}.get(str(value), str(value))
 
 
 def _torn_header(path: Path) -> bool:
