@@ -50,7 +50,7 @@ def main() -> None:
             asked = {**request, "mode": mode, "worker": worker}
             if asked["do"] == "start":
                 asked["variables"] = dict(os.environ)
-            notes.write(json.dumps(asked) + "\n")
+            notes.write(json.dumps({name: asked[name] for name in asked if name != "id"}) + "\n")
             notes.flush()
             _reply(requests, replies, asked, script)
 

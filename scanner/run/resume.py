@@ -14,6 +14,9 @@ from scanner.observations.records import FORMAT, MODES, Environment, Header, Row
 from scanner.observations.runfile import Run, read_run
 from scanner.processes.environment import tool_version
 
+# What opspecs.user puts before the name of a module that it loads.
+_OWN = "detmatrix_specs_"
+
 
 def begun(plan: Plan) -> Run | None:
     """Return the scan to go on with, or ``None`` to start anew.
@@ -84,7 +87,8 @@ def check_header(plan: Plan, header: Header, here: Environment, rows: tuple[Row,
     if [row.key for row in rows] != [row.key for row in header.planned]:
         raise not_resumable(plan, "the catalog here")
     for row, then_planned in zip(rows, header.planned, strict=True):
-        if row.op != then_planned.op:
+        # A file of specs that lies in a package is known by either name.
+        if row.op.removeprefix(_OWN) != then_planned.op.removeprefix(_OWN):
             raise not_resumable(plan, f"the op of {row.id}", row.op, then_planned.op)
         if row.digest != then_planned.digest:
             raise not_resumable(
