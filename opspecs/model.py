@@ -102,6 +102,8 @@ class OpSpec:
     source: str = field(default="documented", compare=False)
     # Where a spec of the user's is declared, so that an error in it can say so; empty of all others.
     file: str = field(default="", compare=False)
+    # SHA-256 of that file as it was executed, so that a scan does not go on with another one.
+    digest: str = field(default="", compare=False)
 
     @property
     def op_name(self) -> str:

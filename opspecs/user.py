@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import hashlib
 import importlib.util
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 from opspecs.model import OpSpec
 from opspecs.validation import faults
@@ -35,8 +39,12 @@ def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
     if path.suffix != ".py":
         raise SpecFileError(f"{path}: not a Python file; give one that ends in .py")
     try:
-        specs = getattr(_module(path.resolve()), "SPECS", None)
-    except Exception as error:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        with _staying():
+            specs = getattr(_module(path.resolve()), "SPECS", None)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
         raise SpecFileError(f"{_where(error, path)}: {type(error).__name__}: {error}") from error
     assigned = _line(path, lambda node: isinstance(node, ast.Name) and node.id == "SPECS")
     if not isinstance(specs, (tuple, list)) or not all(isinstance(spec, OpSpec) for spec in specs):
@@ -55,9 +63,27 @@ def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
             family=spec.family or path.stem,
             source="own",
             file=str(path.resolve()),
+            digest=digest,
         )
         for spec in specs
     )
+
+
+@contextlib.contextmanager
+def _staying() -> Iterator[None]:
+    """Let ``os._exit`` raise as ``sys.exit`` does: a scan does not end well because a file of specs says so."""
+    leave, process = os._exit, os.getpid()
+
+    def stay(code: int) -> NoReturn:
+        if os.getpid() != process:
+            leave(code)
+        raise SystemExit(code)
+
+    os._exit = stay  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def place_of(error: BaseException, file: str) -> str:

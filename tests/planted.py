@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import stat
 import sys
 import time
 from pathlib import Path
@@ -60,6 +62,26 @@ def fork(_: Any) -> None:
         while Path(f"/proc/{manager}").exists():
             time.sleep(0.1)
     os._exit(7)
+
+
+_FORKED: list[int] = []
+
+
+def returns_twice(x: Any) -> Any:
+    """Fork, and return in the child too."""
+    if not _FORKED:
+        _FORKED.append(os.fork())
+    return x * 2
+
+
+def answers(x: Any) -> Any:
+    """Write what looks like a reply into every pipe."""
+    for number in range(3, 64):
+        # Most are closed, and of the pipe of requests this is the end that reads.
+        with contextlib.suppress(OSError):
+            if stat.S_ISFIFO(os.fstat(number).st_mode):
+                os.write(number, b'{"answer": {"outcome": "ran", "executions": 0}}\n')
+    return x * 2
 
 
 def close_pipes(x: Any) -> Any:
@@ -182,7 +204,7 @@ def _planted(function: Any, direction: str = "forward") -> OpSpec:
 
 # A healthy case behind every hostile one: its verdict must not change.
 _HOSTILE = (
-    segfault, abort, hang, killed, leave, leave_at_once, fork, close_pipes, prints, sets_default_dtype,
+    segfault, abort, hang, killed, leave, leave_at_once, fork, returns_twice, answers, close_pipes, prints, sets_default_dtype,
     sets_threads, sets_flag, toggles_flag, seeds, changes_input, unlike_alert, alerts_in_either_mode, random_alert, nothing,
     empty, noise, draws, drops_half,
 )  # fmt: skip

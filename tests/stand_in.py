@@ -28,7 +28,9 @@ class StandIn:
                 or the number of the ``worker``, counted from 1. The first that fits holds; ``start`` is the hello.
 
                 ``then`` is fields of the answer; or ``"die"``, ``"exit"``, ``"hang"``, ``"close"`` (the pipes),
-                ``"fork"`` (a child that keeps them open) and ``"garbage"`` in place of an answer; or ``"taint"``, the
+                ``"fork"`` (a child that keeps them open) and ``"garbage"`` in place of an answer; ``"stray"``,
+                ``"unnumbered"``, ``"deep"`` and ``"long"`` before it, ``"twice"`` for two of them; ``"daemon"``, with ``"and die"`` or ``"and hang"`` behind it,
+                for processes in sessions of their own; or ``"taint"``, the
                 answer of an op that left a flag behind, and ``"vary"``, that of one that differs each time. ``wait`` names a file: the answer comes when it is gone; or it takes so many
                 ``seconds``.
             build: What the hello says of torch, where it is not the usual.

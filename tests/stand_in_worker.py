@@ -6,7 +6,6 @@ the test's rules says otherwise. ``tests/test_stand_in.py`` holds what is answer
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import select
@@ -47,10 +46,11 @@ def main() -> None:
         os.fdopen(int(options["--replies"]), "w") as replies,
         log.open("a", encoding="utf-8") as notes,
     ):
-        hello: Answer = {"do": "start", "variables": dict(os.environ)}
-        for request in itertools.chain([hello], map(json.loads, requests)):
+        for request in map(json.loads, requests):
             asked = {**request, "mode": mode, "worker": worker}
-            notes.write(json.dumps(asked) + "\n")
+            if asked["do"] == "start":
+                asked["variables"] = dict(os.environ)
+            notes.write(json.dumps({name: asked[name] for name in asked if name != "id"}) + "\n")
             notes.flush()
             _reply(requests, replies, asked, script)
 
@@ -67,6 +67,10 @@ def _reply(requests: Any, replies: Any, asked: Answer, script: Answer) -> None:
     if isinstance(then, str) and then in _FAULTS:
         _FAULTS[then](requests, replies)
         return
+    if isinstance(then, str) and then in _FIRST:
+        _FIRST[then](replies)
+        then = {}
+    twice, then = (2, {}) if then == "twice" else (1, then)
     if asked["do"] == "start":
         reply = {"build": script["build"]} | then
     elif then == "vary":
@@ -78,7 +82,8 @@ def _reply(requests: Any, replies: Any, asked: Answer, script: Answer) -> None:
         reply = {"answer": {**answer(asked), **then}}
         if asked["do"] != "kernels":
             reply["tainted"] = False
-    replies.write(json.dumps(reply) + "\n")
+    for _ in range(twice):
+        replies.write(json.dumps({"id": asked["id"], **reply}) + "\n")
     replies.flush()
 
 
@@ -116,13 +121,56 @@ def _fork(requests: Any, _: Any) -> None:
     os._exit(7)
 
 
+def _start_daemons() -> None:
+    """Leave three processes, each in a session of its own, whose parents have ended; note that they are there."""
+    for _ in range(3):
+        if child := os.fork():
+            os.waitpid(child, 0)
+            continue
+        os.setsid()
+        if os.fork() == 0:
+            os.setsid()
+            os.closerange(3, 64)
+            with Path(sys.argv[1]).with_name("stand_in.daemons").open("a", encoding="utf-8") as notes:
+                notes.write(f"{os.getpid()}\n")
+            time.sleep(60)
+        os._exit(0)
+    started = Path(sys.argv[1]).with_name("stand_in.daemons")
+    while not started.exists() or started.read_text(encoding="utf-8").count("\n") < 3:
+        time.sleep(0.01)
+
+
+def _then(first: Callable[[], None], fault: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    def both(requests: Any, replies: Any) -> None:
+        first()
+        fault(requests, replies)
+
+    return both
+
+
 _FAULTS: dict[str, Callable[[Any, Any], None]] = {
+    "print and exit": _then(lambda: print("last words", flush=True), lambda *_: os._exit(0)),
+    "daemon and die": _then(_start_daemons, lambda *_: os.kill(os.getpid(), signal.SIGKILL)),
+    "daemon and hang": _then(_start_daemons, _hang),
     "die": lambda *_: os.kill(os.getpid(), signal.SIGKILL),
     "exit": lambda *_: os._exit(0),
     "hang": _hang,
     "close": _close,
     "fork": _fork,
     "garbage": _garbage,
+}
+
+
+# Lines of whoever else writes into the pipe, before the answer; what would be one, if it had been asked for.
+_OTHERS = json.dumps({"id": "0" * 32, "answer": {"outcome": "ran", "executions": 0}, "tainted": False})
+# What is done before an answer.
+_FIRST: dict[str, Callable[[Any], object]] = {
+    "stray": lambda replies: replies.write(f"{_OTHERS}\n"),
+    "unnumbered": lambda replies: replies.write("{}\n"),
+    "deep": lambda replies: replies.write("[" * 30_000 + "\n"),
+    "long": lambda replies: replies.write("1" * (17 << 20)),
+    "print": lambda _: print("last words", flush=True),
+    "daemon": lambda _: _start_daemons(),
 }
 
 

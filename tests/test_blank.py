@@ -15,6 +15,23 @@ from scanner.worker import bits  # noqa: E402
 NAN = float("nan")
 
 
+def test_a_copy_of_a_part_of_the_input_is_told() -> None:
+    """Of floating numbers that stand side by side in it, whatever their type; a few may be chance, and integers more."""
+    whole = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    for dtype in (torch.float32, torch.float16, torch.float64):
+        inputs = bits.parts((whole.to(dtype),), "args")
+        cut = whole.to(dtype)[100:200].clone()
+
+        assert bits.blank(bits.parts(cut, "output"), inputs) == ("input", None)
+        for other in (cut + 1, cut[:7], torch.cat([cut, cut])):
+            assert bits.blank(bits.parts(other, "output"), inputs) == (None, None)
+    numbers = torch.arange(1000)
+    assert bits.blank(bits.parts(numbers[10:90].clone(), "output"), bits.parts((numbers,), "args")) == (
+        None,
+        None,
+    )
+
+
 def _coo(*values: float) -> Any:
     return torch.sparse_coo_tensor(torch.tensor([[0, 2]]), torch.tensor(values), (4,), check_invariants=False)
 
@@ -50,6 +67,9 @@ INPUT = torch.arange(1.0, 7.0)
         pytest.param(torch.tensor([0.0, NAN]), (None, None), id="zero and NaN"),
         pytest.param(INPUT.clone(), ("input", None), id="the input's bits"),
         pytest.param(INPUT.view(2, 3), ("input", None), id="the input in another shape"),
+        pytest.param(INPUT[2:4], ("input", None), id="a view of a part of the input"),
+        pytest.param(INPUT.view(2, 3)[:, :2], ("input", None), id="a view of columns"),
+        pytest.param(torch.cat([INPUT[4:], INPUT[:2]]), (None, None), id="numbers of the input, elsewhere"),
         pytest.param(INPUT.flip(0), (None, None), id="the input in another order"),
         pytest.param(_coo(0.0, 0.0), ("zeros", None), id="sparse zeros"),
         pytest.param(_coo(0.0, 1.0), (None, None), id="sparse values"),

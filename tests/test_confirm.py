@@ -104,6 +104,7 @@ def confirmed(planted: Planted) -> tuple[dict[str, Any], str]:
     """Return the comparison as JSON after measuring again, and what was printed meanwhile."""
     done = command_in(planted.folder)(
         *("compare", planted.old, planted.new, "--confirm", "--format", "json", "--runs", 30),
+        *("--specs", HERE / "grown.py"),
         *(word for python in planted.pythons for word in ("--python", python)),
     )
     assert done.returncode == 0, done.stderr
@@ -181,7 +182,8 @@ def test_each_run_needs_its_interpreter(planted: Planted, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--python", sys.executable), ("--runs", "9"), ("--rounds", "9")]
+    ("option", "value"),
+    [("--python", sys.executable), ("--specs", "mine.py"), ("--runs", "9"), ("--rounds", "9")],
 )
 def test_options_of_confirm_need_it(planted: Planted, option: str, value: str) -> None:
     """An option that would do nothing is an error."""

@@ -83,7 +83,7 @@ def test_interrupted(detmatrix_process: Command, tmp_path: Path, whole: Path) ->
 
     assert process.returncode == 130
     assert text.splitlines()[-1].startswith("detmatrix: interrupted; ")
-    assert detmatrix_process("scan", "--resume", "-o", path).returncode == 0
+    assert detmatrix_process("scan", "--resume", "--specs", SPECS, "-o", path).returncode == 0
     assert _outcomes(path) == _outcomes(whole)
 
 

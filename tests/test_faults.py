@@ -19,6 +19,8 @@ EXPECTED = {
     "leave": ("error", "error", "SystemExit: 3"),
     "leave_at_once": ("crash", "crash", "exited with code 0"),
     "fork": ("crash", "crash", "exited with code 7"),
+    "returns_twice": ("deterministic", "deterministic", None),
+    "answers": ("crash", "crash", "wrote something that is no reply into the reply pipe"),
     "close_pipes": ("crash", "crash", ""),
     "prints": ("deterministic", "deterministic", None),
     "sets_default_dtype": ("error", "error", "default dtype: torch.float32 -> torch.float64"),

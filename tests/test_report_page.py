@@ -204,7 +204,7 @@ def test_contrast(open_page: Opener, tmp_path: Path, scheme: str, width: int) ->
 
 def test_hostile_text_stays_text(open_page: Opener, tmp_path: Path) -> None:
     """Markup in any text of a run file is shown as it is, in the page, in the panel, and runs nothing."""
-    bad = row(HOSTILE, HOSTILE, dtype=HOSTILE, family=HOSTILE, device=HOSTILE, provokes=HOSTILE, why=HOSTILE)
+    bad = row(HOSTILE, HOSTILE, family=HOSTILE, provokes=HOSTILE, why=HOSTILE)
     seen = [replace(one, inputs=(HOSTILE,)) for one in ran(bad, "on", *stable())]
     environment = replace(ENVIRONMENT, cpu=HOSTILE, variables={"off": {HOSTILE: HOSTILE}})
     page = open_page(

@@ -80,11 +80,14 @@ def test_many_rows_of_low_power_are_counted(tmp_path: Path) -> None:
 
 
 def test_hostile_evidence_stays_text(tmp_path: Path) -> None:
-    """Names of perturbations, sentinels, alerts and constants from a run file are neither markup nor elements."""
+    """Names of sentinels, alerts and constants from a run file are neither markup nor elements."""
     bad = "<b>x</b> | **y** [l](http://e) `z`"
     one = row("torch.op", constant=bad)
     digests = {"o": 5}
-    groups = (*under(quiet=(RUNS, 0)), Group(perturbation=bad, executions=5, differing=0, digests=digests))
+    groups = (
+        *under(quiet=(RUNS, 0)),
+        Group(perturbation="threads=1", executions=5, differing=0, digests=digests),
+    )
     still = [o for mode in MODES for o in ran(one, mode, *stable(), blank="zeros", groups=groups)]
     loud = row("torch.loud")
     seen = [
@@ -95,7 +98,7 @@ def test_hostile_evidence_stays_text(tmp_path: Path) -> None:
     path = write_run(
         tmp_path / "r.jsonl",
         [(one, still), (loud, seen)],
-        settings=replace(FORCING, perturb=(bad,)),
+        settings=replace(FORCING, perturb=("quiet", "threads")),
         sentinels=[replace(sentinel(differing=0), op=bad)],
         costs=[cost(one, 1e-5, 9e-5)],
         controls=[quiet_row(row(f"control.{bad}"))],
@@ -178,7 +181,6 @@ def test_constants_bound_nothing_in_words(tmp_path: Path) -> None:
             f"shared among quiet (nothing is done) and poison ({PERTURBATIONS['poison'].meaning}).",
             "stress",
         ),
-        ({"perturb": ("future",)}, 2, "they were all future (unknown to this detmatrix).", "shared"),
         (
             {"confidence": 0.99, "max_rate": 0.001},
             2,

@@ -45,7 +45,7 @@ def as_json(*paths: Path, only: tuple[str, ...] = ()) -> Any:
 
 
 def hostile_rows() -> list[Planned]:
-    bad = row(HOSTILE, HOSTILE, dtype=HOSTILE, family=HOSTILE, device=HOSTILE, provokes=HOSTILE, why=HOSTILE)
+    bad = row(HOSTILE, HOSTILE, family=HOSTILE, provokes=HOSTILE, why=HOSTILE)
     return [(bad, [*ended(bad, "off", "crash", HOSTILE), *ran(bad, "on", *stable())])]
 
 

@@ -229,9 +229,11 @@ def test_scripts_import_torch_alone(scanned: Path) -> None:
         (["take", "-o", "no/such/folder.py"], "no/such/folder.py: cannot be written (No such file or directory)"),
         (["take", "--python", "/no/python"], "--python /no/python: cannot be started (No such file or directory)"),
         (["take", "--python", "without torch"], "has no torch; install it there (pip install torch)"),
+        (["mine.noisy"], ("no script can be written: its spec is none of ours; specs are Python, which runs only where the "
+         "command line names it: if you trust it, add --specs planted.py")),
         (["mine.noisy", "--specs", "gone.py"], "gone.py is not there; say where it is now with --specs"),
         (["mine.noisy", "--specs", "broken.py"], "broken.py, line 2: ZeroDivisionError"),
-        (["closing"], "no script can be written: closing.<locals>.<lambda>"),
+        (["closing", "--specs", "planted.py"], "no script can be written: closing.<locals>.<lambda>"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_told_in_a_line(

@@ -88,7 +88,7 @@ def test_script_of_a_cuda_row_is_written_without_one(pattern: str) -> None:
     text = script(asked(planned, "cuda"), seen(spec, planned, device="cuda:0"), head)
 
     assert '"cuda"' in text
-    assert 'os.environ | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} if mode != "off"' in text
+    assert "os.environ | {'CUBLAS_WORKSPACE_CONFIG': ':4096:8'} if mode != \"off\"" in text
     args, kwargs, *leaves = loaded(text.replace('"cuda"', '"cpu"'))["inputs"]()
     assert described(args, kwargs, leaves[0] if leaves else []) == described(
         call.args, dict(call.kwargs), t.leaves

@@ -195,8 +195,8 @@ def test_environment_of_the_scan_is_set() -> None:
 
     text = script(asked(put()[1]), seen(*put(), OUTPUT), head)
 
-    assert 'os.environ.setdefault("OMP_NUM_THREADS", "3")' in text
-    assert 'os.environ.setdefault("OMP_PROC_BIND", "true")' in text
+    assert "os.environ.setdefault('OMP_NUM_THREADS', '3')" in text
+    assert "os.environ.setdefault('OMP_PROC_BIND', 'true')" in text
     assert "secret" not in text
     # A process that has loaded torch is bound to one core, and so is all that it starts.
     assert "\n    import torch" in text

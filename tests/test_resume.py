@@ -135,16 +135,48 @@ def test_resuming_a_complete_run_changes_nothing(
 
 
 def test_resume_needs_no_settings_again(detmatrix: Command, tmp_path: Path, standing: StandIn) -> None:
-    """Without options a resumed scan goes on with those it began with."""
+    """Without options a resumed scan goes on with those it began with; files of specs alone are named again."""
     path = tmp_path / "run.jsonl"
     detmatrix("scan", *OPTIONS, "--python", standing.python, "-o", path)
     expected = measured(path)
     path.write_bytes(path.read_bytes()[:-200].rpartition(b"\n")[0] + b"\n")
 
-    done = detmatrix("scan", "--resume", "--python", standing.python, "-o", path)
+    done = detmatrix("scan", "--resume", "--specs", SPECS, "--python", standing.python, "-o", path)
 
     assert done.returncode == 0, done.stderr
     assert measured(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda header: header.update(tool="0.0.1"), "the detmatrix here is not the one it began with ("),
+        (lambda header: header["planned"][1].update(op="tests.quick.other"), "the op of quick."),
+        (lambda header: header["planned"][1].update(digest="0" * 64), "the file that declares quick."),
+        (
+            lambda header: header["settings"].update(seed=7),
+            "--seed is not the one it began with (0, it has 7)",
+        ),
+    ],
+    ids=["tool", "op", "file", "seed"],
+)
+def test_a_scan_goes_on_with_what_it_began_with(
+    detmatrix: Command, tmp_path: Path, standing: StandIn, change: Callable[[dict[str, Any]], None], text: str
+) -> None:
+    """Another version, another op of that name or another file of specs may call something else."""
+    path = tmp_path / "run.jsonl"
+    options = (*OPTIONS, "--seed", 0, "--python", standing.python, "-o", path)
+    detmatrix("scan", *options)
+    header, *rest = path.read_text().splitlines()[:-1]
+    record = json.loads(header)
+    assert {len(row["digest"]) for row in record["planned"]} == {64}
+    change(record)
+    path.write_text("\n".join([json.dumps(record), *rest, ""]))
+
+    done = detmatrix("scan", *options, "--resume")
+
+    assert done.returncode == 2
+    assert f"cannot be resumed, {text}" in done.stderr
 
 
 def test_sentinel_behind_the_last_row_is_made_up_for(requests: Requests, whole: Path) -> None:
@@ -229,7 +261,7 @@ def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path) 
     last = text.splitlines()[-1]
     said, _, again = last.partition(", go on with: ")
     assert said == "detmatrix: interrupted; my run.jsonl is valid"
-    assert again == f"detmatrix scan --resume --python {standing.python} -o 'my run.jsonl'"
+    assert again == f"detmatrix scan --resume --specs {SPECS} --python {standing.python} -o 'my run.jsonl'"
     assert "Traceback" not in text
     assert {one.spec for one in read_run(path).observations} == {"quick.cumsum"}
     wait.unlink()

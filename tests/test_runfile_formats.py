@@ -341,7 +341,7 @@ def test_first_format_holds_nothing_of_the_second(
     [
         _grouped(_group("quiet", 2), _group("poison", 2, 2), _group("threads=1", 2, 1, a=1, b=1), first=5),
         # Where other thread counts come first, the first execution belongs to no group.
-        _grouped(_group("threads=1", 9, a=9), _group("quiet", 3)),
+        _grouped(_group("threads=1", 3, a=3), _group("quiet", 3)),
         _last("sentinel", executions=20, differing=19),
         _last("sentinel", executions=0, differing=0, message="killed"),
         _last("cost", outcome="ran", on=_timing(2.0, 2.0, 2.0), unfilled=None),

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from scanner.processes.sandbox import ImportSandbox
 
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import Planned
 from scanner.cases.rows import control_rows
 from scanner.observations.records import FORMAT, WORKER_MODES, Header, Mode, Observation
-from scanner.processes.process import ImportSandbox, WorkerProcess
+from scanner.processes.process import WorkerProcess
 from scanner.run.passes import place_of
 from scanner.verdicts.controls import check_controls
 from tests.quick import SPECS
@@ -52,7 +53,7 @@ def _transcript(python: str, mode: Mode) -> tuple[dict[str, Any], Transcript]:
         try:
             # The flag is another one where rows are timed and looked into.
             asked = [one for one in _requests() if mode == "on" or one["do"] in {"sentinel", "observe"}]
-            return worker.build, [(one, worker.ask(dict(one), 60)) for one in asked]
+            return dict(worker.build), [(one, worker.ask(dict(one), 60)) for one in asked]
         finally:
             worker.stop()
 

@@ -25,7 +25,7 @@ OPTIONS = ("--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1, "
 # The row that the failures befall, the first but one.
 ROW = {"spec": "quick.cumsum", "direction": "forward", "dtype": "float64"}
 KEY = ("quick.cumsum", "small", "forward", "float64")
-# What a failure is told as, wherever it comes.
+# What a failure is told as, wherever it comes; and what else may come through the pipe, which is told as garbage is.
 TOLD = {
     "die": "killed by SIGKILL (out of memory?)",
     "exit": "exited with code 0 in the middle of the case",
@@ -33,6 +33,7 @@ TOLD = {
     "fork": "exited with code 7 in the middle of the case",
     "garbage": "wrote something that is no reply into the reply pipe",
 }
+UNASKED = ("stray", "unnumbered", "deep", "long", "twice")
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +65,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, StandIn]:
     return _scan(tmp_path_factory.mktemp("healthy"))
 
 
-@pytest.mark.parametrize("fault", [*TOLD, "close"])
+@pytest.mark.parametrize("fault", [*TOLD, *UNASKED, "close"])
 def test_failing_in_a_row_costs_its_cell(tmp_path: Path, healthy: tuple[Run, StandIn], fault: str) -> None:
     """The cell says how the worker ended; another one answers the controls, and every other cell is as it would be."""
     run, standing = _scan(tmp_path, {"do": "observe", "mode": "on", **ROW, "then": fault})
@@ -73,7 +74,8 @@ def test_failing_in_a_row_costs_its_cell(tmp_path: Path, healthy: tuple[Run, Sta
     failed = [one for one in run.observations if one not in whole.observations]
     assert [(one.key, one.mode) for one in failed] == [(KEY, "on")]
     assert failed[0].outcome == ("timeout" if fault == "hang" else "crash")
-    assert failed[0].message == TOLD.get(fault, "closed its pipes and was stopped")
+    how = TOLD["garbage"] if fault in UNASKED else "closed its pipes and was stopped"
+    assert failed[0].message == TOLD.get(fault, how)
     assert [one for one in run.observations if one not in failed] == [
         one for one in whole.observations if (one.key, one.mode) != (KEY, "on")
     ]
@@ -87,6 +89,17 @@ def test_failing_in_a_row_costs_its_cell(tmp_path: Path, healthy: tuple[Run, Sta
         fields = {one.key: one.message for one in aside}
         assert fields.pop(KEY) == f"not tried again: {failed[0].outcome} in mode on"
         assert set(fields.values()) == {None}
+
+
+def test_last_words_are_those_of_the_row(tmp_path: Path) -> None:
+    """What an earlier row printed explains no crash of this one; what it printed itself does."""
+    earlier = {"do": "observe", "mode": "off", **ROW, "then": "print"}
+    silent = {"do": "observe", "mode": "off", "spec": "quick.put_", "then": "exit"}
+    loud = {"do": "observe", "mode": "on", **ROW, "then": "print and exit"}
+    run, _ = _scan(tmp_path, earlier, silent, loud)
+
+    fields = {one.mode: one.message for one in run.observations if one.outcome == "crash"}
+    assert fields == {"off": TOLD["exit"], "on": f"{TOLD['exit']}; last printed: last words"}
 
 
 def test_leaving_a_flag_behind_costs_its_cell(tmp_path: Path, healthy: tuple[Run, StandIn]) -> None:
@@ -165,7 +178,17 @@ def test_failing_to_list_overloads_is_told(tmp_path: Path, fault: str) -> None:
     [
         ("exit", "no worker could be started (exited with code 0)"),
         ("die", "no worker could be started (killed by SIGKILL (out of memory?))"),
-        ("garbage", "no worker could be started (wrote something that is no reply into the reply pipe)"),
+        *(
+            (then, "no worker could be started (wrote something that is no reply into the reply pipe)")
+            for then in (
+                "garbage",
+                "stray",
+                "deep",
+                {"build": {"torch": "2.13.0"}},
+                {"build": None},
+                {"failed": 1},
+            )
+        ),
         ({"failed": "ImportError: broken"}, "no worker could be started (ImportError: broken)"),
         (
             {"failed": "ModuleNotFoundError: No module named 'torch'"},
@@ -192,7 +215,8 @@ def test_a_worker_that_does_not_start_ends_the_scan(
     if worker > 1:
         assert {one.mode for one in read_run(path).observations} == {"off"}
         StandIn(tmp_path)
-        assert detmatrix("scan", "--resume", "--python", standing.python, "-o", path).returncode == 0
+        again = ("scan", "--resume", "--specs", SPECS, "--python", standing.python, "-o", path)
+        assert detmatrix(*again).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -201,6 +225,7 @@ def test_a_worker_that_does_not_start_ends_the_scan(
         {"outcome": "splendid"},
         {"executions": "many"},
         {"digests": {"a": 0}},
+        {"first_differing": 9},
         {"surprise": 1},
         {"outputs": 3},
     ],

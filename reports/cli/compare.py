@@ -23,7 +23,7 @@ from reports.compare.words import failing
 from reports.matrix.model import load
 from reports.render import blocks
 from reports.render.output import check_place, write_report, write_to_stdout
-from scanner.cli.options import block_check_option, format_option, into_option
+from scanner.cli.options import block_check_option, format_option, into_option, specs_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from scanner.observations.settings import MOST_RUNS
 
@@ -58,6 +58,9 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     multiple=True,
     metavar="PATH",
     help="With --confirm: the interpreter that has the torch of a run. Once for each run, in their order.",
+)
+@specs_option(
+    "With --confirm: a file of specs that rows of the runs are of, which is Python: without this option none of theirs runs."
 )
 @click.option(
     "--runs",
@@ -98,6 +101,7 @@ def compare(
     fail_on: str | None,
     confirm: bool,
     pythons: tuple[str, ...],
+    spec_files: tuple[str, ...],
     executions: int | None,
     rounds: int | None,
     censuses: tuple[str, ...],
@@ -113,7 +117,7 @@ def compare(
     """
     if len(runs) == 1:
         raise UsageError(f"{runs[0]}: one run has nothing to be compared with; give at least two")
-    of_confirm = {"--python": pythons, "--runs": executions, "--rounds": rounds}
+    of_confirm = {"--python": pythons, "--specs": spec_files, "--runs": executions, "--rounds": rounds}
     for option in (option for option, given in of_confirm.items() if given and not confirm):
         raise UsageError(f"{option} is for --confirm; give both")
     if into is None and check:
@@ -137,7 +141,8 @@ def compare(
     if confirm:
         # A batch system that ends the job gives it time to stop its workers.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        comparison = compare_runs(matrices, measure_again(comparison, pythons, executions, rounds))
+        again = measure_again(comparison, pythons, executions, rounds, spec_files)
+        comparison = compare_runs(matrices, again)
     failures = [f"{one_line(line)}\n" for line in failing(comparison, FAILS[fail_on])] if fail_on else []
     _write(partial(_rendered, comparison, builds), form, outputs, (*runs, *censuses), failures)
     return EXIT_CHECK_FAILED if failures else EXIT_DONE

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
+from scanner.processes.sandbox import ImportSandbox
 
 from reports.compare.comparable import kind_of, of_environments
 from reports.compare.remeasured import Again, open_to_doubt
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import Matrix, matrix_of
-from scanner.errors import UsageError
-from scanner.processes.process import ImportSandbox
+from scanner.errors import UsageError, one_line
 from scanner.run.progress import progress_for
 from scanner.run.remeasure import Side, examine, measure, rounds_for, rows_here
 
 
 def measure_again(
-    comparison: Comparison, pythons: Sequence[str], runs: int | None, rounds: int | None = None
+    comparison: Comparison,
+    pythons: Sequence[str],
+    runs: int | None,
+    rounds: int | None = None,
+    spec_files: Sequence[str] = (),
 ) -> dict[tuple[str, str], Again]:
     """Measure the rows again that seem to differ, and return them by the names of the two runs.
 
@@ -26,6 +30,7 @@ def measure_again(
         pythons: An interpreter for each run, in their order.
         runs: Executions per process; ``None``: as many as the scans had.
         rounds: Processes of each run in each mode; ``None``: as many as the test takes.
+        spec_files: Files of the user's own specs that the command line names; those of run files do not run.
 
     Raises:
         UsageError: There is not one interpreter for each run, or one of them cannot measure its run again.
@@ -46,7 +51,7 @@ def measure_again(
         }
         return {
             (pair.old.name, pair.new.name): _again(
-                pair, (sides[pair.old.name], sides[pair.new.name]), sandbox, runs, rounds
+                pair, (sides[pair.old.name], sides[pair.new.name]), sandbox, runs, rounds, spec_files
             )
             for pair in comparison.pairs
         }
@@ -68,12 +73,17 @@ def _side(one: Matrix, python: str, sandbox: ImportSandbox) -> Side:
 
 
 def _again(
-    pair: Pair, sides: tuple[Side, Side], sandbox: ImportSandbox, runs: int | None, rounds: int | None
+    pair: Pair,
+    sides: tuple[Side, Side],
+    sandbox: ImportSandbox,
+    runs: int | None,
+    rounds: int | None,
+    spec_files: Sequence[str],
 ) -> Again:
     """Measure the rows of one pair again that seem to differ."""
     doubtful = [change for change in pair.changes if open_to_doubt(change)]
     keys = [change.row.row.key for change in doubtful]
-    (old, left), (new, also_left) = (rows_here(side.run, keys) for side in sides)
+    (old, left), (new, also_left) = (rows_here(side.run, keys, spec_files) for side in sides)
     there = [key for key in keys if key in old and key in new]
     rows = [old[key] for key in there], [new[key] for key in there]
     text = f"{pair.old.name} → {pair.new.name}"
@@ -89,10 +99,17 @@ def _again(
         f"compare: {text}: {len(there)} rows to measure again" + (f", in {rounds} rounds" if there else ""),
         err=True,
     )
+    left |= also_left
+    for why in dict.fromkeys(left.values()):
+        click.echo(
+            f"compare: {sum(one == why for one in left.values())} rows are not: {one_line(why)}", err=True
+        )
     progress = progress_for(command="compare")
-    measured = measure(sides, (rows[0], rows[1]), sandbox, progress, rounds=rounds, runs=runs)
+    measured = measure(
+        sides, (rows[0], rows[1]), sandbox, progress, rounds=rounds, runs=runs, spec_files=spec_files
+    )
     return Again(
         old=matrix_of(pair.old.name, measured[0]),
         new=matrix_of(pair.new.name, measured[1]),
-        left=left | also_left,
+        left=left,
     )

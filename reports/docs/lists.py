@@ -17,7 +17,7 @@ from reports.docs.bullets import DEVICES, ListName, Statement, lists, write
 from reports.docs.conditions import Action, Behaviour, Evidence, Rows, action_of, narrowed, splits
 from reports.docs.reasons import split_words
 from scanner.claims.matching import matches
-from scanner.claims.tables import contradictions, parse_claims
+from scanner.claims.tables import overlap, parse_claims
 from scanner.errors import UsageError
 from scanner.observations.records import Claim, Row
 
@@ -260,7 +260,11 @@ class _Writer:
                 return None
             (claim,) = found
         standing = [one for entries in self._entries.values() for entry in entries for one in entry.claims]
-        if contradictions([claim, *standing]) != contradictions(standing):
+        sections = {"deterministic", "raises"}
+        if any(
+            one.parsed and {one.section, claim.section} == sections and overlap(claim, one)
+            for one in standing
+        ):
             return None
         taken = any(matches(row, one) for row, _ in self._speaking(claim) for one in standing)
         return None if taken or any(_swallows(claim, one) for one in standing) else _statement(claim)

@@ -20,9 +20,8 @@ _THREADS = "threads"
 
 
 def meaning_of(perturbation: str) -> str:
-    """Say what a perturbation does; a newer scan may know others."""
-    known = PERTURBATIONS.get(kind_of(perturbation))
-    return known.meaning if known else "unknown to this detmatrix"
+    """Say what a perturbation does."""
+    return PERTURBATIONS[kind_of(perturbation)].meaning
 
 
 def kind_of(perturbation: str) -> str:

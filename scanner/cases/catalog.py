@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,6 +90,30 @@ def _may_bring_specs() -> bool:
                 if _GROUP.encode() in file.read_bytes():
                     return True
     return False
+
+
+def named_files(named: Sequence[str], recorded: Sequence[str], text: str) -> tuple[str, ...]:
+    """Return the files of specs that may run for a run file: those of the command line, and those of installed packages.
+
+    A file of specs is Python, and a run file may come from anyone: what it names is never executed for its sake alone.
+    Digests in it would prove nothing, for whoever writes the one writes the other.
+
+    Args:
+        named: What the command line names.
+        recorded: What the run file names.
+        text: What cannot be done without them.
+
+    Raises:
+        UsageError: The run had files of specs, and the command line names none.
+    """
+    files = with_installed(named)
+    missing = [path for path in recorded if path not in files]
+    if missing and not named:
+        options = " ".join(f"--specs {shlex.quote(path)}" for path in missing)
+        raise UsageError(
+            f"{text}; specs are Python, which runs only where the command line names it: if you trust it, add {options}"
+        )
+    return files
 
 
 def choose(patterns: Sequence[str], device: str, specs: Sequence[OpSpec]) -> list[tuple[OpSpec, Planned]]:

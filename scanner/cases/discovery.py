@@ -10,18 +10,29 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict
 
-from msgspec import convert
+from msgspec import Struct, convert
 
 from opspecs.model import Case, OpSpec, Planned
 from opspecs.pytorch.sources import PREFIXES, databases
 from opspecs.registry import could_match
 from scanner.cases.settings import asked_for, settings_for
 from scanner.errors import UntrustedScanError, UsageError
-from scanner.observations.records import MODES, Enumerated, Row, Settings, Source
+from scanner.observations.records import (
+    MODES,
+    Count,
+    Direction,
+    Dtype,
+    Enumerated,
+    Provoked,
+    Row,
+    Settings,
+    Source,
+)
 from scanner.processes.environment import resolve_device
-from scanner.processes.process import ImportSandbox, WorkerEndedError
+from scanner.processes.process import WorkerEndedError
+from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 
 # Workers that try samples at the same time, each with a torch of its own in memory; and how many entries are worth the
@@ -34,6 +45,36 @@ _SECONDS = 120.0
 
 # What is told before an entry is tried: its name, how many were, and of how many.
 Tell = Callable[[str, int, int], None]
+
+
+class _EntryRow(TypedDict):
+    """A row as a worker describes it; the fields are those of ``records.Row``."""
+
+    case: str
+    direction: Direction
+    dtype: Dtype
+    provoked: Provoked
+    enlargement: str
+    samples: Count
+    provokes: str
+    traits: dict[str, str]
+
+
+class _Entry(TypedDict):
+    """What a worker says of one entry."""
+
+    op: str
+    why: str
+    rows: list[_EntryRow]
+    samples: Count
+    refused: Count
+
+
+class _Names(Struct):
+    """What a worker says of one database."""
+
+    entries: list[str] = []
+    failed: str | None = None
 
 
 def _say_nothing(_: str, __: int, ___: int) -> None:
@@ -82,7 +123,13 @@ def recorded(supervisor: WorkerSupervisor, rows: Sequence[Row]) -> tuple[OpSpec,
         _spec(
             name,
             of[0].source,
-            {"op": of[0].op, "why": of[0].why, "rows": [_described(row) for row in of]},
+            {
+                "op": of[0].op,
+                "why": of[0].why,
+                "rows": [_described(row) for row in of],
+                "samples": of[0].samples,
+                "refused": 0,
+            },
             of[0].device,
         )
         for name, of in by_spec.items()
@@ -90,10 +137,9 @@ def recorded(supervisor: WorkerSupervisor, rows: Sequence[Row]) -> tuple[OpSpec,
     )
 
 
-def _described(row: Row) -> dict[str, Any]:
+def _described(row: Row) -> _EntryRow:
     """Return a row as a worker described it."""
-    fields = ("case", "direction", "dtype", "provoked", "enlargement", "samples", "provokes", "traits")
-    return {name: getattr(row, name) for name in fields}
+    return convert({name: getattr(row, name) for name in _EntryRow.__annotations__}, _EntryRow)
 
 
 def enumerate_sources(
@@ -164,23 +210,23 @@ def _names(supervisor: WorkerSupervisor, source: str) -> list[str]:
         UsageError: It cannot be imported.
     """
     try:
-        answer = supervisor.ask(MODES[0], {"do": "entries", "source": source}, _SECONDS)
+        answer = supervisor.ask_for(_Names, MODES[0], {"do": "entries", "source": source}, _SECONDS)
     except WorkerEndedError as error:
-        answer = {"failed": f"the worker that imports PyTorch's databases {error}"}
-    if "failed" in answer:
-        raise UsageError(f"--source {source}: {answer['failed']}")
-    return list(answer["entries"])
+        answer = _Names(failed=f"the worker that imports PyTorch's databases {error}")
+    if answer.failed is not None:
+        raise UsageError(f"--source {source}: {answer.failed}")
+    return answer.entries
 
 
 def _answers(
     supervisor: WorkerSupervisor, names: Sequence[str], options: dict[str, Any], tell: Tell
-) -> list[dict[str, Any]]:
+) -> list[_Entry]:
     """Return what workers answer for entries, in the order of the names.
 
     Nothing is observed yet, so that workers may be load to one another: there are several if there is enough to do.
     """
     left = deque(enumerate(names))
-    answers: dict[int, dict[str, Any]] = {}
+    answers: dict[int, _Entry] = {}
 
     def work(one: WorkerSupervisor) -> None:
         while left:
@@ -205,16 +251,15 @@ def _answers(
     return [answers[number] for number in range(len(names))]
 
 
-def _entry(supervisor: WorkerSupervisor, name: str, options: dict[str, Any]) -> dict[str, Any]:
+def _entry(supervisor: WorkerSupervisor, name: str, options: dict[str, Any]) -> _Entry:
     """Return the rows of one entry; fewer if trying its samples ends workers, and at least one that says so."""
     for trial in (True, False):
         try:
-            return supervisor.ask(
-                MODES[0], {"do": "enumerate", "name": name, "trial": trial, **options}, _SECONDS
-            )
+            request = {"do": "enumerate", "name": name, "trial": trial, **options}
+            return supervisor.ask_for(_Entry, MODES[0], request, _SECONDS)
         except WorkerEndedError:
             continue
-    row = {
+    row: _EntryRow = {
         "case": "sample_0",
         "direction": "forward",
         "dtype": "float32",
@@ -227,7 +272,7 @@ def _entry(supervisor: WorkerSupervisor, name: str, options: dict[str, Any]) -> 
     return {"op": name.partition(":")[2], "why": "", "rows": [row], "samples": 0, "refused": 0}
 
 
-def _spec(name: str, source: str, answer: dict[str, Any], device: str) -> EntrySpec:
+def _spec(name: str, source: str, answer: _Entry, device: str) -> EntrySpec:
     rows = answer["rows"]
     return EntrySpec(
         name=name,

@@ -81,5 +81,6 @@ def row_of(spec: OpSpec, planned: Planned, device: str) -> Row:
         documented=spec.documented or _names(spec),
         traits=dict(case.traits),
         constant=case.constant,
+        digest=spec.digest,
         **(spec.row_fields(planned) if isinstance(spec, EntrySpec) else {"source": spec.source}),
     )

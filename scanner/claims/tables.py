@@ -86,15 +86,21 @@ def _claims(section: Section, order: int, lines: Sequence[str]) -> Iterator[Clai
 def contradictions(claims: Iterable[Claim]) -> tuple[tuple[Claim, Claim], ...]:
     """Return the pairs (acts deterministically, raises) that both speak of some call of one op."""
     parsed = [claim for claim in claims if claim.parsed]
-    return tuple(
-        (one, other)
-        for one in parsed
-        for other in parsed
-        if one.section == "deterministic" and other.section == "raises" and _overlap(one, other)
-    )
+    raising: dict[str, dict[int, Claim]] = {}
+    for place, claim in enumerate(parsed):
+        for target in claim.targets if claim.section == "raises" else ():
+            raising.setdefault(target, {})[place] = claim
+    found = []
+    for one in (claim for claim in parsed if claim.section == "deterministic"):
+        # Only those of the same op are looked at: a run file may hold any number of claims.
+        of_its_ops = {
+            place: other for target in one.targets for place, other in raising.get(target, {}).items()
+        }
+        found += [(one, of_its_ops[place]) for place in sorted(of_its_ops) if overlap(one, of_its_ops[place])]
+    return tuple(found)
 
 
-def _overlap(one: Claim, other: Claim) -> bool:
+def overlap(one: Claim, other: Claim) -> bool:
     """Tell whether some call of some op is meant by both claims."""
     allowed = {(condition.kind, condition.name): condition.values for condition in one.conditions}
     return (

@@ -14,12 +14,15 @@ from typing import Any
 import click
 import msgspec
 
+from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
+from scanner.cases.catalog import named_files
 from scanner.cli.options import python_option, specs_option
 from scanner.errors import UsageError
 from scanner.observations.records import Header, Row
 from scanner.observations.runfile import cannot_write, read_run
-from scanner.processes.process import ImportSandbox, worker_environment
+from scanner.processes.process import worker_environment
+from scanner.processes.sandbox import ImportSandbox
 from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import MatrixRow, matrix
 
@@ -37,7 +40,9 @@ _TIMEOUT = 600.0
     metavar="FILE.py",
     help="Where to write the script. Default: standard output.",
 )
-@specs_option("Where the spec files of the run lie now, if they have moved.")
+@specs_option(
+    "A file of specs that the row is of, which is Python: without this option none of a run file's runs."
+)
 @python_option("The interpreter whose torch draws the inputs to see how; it needs nothing of ours.")
 def command(run: str, row: str, output: Path | None, spec_files: tuple[str, ...], python: str) -> None:
     """Write a script that needs only torch and shows what a row of a run file showed.
@@ -90,7 +95,11 @@ def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: s
     text = f"{row.id}: no script can be written"
     # A row of the catalog needs no file, wherever the files of its run are now.
     own = row.spec not in {spec.name for spec in SPECS}
-    files = [Path(path).resolve() for path in (spec_files or header.settings.specs)] if own else []
+    own = own and not databases((row.source,))
+    allowed = (
+        named_files(spec_files, header.settings.specs, f"{text}: its spec is none of ours") if own else ()
+    )
+    files = [Path(path).resolve() for path in allowed]
     for path in files:
         if not path.is_file():
             raise UsageError(f"{text}: {path} is not there; say where it is now with --specs")

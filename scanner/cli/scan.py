@@ -20,6 +20,7 @@ from scanner.cli.options import Names, ParamType, Sources, python_option
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED
 from scanner.observations.runfile import UNTRUSTED, Run
 from scanner.observations.settings import SETTINGS, Setting, Settings
+from scanner.processes.process import ENDS_ALL
 from scanner.run.progress import progress_for
 from scanner.run.scan import scan
 from scanner.verdicts.findings import FINDING_MEANING, matrix
@@ -188,7 +189,8 @@ def _how_to_go_on(plan: Plan) -> str:
     if not plan.output.exists() or not plan.output.stat().st_size:
         return "nothing was observed yet, start again"
     python = [] if plan.python == sys.executable else ["--python", plan.python]
-    again = shlex.join(["detmatrix", "scan", "--resume", *python, "-o", str(plan.output)])
+    specs = [word for path in plan.settings.specs for word in ("--specs", path)]
+    again = shlex.join(["detmatrix", "scan", "--resume", *specs, *python, "-o", str(plan.output)])
     return f"{plan.output} is valid, go on with: {again}"
 
 
@@ -207,6 +209,8 @@ def _tell(run: Run) -> int:
     if any(voided):
         count, reason = sum(map(bool, voided)), next(texts[0] for texts in voided if texts)
         click.echo(f"{run.path}: {count} row{'s are' if count > 1 else ' is'} {reason}", err=True)
+    if not ENDS_ALL:
+        click.echo("Processes that an op starts in a session of their own are ended on Linux alone", err=True)
     distrust = run.closing.distrust if run.closing else ()
     if distrust:
         click.echo(f"detmatrix: the scan cannot be trusted: {distrust[0]} ({len(distrust)} such)", err=True)

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from scanner.errors import RunFileError
 from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.records import MODES, WORKER_MODES, Closing, Cost, Header, Observation, Sentinel
+from scanner.observations.records import (
+    MODES,
+    WORKER_MODES,
+    Closing,
+    Cost,
+    Header,
+    Observation,
+    Sentinel,
+    Settings,
+)
 
 Placed = Observation | Sentinel | Cost | BuildOverloads | Dispatch
 
+
+# Of PyTorch 2.0 to 2.15 none speaks of an op in more than three bullets.
+_MOST_OF_AN_OP = 20
+
+# Seconds; light goes a third of a millimetre meanwhile.
+_SHORTEST = 1e-12
 
 # The format that brought overloads.
 _OVERLOADS = 3
@@ -32,7 +48,11 @@ class Check:
         if len(self._planned) < len(header.planned) + len(header.controls):
             raise RunFileError(f"{path}, line 1: a row is planned twice - at `$.planned`; restore the file")
         self._rows = len(header.planned)
+        _check_claims(path, header)
         self._seen: dict[object, int] = {}  # place -> line
+        # One before each row and one behind the last, and some more wherever a scan was interrupted and went on.
+        passes = len(header.settings.modes) * header.settings.processes
+        self._sentinels_left = 2 * (len(header.planned) + 1) * passes + 1000
 
     def place(self, number: int, record: Placed) -> None:
         """Check one line."""
@@ -40,7 +60,8 @@ class Check:
         row = self._rows if isinstance(record, (Sentinel, BuildOverloads)) else self._planned.get(record.key)
         if isinstance(record, Sentinel):
             text = f"{self._path}, line {number}: the sentinel before row {record.before}"
-            planned = record.before <= self._rows and self._lives(record)
+            self._sentinels_left -= 1
+            planned = record.before <= self._rows and self._lives(record) and self._sentinels_left >= 0
         elif isinstance(record, Cost):
             text = f"{self._path}, line {number}: the cost of {':'.join(record.key)}"
             place = ("cost", row)
@@ -68,7 +89,7 @@ class Check:
         if not planned:
             process = f" (process {record.process})" if isinstance(record, (Observation, Sentinel)) else ""
             raise RunFileError(f"{text}{process} was never planned; restore the file")
-        if wrong := next(_faults(record), None):
+        if wrong := fault(record, self._settings):
             raise RunFileError(f"{text} {wrong}; restore the file")
         if place is None:
             return
@@ -78,6 +99,17 @@ class Check:
 
     def _lives(self, record: Observation | Sentinel) -> bool:
         return record.process < self._settings.processes and record.mode in self._settings.modes
+
+
+def _check_claims(path: str, header: Header) -> None:
+    """Refuse lists of which every pair of bullets could speak of one op: what is said of pairs would have no end."""
+    spoken = Counter(target for claim in header.claims for target in set(claim.targets))
+    for target, count in spoken.most_common(1):
+        if count > _MOST_OF_AN_OP:
+            raise RunFileError(
+                f"{path}, line 1: {count} claims speak of {target}, a release has {_MOST_OF_AN_OP} at most "
+                f"- at `$.claims`; restore the file"
+            )
 
 
 def _newer(record: Placed) -> tuple[int, str]:
@@ -95,10 +127,15 @@ def _newer(record: Placed) -> tuple[int, str]:
     return (2 if field else 1), field
 
 
-def _faults(record: Placed) -> Iterator[str]:
+def fault(record: Placed, settings: Settings) -> str | None:
+    """Return what a record says that no scan with these settings can have seen; ``None`` if nothing."""
+    return next(_faults(record, settings), None)
+
+
+def _faults(record: Placed, settings: Settings) -> Iterator[str]:
     """Yield what a record says that no scan can have seen: a verdict would rest on it. The first is told."""
     if isinstance(record, Observation):
-        return _observation_faults(record)
+        return _observation_faults(record, settings.runs)
     if isinstance(record, Cost):
         return _cost_faults(record)
     return _sentinel_faults(record) if isinstance(record, Sentinel) else _dispatch_faults(record)
@@ -122,16 +159,18 @@ def _sentinel_faults(sentinel: Sentinel) -> Iterator[str]:
         yield _excess(sentinel.differing, sentinel.executions, "differing")
 
 
-def _observation_faults(observation: Observation) -> Iterator[str]:
+def _observation_faults(observation: Observation, runs: int) -> Iterator[str]:
     executions = observation.executions
-    if observation.outcome == "ran":
-        counted = sum(observation.digests.values())
-        if not counted or counted != executions:
-            yield f"counts {executions} executions but {counted} digests - at `$.digests`"
+    counted = sum(observation.digests.values())
+    if counted > executions or (observation.outcome == "ran" and counted != max(executions, 1)):
+        yield f"counts {executions} executions but {counted} digests - at `$.digests`"
     total = executions
     if observation.groups:
         yield from _group_faults(observation)
         total += sum(group.executions for group in observation.groups if group.digests is not None)
+    # No group has more than all; where all are compared apart, the very first execution is one more.
+    if total > (runs + 1) * max(len(observation.groups), 1):
+        yield f"counts {total} executions, the scan makes {runs} - at `$.executions`"
     first = observation.first_differing
     if first is not None and not 0 < first < total:
         yield f"names execution {first} of {total} as the first that differed - at `$.first_differing`"
@@ -172,6 +211,8 @@ def _cost_faults(cost: Cost) -> Iterator[str]:
             # The setting that leaves memory unfilled is not in every release.
             if cost.outcome == "ran" and name != "unfilled":
                 yield f"has no timing though the row ran - at `$.{name}`"
+        elif 0 < timing.low < _SHORTEST:
+            yield f"took {timing.low} s, less than any execution - at `$.{name}.low`"
         elif not timing.low <= timing.median <= timing.high:
             yield (
                 f"has a median of {timing.median} s that is not between the quartiles {timing.low} and "

@@ -11,6 +11,11 @@ from typing import IO
 
 from scanner.errors import DetmatrixError
 
+# Bytes of a file, and of what a compressed one holds: whoever sends a file of a few megabytes must not fill a memory.
+# A million observations have a gigabyte; the largest recorded run unpacks to 18 MB.
+MOST_BYTES = 4 << 30
+MOST_UNPACKED = 64 << 20
+
 
 @contextmanager
 def readable(path: Path, writer: str, failure: type[DetmatrixError]) -> Iterator[IO[bytes]]:
@@ -26,10 +31,31 @@ def readable(path: Path, writer: str, failure: type[DetmatrixError]) -> Iterator
     """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            _check_size(path, file, writer, failure)  # type: ignore[arg-type]
             yield file  # type: ignore[misc] # typeshed knows gzip's files by another name
     except (OSError, EOFError, zlib.error) as error:
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise failure(f"{path}: cannot be read ({text}); give a file that {writer} wrote") from error
+
+
+def _check_size(path: Path, file: IO[bytes], writer: str, failure: type[DetmatrixError]) -> None:
+    """Refuse a file that holds more than any that detmatrix wrote; of a compressed one, read all of it once.
+
+    What was damaged is known at the end only, and is not to be read as lines before.
+    """
+    if path.suffix != ".gz":
+        if path.stat().st_size > MOST_BYTES:
+            raise failure(f"{path}: is larger than {MOST_BYTES >> 30} GB; give a file that {writer} wrote")
+        return
+    size = 0
+    while data := file.read(1 << 20):
+        size += len(data)
+        if size > MOST_UNPACKED:
+            raise failure(
+                f"{path}: holds more than {MOST_UNPACKED >> 20} MB; unpack it with gunzip if you trust it, and give what "
+                f"comes out"
+            )
+    file.seek(0)
 
 
 def refuse_newer(

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import field
 
-from scanner.observations.records import Direction, Mode, Outcome, Record
+from scanner.observations.records import Direction, Dtype, Mode, Outcome, Record
 
 # Where the kernel of an overload comes from, the first that holds.
 #
@@ -50,7 +50,7 @@ class Dispatch(Record, frozen=True, tag="dispatch", tag_field="kind"):
     spec: str
     case: str
     direction: Direction
-    dtype: str
+    dtype: Dtype
     outcome: Outcome  # ran: it was executed, whatever came of it
     message: str | None = None  # why it was not
     modes: dict[Mode, Reached] = field(default_factory=dict)  # warn_only only of a row that raises

@@ -11,7 +11,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from scanner.observations.settings import MODES as MODES
+from scanner.observations.settings import MOST_NAMES as MOST_NAMES
 from scanner.observations.settings import WORKER_MODES as WORKER_MODES
+from scanner.observations.settings import Device as Device
 from scanner.observations.settings import Mode as Mode
 from scanner.observations.settings import Settings as Settings
 from scanner.observations.settings import Source as Source
@@ -23,13 +25,23 @@ from scanner.observations.settings import Source as Source
 #    defaults below a file of format 1 says what it always said: quiet executions, and nothing known of the rest.
 # 3: overloads that the build has and that each row reaches; where a row is from (source, provoked, recipe, samples), what
 #    was enumerated, and the settings of both. A file of format 1 or 2 knows of no overloads: "not recorded".
-# 4: rows that are not to be believed, because a control behind them answered wrongly; the mode "unfilled".
+# 4: rows that are not to be believed, because a control behind them answered wrongly; the mode "unfilled"; the digest of the
+#    file that declares a row's spec, empty in older files, of which none is gone on with.
 FORMAT = 4
 
-Count = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(ge=0)]
+# What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a
+# run file is a mistake or an attack.
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+# The lists of a release have 60 bullets; each is held against every row.
+MOST_CLAIMS = 300
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Direction = Literal["forward", "backward"]
+# Names that stand in a script that is run: run files come from anywhere, so what is no such name is refused where they are
+# read.
+Dtype = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,39}$")]
+Perturbed = Annotated[str, Meta(pattern=r"^(quiet|stress|shift|poison|threads=[1-9][0-9]{0,3})$")]
 
 # ran      every execution returned
 # raised   an execution raised; `exception` and `message` hold what
@@ -90,12 +102,12 @@ class Environment(Record, frozen=True):
     cpu: str
     cores: Count
     threads: Count  # torch.get_num_threads() in a worker
-    affinity: tuple[int, ...]  # the cores a worker may use
+    affinity: Annotated[tuple[Count, ...], Meta(max_length=1 << 16)]  # the cores a worker may use
     load: tuple[float, ...]  # 1, 5 and 15 minute load averages before the scan
     python: str
     os: str
-    variables: dict[
-        str, dict[str, str]
+    variables: Annotated[
+        dict[str, Annotated[dict[str, str], Meta(max_length=MOST_NAMES)]], Meta(max_length=MOST_NAMES)
     ]  # mode -> the variables of its workers' environment that steer what they compute
 
 
@@ -111,13 +123,14 @@ class Row(Record, frozen=True):
     op: str  # the dotted path that was called
     case: str
     direction: Direction
-    dtype: str
-    device: str
+    dtype: Dtype
+    device: Device
     provokes: str  # what could expose a difference; empty for an innocent case
     why: str
     documented: tuple[str, ...] = ()  # the names by which PyTorch's lists would speak of this op
     traits: dict[str, str] = {}  # what this case is an instance of, as the lists' conditions name it
     constant: str = ""  # why the result holds no information by definition; empty: it must hold some
+    digest: str = ""  # SHA-256 of the file of the user's that declares the spec; what it imports is not in it
     source: Source = "documented"
     provoked: Provoked = ""  # empty of what is written by hand: `provokes` says it
     enlargement: str = field(
@@ -184,7 +197,7 @@ class Severity(Record, frozen=True):
     v_ermv: float | None = None  # mean of |A - B| / |A|
     max_abs: float | None = None
     max_rel: float | None = None
-    max_ulp: Count | None = None  # in units of the output's own dtype; capped at 2**63 - 1
+    max_ulp: Whole | None = None  # in units of the output's own dtype; capped at 2**63 - 1
     not_finite: Count = 0  # pairs left out because a value is infinite or NaN
 
 
@@ -192,8 +205,8 @@ class Output(Record, frozen=True):
     """One compared tensor: the op's output, or one gradient in the backward direction."""
 
     name: str  # "output", "output[1]", "grad of args[0]"
-    shape: tuple[int, ...]
-    dtype: str
+    shape: tuple[Count, ...]
+    dtype: Dtype
     differing: Count  # executions in which this one differed from the first
     severity: Severity | None = None  # None: never differed, or differed in shape
 
@@ -201,7 +214,7 @@ class Output(Record, frozen=True):
 class Group(Record, frozen=True):
     """The executions of an observation that ran under one perturbation."""
 
-    perturbation: str  # "quiet", "threads=1"
+    perturbation: Perturbed  # "quiet", "threads=1"
     executions: Count
     differing: Count  # from the execution they are compared with
     # Under another thread count other bits are no nondeterminism, so those executions are compared among
@@ -229,7 +242,9 @@ class Header(Record, frozen=True, tag="header", tag_field="kind"):
     settings: Settings
     environment: Environment
     planned: tuple[Row, ...]
-    claims: tuple[Claim, ...] = ()  # what the docstring of the scanned torch says of its ops
+    claims: Annotated[
+        tuple[Claim, ...], Meta(max_length=MOST_CLAIMS)
+    ] = ()  # what the docstring of the scanned torch says of its ops
     controls: tuple[Row, ...] = ()  # rows whose answer is known; observed in every process of every mode
     enumerated: tuple[Enumerated, ...] = ()  # by database
 
@@ -240,7 +255,7 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     spec: str
     case: str
     direction: Direction
-    dtype: str
+    dtype: Dtype
     mode: Mode
     process: Count
     outcome: Outcome
@@ -308,7 +323,7 @@ class Cost(Record, frozen=True, tag="cost", tag_field="kind"):
     spec: str
     case: str
     direction: Direction
-    dtype: str
+    dtype: Dtype
     outcome: Outcome
     message: str | None = None  # why there are no timings
     samples: Count = 0  # per timing, taken in turns

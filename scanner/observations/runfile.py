@@ -23,6 +23,7 @@ from scanner.observations.files import readable, refuse_newer
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import (
     FORMAT,
+    MOST_NAMES,
     Closing,
     Cost,
     Distrust,
@@ -38,6 +39,9 @@ Line = Header | Observation | Sentinel | Cost | BuildOverloads | Dispatch | Dist
 
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 _ENCODER = msgspec.json.Encoder()
+# Bytes; of a scan of all of PyTorch's databases they are 3 million and 100 thousand.
+_LONGEST_HEADER = 128 << 20
+_LONGEST_LINE = 16 << 20
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -104,6 +108,10 @@ def read_run(path: str | Path) -> Run:
             continue
         if isinstance(record, Distrust):
             distrust.append(record)
+            if len(distrust) > MOST_NAMES:
+                raise RunFileError(
+                    f"{path}, line {number}: {len(distrust)} reasons for distrust; restore the file"
+                )
             continue
         check.place(number, record)
         shared.share(record)
@@ -195,14 +203,15 @@ class _Shared:
 def _lines(path: Path) -> Iterator[bytes]:
     """Yield the whole lines of a file, decompressed if its name ends in ``.gz``; a torn last one is left out."""
     with readable(path, "scan", RunFileError) as file:
-        if path.suffix == ".gz":
-            # What was damaged is known at the end only, and is not to be read as lines before.
-            while file.read(1 << 20):
-                pass
-            file.seek(0)
-        for line in file:
+        limit, number = _LONGEST_HEADER, 1
+        while line := file.readline(limit + 1):
+            if len(line) > limit:
+                raise RunFileError(
+                    f"{path}, line {number}: is longer than {limit >> 20} MB; give a file that scan wrote"
+                )
             if line.endswith(b"\n"):
                 yield line[:-1]
+            limit, number = _LONGEST_LINE, number + 1
 
 
 def _kind(record: object) -> str:
@@ -267,6 +276,7 @@ class RunWriter:
                 ) from None
             raise cannot_write(path, error) from error
         self._end: int | None = None
+        self._lost = False  # whether what has its name now is another's
 
     def begin(self, keep: int) -> None:
         """Drop all but the first *keep* bytes; what follows is appended there.
@@ -289,6 +299,7 @@ class RunWriter:
         """
         line = _encode(record) + b"\n"
         end = self._end or 0
+        self.check()
         try:
             written = 0
             while written < len(line):
@@ -304,13 +315,34 @@ class RunWriter:
             ) from error
         self._end = end + len(line)
 
+    def check(self) -> None:
+        """Refuse to go on if the file is another one by now, or holds other than what was written.
+
+        Raises:
+            UsageError: It was removed, replaced, cut or written to; what this scan saw would be lost, or told of another.
+        """
+        mine = os.fstat(self._file)
+        try:
+            there = self._path.stat()
+            same = (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+            text = "" if same else "replaced by another file"
+        except OSError:
+            text = "removed"
+        if not text and self._end is not None and mine.st_size != self._end:
+            text = "cut" if mine.st_size < self._end else "written to by someone else"
+        if text:
+            self._lost = True
+            raise UsageError(
+                f"{self._path}: was {text} while the scan wrote it; start over, with -o elsewhere"
+            )
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._created and not self._end:
+        if self._created and not self._end and not self._lost:
             # A scan that never began leaves no empty file behind. Still locked: nobody else has written to it.
             self._path.unlink(missing_ok=True)
         os.close(self._file)

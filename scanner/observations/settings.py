@@ -25,11 +25,19 @@ WORKER_MODES: tuple[Mode, ...] = (*MODES, "warn_only", "unfilled")
 # modules     PyTorch's database of modules, module_db of the scanned torch
 Source = Literal["documented", "own", "opinfo", "modules"]
 
+# What a run file counts is held against its settings, and these against these.
 MOST_RUNS = 1_000_000
+MOST_PROCESSES = 1_000
+# Patterns, files, variables, dtypes.
+MOST_NAMES = 10_000
 _DAY = 86400
 
 Share = Annotated[float, Meta(gt=0, lt=1)]
 Duration = Annotated[float, Meta(gt=0)]
+Texts = Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)]
+# Names that steer what is run again: run files come from anywhere, so what is no such name is refused where they are read.
+Device = Annotated[str, Meta(pattern=r"^(cpu|cuda:[0-9]{1,4})$")]
+Perturb = Annotated[str, Meta(pattern=r"^(quiet|stress|shift|poison|threads)$")]
 
 
 def _same_device(asked: str, there: str) -> bool:
@@ -83,11 +91,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the user asked for, as a run file holds it; the comments speak of the values."""
 
     patterns: Annotated[
-        tuple[str, ...],
+        Texts,
         Setting(label="patterns", default=(), separator=" ", empty="none given, so all rows"),
     ]
     device: Annotated[  # as resolved: "cpu", "cuda:0"
-        str,
+        Device,
         Setting(
             label="device",
             default="auto",
@@ -100,7 +108,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ]
     runs: Annotated[
         int,
-        Meta(ge=1),
+        Meta(ge=1, le=MOST_RUNS),
         Setting(
             label="executions per process",
             default=50,
@@ -113,7 +121,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ]
     processes: Annotated[
         int,
-        Meta(ge=1),
+        Meta(ge=1, le=MOST_PROCESSES),
         Setting(
             label="processes per mode",
             default=2,
@@ -139,7 +147,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ]
     seed: Annotated[
         int,
-        Meta(ge=0),
+        Meta(ge=0, le=2**63 - 1),
         Setting(
             label="seed",
             default=0,
@@ -152,7 +160,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ]
     modes: Annotated[tuple[Mode, ...], Setting(label="modes", default=WORKER_MODES)] = MODES
     perturb: Annotated[  # share the executions, in this order
-        tuple[str, ...],
+        tuple[Perturb, ...],
         Setting(
             label="perturbations asked for",
             default=DEFAULT,
@@ -217,7 +225,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = False
     specs: Annotated[  # as they were given
-        tuple[str, ...],
+        Texts,
         Setting(
             label="files of own specs",
             default=(),
@@ -245,7 +253,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = ("documented",)
     dtypes: Annotated[  # or "all"
-        tuple[str, ...],
+        Texts,
         Setting(
             label="dtypes of database entries",
             default=(),

@@ -8,14 +8,13 @@ import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from scanner.errors import UsageError
 from scanner.observations.records import WORKER_MODES, Environment
-from scanner.processes.process import worker_environment
+from scanner.processes.process import Build, worker_environment
 
 
-def resolve_device(asked: str, build: dict[str, Any]) -> str:
+def resolve_device(asked: str, build: Build) -> str:
     """Return ``"cpu"`` or ``"cuda:N"`` for what the user asked of the scanned build.
 
     Args:
@@ -35,7 +34,7 @@ def resolve_device(asked: str, build: dict[str, Any]) -> str:
     return f"cuda:{int(asked.partition(':')[2] or 0)}"
 
 
-def missing_device(device: str, build: dict[str, Any]) -> str | None:
+def missing_device(device: str, build: Build) -> str | None:
     """Say that a device is not there for the build of a worker; ``None`` if it is.
 
     Args:
@@ -55,7 +54,7 @@ def missing_device(device: str, build: dict[str, Any]) -> str | None:
     )
 
 
-def environment(device: str, build: dict[str, Any]) -> Environment:
+def environment(device: str, build: Build) -> Environment:
     """Describe machine and build.
 
     Args:
@@ -63,15 +62,15 @@ def environment(device: str, build: dict[str, Any]) -> Environment:
         build: What the worker said of its torch.
     """
     index = int(device.partition(":")[2] or 0)
-    gpu = build["devices"][index] if device != "cpu" else {"name": None, "capability": None}
+    gpu = build["devices"][index] if device != "cpu" else None
     return Environment(
         torch=build["torch"],
         torch_git=build["torch_git"],
         cuda=build["cuda"],
         cudnn=build["cudnn"],
         driver=_driver() if device != "cpu" else None,
-        gpu=gpu["name"],
-        gpu_capability=gpu["capability"],
+        gpu=gpu and gpu["name"],
+        gpu_capability=gpu and gpu["capability"],
         cpu=_cpu(),
         cores=os.cpu_count() or 0,
         threads=build["threads"],

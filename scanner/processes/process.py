@@ -2,23 +2,30 @@
 
 Only names and numbers cross the boundary. A worker is started in a folder that holds links to the two
 packages it needs, so that another interpreter finds those and nothing else of ours.
+
+What runs in a worker may write into its pipe too, and a fork of it may answer twice. So every request carries a number
+that nobody can guess and the reply must repeat, one line for one request; a worker that writes anything else is stopped.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
+import secrets
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, TypedDict
+
+import msgspec
 
 from scanner.errors import UntrustedScanError
 from scanner.observations.records import Mode
@@ -29,8 +36,16 @@ START_SECONDS = 300.0
 # A worker that has closed its pipes gets so long to say by its exit code how it ended.
 LAST_SECONDS = 5.0
 
+# Bytes of a reply; the longest, the list of all overloads, has a quarter of a million.
+_LONGEST_REPLY = 16 << 20
+_NO_REPLY = "wrote something that is no reply into the reply pipe"
+
 # Of the interpreter of a worker; releases of torch from 2.0 on exist for it.
 NEEDS_PYTHON = (3, 10)
+
+_GUARDIAN = Path(__file__).with_name("guardian.py")
+# Whether what an op puts into a session of its own is found and ended.
+ENDS_ALL = sys.platform == "linux"
 
 # What a worker inherits; everything else of the user's environment stays outside.
 INHERITED = (
@@ -79,23 +94,29 @@ class WorkerEndedError(Exception):
         self.timed_out = timed_out
 
 
-class ImportSandbox:
-    """The folder workers start in: links to the packages a worker imports, and nothing else."""
+class _Device(TypedDict):
+    name: str
+    capability: str
 
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="detmatrix-")
-        self.path = Path(self._folder.name)
-        root = Path(__file__).resolve().parents[2]
-        for package in ("opspecs", "scanner"):
-            (self.path / package).symlink_to(root / package, target_is_directory=True)
 
-    def __enter__(self) -> Self:
-        return self
+class Build(TypedDict):
+    """What a worker says of its torch, and of what that sees of the machine."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._folder.cleanup()
+    torch: str
+    torch_git: str | None
+    cuda: str | None
+    cudnn: int | None
+    threads: int
+    python: str
+    devices: list[_Device]
+    docstring: str
+
+
+class _Hello(msgspec.Struct):
+    """The first reply of a worker: one of the two."""
+
+    build: Build | None = None
+    failed: str | None = None
 
 
 def worker_environment(mode: Mode, device: str) -> dict[str, str]:
@@ -135,20 +156,23 @@ class WorkerProcess:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         requests, self._requests = os.pipe()
         self._replies, replies = os.pipe()
-        command = [python, "-m", "scanner.worker", "--mode", mode]
+        alive, self._alive = os.pipe()
+        command = [sys.executable, "-ISB", str(_GUARDIAN), python, "-m", "scanner.worker", "--mode", mode]
         command += ["--requests", str(requests), "--replies", str(replies)]
         for path in spec_files:
             command += ["--specs", path]
         try:
+            _refuse_missing(python)
             self._process = subprocess.Popen(
                 command,
                 cwd=sandbox,
                 env=worker_environment(mode, device),
-                stdin=subprocess.DEVNULL,
+                # Ends when this process does, and with it the guardian.
+                stdin=alive,
                 stdout=self._log,
                 stderr=self._log,
                 pass_fds=(requests, replies),
-                # A session of its own: Ctrl-C reaches the manager alone, and a kill reaches its children too.
+                # A session of its own: Ctrl-C reaches the manager alone.
                 start_new_session=True,
             )
         except OSError as error:
@@ -159,13 +183,16 @@ class WorkerProcess:
                 ) from error
             raise UntrustedScanError(f"{python}: no worker could be started ({error.strerror})") from error
         finally:
-            os.close(requests)
-            os.close(replies)
-        self._buffer = b""
+            for descriptor in (requests, replies, alive):
+                os.close(descriptor)
+        self._heard = 0
         self._stopped = False
         self._started = False
         try:
-            hello = self._receive(START_SECONDS)
+            hello = msgspec.convert(self.ask({"do": "start"}, START_SECONDS), _Hello)
+        except msgspec.ValidationError as error:
+            self.stop()
+            raise UntrustedScanError(f"{python}: no worker could be started ({_NO_REPLY})") from error
         except WorkerEndedError as error:
             _refuse_old(python, _version_of(python))
             raise UntrustedScanError(f"{python}: no worker could be started ({error})") from error
@@ -173,13 +200,13 @@ class WorkerProcess:
             # Ctrl-C while it imports torch: nobody else knows of it yet.
             self.stop()
             raise
-        if "failed" in hello:
+        if hello.build is None or hello.failed is not None:
             self.stop()
-            reason = hello["failed"]
+            reason = hello.failed or _NO_REPLY
             if reason.startswith("ModuleNotFoundError: No module named 'torch'"):
                 raise UntrustedScanError(f"{python}: has no torch; install it there (pip install torch)")
             raise UntrustedScanError(f"{python}: no worker could be started ({reason})")
-        self.build: dict[str, Any] = hello["build"]
+        self.build = hello.build
         self._started = True
 
     def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -188,39 +215,60 @@ class WorkerProcess:
         Raises:
             WorkerEndedError: The worker ended, or took longer than *timeout* seconds and was stopped.
         """
-        line = json.dumps(request).encode() + b"\n"
+        if self._readable(0):
+            # The end of it, or what it was not asked for: of an earlier row, or of a fork that lives on.
+            if os.read(self._replies, 1):
+                raise self._no_reply()
+            raise WorkerEndedError(self._ending())
+        # What earlier rows printed are no last words of this one. Not by seeking: the worker shares the position.
+        self._heard = os.fstat(self._log.fileno()).st_size
+        identity = secrets.token_hex(16)
+        line = json.dumps({"id": identity, **request}).encode() + b"\n"
         try:
             os.write(self._requests, line)
         except BrokenPipeError:
             raise WorkerEndedError(self._ending()) from None
-        return self._receive(timeout)
+        try:
+            reply = json.loads(self._receive(timeout))
+        except (ValueError, RecursionError):
+            reply = None
+        if not isinstance(reply, dict) or reply.pop("id", None) != identity:
+            raise self._no_reply()
+        return reply
 
-    def _receive(self, timeout: float) -> dict[str, Any]:
+    def _readable(self, seconds: float) -> bool:
+        """Tell whether there is something to read, or the end, waiting so long for it."""
+        waiting = select.poll()
+        waiting.register(self._replies, select.POLLIN)
+        return bool(waiting.poll(seconds * 1000))
+
+    def _no_reply(self) -> WorkerEndedError:
+        """Stop a worker of which nobody knows what its replies are replies to, and return what to say of it."""
+        self.stop()
+        return WorkerEndedError(_NO_REPLY)
+
+    def _receive(self, timeout: float) -> bytes:
+        """Wait for the one line of a reply."""
+        buffer = bytearray()
         deadline = time.monotonic() + timeout
-        while b"\n" not in self._buffer:
+        while not buffer.endswith(b"\n"):
             left = deadline - time.monotonic()
             if left <= 0:
                 self.stop()
                 raise WorkerEndedError(f"took longer than {timeout:g} s and was stopped", timed_out=True)
             # A child of the op may hold the pipe open after the worker is gone, so look at the process too.
-            ready, _, _ = select.select([self._replies], [], [], min(left, 0.25))
+            ready = self._readable(min(left, 0.25))
             ended = self._process.poll() is not None
             if ready:
                 data = os.read(self._replies, 1 << 16)
-                self._buffer += data
+                buffer += data
+                if len(buffer) > _LONGEST_REPLY or b"\n" in data[:-1]:
+                    raise self._no_reply()
                 if data:
                     continue
             if ready or ended:
                 raise WorkerEndedError(self._ending())
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        try:
-            reply = json.loads(line)
-        except ValueError:
-            reply = None
-        if not isinstance(reply, dict):
-            self.stop()
-            raise WorkerEndedError("wrote something that is no reply into the reply pipe")
-        return reply
+        return bytes(buffer)
 
     def _ending(self) -> str:
         """Say how the process ended, with the last line it printed."""
@@ -241,7 +289,7 @@ class WorkerProcess:
 
     def _last_printed(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - 4096))
+        self._log.seek(max(self._heard, size - 4096))
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         return lines[-1][:300] if lines else ""
 
@@ -250,18 +298,34 @@ class WorkerProcess:
         if self._stopped:
             return
         self._stopped = True
-        # On macOS a group of zombies may not be signalled.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        # A process that is stuck in a driver cannot be waited for.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=30)
         self._close()
+        if ENDS_ALL:
+            # A process that is stuck in a driver cannot be waited for.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=30)
+        if self._process.returncode is None:
+            # On macOS a group of zombies may not be signalled.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=30)
 
     def _close(self) -> None:
+        os.close(self._alive)
         os.close(self._requests)
         os.close(self._replies)
         self._log.close()
+
+
+def _refuse_missing(python: str) -> None:
+    """Say of an interpreter that cannot be executed what the system would say.
+
+    Raises:
+        OSError: It cannot be.
+    """
+    if shutil.which(python) is None:
+        code = errno.EACCES if Path(python).exists() else errno.ENOENT
+        raise OSError(code, os.strerror(code))
 
 
 def _refuse_old(python: str, version: str | None) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from scanner.observations.records import Mode
 from scanner.processes.process import WorkerEndedError, WorkerProcess
+
+_Kind = TypeVar("_Kind")
 
 
 class WorkerSupervisor:
@@ -74,6 +78,20 @@ class WorkerSupervisor:
         if reply.get("tainted"):
             self.retire()
         return answer
+
+    def ask_for(self, kind: type[_Kind], mode: Mode, request: dict[str, Any], timeout: float) -> _Kind:
+        """Send a request like ``ask``, and return the answer as what it must be.
+
+        Raises:
+            UntrustedScanError: No worker could start.
+            WorkerEndedError: The worker ended, took longer than *timeout* seconds, or made no sense.
+        """
+        answer = self.ask(mode, request, timeout)
+        try:
+            return msgspec.convert(answer, kind)
+        except msgspec.ValidationError as error:
+            self.retire()
+            raise WorkerEndedError(f"the worker's reply makes no sense ({error})") from error
 
     @property
     def serving(self) -> int | None:

@@ -1,6 +1,9 @@
 """The text of a script that shows with torch alone what a row showed.
 
 Its readers have never heard of this project, so only what the row needs stands in it, in as few lines as can be read.
+
+A run file may come from anyone, and the script is run: names of its own choosing stand in comments alone, spelled out;
+what stands in code are numbers, names out of tables, and values of the variables in ``_STEERING``, each as ``repr`` gives it.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ from math import prod
 
 import msgspec
 
+from scanner.errors import UsageError, one_line
 from scanner.observations.records import Environment, Header, Output
+from scanner.processes.process import SET_BY_MODE
 from scanner.repro import script_parts as text
 from scanner.verdicts.findings import FINDING_MEANING, Cell, MatrixRow
 from scanner.worker.perturb import CaseContext
@@ -21,8 +26,21 @@ from scanner.worker.perturb import CaseContext
 # Lines are broken behind so many characters, where they can be.
 _WIDTH = 118
 _STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
-# The variables of a worker's environment that change what is computed, or in what order.
-_STEERING = ("ATEN_", "GOMP_", "KMP_", "MKL_", "OMP_", "NVIDIA_TF32_OVERRIDE")
+# The variables of a worker's environment that change what is computed, or in what order; no others are set.
+_STEERING = (
+    "ATEN_CPU_CAPABILITY",
+    "GOMP_CPU_AFFINITY",
+    "KMP_AFFINITY",
+    "MKL_CBWR",
+    "MKL_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "OMP_PLACES",
+    "OMP_PROC_BIND",
+)
+# What such variables consist of: "granularity=fine,compact,1,0", "{0:4},{4:4}".
+_VALUE = re.compile(r"[\w ,:;=+*!.{}()-]{0,200}", re.ASCII)
+_THREADS = re.compile(r"threads=([1-9][0-9]{0,3})")
 
 
 class InputSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +121,9 @@ def _comment(row: MatrixRow, header: Header) -> list[str]:
         f"{row.row.id} with torch {env.torch} on {where}",
         f"{row.finding}: {FINDING_MEANING[row.finding]} {message or 'nothing was observed'} (detmatrix {header.tool}).",
     ]
-    return [f"# {line}" for long in lines for line in textwrap.wrap(long, _WIDTH - 2)]
+    comment = [f"# {line}" for long in lines for line in textwrap.wrap(one_line(long), _WIDTH - 2)]
+    # Python takes "coding: ..." in a comment of the first two lines for the encoding of all that follows.
+    return [re.sub(r"coding([:=])", r"coding \1", line) for line in comment]
 
 
 def _described(cell: Cell) -> str:
@@ -120,15 +140,13 @@ def _head(
 ) -> list[str]:
     """Return imports, environment and constants."""
     settings = header.settings
-    environment = header.environment.variables.get("off", {})
-    steering = {name: value for name, value in environment.items() if name.startswith(_STEERING)}
+    recorded = header.environment.variables.get("off", {})
+    steering = {name: _value(recorded[name]) for name in _STEERING if name in recorded}
     lines = ["import ctypes, hashlib, json, os, subprocess, sys", *sorted(imports)]
     if input_source.definitions:
         lines.insert(0, "from __future__ import annotations")
-    lines += [f'os.environ.pop("{name}", None)' for name in set_by_mode]
-    lines += [
-        f"os.environ.setdefault({json.dumps(name)}, {json.dumps(value)})" for name, value in steering.items()
-    ]
+    lines += [f"os.environ.pop({name!r}, None)" for name in set_by_mode]
+    lines += [f"os.environ.setdefault({name!r}, {value!r})" for name, value in steering.items()]
     if "OMP_PROC_BIND" in steering:
         lines[-1] += "  # Threads that share a core never race."
         lines += [
@@ -158,7 +176,21 @@ def _head(
 def _set_by_mode(env: Environment) -> dict[str, str]:
     """Return the variables that a scan sets when the flag is on, and only then."""
     off, on = (env.variables.get(mode, {}) for mode in ("off", "on"))
-    return {name: value for name, value in on.items() if name not in off}
+    return {name: _value(on[name]) for name in SET_BY_MODE["on"] if name in on and name not in off}
+
+
+def _value(recorded: str) -> str:
+    """Return the value of a variable.
+
+    Raises:
+        UsageError: It is none that any of them has.
+    """
+    if not _VALUE.fullmatch(recorded):
+        raise UsageError(
+            f"no script can be written: the run file has {one_line(recorded[:80])!r} as the value of a variable that steers "
+            f"threads or kernels; restore the file"
+        )
+    return recorded
 
 
 def _inputs(input_source: InputSource) -> str:
@@ -220,8 +252,8 @@ def _parts(names: Sequence[str] | None) -> str:
 
 def _circumstance(name: str, device: str) -> text.Circumstance:
     """Return what brings a perturbation about."""
-    if name.startswith("threads="):
-        return text.Circumstance(start=f"torch.set_num_threads({name.partition('=')[2]})\n")
+    if threads := _THREADS.fullmatch(name):
+        return text.Circumstance(start=f"torch.set_num_threads({int(threads[1])})\n")
     stress = text.STRESS if device == "cpu" else text.CUDA_STRESS
     return {"poison": text.POISON, "shift": text.SHIFT, "stress": stress}[name]
 
@@ -237,7 +269,7 @@ def _observe(around: Sequence[text.Circumstance]) -> str:
 
 def _cell(device: str, set_by_mode: dict[str, str]) -> str:
     """Return the function that runs one mode."""
-    environment = f'    environment = os.environ | {json.dumps(set_by_mode)} if mode != "off" else None\n'
+    environment = f'    environment = os.environ | {set_by_mode!r} if mode != "off" else None\n'
     code = text.CELL.replace("$ENVIRONMENT", environment if set_by_mode else "")
     code = code.replace("$ENV", ", env=environment" if set_by_mode else "")
     return code.replace(
@@ -251,7 +283,7 @@ def _indented(levels: int, *blocks: str) -> str:
 
 def _itemsize(dtype: str) -> int:
     """Return the bytes of an element: what a dtype's name says, for bool one."""
-    bits = re.search(r"\d+", dtype)
+    bits = re.search(r"\d{1,3}", dtype)
     return max(int(bits[0]) // 8, 1) if bits else 1
 
 

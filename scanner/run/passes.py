@@ -16,10 +16,12 @@ import msgspec
 from opspecs.controls import SENTINELS
 from scanner.alerts import alert_caller
 from scanner.cases.rows import row_of
+from scanner.observations.consistency import fault
 from scanner.observations.overload_records import Dispatch
 from scanner.observations.records import (
     MODES,
     Cost,
+    Count,
     Distrust,
     Header,
     Mode,
@@ -48,6 +50,14 @@ _CHECK_RUNS = 3
 _TRIES = 3
 
 Seen = TypeVar("Seen", Observation, Cost, Dispatch)
+
+
+class _Watched(msgspec.Struct):
+    """What a worker says of a sentinel."""
+
+    digests: dict[str, Count] = {}
+    exception: str | None = None
+    message: str | None = None
 
 
 class PassRunner:
@@ -228,7 +238,7 @@ class PassRunner:
             "max_time": settings.max_time,
         }
         place = place_of(row) | {"mode": mode, "process": process}
-        return ask(self._supervisor, Observation, place, mode, request, timeout)
+        return ask(self._supervisor, Observation, place, mode, request, timeout, settings)
 
     def _watch(self, mode: Mode, process: int, before: int) -> None:
         """Run the sentinel in the worker in service, and write what it saw."""
@@ -237,22 +247,20 @@ class PassRunner:
         (planned,) = spec.rows(settings.device.partition(":")[0])
         request = request_for("sentinel", row_of(spec, planned, settings.device), settings)
         try:
-            answer = self._supervisor.ask(
-                mode, request | {"runs": _SENTINEL_RUNS}, max(settings.timeout, PATIENCE)
-            )
+            request |= {"runs": _SENTINEL_RUNS}
+            answer = self._supervisor.ask_for(_Watched, mode, request, max(settings.timeout, PATIENCE))
         except WorkerEndedError as ended:
-            answer = {"message": str(ended)}
-        lines = [str(answer[name]) for name in ("exception", "message") if answer.get(name)]
-        executions = int(answer.get("executions", 0))
-        digests = answer.get("digests") or {"": executions}
+            answer = _Watched(message=str(ended))
+        lines = [text for text in (answer.exception, answer.message) if text]
+        counted = list(answer.digests.values())
         self._write(
             Sentinel(
                 mode=mode,
                 process=process,
                 before=before,
                 op=spec.op_name,
-                executions=executions,
-                differing=executions - next(iter(digests.values())),
+                executions=sum(counted),
+                differing=sum(counted[1:]),
                 load=load()[0],
                 message=": ".join(lines) or None,
             )
@@ -299,6 +307,7 @@ def ask(
     mode: Mode,
     request: dict[str, Any],
     timeout: float,
+    settings: Settings,
 ) -> Seen:
     """Ask the worker in service for a record of a row; where it has no answer, the record says why.
 
@@ -309,11 +318,19 @@ def ask(
         mode: Of the worker.
         request: What to do.
         timeout: Seconds it may take.
+        settings: Of the scan, against which the record is held as it will be when it is read.
     """
     try:
-        return msgspec.convert(place | supervisor.ask(mode, request, timeout), kind)
+        record = msgspec.convert(place | supervisor.ask(mode, request, timeout), kind)
+        if (wrong := fault(record, settings)) is None:
+            return record
+        supervisor.retire()
+        failure: dict[str, Any] = {
+            "outcome": "crash",
+            "message": f"the worker's reply makes no sense (it {wrong})",
+        }
     except WorkerEndedError as ended:
-        failure: dict[str, Any] = {"outcome": "crash", "message": str(ended)}
+        failure = {"outcome": "crash", "message": str(ended)}
         if ended.timed_out:
             failure |= {"outcome": "timeout"} | ({"seconds": timeout} if kind is Observation else {})
     except msgspec.ValidationError as error:

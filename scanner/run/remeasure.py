@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
-from scanner.cases.catalog import load_catalog
+from scanner.cases.catalog import load_catalog, named_files, with_installed
 from scanner.cases.rows import control_rows, planned_rows
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.observations.records import (
@@ -35,7 +35,7 @@ from scanner.observations.records import (
 )
 from scanner.observations.runfile import Line, Run, believed
 from scanner.processes.environment import environment, load, missing_device, tool_version
-from scanner.processes.process import ImportSandbox
+from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.passes import PassRunner
 from scanner.run.progress import Progress
@@ -102,8 +102,15 @@ def rounds_for(old: Settings, new: Settings, *, between: bool = False) -> int:
     return max(LEAST_BETWEEN if between else LEAST_ROUNDS, _TIMES * max(old.processes, new.processes))
 
 
-def rows_here(run: Run, keys: Sequence[Key]) -> tuple[dict[Key, Row], dict[Key, str]]:
+def rows_here(
+    run: Run, keys: Sequence[Key], spec_files: Sequence[str] = ()
+) -> tuple[dict[Key, Row], dict[Key, str]]:
     """Return those rows of a run that this detmatrix can still call, and why not of the others.
+
+    Args:
+        run: The run.
+        keys: Of the rows.
+        spec_files: Files of the user's own specs that the command line names.
 
     The rows of PyTorch's databases are in the torch, not here: a worker is asked for them as the scan recorded them, and
     says itself if the entry is gone.
@@ -115,7 +122,7 @@ def rows_here(run: Run, keys: Sequence[Key]) -> tuple[dict[Key, Row], dict[Key, 
     specs, missing = SPECS, "the catalog of this detmatrix has no such row"
     if _needs_files(of_here):
         try:
-            specs = load_catalog(settings.specs)
+            specs = load_catalog(named_files(spec_files, settings.specs, f"{run.path} has specs of its own"))
         except UsageError as error:
             missing = str(error)
     here = {row.key: row.op for row in planned_rows(settings, specs)}
@@ -140,6 +147,7 @@ def measure(
     *,
     rounds: int,
     runs: int | None = None,
+    spec_files: Sequence[str] = (),
 ) -> tuple[Run, Run]:
     """Measure rows of two runs again, in turns, and return them as runs.
 
@@ -150,6 +158,7 @@ def measure(
         progress: Is told of each row.
         rounds: Processes of each run in each mode.
         runs: Executions per process; by default as many as the scans had, the larger of both.
+        spec_files: Files of the user's own specs that the command line names.
 
     Raises:
         UsageError: A worker that started before does not any more.
@@ -168,7 +177,7 @@ def measure(
         "cost": False,
     }
     parts = [
-        _Part(side, replace(side.run.header.settings, **shared), of_side, sandbox, progress)
+        _Part(side, replace(side.run.header.settings, **shared), of_side, sandbox, progress, spec_files)
         for side, of_side in zip(sides, rows, strict=True)
     ]
     with ExitStack() as stack:
@@ -186,10 +195,16 @@ class _Part:
     """What is measured of one of the two runs."""
 
     def __init__(
-        self, side: Side, settings: Settings, rows: Sequence[Row], sandbox: ImportSandbox, progress: Progress
+        self,
+        side: Side,
+        settings: Settings,
+        rows: Sequence[Row],
+        sandbox: ImportSandbox,
+        progress: Progress,
+        spec_files: Sequence[str],
     ) -> None:
         here = [row.key for row in rows if not databases((row.source,))]
-        files = settings.specs if _needs_files(here) else ()
+        files = with_installed(spec_files) if _needs_files(here) else ()
         self.supervisor = WorkerSupervisor(side.python, sandbox.path, files, settings.device)
         self._side = side
         self._header = Header(

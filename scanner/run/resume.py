@@ -7,11 +7,16 @@ from typing import Any
 
 import msgspec
 
+from scanner.cases.catalog import named_files
 from scanner.cases.settings import Plan
 from scanner.errors import RunFileError, UsageError
 from scanner.observations.records import FORMAT, MODES, Environment, Header, Row, Settings
 from scanner.observations.runfile import Run, read_run
 from scanner.observations.settings import SETTINGS, written
+from scanner.processes.environment import tool_version
+
+# What opspecs.user puts before the name of a module that it loads.
+_OWN = "detmatrix_specs_"
 
 
 def begun(plan: Plan) -> Run | None:
@@ -53,9 +58,13 @@ def begun(plan: Plan) -> Run | None:
 
 
 def continued(plan: Plan, settings: Settings) -> Plan:
-    """Return the plan of a scan that goes on, with what its rows were planned from in the beginning."""
-    settings = msgspec.structs.replace(settings, specs=plan.settings.specs or settings.specs)
-    return msgspec.structs.replace(plan, settings=settings)
+    """Return the plan of a scan that goes on, with what its rows were planned from in the beginning.
+
+    Raises:
+        UsageError: Specs of the user's own belong to it, and the command line names none.
+    """
+    specs = named_files(plan.settings.specs, settings.specs, f"{plan.output}: the scan has specs of its own")
+    return msgspec.structs.replace(plan, settings=msgspec.structs.replace(settings, specs=specs))
 
 
 def check_header(plan: Plan, header: Header, here: Environment, rows: tuple[Row, ...]) -> None:
@@ -68,8 +77,18 @@ def check_header(plan: Plan, header: Header, here: Environment, rows: tuple[Row,
         now, then = getattr(here, name), getattr(header.environment, name)
         if now != then:
             raise not_resumable(plan, f"the {name} here", now, then)
+    if tool_version() != header.tool:
+        raise not_resumable(plan, "the detmatrix here", tool_version(), header.tool)
     if [row.key for row in rows] != [row.key for row in header.planned]:
         raise not_resumable(plan, "the catalog here")
+    for row, then_planned in zip(rows, header.planned, strict=True):
+        # A file of specs that lies in a package is known by either name.
+        if row.op.removeprefix(_OWN) != then_planned.op.removeprefix(_OWN):
+            raise not_resumable(plan, f"the op of {row.id}", row.op, then_planned.op)
+        if row.digest != then_planned.digest:
+            raise not_resumable(
+                plan, f"the file that declares {row.id}", row.digest[:12], then_planned.digest[:12]
+            )
 
 
 def _check_settings(plan: Plan, settings: Settings) -> None:

@@ -28,7 +28,8 @@ from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Header, Row
 from scanner.observations.runfile import Run, RunWriter, read_run
 from scanner.processes.environment import environment, load, resolve_device, tool_version
-from scanner.processes.process import ImportSandbox, WorkerEndedError, WorkerProcess
+from scanner.processes.process import WorkerEndedError, WorkerProcess
+from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.passes import PATIENCE, PassRunner, Seen, ask, place_of, request_for
 from scanner.run.progress import Progress
@@ -64,7 +65,9 @@ def scan(plan: Plan, progress: Progress) -> Run:
             choose(asked.patterns, "any", specs)
         with ImportSandbox() as sandbox:
             _Scan(plan, before, specs, sandbox, progress).run(writer)
-    return read_run(plan.output)
+        run = read_run(plan.output)
+        writer.check()
+    return run
 
 
 class _Scan:
@@ -201,12 +204,13 @@ class _Scan:
         """Record what overloads there are, and which of them each row reaches."""
         if self._begun is None or self._begun.kernels is None:
             device = self._header.settings.device
-            kernels: dict[str, Any] = {"groups": ()}
             try:
-                kernels = self._supervisor.ask("on", {"do": "kernels", "device": device}, PATIENCE)
+                kernels = self._supervisor.ask_for(
+                    BuildOverloads, "on", {"do": "kernels", "device": device}, PATIENCE
+                )
             except WorkerEndedError as ended:
-                kernels["message"] = str(ended)
-            self._writer.write(msgspec.convert(kernels, BuildOverloads))
+                kernels = BuildOverloads(groups=(), message=str(ended))
+            self._writer.write(kernels)
         for row in self._header.planned:
             if row.key not in self._dispatched:
                 self._progress.at(row, "overloads")
@@ -222,6 +226,5 @@ class _Scan:
             text = f"not tried again: {self._passes.unwell[row.key]}"
             return msgspec.convert(place | {"outcome": "not_run", "message": text}, kind)
         settings = self._header.settings
-        return ask(
-            self._supervisor, kind, place, "on", request_for(do, row, settings) | more, settings.timeout
-        )
+        request = request_for(do, row, settings) | more
+        return ask(self._supervisor, kind, place, "on", request, settings.timeout, settings)

@@ -23,7 +23,8 @@ from scanner.observations.trace_records import (
     TraceSettings,
 )
 from scanner.processes.environment import tool_version
-from scanner.processes.process import ImportSandbox, WorkerEndedError
+from scanner.processes.process import WorkerEndedError
+from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 
 DEFAULT_TIMEOUT = 60.0
@@ -97,7 +98,11 @@ def _build(supervisor: WorkerSupervisor, python: str) -> TracedBuild:
             raise
         raise UsageError(f"--python {error}") from error
     return TracedBuild(
-        **{name: text[name] for name in ("torch", "torch_git", "cuda", "cudnn", "python")},
+        torch=text["torch"],
+        torch_git=text["torch_git"],
+        cuda=text["cuda"],
+        cudnn=text["cudnn"],
+        python=text["python"],
         gpus=tuple(device["name"] for device in text["devices"]),
     )
 

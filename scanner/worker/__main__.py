@@ -8,14 +8,10 @@ output and standard error belong to the ops.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import json
 import os
 import platform
-import signal
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from opspecs.controls import SENTINELS
@@ -26,7 +22,11 @@ from opspecs.registry import SPECS
 from opspecs.user import SpecFileError, load_specs
 from scanner.worker import perturb  # noqa: F401 - asks for the cores before torch binds threads to them
 
-_PR_SET_PDEATHSIG = 1
+_PROCESS = os.getpid()
+
+Specs = dict[str, OpSpec]
+Request = dict[str, Any]
+Handler = Callable[[Specs, Request], Request]
 
 
 def main() -> None:
@@ -37,24 +37,16 @@ def main() -> None:
     parser.add_argument("--mode", choices=("off", "on", "warn_only", "unfilled"), required=True)
     parser.add_argument("--specs", action="append", default=[], help="a file of further specs")
     options = parser.parse_args()
-    _die_with_parent()
     for descriptor in (options.requests, options.replies):
         os.set_inheritable(descriptor, False)
     with os.fdopen(options.requests, "r") as requests, os.fdopen(options.replies, "w") as replies:
+        # The first line asks for the hello; nobody who has not read it can say it.
+        identity = json.loads(requests.readline())["id"]
         hello = _start(options.mode, options.specs)
         specs = hello.pop("specs", {})
-        _send(replies, hello)
+        _send(replies, {"id": identity, **hello})
         if "failed" not in hello:
             _serve(requests, replies, specs)
-
-
-def _die_with_parent() -> None:
-    """On Linux, end when the manager is killed, and be the first to go when memory runs out."""
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def _start(mode: str, spec_files: list[str]) -> dict[str, Any]:
@@ -70,7 +62,7 @@ def _start(mode: str, spec_files: list[str]) -> dict[str, Any]:
     # A torch before 2.1 fills nothing in any mode.
     if mode == "unfilled" and hasattr(torch.utils, "deterministic"):
         torch.utils.deterministic.fill_uninitialized_memory = False
-    specs: dict[str, OpSpec] = {spec.name: spec for spec in (*SPECS, *CONTROLS)}
+    specs: Specs = {spec.name: spec for spec in (*SPECS, *CONTROLS, *SENTINELS.values())}
     try:
         for path in spec_files:
             specs.update({spec.name: spec for spec in load_specs(path)})
@@ -100,63 +92,109 @@ def _build() -> dict[str, Any]:
     }
 
 
-def _serve(requests: Any, replies: Any, specs: dict[str, OpSpec]) -> None:
-    """Answer each request with what was asked for: ``{"do": what, "spec": name, "case": name, …}``."""
-    import torch  # noqa: PLC0415
-
-    from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
-
+def _serve(requests: Any, replies: Any, specs: Specs) -> None:
+    """Answer each request with what was asked for: ``{"id": number, "do": what, "spec": name, "case": name, …}``."""
     for line in requests:
         request = json.loads(line)
-        do = request.pop("do")
-        if do in {"trace", "functions"}:
-            _send(replies, _expect(do, specs, request))
-            continue
-        if request.get("device", "cpu") != "cpu":
-            torch.cuda.set_device(request["device"])
-        if do in {"entries", "enumerate", "kernels"}:
-            _send(replies, {"answer": _enumerated(do, request)})
-            continue
+        identity, do = request.pop("id"), request.pop("do")
+        _send(replies, {"id": identity, **_HANDLERS[do](specs, request)})
+
+
+def _on_device(request: Request) -> None:
+    """Let what follows happen on the device that a request names."""
+    import torch  # noqa: PLC0415
+
+    if request.get("device", "cpu") != "cpu":
+        torch.cuda.set_device(request["device"])
+
+
+def _row(execute: Callable[..., Request]) -> Handler:
+    """Return a handler that has a row executed: *execute* is given its spec, its case and the rest of the request."""
+
+    def handle(specs: Specs, request: Request) -> Request:
+        _on_device(request)
         name, case, enlargement = request.pop("spec"), request.pop("case"), request.pop("enlargement", "")
-        if do == "sentinel":
-            spec = SENTINELS[request["device"].partition(":")[0]]
-        elif name in specs:
-            spec = specs[name]
-        else:
-            # Found anew for each row, it holds no inputs; an import that fails here failed when it was enumerated.
-            spec = database.find(name, seed=request["seed"], enlargement=enlargement)
-        if do == "cost":
-            from scanner.worker.cost import measure  # noqa: PLC0415
+        # Found anew for each row, it holds no inputs; an import that fails here failed when it was enumerated.
+        spec = (
+            specs[name]
+            if name in specs
+            else database.find(name, seed=request["seed"], enlargement=enlargement)
+        )
+        answer = execute(spec, case, **request)
+        return {"answer": answer, "tainted": _tainted(request["device"], answer)}
 
-            answer = measure(spec, case, **request)
-        elif do == "dispatch":
-            from scanner.worker.overloads import record  # noqa: PLC0415
-
-            answer = record(spec, case, **request)
-        elif do == "sentinel":
-            answer = _sentinel(torch, spec, case, request)
-        else:
-            answer = observe(spec, case, **request)
-        _send(replies, {"answer": answer, "tainted": _tainted(torch, request["device"], answer)})
+    return handle
 
 
-def _tainted(torch: Any, device: str, answer: dict[str, Any]) -> bool:
-    """Tell whether what a case left behind would speak in every later one: a changed flag, a broken CUDA context."""
-    if str(answer.get("message", "")).startswith("changed global state"):
-        return True
-    if device == "cpu" or answer["outcome"] == "ran":
-        return False
-    # What ran out of memory leaves the next case a cache in pieces.
-    text = (answer.get("exception"), str(answer.get("message")).partition(":")[0])
-    return "OutOfMemoryError" in text or not _cuda_works(torch)
+def _observe(spec: OpSpec, case: str, **request: Any) -> Request:
+    from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
+
+    return observe(spec, case, **request)
 
 
-def _expect(do: str, specs: dict[str, OpSpec], request: dict[str, Any]) -> dict[str, Any]:
-    """Answer what needs no device, and so says what is expected, not what happens."""
-    if do == "functions":
-        from scanner.worker.native_functions import kernels  # noqa: PLC0415 - needs torch
+def _cost(spec: OpSpec, case: str, **request: Any) -> Request:
+    from scanner.worker.cost import measure  # noqa: PLC0415
 
-        return {"answer": {"overloads": kernels(**request)}}
+    return measure(spec, case, **request)
+
+
+def _dispatch(spec: OpSpec, case: str, **request: Any) -> Request:
+    from scanner.worker.overloads import record  # noqa: PLC0415
+
+    return record(spec, case, **request)
+
+
+def _sentinel(spec: OpSpec, case: str, **request: Any) -> Request:
+    """Observe a sentinel with the flag off, whatever this worker's mode: it asks what the machine lets race."""
+    import torch  # noqa: PLC0415
+
+    enabled = torch.are_deterministic_algorithms_enabled()
+    if not enabled:
+        return _observe(spec, case, **request)
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(False)
+    try:
+        return _observe(spec, case, **request)
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+
+
+def _kernels(_: Specs, request: Request) -> Request:
+    """Return the overloads that the build has kernels for."""
+    from scanner.worker.overloads import kernels  # noqa: PLC0415
+
+    _on_device(request)
+    return {"answer": {"groups": kernels(**request)}}
+
+
+def _entries(_: Specs, request: Request) -> Request:
+    """Return the names of a database's entries."""
+    try:
+        return {"answer": {"entries": list(database.entries(request["source"]))}}
+    except database.DatabaseError as error:
+        return {"answer": {"failed": str(error)}}
+
+
+def _enumerate(_: Specs, request: Request) -> Request:
+    """Return the rows of a database's entry."""
+    from scanner.worker.samples import entry_rows  # noqa: PLC0415
+
+    _on_device(request)
+    try:
+        return {"answer": entry_rows(**request)}
+    except database.DatabaseError as error:
+        return {"answer": {"failed": str(error)}}
+
+
+def _functions(_: Specs, request: Request) -> Request:
+    """Return what the build has for overloads, without a device: what is expected, not what happens."""
+    from scanner.worker.native_functions import kernels  # noqa: PLC0415
+
+    return {"answer": {"overloads": kernels(**request)}}
+
+
+def _trace(specs: Specs, request: Request) -> Request:
+    """Return what a row reaches with fake tensors; it needs no device either."""
     from scanner.worker.fake_trace import trace  # noqa: PLC0415
 
     modes = trace(specs[request.pop("spec")], request.pop("case"), **request)
@@ -164,39 +202,21 @@ def _expect(do: str, specs: dict[str, OpSpec], request: dict[str, Any]) -> dict[
     return {"answer": {"modes": modes}, "tainted": tainted}
 
 
-def _enumerated(do: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the overloads that the build has kernels for, the names of a database's entries, or the rows of one of them."""
-    if do == "kernels":
-        from scanner.worker.overloads import kernels  # noqa: PLC0415 - needs torch
-
-        return {"groups": kernels(**request)}
-    try:
-        if do == "entries":
-            return {"entries": list(database.entries(request["source"]))}
-        from scanner.worker.samples import entry_rows  # noqa: PLC0415
-
-        return entry_rows(**request)
-    except database.DatabaseError as error:
-        return {"failed": str(error)}
+def _tainted(device: str, answer: dict[str, Any]) -> bool:
+    """Tell whether what a case left behind would speak in every later one: a changed flag, a broken CUDA context."""
+    if str(answer.get("message", "")).startswith("changed global state"):
+        return True
+    if device == "cpu" or answer["outcome"] == "ran":
+        return False
+    # What ran out of memory leaves the next case a cache in pieces.
+    text = (answer.get("exception"), str(answer.get("message")).partition(":")[0])
+    return "OutOfMemoryError" in text or not _cuda_works()
 
 
-def _sentinel(torch: Any, spec: OpSpec, case: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Observe a sentinel with the flag off, whatever this worker's mode: it asks what the machine lets race."""
-    from scanner.worker.observe import observe  # noqa: PLC0415
-
-    enabled = torch.are_deterministic_algorithms_enabled()
-    if not enabled:
-        return observe(spec, case, **request)
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(False)
-    try:
-        return observe(spec, case, **request)
-    finally:
-        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
-
-
-def _cuda_works(torch: Any) -> bool:
+def _cuda_works() -> bool:
     """Tell whether the device still answers; an illegal access or a failed assertion stays with a process."""
+    import torch  # noqa: PLC0415
+
     try:
         torch.cuda.synchronize()
     except RuntimeError:
@@ -204,7 +224,24 @@ def _cuda_works(torch: Any) -> bool:
     return True
 
 
+# By the "do" of a request.
+_HANDLERS: dict[str, Handler] = {
+    "observe": _row(_observe),
+    "sentinel": _row(_sentinel),
+    "cost": _row(_cost),
+    "dispatch": _row(_dispatch),
+    "kernels": _kernels,
+    "entries": _entries,
+    "enumerate": _enumerate,
+    "functions": _functions,
+    "trace": _trace,
+}
+
+
 def _send(replies: Any, message: dict[str, Any]) -> None:
+    if os.getpid() != _PROCESS:
+        # An op has forked, and returned in the child too: the parent answers for it.
+        os._exit(0)
     replies.write(json.dumps(message) + "\n")
     replies.flush()
 

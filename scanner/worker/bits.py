@@ -24,6 +24,9 @@ _COMPRESSED = {
 
 # Parts that `_split` names so.
 _STRUCTURE = re.compile(r"\.(indices|(c?col|c?row)_indices|scales|zero_points)$")
+# Fewer equal numbers side by side may be chance, or what an op is there to select.
+_SIDE_BY_SIDE = 8
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _ZERO_POINT = re.compile(r"\.int_repr \(.*zero point (-?\d+)\)$")
 
 _NUMBERS = (
@@ -220,7 +223,23 @@ def _blank_numbers(flat: torch.Tensor, tensor: torch.Tensor, inputs: Sequence[Pa
         return "zeros"
     if any(_same_bytes(tensor, one) for _, one in inputs):
         return "input"
-    return "value" if len(flat) > 1 and bool((flat == flat[0]).all()) else None
+    if len(flat) > 1 and bool((flat == flat[0]).all()):
+        return "value"
+    return "input" if any(_is_part(tensor, one) for _, one in inputs) else None
+
+
+def _is_part(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether a tensor is a view of another one, or a copy of floating numbers that stand there side by side."""
+    if one.dtype != other.dtype or one.device != other.device:
+        return False
+    if one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr():
+        return True
+    count, whole = one.numel(), _INTEGERS.get(one.element_size())
+    if not one.is_floating_point() or whole is None or not _SIDE_BY_SIDE <= count < other.numel():
+        return False
+    part, all_of_it = (tensor.detach().contiguous().flatten().view(whole) for tensor in (one, other))
+    begins = (all_of_it[: len(all_of_it) - count + 1] == part[0]).nonzero().flatten()[:8].tolist()
+    return any(bool((all_of_it[begin : begin + count] == part).all()) for begin in begins)
 
 
 def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:

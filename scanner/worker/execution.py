@@ -53,7 +53,7 @@ class Execution:
             self.call: Call = spec.cases[case].inputs(inputs)
         except MissingError:
             raise
-        except Exception as error:
+        except BaseException as error:
             # An alert raised while drawing inputs would say nothing of the op.
             text = f"{first_line(error)}{place_of(error, spec.file)}"
             raise InvalidCaseError(f"its inputs could not be drawn ({text})") from error
