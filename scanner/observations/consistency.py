@@ -11,8 +11,9 @@ from scanner.observations.records import MODES, WORKER_MODES, Closing, Cost, Hea
 Placed = Observation | Sentinel | Cost | BuildOverloads | Dispatch
 
 
-# The format that brought overloads.
+# The formats that brought overloads, and threads.
 _OVERLOADS = 3
+_THREADS = 4
 
 
 class Check:
@@ -59,7 +60,7 @@ class Check:
             # A number, for there may be a million of them.
             cell = (row or 0) * len(WORKER_MODES) + WORKER_MODES.index(record.mode)
             place = cell * self._settings.processes + record.process
-        needed, field = _newer(record) if self._format < _OVERLOADS else (0, "")
+        needed, field = _newer(record) if self._format < _THREADS else (0, "")
         if needed > self._format:
             raise RunFileError(
                 f"{text} belongs to format {needed}, the header says format {self._format} - at `$.{field}`; "
@@ -86,6 +87,8 @@ def _newer(record: Placed) -> tuple[int, str]:
         return _OVERLOADS, "kind"
     if not isinstance(record, Observation):
         return 2, "kind"
+    if record.threads is not None:
+        return _THREADS, "threads"
     for place, output in enumerate(record.outputs):
         if output.severity is not None:
             return 2, f"outputs[{place}].severity"
