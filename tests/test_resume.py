@@ -235,8 +235,9 @@ def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path) 
     wait.unlink()
     done = detmatrix(*shlex.split(again)[1:])
     assert done.returncode == 0, done.stderr
-    # Seven rows and six controls in two modes of two processes, and one row run under warn_only besides.
-    assert lines(path)[-1]["observations"] == (7 + 6) * 4 + (1 + 6) * 2
+    # Seven rows and six controls in two modes of two processes, one row run under warn_only besides, and more often with
+    # the flag off.
+    assert lines(path)[-1]["observations"] == (7 + 6) * 4 + (1 + 6) * 2 + (1 + 6)
 
 
 def test_interrupted_before_anything_was_observed(tmp_path: Path) -> None:
@@ -364,7 +365,7 @@ def test_distrust_is_not_forgotten(detmatrix: Command, tmp_path: Path) -> None:
     assert (done.returncode, lines(path)[-1]["distrust"]) == (4, [reason])
     assert f"detmatrix: the scan cannot be trusted: {reason} (1 such)" in done.stderr
     # The answers of the first worker stay in the file; of the second there is what it answered wrongly.
-    controls = [one for one in read_run(path).controls if one.mode == "off"]
+    controls = [one for one in read_run(path).controls if (one.mode, one.process) == ("off", 0)]
     assert len({one.spec for one in controls}) == len(controls) == 6
     # Told in the file at once: a scan that is cut off and goes on does not forget it.
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))

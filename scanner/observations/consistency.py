@@ -59,7 +59,7 @@ class Check:
             planned = row is not None and self._lives(record)
             # A number, for there may be a million of them.
             cell = (row or 0) * len(WORKER_MODES) + WORKER_MODES.index(record.mode)
-            place = cell * self._settings.processes + record.process
+            place = cell * (self._settings.processes + 1) + record.process
         needed, field = _newer(record) if self._format < _THREADS else (0, "")
         if needed > self._format:
             raise RunFileError(
@@ -78,7 +78,9 @@ class Check:
         self._seen[place] = number
 
     def _lives(self, record: Observation | Sentinel) -> bool:
-        return record.process < self._settings.processes and record.mode in self._settings.modes
+        # A further process of mode off executes rows that were executed too seldom for their findings.
+        further = record.mode == MODES[0] and self._format >= _THREADS
+        return record.process < self._settings.processes + further and record.mode in self._settings.modes
 
 
 def _newer(record: Placed) -> tuple[int, str]:

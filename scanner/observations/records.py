@@ -87,7 +87,7 @@ class Settings(Record, frozen=True):
     patterns: tuple[str, ...]
     device: str  # as resolved: "cpu", "cuda:0"
     runs: Annotated[int, Meta(ge=1)]  # executions per process
-    processes: Annotated[int, Meta(ge=1)]  # worker processes per mode
+    processes: Annotated[int, Meta(ge=1)]  # worker processes per mode; mode off may have one more
     timeout: Annotated[float, Meta(gt=0)]  # seconds a case may take in one process
     seed: Count
     modes: tuple[Mode, ...] = MODES

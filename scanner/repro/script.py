@@ -15,7 +15,7 @@ import msgspec
 
 from scanner.observations.records import Environment, Header, Output
 from scanner.repro import script_parts as text
-from scanner.verdicts.findings import FINDING_MEANING, Cell, MatrixRow
+from scanner.verdicts.findings import FINDING_MEANING, LEAST_RUNS, Cell, MatrixRow
 from scanner.worker.perturb import CaseContext
 
 # Lines are broken behind so many characters, where they can be.
@@ -82,6 +82,7 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     for name, value in {
         "$BLOCKS": str(tuple(CaseContext(device, sizes).blocks)),
         "$DEVICE": device,
+        "$LEAST_RUNS": str(LEAST_RUNS),
         "$WHERE": "torch.cuda.get_device_name()" if device == "cuda" else '"cpu"',
     }.items():
         body = body.replace(name, value)

@@ -61,6 +61,20 @@ BLANK_MEANING: dict[Blank, str] = {
     "value": "produced one value throughout",
     "input": "returned only its input",
 }
+# Executions with the flag off, at least, before a row that did not differ in them is called mode_dependent or
+# over_alert: as many as a scan of the catalog makes by default, and half of it where nothing can race. Ten executions do
+# not tell a race that shows in one of a hundred from what the flag does.
+LEAST_RUNS = 100
+LEAST_SERIAL_RUNS = 50
+# Findings that say of a row that it is deterministic although the flag changes what it does, each with what is not known
+# as long as it was executed too seldom.
+_NEED_RUNS: dict[Finding, str] = {
+    "mode_dependent": "whether the flag gives other bits, or a race does",
+    "over_alert": "whether what raises ever differs",
+}
+# Findings that rest on nothing having differed.
+_STILL: tuple[Finding, ...] = ("deterministic", *_NEED_RUNS)
+
 # Of these any op that computes something is free; one value throughout may be an answer.
 _VACUOUS: tuple[Blank, ...] = ("zeros", "nan", "input")
 
@@ -90,6 +104,7 @@ class Cell(Struct, frozen=True, kw_only=True):
     alerts: tuple[str, ...] = ()  # warn_only: callers of all alerts
     groups: tuple[GroupCount, ...] = ()
     other_threads: tuple[str, ...] = ()  # thread counts that give bits of their own, "threads=1"
+    serial: bool = False  # in all processes one thread did the work of an execution
 
     @property
     def where(self) -> str | None:
@@ -116,6 +131,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     reason: str | None  # why the finding is inconclusive
     warn_only: Cell  # mode warn_only: what an op that raises does under warn_only
     weak: str | None  # low power: why "deterministic" says little here
+    serial: bool  # it did not differ, and with the flag off one thread did all the work, so that nothing could race
     cost: Cost | None
     observations: tuple[Observation, ...]  # by mode and process, for details
 
@@ -210,6 +226,7 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
         alerts=tuple(dict.fromkeys(alert for observation in ordered for alert in observation.alerts)),
         groups=_joined(ordered),
         other_threads=tuple(name for name, reference in firsts.items() if reference != first),
+        serial=all(observation.threads == 1 for observation in ordered),
     )
 
 
@@ -291,6 +308,27 @@ def finding_of(off: Cell, on: Cell, warn_only: Cell | None = None) -> tuple[Find
         warn_only: What a row that raises did when it was run under warn_only with the flag on; ``None`` if none ever was, as in
             scans before there was such a mode.
     """
+    finding, reason = _seen(off, on, warn_only)
+    if finding in _NEED_RUNS and (needed := _runs_needed(off)) > off.runs:
+        text = f"0 of {off.runs} executions differed with the flag off, of at least {needed} that would show"
+        return "inconclusive", f"{text} {_NEED_RUNS[finding]}"
+    return finding, reason
+
+
+def runs_missing(row: MatrixRow) -> int:
+    """Return how many more executions with the flag off a row needs before its finding can be told."""
+    warn_only = None if row.warn_only.verdict == "not_run" else row.warn_only
+    finding, _ = _seen(row.off, row.on, warn_only)
+    short = finding in _NEED_RUNS and row.off.runs < _runs_needed(row.off)
+    return LEAST_RUNS - row.off.runs if short else 0
+
+
+def _runs_needed(off: Cell) -> int:
+    return LEAST_SERIAL_RUNS if off.serial else LEAST_RUNS
+
+
+def _seen(off: Cell, on: Cell, warn_only: Cell | None) -> tuple[Finding, str | None]:
+    """Return the finding of a row, however seldom it was executed."""
     same = off.first == on.first
     findings: dict[tuple[Verdict, Verdict], Finding] = {
         ("deterministic", "deterministic"): "deterministic" if same else "mode_dependent",
@@ -360,6 +398,8 @@ def matrix(
         )
         if unequal_inputs(lines):
             finding, reason = "inconclusive", "the inputs differed between processes or modes"
+        # With one thread nothing can race in any row; low power says so.
+        serial = off.serial and header.environment.threads > 1 and finding in _STILL and not row.constant
         still = [o for o, cell in _cells(lines, off, on, warn_only) if cell.verdict == "deterministic"]
         yield MatrixRow(
             row=row,
@@ -369,6 +409,7 @@ def matrix(
             reason=reason,
             warn_only=warn_only,
             weak=power_check.of(place, [o for o in still if not row.constant]),
+            serial=serial,
             cost=cost_of.get(row.key),
             observations=lines,
         )
