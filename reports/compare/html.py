@@ -228,6 +228,7 @@ def _moment(one: Moment, pool: Pool) -> list[object]:
         cells = words.cell_words(one.row, "off"), words.on_words(one.row)
         verdicts = tuple(cell_of_mode(one.row, mode).verdict for mode in WORKER_MODES)
         shown = (one.row.finding, one.words, *cells, verdicts, one.documented, one.row.reason, one.row.weak)
+        shown += ("serial" if one.row.serial else None,)
     text: Hashable = None
     if one.change is not None:
         judged = one.change.judged

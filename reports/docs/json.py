@@ -58,6 +58,7 @@ def render(docs: Docs, builds: Mapping[str, object] | None = None) -> Iterator[s
                 "complete": one.run.closing is not None,
                 "distrust": one.distrust,
                 "low_power": one.weak,
+                "serial": one.serial,
             }
             for one in docs.matrices
         ],
@@ -123,5 +124,6 @@ def _row_fields(one: Evidence) -> dict[str, object]:
         **cells,
         "reason": one.doubt or row.reason,
         "low_power": row.weak,
+        "serial": row.serial,
         "traits": row.row.traits,
     }

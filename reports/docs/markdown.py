@@ -92,6 +92,7 @@ def _state(one: Matrix) -> str:
         return "not trustworthy, no evidence"
     weak = sum(one.weak.values())
     power = f", {weak} {'row' if weak == 1 else 'rows'} of low power" if weak else ""
+    power += f", {one.serial} serial" if one.serial else ""
     return ("complete" if one.run.closing else "incomplete") + power
 
 
@@ -120,10 +121,15 @@ def _evidence(judged: JudgedClaim) -> str:
     """Name the rows that decide, the strongest first, or say why there are none."""
     if not judged.deciding:
         return plain(judged.reason)
-    ordered = sorted(judged.evidence, key=lambda one: (list(_EFFECTS).index(one.effect), one.low_power))
-    effects = Counter("of low power" if one.low_power else _EFFECTS[one.effect] for one in ordered)
+    ordered = sorted(judged.evidence, key=lambda one: (list(_EFFECTS).index(one.effect), _doubted(one)))
+    effects = Counter(_doubted(one) or _EFFECTS[one.effect] for one in ordered)
     counts = ", ".join(f"{count} {effect}" for effect, count in effects.items())
     return f"{counts}: {_ids(judged.deciding)}"
+
+
+def _doubted(one: Evidence) -> str:
+    """Say why a row is no evidence although it ran."""
+    return "of low power" if one.low_power else "serial" if one.serial else ""
 
 
 def _ids(evidence: Sequence[Evidence]) -> str:

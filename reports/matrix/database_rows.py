@@ -18,8 +18,10 @@ class Sampled(Struct, frozen=True):
     samples: int
     enlarged: int
     blank: int  # enlarged rows whose result holds no information: they provoke nothing, and count as samples
-    weak: int  # samples, the blank ones and those of low power included, found deterministic
-    strong: int  # enlarged rows found deterministic, the blank ones and those of low power left out
+    weak: int  # samples, the blank, the serial ones and those of low power included, found deterministic
+    strong: (
+        int  # enlarged rows found deterministic, the blank, the serial ones and those of low power left out
+    )
 
 
 def sampled_of(rows: Sequence[MatrixRow]) -> Sampled | None:
@@ -30,7 +32,7 @@ def sampled_of(rows: Sequence[MatrixRow]) -> Sampled | None:
     enlarged = [row for row in ours if row.row.provoked == "enlarged"]
     provoked = [row for row in enlarged if not (row.off.constant or row.on.constant)]
     same = sum(row.finding == "deterministic" for row in ours)
-    strong = sum(row.finding == "deterministic" and row.weak is None for row in provoked)
+    strong = sum(row.finding == "deterministic" and row.weak is None and not row.serial for row in provoked)
     return Sampled(
         samples=len(ours) - len(enlarged),
         enlarged=len(enlarged),

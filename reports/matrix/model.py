@@ -37,7 +37,7 @@ _CELL = ("verdict", "runs", "differing", "distinct", "upper_bound", "alert", "re
 # Columns behind those that were there first.
 _FAR = ("where", *MEASURES)
 _FORCED = ("verdict", "runs", "differing", "alerts")
-_ROW = ("low_power", "constant", "source", "provoked", "recipe")
+_ROW = ("low_power", "serial", "constant", "source", "provoked", "recipe")
 # "args[0]: float32 (64, 3), strides (1, 64)", as a worker writes its inputs down
 _SHAPE = re.compile(r": \w+ \(([\d, ]*)\)(?:, strides|$)")
 _OURS = ("run", "finding")  # names that the planned row does not hold
@@ -54,6 +54,8 @@ class Matrix(Struct, frozen=True, kw_only=True):
     only: tuple[Finding, ...]  # the findings asked for; empty: all
     patterns: tuple[str, ...]  # the row ids asked for; empty: all
     weak: dict[str, int]  # why rows are of low power -> how many of the whole scan, the most frequent first
+    serial: int  # rows of the whole scan that did not differ and that one thread did alone
+    serial_provoking: int  # those of them whose inputs provoke a difference
     sampled: (
         Sampled | None
     )  # the rows of the whole scan that are made of PyTorch's databases; None: there are none
@@ -113,6 +115,8 @@ def matrix_of(name: str, run: Run, only: tuple[Finding, ...] = (), patterns: tup
         only=only,
         patterns=patterns,
         weak=dict(Counter(row.weak for row in rows if row.weak is not None).most_common()),
+        serial=sum(row.serial for row in rows),
+        serial_provoking=sum(row.serial and bool(row.row.provokes or row.row.provoked) for row in rows),
         sampled=sampled_of(rows),
         distrust=_distrust(run),
     )
@@ -198,6 +202,7 @@ def _flat(row: MatrixRow) -> dict[str, object]:
         "finding": row.finding,
         "provokes": row.row.provokes or "nothing",
         "low_power": row.weak,
+        "serial": row.serial,
         "constant": constant_of(row),
         "source": row.row.source,
         "provoked": row.row.provoked or None,

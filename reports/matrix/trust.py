@@ -142,6 +142,17 @@ def power_words(one: Matrix) -> str | None:
     )
 
 
+def serial_words(one: Matrix) -> str | None:
+    """Say how many rows of the scan one thread did alone; ``None`` if none is known to be so."""
+    if not one.serial:
+        return None
+    return (
+        f"Serial: {one.serial} of {_rows(one.planned)} did not differ, and one thread did all their work, so that nothing "
+        f"in them could race; {one.serial_provoking} of these provoke a difference. They were not executed under stress, "
+        f"and confirm no bullet."
+    )
+
+
 def weak_rows(one: Matrix) -> dict[str, list[MatrixRow]]:
     """Return the shown rows of low power by reason, the most frequent reason of the scan first."""
     found: dict[str, list[MatrixRow]] = {reason: [] for reason in one.weak}

@@ -38,6 +38,8 @@ GLOSSARY = {
     "parallel, with indices that repeat.",
     "low power": "The sentinel beside the row, an op that differs wherever anything can race, hardly differed: that "
     "the row did not differ in that mode shows little.",
+    "serial": "With the flag off one thread did all the work of an execution, so that nothing in it could race: that the "
+    "row did not differ shows nothing of inputs for which more threads work.",
     "warn_only": "What an op that raises does with the flag on and warn_only=True, which turns the alert into a "
     "warning; all alerts it then gives are listed.",
     "cost": "Median time of an execution with the flag on over that with it off, taken in turns in one process; "
@@ -136,8 +138,12 @@ def finding_words(row: MatrixRow, *, trusted: bool = True) -> str:
     """Return the finding with all that must not be read without it."""
     note = finding_note(row)
     lines = [f"{row.finding} ({note})" if note else row.finding]
-    lines += ["low power"] * (row.weak is not None) + ["not trustworthy"] * (not trusted)
-    return ", ".join(lines)
+    return ", ".join([*lines, *doubts(row), *["not trustworthy"] * (not trusted)])
+
+
+def doubts(row: MatrixRow) -> list[str]:
+    """Return why it shows little that a row did not differ."""
+    return ["low power"] * (row.weak is not None) + ["serial"] * row.serial
 
 
 def joint_reason(row: MatrixRow) -> str:

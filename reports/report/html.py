@@ -176,6 +176,7 @@ def _fact(number: int, row: MatrixRow, pool: Pool) -> list[object]:
                 inputs,
                 _outputs(row, modes),
                 row.weak,
+                "serial" if row.serial else None,
                 constant_of(row),
                 _groups(row, modes),
                 _differences(row),

@@ -73,6 +73,8 @@ def _run(one: Matrix) -> Iterator[str]:
     yield "\n"
     if (message := sampled_words(one.sampled)) is not None:
         yield f"{plain(message)}\n\n"
+    if (message := trust.serial_words(one)) is not None:
+        yield f"{plain(message)}\n\n"
     if (shown := words.shown_words(one)) is not None:
         yield f"{plain(shown)}\n\n"
     if not one.planned:
