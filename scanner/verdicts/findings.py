@@ -68,12 +68,12 @@ LEAST_RUNS = 100
 LEAST_SERIAL_RUNS = 50
 # Findings that say of a row that it is deterministic although the flag changes what it does, each with what is not known
 # as long as it was executed too seldom.
-_NEED_RUNS: dict[Finding, str] = {
+NEED_RUNS: dict[Finding, str] = {
     "mode_dependent": "whether the flag gives other bits, or a race does",
     "over_alert": "whether what raises ever differs",
 }
 # Findings that rest on nothing having differed.
-_STILL: tuple[Finding, ...] = ("deterministic", *_NEED_RUNS)
+_STILL: tuple[Finding, ...] = ("deterministic", *NEED_RUNS)
 
 # Of these any op that computes something is free; one value throughout may be an answer.
 _VACUOUS: tuple[Blank, ...] = ("zeros", "nan", "input")
@@ -309,9 +309,9 @@ def finding_of(off: Cell, on: Cell, warn_only: Cell | None = None) -> tuple[Find
             scans before there was such a mode.
     """
     finding, reason = _seen(off, on, warn_only)
-    if finding in _NEED_RUNS and (needed := _runs_needed(off)) > off.runs:
+    if finding in NEED_RUNS and (needed := _runs_needed(off)) > off.runs:
         text = f"0 of {off.runs} executions differed with the flag off, of at least {needed} that would show"
-        return "inconclusive", f"{text} {_NEED_RUNS[finding]}"
+        return "inconclusive", f"{text} {NEED_RUNS[finding]}"
     return finding, reason
 
 
@@ -319,7 +319,7 @@ def runs_missing(row: MatrixRow) -> int:
     """Return how many more executions with the flag off a row needs before its finding can be told."""
     warn_only = None if row.warn_only.verdict == "not_run" else row.warn_only
     finding, _ = _seen(row.off, row.on, warn_only)
-    short = finding in _NEED_RUNS and row.off.runs < _runs_needed(row.off)
+    short = finding in NEED_RUNS and row.off.runs < _runs_needed(row.off)
     return LEAST_RUNS - row.off.runs if short else 0
 
 
