@@ -67,6 +67,15 @@ def test_rows_with_other_bits_are_executed_further(tmp_path: Path) -> None:
     assert len([one for one in run.sentinels if one.process == 2]) == 2
 
 
+def test_what_may_race_is_executed_far_oftener(tmp_path: Path) -> None:
+    """A race that shows in one of 200 executions hardly shows in 100: where several threads work, 1000 are made."""
+    several = {**OTHER_BITS, "mode": "off", "then": {"threads": 2}}
+    run, standing = _scan(tmp_path, several, runs=50)
+
+    assert [one["runs"] for one in _further(standing) if one["runs"] != 50] == [1000 - 2 * _executed(50)]
+    assert _row(run).finding == "mode_dependent"
+
+
 def test_a_race_that_shows_then_is_none_of_the_flags_doing(tmp_path: Path) -> None:
     """What differs in the further executions differs."""
     missing = 100 - 2 * _executed(RUNS)
