@@ -20,9 +20,17 @@ def _torch() -> Any:
 
 
 def under_stress(x: Any, numbers: Iterator[int]) -> Any:
-    """Differ each time, but only while other threads of the process compute."""
+    """Differ each time, but only while other threads of the process compute; two threads work, or stress is left out."""
     number = next(numbers)
+    work_in_another_thread()
     return x * 2 + (number if threading.active_count() > 1 else 0)
+
+
+def work_in_another_thread() -> None:
+    """Have a thread begin, work and end, whatever the number of threads PyTorch may use."""
+    worker = threading.Thread(target=sum, args=(range(10_000),))
+    worker.start()
+    worker.join()
 
 
 def by_threads(x: Any) -> Any:
@@ -66,6 +74,7 @@ def ends_when_forced(x: Any) -> Any:
 
 def burners_off_their_cores(x: Any) -> Any:
     """Return how many cores the threads beside the main one may use, from which their number follows."""
+    work_in_another_thread()
     tasks = [int(task.name) for task in Path("/proc/self/task").iterdir()]
     mine = threading.active_count() - 1
     others = [len(os.sched_getaffinity(task)) for task in sorted(tasks)[-mine:]] if mine else []

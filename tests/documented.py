@@ -117,6 +117,18 @@ def weak(docs: Docs) -> Docs:
     return join([matrix_of(one.name, replace(one.run, sentinels=sentinels)) for one in docs.matrices])
 
 
+def serial(docs: Docs) -> Docs:
+    """Return what the same runs say if one thread did all the work of every row."""
+    runs = [
+        (
+            one.name,
+            replace(one.run, observations=tuple(replace(it, threads=1) for it in one.run.observations)),
+        )
+        for one in docs.matrices
+    ]
+    return join([matrix_of(name, run) for name, run in runs])
+
+
 def diff(docs: Docs) -> str:
     """Return what would change in the lists."""
     return "".join(render_diff(docs))

@@ -103,6 +103,7 @@ def ran(
     groups: tuple[Group, ...] = (),
     alerts: tuple[str, ...] = (),
     blank: Blank | None = None,
+    threads: int | None = None,
 ) -> list[Observation]:
     """Return one observation per process, each given as its digests and their counts."""
     name = "output" if planned.direction == "forward" else "grad of args[0]"
@@ -132,6 +133,7 @@ def ran(
             groups=groups,
             alerts=alerts,
             blank=blank,
+            threads=threads,
             inputs=(f"args[0]: {planned.dtype} (64, 3)", "args[1]: 0", "args[2]: int64 (1048576,)"),
             inputs_digest="i" * 8,
             seconds=0.25 + process,

@@ -12,11 +12,12 @@ from msgspec.structs import replace
 from reports.docs import render as docs_render
 from reports.docs.agreement import Agreement, Docs, join
 from reports.docs.reasons import shown_words
+from reports.docs.render import RENDERERS
 from reports.matrix.model import Matrix, matrix_of
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import Claim, Mode
 from scanner.verdicts.findings import Finding
-from tests.documented import CUDA, docs_of, docstring, only, run_of, shown
+from tests.documented import CUDA, docs_of, docstring, only, run_of, serial, shown
 from tests.evidence_runs import sentinel
 from tests.runs import Planned
 
@@ -163,6 +164,47 @@ def test_low_power_is_told_with_its_reason() -> None:
     ]
     (raises,) = join([weak_run_of(claims, [shown("torch.b", "over_alert")], "off")]).judged[1].deciding
     assert shown_words(raises).endswith("with the flag off (0 of 100 differed, low power)")
+
+
+@pytest.mark.parametrize(
+    ("finding", "acting", "raising"),
+    [
+        ("fixed_by_mode", "confirmed", "contradicted"),
+        ("mode_dependent", "not_run", "not_run"),
+        ("deterministic", "not_run", "not_run"),
+        ("over_alert", "contradicted", "confirmed"),
+        ("silent", "contradicted", "contradicted"),
+    ],
+)
+def test_sameness_of_one_thread_is_no_evidence(
+    finding: Finding, acting: Agreement, raising: Agreement
+) -> None:
+    """What one thread did alone confirms and contradicts nothing by not having differed; what differed did race."""
+    rows = [shown("torch.a", finding)]
+    a, b = (
+        serial(docs_of(text, rows))
+        for text in (docstring([f"torch.a {CUDA}"]), docstring([], [f"torch.a {CUDA}"]))
+    )
+
+    assert (only(a).agreement, only(b).agreement) == (acting, raising)
+    assert [one.serial for one in only(a).evidence] == [acting == "not_run"]
+    data = json.loads("".join(RENDERERS["json"](a)))
+    still = finding in {"deterministic", "mode_dependent", "over_alert"}
+    assert [row["serial"] for row in data["claims"][0]["rows"]] == [still]
+    assert ("| complete, 1 serial |" in "".join(RENDERERS["md"](a))) == still
+    if acting == "not_run":
+        assert only(a).reason.startswith("no evidence in 1 row: serial: one thread did all the work")
+
+
+def test_an_alert_is_proof_however_seldom_the_row_was_executed() -> None:
+    """A row that raises confirms its bullet although too few executions say whether it differs."""
+    (planned, seen) = shown("torch.a", "over_alert")
+    few = [replace(one, executions=2, digests={"a": 2}) if one.mode == "off" else one for one in seen]
+    docs = docs_of(docstring([], [f"torch.a {CUDA}"]), [(planned, few)])
+
+    assert only(docs).agreement == "confirmed"
+    assert "the alert is raised, though no difference was seen with the flag off (0 of 4" in only(docs).reason
+    assert docs.rows[0].row.finding == "inconclusive"
 
 
 def test_incomplete_runs_are_evidence_and_marked() -> None:

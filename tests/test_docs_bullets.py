@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from reports.docs.agreement import Docs
 from reports.docs.lists import regenerate
 from scanner.verdicts.findings import Finding
-from tests.documented import CUDA, bullets, diff, docs_of, docstring, found, regenerated, shown, weak
+from tests.documented import CUDA, bullets, diff, docs_of, docstring, found, regenerated, serial, shown, weak
 from tests.runs import row
 
 
@@ -168,25 +170,36 @@ def test_nothing_seen_moves_no_bullet(provokes: str, left: list[str]) -> None:
     )
 
 
-@pytest.mark.parametrize("finding", ["deterministic", "fixed_by_mode", "mode_dependent"])
-def test_low_power_changes_no_bullet(finding: Finding) -> None:
-    """That a row did not differ where nothing could race drops, moves, narrows and adds nothing."""
+@pytest.mark.parametrize(
+    ("doubt", "finding"),
+    [
+        *((weak, finding) for finding in ("deterministic", "fixed_by_mode", "mode_dependent")),
+        *((serial, finding) for finding in ("deterministic", "mode_dependent")),
+    ],
+)
+def test_sameness_where_nothing_could_race_changes_no_bullet(
+    doubt: Callable[[Docs], Docs], finding: Finding
+) -> None:
+    """That a row did not differ at low power, or with one thread at work, drops, moves, narrows and adds nothing."""
     bullet = f"torch.a {CUDA}"
     rows = [shown("torch.a", finding), shown("torch.b", finding)]
     for text in (docstring(["torch.z"], [bullet]), docstring([bullet], ["torch.z"])):
-        lists_found = regenerate(weak(docs_of(text, rows)))
+        lists_found = regenerate(doubt(docs_of(text, rows)))
         assert lists_found.regenerated == lists_found.documented
         assert (lists_found.changes, lists_found.added) == ({}, {})
     # Beside rows that are proof, the weak ones narrow nothing either: the whole bullet moves.
     text = docstring([f"torch.a {CUDA}"], ["torch.z"])
     rows = [shown("torch.a", finding, dtype="float32"), shown("torch.a", "raises", dtype="int64")]
-    assert bullets(regenerate(weak(docs_of(text, rows))).regenerated) == ([], ["torch.z", bullet])
+    assert bullets(regenerate(doubt(docs_of(text, rows))).regenerated) == ([], ["torch.z", bullet])
 
 
+@pytest.mark.parametrize("doubt", [weak, serial])
 @pytest.mark.parametrize(("finding", "where"), [("raises", 1), ("over_alert", 1)])
-def test_what_raises_is_added_at_low_power(finding: Finding, where: int) -> None:
+def test_what_raises_is_added_whatever_could_race(
+    doubt: Callable[[Docs], Docs], finding: Finding, where: int
+) -> None:
     """An alert proves itself, whatever could race."""
-    docs = weak(docs_of(docstring(["torch.z"], ["torch.y"]), [shown("torch.a", finding)]))
+    docs = doubt(docs_of(docstring(["torch.z"], ["torch.y"]), [shown("torch.a", finding)]))
 
     assert bullets(regenerate(docs).regenerated)[where][-1] == f":func:`torch.a` {CUDA}"
 

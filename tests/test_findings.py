@@ -7,7 +7,16 @@ from typing import get_args
 
 import pytest
 
-from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, Cell, Finding, Verdict, finding_of
+from scanner.verdicts.findings import (
+    FINDING_MEANING,
+    LEAST_RUNS,
+    LEAST_SERIAL_RUNS,
+    VERDICT_MEANING,
+    Cell,
+    Finding,
+    Verdict,
+    finding_of,
+)
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 # Rows: mode off; columns: mode on, in the order of VERDICTS (deterministic, nondeterministic, raises, error,
@@ -33,7 +42,7 @@ _FINDINGS: dict[Verdict, str] = {
 )
 def test_finding_of_every_pair(off: Verdict, on: Verdict, expected: Finding) -> None:
     """The table of the design, total over 49 pairs; the reason stands where it is inconclusive, and only there."""
-    finding, reason = finding_of(Cell(verdict=off, first="a"), Cell(verdict=on, first="a"))
+    finding, reason = finding_of(Cell(verdict=off, first="a", runs=LEAST_RUNS), Cell(verdict=on, first="a"))
 
     assert finding == expected
     assert (reason is not None) == (expected == "inconclusive")
@@ -41,9 +50,31 @@ def test_finding_of_every_pair(off: Verdict, on: Verdict, expected: Finding) -> 
 
 def test_modes_with_other_outputs_are_mode_dependent() -> None:
     """Each mode repeats itself, but they disagree."""
-    off, on = (Cell(verdict="deterministic", runs=5, first=digest) for digest in "ab")
+    off, on = (Cell(verdict="deterministic", runs=LEAST_RUNS, first=digest) for digest in "ab")
 
     assert finding_of(off, on) == ("mode_dependent", None)
+
+
+@pytest.mark.parametrize(
+    ("on", "finding", "unknown"),
+    [
+        (Cell(verdict="deterministic", first="b"), "mode_dependent", "whether the flag gives other bits, or a race does"),
+        (Cell(verdict="raises"), "over_alert", "whether what raises ever differs"),
+    ],
+    ids=["other bits", "raises"],
+)  # fmt: skip
+@pytest.mark.parametrize(("serial", "least"), [(False, LEAST_RUNS), (True, LEAST_SERIAL_RUNS)])
+def test_what_the_flag_does_is_said_of_enough_executions(
+    on: Cell, finding: Finding, unknown: str, *, serial: bool, least: int
+) -> None:
+    """A race that shows once in a hundred executions is not told from the flag by ten; half are enough of one thread."""
+    few, enough = (
+        Cell(verdict="deterministic", first="a", runs=n, serial=serial) for n in (least - 1, least)
+    )
+
+    text = f"0 of {least - 1} executions differed with the flag off, of at least {least} that would show {unknown}"
+    assert finding_of(few, on) == ("inconclusive", text)
+    assert finding_of(enough, on) == (finding, None)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from scanner.observations.records import MODES
 from tests.browser import NEEDS_BROWSER, Opener, Page
 from tests.evidence_runs import evidence_run
-from tests.runs import two_runs, write_run
+from tests.runs import ran, row, stable, two_runs, write_run
 from tests.test_coverage_command import DISPATCHES, KERNELS, ROWS, SETTINGS
 
 pytestmark = [*NEEDS_BROWSER, pytest.mark.nightly]
@@ -110,6 +111,20 @@ def test_filter_by_evidence(open_page: Opener, tmp_path: Path, name: str, value:
     page.driver.get("about:blank")
     page.driver.get(address)
     page.shows(f"{len(ops)} of 6 rows")
+    assert page.errors() == []
+
+
+def test_filter_by_serial(open_page: Opener, tmp_path: Path) -> None:
+    """What one thread did alone is a filter beside low power, and is neither of what is left."""
+    rows = [
+        (one, [seen for mode in MODES for seen in ran(one, mode, *stable(), threads=threads)])
+        for one, threads in ((row("torch.cumsum"), 1), (row("torch.sum"), 2))
+    ]
+    page = open_page(write_run(tmp_path / "run.jsonl", rows))
+    for value, ops in (("serial", ["cumsum"]), ("low", []), ("other", ["sum"])):
+        page.select("power", value)
+        page.shows(f"{len(ops)} of 2 rows")
+        assert page.shown() == ops
     assert page.errors() == []
 
 

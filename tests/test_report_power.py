@@ -28,7 +28,7 @@ from tests.evidence_runs import (
     text,
     under,
 )
-from tests.runs import RUNS, SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
+from tests.runs import ENVIRONMENT, RUNS, SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
 
 
 def test_low_power_is_marked_in_every_report(run: Path) -> None:
@@ -56,6 +56,39 @@ def test_low_power_is_marked_in_every_report(run: Path) -> None:
     }
     assert [table_of(run)[spec]["low_power"] for spec in ("torch.cumsum", "torch.topk")] == [reason, "NA"]
     assert json.loads(text("json", run))["low_power"] == {reason: 1}
+
+
+def test_serial_rows_are_marked_in_every_report(tmp_path: Path) -> None:
+    """A row that did not differ and that one thread did is marked and counted; one that is not known to be so is not."""
+    alone, several, raced, innocent = (
+        row("torch.cumsum", case, provokes=provokes)
+        for case, provokes in (("alone", "much"), ("several", "much"), ("raced", "much"), ("innocent", ""))
+    )
+    rows = [
+        (alone, [one for mode in MODES for one in ran(alone, mode, *stable(), threads=1)]),
+        (several, [one for mode in MODES for one in ran(several, mode, *stable(), threads=2)]),
+        (raced, [*ran(raced, "off", *drifting(), threads=1), *ran(raced, "on", *stable(), threads=1)]),
+        (innocent, [*ran(innocent, "off", *stable(), threads=1), *ran(innocent, "on", *stable(), threads=2)]),
+    ]
+    path = write_run(tmp_path / "run.jsonl", rows)
+    one = only(path)
+    message, page = text("md", path), text("html", path)
+
+    assert [it.serial for it in one.rows] == [True, False, False, True]
+    assert (one.serial, one.serial_provoking) == (2, 1)
+    assert "Serial: 2 of 4 rows did not differ, and one thread did all their work" in message
+    assert "1 of these provoke a difference" in message
+    assert message.count("| deterministic (n = 100 per mode), serial |") == 2
+    assert page.count('<a class="weak" href="#serial-0">serial</a>') == 2
+    assert page.count('id="serial-0"') == 1
+    data = json.loads(text("json", path))
+    assert (data["serial"], [it["serial"] for it in data["rows"]]) == (2, [True, False, False, True])
+    assert "serial" in text("csv", path).splitlines()[0].split(",")
+    # What was scanned before this was measured says of no row that it is serial; with one thread all are of low power.
+    unknown = [(planned, [replace(it, threads=None) for it in seen]) for planned, seen in rows]
+    assert only(write_run(tmp_path / "old.jsonl", unknown)).serial == 0
+    single = replace(ENVIRONMENT, threads=1)
+    assert only(write_run(tmp_path / "single.jsonl", rows, environment=single)).serial == 0
 
 
 def test_many_rows_of_low_power_are_counted(tmp_path: Path) -> None:

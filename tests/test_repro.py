@@ -35,7 +35,7 @@ SHOWN = {
     "torch.take:collisions:backward:float32": "fixed_by_mode",
     "torch.empty:floating:forward:float32": "fixed_by_mode",
     "torch.Tensor.resize_:grow_quantized:forward:quint8": "raises",
-    "torch.topk:ties_short:forward:float32": "deterministic",
+    "torch.topk:tied_short_rows:forward:float32": "deterministic",
     "torch.sparse.mm:coo_sparse_grad:backward:float32": "deterministic",
     "mine.by_mode:only:forward:float32": "mode_dependent",
     "mine.noisy:only:forward:float32": "silent",
@@ -132,7 +132,7 @@ def printed(scanned: Path) -> dict[str, str]:
     run = read_run(scanned)
     found = {name: rows_of(run)[name] for name in SHOWN}
     found["disturbed"] = disturbed(
-        found["torch.topk:ties_short:forward:float32"], "stress", "shift", "poison"
+        found["torch.topk:tied_short_rows:forward:float32"], "stress", "shift", "poison"
     )
     places = []
     for number, one in enumerate(found.values()):

@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from scanner.alerts import alert_caller
 from scanner.observations.records import Group, Output
 from scanner.repro import script_parts
 from scanner.repro.script import _wrapped, perturbations, script
-from scanner.verdicts.findings import Cell, Verdict, finding_of, matrix
+from scanner.verdicts.findings import LEAST_RUNS, Cell, Verdict, finding_of, matrix
 from tests.runs import drifting, ran, row, stable
 
 torch = pytest.importorskip("torch")
@@ -32,17 +33,23 @@ def test_findings_are_those_of_the_report(
 ) -> None:
     """What follows from the verdicts of all modes follows in both."""
     cells = {
-        "off": Cell(verdict=off, first="a"),
+        "off": Cell(verdict=off, first="a", runs=LEAST_RUNS),
         "on": Cell(verdict=on, first=bits),
         "warn_only": Cell(verdict=warn_only),
     }
     expected, _ = finding_of(cells["off"], cells["on"], cells["warn_only"])
     names = loaded_put()
     names["cell"] = lambda mode: (cells[mode].verdict, cells[mode].first)
+    names["RUNS"] = LEAST_RUNS
 
     names["main"]()
 
     assert capsys.readouterr().out == f"finding: {expected}\n"
+    # Executed less often it says of none what the report would not say.
+    names["RUNS"] = LEAST_RUNS - 1
+    names["main"]()
+    seldom = finding_of(replace(cells["off"], runs=LEAST_RUNS - 1), cells["on"], cells["warn_only"])[0]
+    assert capsys.readouterr().out.startswith(f"finding: {seldom}")
 
 
 ALERT = f"RuntimeError: put_ {script_parts.ALERT})'. You can"

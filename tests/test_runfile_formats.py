@@ -34,10 +34,10 @@ OPTIONS = (
     "-o",
     "run.jsonl",
 )
-# Fields that came with formats 2 and 3, by the kind of line that has them.
+# Fields that came with formats 2 to 4, by the kind of line that has them.
 NEW = {
     "header": {"controls"},
-    "observation": {"groups", "blank", "alerts"},
+    "observation": {"groups", "blank", "alerts", "threads"},
     "closing": {"sentinels", "costs", "dispatches"},
 }
 NEW_SETTINGS = {"perturb", "confidence", "max_rate", "max_time", "cost", "overloads"}
@@ -266,6 +266,8 @@ def _second_format(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     records = [record for record in records if record["kind"] not in {"kernels", "dispatch"}]
     records[0]["format"] = 2
     del records[0]["settings"]["overloads"], records[-1]["dispatches"]
+    for record in records:
+        record.pop("threads", None)
     return records
 
 
@@ -292,6 +294,22 @@ def test_second_format_knows_no_overloads(
     records.insert(len(records) - 1, record)
     with pytest.raises(RunFileError, match=text):
         read_run(_write(tmp_path / "mixed.jsonl", records))
+
+
+def test_third_format_knows_no_threads(scanned: Path, tmp_path: Path) -> None:
+    """Of a file of format 3 nobody knows how many threads worked, and one that says so nevertheless is damaged."""
+    records = lines(scanned)
+    records[0]["format"] = 3
+    with pytest.raises(
+        RunFileError, match=r"belongs to format 4, the header says format 3 - at `\$\.threads`"
+    ):
+        read_run(_write(tmp_path / "mixed.jsonl", records))
+
+    for record in records:
+        record.pop("threads", None)
+    old = read_run(_write(tmp_path / "old.jsonl", records))
+    assert {one.threads for one in old.observations} == {None}
+    assert _findings(old) == _findings(read_run(scanned))
 
 
 def _with_severity(records: list[dict[str, Any]]) -> None:

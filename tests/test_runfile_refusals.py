@@ -219,7 +219,7 @@ def test_order_of_observations_is_free(small: bytes, tmp_path: Path) -> None:
     [
         ({"spec": "torch.neg"}, ("the observation of torch.neg:collisions:forward:float32 (process 0) was never "
          "planned; restore the file")),
-        ({"process": 2}, f"the observation of {_ID} (process 2) was never planned; restore the file"),
+        ({"process": 3}, f"the observation of {_ID} (process 3) was never planned; restore the file"),
         ({"process": 10**15}, f"the observation of {_ID} (process {10**15}) was never planned; restore the file"),
         ({"executions": 49}, (f"the observation of {_ID} counts 49 executions but 50 digests - at `$.digests`; "
          "restore the file")),

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from scanner.processes.sandbox import ImportSandbox
 
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import Planned
 from scanner.cases.rows import control_rows
 from scanner.observations.records import FORMAT, WORKER_MODES, Header, Mode, Observation
 from scanner.processes.process import WorkerProcess
+from scanner.processes.sandbox import ImportSandbox
 from scanner.run.passes import place_of
 from scanner.verdicts.controls import check_controls
 from tests.quick import SPECS

@@ -214,7 +214,7 @@ def test_upper_bound_is_told_of_deterministic_cells_alone() -> None:
 
 def test_one_mode_differing_is_no_matter_of_the_other() -> None:
     """There is one set of outputs per mode: an op that only differs between the modes is not nondeterministic."""
-    (found,) = _matrix([*_ran({"a": 50}), *_ran({"b": 50}, mode="on")])
+    (found,) = _matrix([*_ran({"a": 100}), *_ran({"b": 100}, mode="on")])
 
     assert (found.finding, found.off.verdict, found.on.verdict) == (
         "mode_dependent", "deterministic", "deterministic",

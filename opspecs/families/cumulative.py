@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 BOTH: tuple[Direction, ...] = ("forward", "backward")
 
 FLAT = {"dims": "1-D"}
+# Said of the CPU.
+ONE_ROW = "On a CPU one thread goes through a row, so that a tensor of one dim is scanned by one thread."
 
 
 def _flat(t: Inputs) -> Call:
@@ -43,7 +45,8 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.cumsum",
         op="torch.cumsum",
         why="A long 1-D scan is cut into blocks, and which predecessors a block finds summed already depends on "
-        "timing (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/ScanUtils.cuh).",
+        "timing (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/ScanUtils.cuh). "
+        f"{ONE_ROW}",
         cases={
             "flat": Case(
                 inputs=_flat,
@@ -55,8 +58,9 @@ SPECS: tuple[OpSpec, ...] = (
             "flat_half": Case(
                 # Normal values: mixed ones would leave the range of float16.
                 inputs=lambda t: call(t.normal(t.size(cpu=1 << 15, cuda=1 << 20)), 0),
-                provokes="sums of up to 32768 values (1048576 on CUDA)",
+                provokes="sums of up to 1048576 values",
                 dtypes=("float16", "bfloat16"),
+                devices=("cuda",),
                 traits=FLAT,
             ),
             # Integer addition is associative: blocks may be joined in any order.
@@ -66,7 +70,10 @@ SPECS: tuple[OpSpec, ...] = (
                 traits=FLAT,
             ),
             "flat_small": Case(
-                inputs=lambda t: call(t.normal(10_000), 0), provokes="sums of up to 10000 values", traits=FLAT
+                inputs=lambda t: call(t.normal(10_000), 0),
+                provokes="sums of up to 10000 values",
+                devices=("cuda",),
+                traits=FLAT,
             ),
             "long_rows": _along(1, (8, 1 << 14), (8, 1 << 18)),
             "many_rows": _along(1, (1 << 10, 128), (1 << 16, 128)),
@@ -78,11 +85,11 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.cumprod",
         op="torch.cumprod",
         why="A long 1-D scan is cut into blocks, which must be joined in some order "
-        "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/ScanUtils.cuh).",
+        f"(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/ScanUtils.cuh). {ONE_ROW}",
         cases={
-            "flat": Case(
-                inputs=lambda t: call(t.leaf(_factors(t, t.size(cpu=1 << 15, cuda=1 << 20))), 0),
-                provokes="products of up to 32768 values (1048576 on CUDA)",
+            "long_flat": Case(
+                inputs=lambda t: call(t.leaf(_factors(t, t.size(cpu=1 << 16, cuda=1 << 20))), 0),
+                provokes="products of up to 65536 values (1048576 on CUDA)",
                 directions=BOTH,
                 dtypes=("float32", "float64"),
             ),
@@ -91,9 +98,9 @@ SPECS: tuple[OpSpec, ...] = (
                 inputs=lambda t: call(2 * t.values(t.size(cpu=1 << 15, cuda=1 << 20)) + 1, 0),
                 dtypes=("int64",),
             ),
-            "long_rows": Case(
-                inputs=lambda t: call(t.leaf(_factors(t, *t.size(cpu=(8, 1 << 12), cuda=(8, 1 << 18)))), 1),
-                provokes="products of up to 4096 values (262144 on CUDA)",
+            "longer_rows": Case(
+                inputs=lambda t: call(t.leaf(_factors(t, *t.size(cpu=(8, 1 << 14), cuda=(8, 1 << 18)))), 1),
+                provokes="products of up to 16384 values (262144 on CUDA)",
                 directions=BOTH,
             ),
         },
@@ -102,7 +109,8 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.logcumsumexp",
         op="torch.logcumsumexp",
         why="A long 1-D scan is cut into blocks, which must be joined in some order "
-        "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/LogcumsumexpKernel.cu).",
+        "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/LogcumsumexpKernel.cu). "
+        f"{ONE_ROW}",
         cases={
             "flat": Case(
                 inputs=lambda t: call(t.leaf(t.normal(t.size(cpu=1 << 14, cuda=1 << 20))), 0),
@@ -110,9 +118,9 @@ SPECS: tuple[OpSpec, ...] = (
                 directions=BOTH,
                 dtypes=("float32", "float64"),
             ),
-            "long_rows": Case(
-                inputs=lambda t: call(t.leaf(t.normal(*t.size(cpu=(8, 1 << 11), cuda=(8, 1 << 18)))), 1),
-                provokes="sums of up to 2048 exponentials (262144 on CUDA)",
+            "longer_rows": Case(
+                inputs=lambda t: call(t.leaf(t.normal(*t.size(cpu=(8, 1 << 13), cuda=(8, 1 << 18)))), 1),
+                provokes="sums of up to 8192 exponentials (262144 on CUDA)",
                 directions=BOTH,
             ),
         },

@@ -7,7 +7,7 @@ indices, for bags, and for each way of reducing a bag.
 from __future__ import annotations
 
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Direction, OpSpec, call
+from opspecs.model import Call, Case, Device, Direction, OpSpec, call
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 BOTH: tuple[Direction, ...] = ("forward", "backward")
@@ -76,16 +76,21 @@ def _bag_cases(mode: str) -> dict[str, Case]:
         "about 128 maxima's gradients added into each element (4096 on CUDA)" if mode == "max" else ADDITIONS
     )
     traits = {"mode": mode}
+    # One thread of a CPU does what maxima ask for, so that one way of filling bags stands for all there.
+    devices: tuple[Device, ...] = ("cuda",) if mode == "max" else ("cpu", "cuda")
     return {
         mode: Case(inputs=lambda t: _bag(t, mode), provokes=additions, directions=BOTH, traits=traits),
         f"{mode}_two_rows": Case(
             inputs=lambda t: _bag(t, mode, rows=2),
             provokes="thousands of gradients added into each row",
+            devices=devices,
             traits=traits,
         ),
-        f"{mode}_offsets": Case(inputs=lambda t: _bag_offsets(t, mode), provokes=additions, traits=traits),
+        f"{mode}_offsets": Case(
+            inputs=lambda t: _bag_offsets(t, mode), provokes=additions, devices=devices, traits=traits
+        ),
         f"{mode}_padding_idx": Case(
-            inputs=lambda t: _bag(t, mode, padding_idx=0), provokes=additions, traits=traits
+            inputs=lambda t: _bag(t, mode, padding_idx=0), provokes=additions, devices=devices, traits=traits
         ),
         f"{mode}_permutation": Case(inputs=lambda t: _bag_once(t, mode), traits=traits),
     }
@@ -124,7 +129,8 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.nn.EmbeddingBag",
         op="torch.nn.functional.embedding_bag",
         why="Its backward adds the gradients of all bags that hold a row, on CUDA for maxima with atomic additions "
-        f"({KERNELS}/cuda/EmbeddingBag.cu).",
+        f"({KERNELS}/cuda/EmbeddingBag.cu). On a CPU one thread looks for the maxima, and adds their gradients one after "
+        f"the other ({KERNELS}/EmbeddingBag.cpp).",
         directions=("backward",),
         cases={
             **_bag_cases("sum"),

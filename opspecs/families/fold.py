@@ -20,7 +20,7 @@ def _fold(t: Inputs, kernel: int, stride: int) -> Call:
 
 
 def _slide(t: Inputs, size: int, step: int) -> Call:
-    rows, length = t.size(cpu=(4, 1 << 11), cuda=(64, 1 << 15))
+    rows, length = t.size(cpu=(32, 1 << 11), cuda=(64, 1 << 15))
     return call(t.leaf(t.normal(rows, length)), 1, size, step)
 
 
@@ -40,7 +40,8 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.nn.Fold",
         op="torch.nn.functional.fold",
-        why=f"It adds up all windows that hold an element ({KERNELS}/cuda/im2col.cuh).",
+        why=f"It adds up all windows that hold an element ({KERNELS}/cuda/im2col.cuh). On a CPU one thread does so "
+        f"({KERNELS}/im2col.h, col2im).",
         cases={
             "overlapping": Case(
                 inputs=lambda t: _fold(t, 5, 1),
@@ -56,10 +57,10 @@ SPECS: tuple[OpSpec, ...] = (
         why=f"Its backward adds up all windows that hold an element ({KERNELS}/UnfoldBackward.h).",
         directions=("backward",),
         cases={
-            "overlapping": Case(
+            "many_overlapping": Case(
                 inputs=lambda t: _slide(t, 16, 1), provokes="up to 16 gradients added into each element"
             ),
-            "disjoint": Case(inputs=lambda t: _slide(t, 16, 16)),
+            "many_disjoint": Case(inputs=lambda t: _slide(t, 16, 16)),
         },
     ),
 )

@@ -131,13 +131,18 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.index_select",
         op="torch.index_select",
         why="Its backward is index_add, which on CUDA adds each gradient with an atomic addition, in the order in "
-        f"which threads arrive ({KERNELS}/cuda/Indexing.cu).",
+        f"which threads arrive ({KERNELS}/cuda/Indexing.cu). On a CPU one thread selects from a tensor of one dim, and "
+        "adds to it.",
         directions=("backward",),
         cases={
-            "collisions": Case(
-                inputs=_slots, provokes=ADDITIONS, directions=BOTH, dtypes=("float32", "float64")
+            "collisions": Case(inputs=_slots, provokes=ADDITIONS, directions=BOTH),
+            "collisions_dtypes": Case(
+                inputs=_slots, provokes=ADDITIONS, directions=BOTH, dtypes=("float64",), devices=("cuda",)
             ),
             "rows": Case(inputs=_select_rows, provokes=ROW_ADDITIONS),
+            "rows_dtypes": Case(
+                inputs=_select_rows, provokes=ROW_ADDITIONS, dtypes=("float64",), devices=("cpu",)
+            ),
             "columns": Case(inputs=_select_columns, provokes=ROW_ADDITIONS),
             "few_indices": Case(
                 inputs=_select_few, provokes="about 8 gradients added into each element of 2 rows"

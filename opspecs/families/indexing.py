@@ -186,13 +186,20 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.index_add",
         op="torch.index_add",
         why="On CUDA every source is added to its slot with an atomic addition, in the order in which threads "
-        f"arrive ({KERNELS}/cuda/Indexing.cu).",
+        f"arrive ({KERNELS}/cuda/Indexing.cu). On a CPU one thread adds to a tensor of one dim, in a loop over the indices.",
         cases={
-            # Integer addition commutes exactly: the same race, without a trace.
-            "collisions": Case(
-                inputs=_index_add_slots, provokes=ADDITIONS, dtypes=("float32", "float64", "int64")
+            "collisions": Case(inputs=_index_add_slots, provokes=ADDITIONS),
+            "collisions_dtypes": Case(
+                inputs=_index_add_slots, provokes=ADDITIONS, dtypes=("float64", "int64"), devices=("cuda",)
             ),
             "rows": Case(inputs=_index_add_rows, provokes="about 16 rows added into each slot (100 on CUDA)"),
+            # Integer addition commutes exactly: the same race, without a trace.
+            "rows_dtypes": Case(
+                inputs=_index_add_rows,
+                provokes="about 16 rows added into each slot",
+                dtypes=("float64", "int64"),
+                devices=("cpu",),
+            ),
             "columns": Case(
                 inputs=_index_add_columns, provokes="about 16 columns added into each slot (100 on CUDA)"
             ),
@@ -206,7 +213,7 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.Tensor.index_add_",
         why="The in-place form of index_add, by the same kernel.",
         cases={
-            "collisions": Case(inputs=_index_add_slots, provokes=ADDITIONS),
+            "collisions": Case(inputs=_index_add_slots, provokes=ADDITIONS, devices=("cuda",)),
             "rows": Case(inputs=_index_add_rows, provokes="about 16 rows added into each slot (100 on CUDA)"),
         },
         documented=("torch.index_add",),
@@ -216,7 +223,8 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.Tensor.index_put_",
         op="torch.Tensor.index_put_",
         why="Values with equal indices are added (accumulate=True) or overwrite each other (accumulate=False) in "
-        f"the order in which threads reach them ({KERNELS}/cpu/IndexKernel.cpp).",
+        f"the order in which threads reach them ({KERNELS}/cpu/IndexKernel.cpp). On a CPU values of any other dtype "
+        "than float32 are added by one thread.",
         cases={
             "accumulate": Case(
                 inputs=_index_put_sums,
@@ -272,7 +280,8 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.Tensor.put_",
         op="torch.Tensor.put_",
         why="Values with equal indices are added (accumulate=True) or overwrite each other (accumulate=False) in "
-        f"the order in which threads reach them ({KERNELS}/cuda/IndexKernel.cu, {KERNELS}/cpu/IndexKernel.cpp).",
+        f"the order in which threads reach them ({KERNELS}/cuda/IndexKernel.cu, {KERNELS}/cpu/IndexKernel.cpp). On a "
+        "CPU values of any other dtype than float32 are added by one thread.",
         cases={
             "accumulate": Case(
                 inputs=_put_sums,

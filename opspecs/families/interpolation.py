@@ -13,11 +13,13 @@ BOTH: tuple[Direction, ...] = ("forward", "backward")
 
 
 def _interpolate(
-    t: Inputs, dims: int, mode: str, scale: float, *, channels_last: bool, **options: bool
+    t: Inputs, dims: int, mode: str, scale: float, *, channels_last: bool, large: bool, **options: bool
 ) -> Call:
-    """Draw an input of *dims* dims and resize it."""
-    batch, channels = t.size(cpu=(1, 4), cuda=(2, 16))
+    """Draw an input of *dims* dims and resize it; where the output is small, a *large* one for two threads of a CPU."""
+    batch, channels = t.size(cpu=(2 if large else 1, 4), cuda=(2, 16))
     side = t.size(cpu={1: 1024, 2: 32, 3: 8}, cuda={1: 1 << 14, 2: 256, 3: 32})[dims]
+    if large and (dims == 1 or scale < 1):
+        side = t.size(cpu={1: 1 << 12, 2: 192, 3: 32}[dims], cuda=side)
     drawn = t.normal(batch, channels, *(side,) * dims)
     image = t.leaf(t.channels_last(drawn) if channels_last else drawn)
     return call(image, scale_factor=scale, mode=mode, **options)
@@ -31,11 +33,14 @@ def _case(
     *,
     directions: tuple[Direction, ...] = BACKWARD,
     channels_last: bool = False,
+    large: bool = False,
     **options: bool,
 ) -> Case:
     """Return a case in which each input element receives up to about *gradients* gradients; two always commute."""
     return Case(
-        inputs=lambda t: _interpolate(t, dims, mode, scale, channels_last=channels_last, **options),
+        inputs=lambda t: _interpolate(
+            t, dims, mode, scale, channels_last=channels_last, large=large, **options
+        ),
         provokes=f"up to about {gradients} gradients added into each input element" if gradients > 2 else "",  # noqa: PLR2004
         directions=directions,
         traits={
@@ -50,7 +55,7 @@ def _case(
 def _nearest(mode: str) -> dict[str, Case]:
     """Return the cases of a mode in which an output copies one input element."""
     return {
-        f"{mode}_1d": _case(1, mode, 3, 3),
+        f"{mode}_1d_large": _case(1, mode, 3, 3, large=True),
         f"{mode}_2d": _case(2, mode, 3, 9, directions=BOTH),
         f"{mode}_2d_channels_last": _case(2, mode, 3, 9, channels_last=True),
         f"{mode}_3d": _case(3, mode, 3, 27),
@@ -61,10 +66,11 @@ def _nearest(mode: str) -> dict[str, Case]:
 
 def _linear(mode: str, dims: int) -> dict[str, Case]:
     """Return the cases all (multi)linear modes share: an output is drawn from two inputs along each dim."""
+    large, name = dims == 1, f"{mode}_large" if dims == 1 else mode
     return {
-        mode: _case(dims, mode, 3, 6**dims, directions=BOTH),
-        f"{mode}_align_corners": _case(dims, mode, 3, 6**dims, align_corners=True),
-        f"{mode}_down": _case(dims, mode, 0.75, 2**dims),
+        name: _case(dims, mode, 3, 6**dims, directions=BOTH, large=large),
+        f"{name}_align_corners": _case(dims, mode, 3, 6**dims, align_corners=True, large=large),
+        f"{mode}_down_large": _case(dims, mode, 0.75, 2**dims, large=True),
     }
 
 
@@ -77,10 +83,14 @@ def _image(mode: str, taps: int) -> dict[str, Case]:
     """
     enlarged, reduced = (3 * taps) ** 2, taps**2
     return {
-        f"{mode}_channels_last": _case(2, mode, 3, enlarged, channels_last=True),
+        f"{mode}_channels_last_batch": _case(2, mode, 3, enlarged, channels_last=True, large=True),
         f"{mode}_antialias": _case(2, mode, 3, enlarged, antialias=True),
-        f"{mode}_antialias_down": _case(2, mode, 0.5, reduced, directions=BOTH, antialias=True),
-        f"{mode}_antialias_channels_last": _case(2, mode, 0.5, reduced, channels_last=True, antialias=True),
+        f"{mode}_antialias_down_large": _case(
+            2, mode, 0.5, reduced, directions=BOTH, antialias=True, large=True
+        ),
+        f"{mode}_antialias_channels_last_large": _case(
+            2, mode, 0.5, reduced, channels_last=True, antialias=True, large=True
+        ),
     }
 
 
@@ -99,10 +109,10 @@ SPECS: tuple[OpSpec, ...] = (
             **_image("bilinear", 2),
             "bicubic": _case(2, "bicubic", 3, 144, directions=BOTH),
             "bicubic_align_corners": _case(2, "bicubic", 3, 144, align_corners=True),
-            "bicubic_down": _case(2, "bicubic", 0.75, 36),
+            "bicubic_down_large": _case(2, "bicubic", 0.75, 36, large=True),
             **_image("bicubic", 4),
             **_linear("trilinear", 3),
-            "trilinear_channels_last": _case(3, "trilinear", 3, 216, channels_last=True),
+            "trilinear_channels_last_batch": _case(3, "trilinear", 3, 216, channels_last=True, large=True),
             # Adaptive average pools, whose windows overlap where sizes do not divide.
             "area_1d": _case(1, "area", 1.5, 3),
             "area_2d": _case(2, "area", 1.5, 9, directions=BOTH),

@@ -157,7 +157,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.nn.NLLLoss",
         op="torch.nn.functional.nll_loss",
         why="On CUDA the losses of an image's pixels are summed with atomic additions "
-        f"({KERNELS}/cuda/NLLLoss2d.cu).",
+        f"({KERNELS}/cuda/NLLLoss2d.cu). On a CPU one thread sums the losses ({KERNELS}/LossNLL.cpp, {KERNELS}/LossNLL2d.cpp).",
         cases={
             **_classification_cases(spatial=False),
             **_classification_cases(spatial=True),

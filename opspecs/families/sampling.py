@@ -28,7 +28,8 @@ def _sample(
 
     Beyond it padding decides: the border takes all gradients, reflection folds them back.
     """
-    batch, channels = t.size(cpu=(1, 4), cuda=(2, 16))
+    # A CPU divides a batch among its threads, and so only one that has enough points.
+    batch, channels = t.size(cpu=(16 if small else 4, 4), cuda=(2, 16))
     side = t.size(cpu={2: 32, 3: 10}, cuda={2: 128, 3: 32})[dims]
     points = t.size(cpu={2: 64, 3: 16}, cuda={2: 512, 3: 64})[dims]
     if small:
@@ -87,34 +88,36 @@ SPECS: tuple[OpSpec, ...] = (
         f"({KERNELS}/cuda/GridSampler.cu).",
         directions=("backward",),
         cases={
-            "bilinear": _case(2, "bilinear", directions=BOTH),
-            "bilinear_align_corners": _case(2, "bilinear", align_corners=True),
-            "bilinear_border": _case(2, "bilinear", "border"),
-            "bilinear_border_align_corners": _case(2, "bilinear", "border", align_corners=True),
-            "bilinear_reflection": _case(2, "bilinear", "reflection"),
-            "bilinear_reflection_align_corners": _case(2, "bilinear", "reflection", align_corners=True),
-            "bilinear_channels_last": _case(2, "bilinear", channels_last=True),
-            "nearest": _case(2, "nearest"),
-            "nearest_border": _case(2, "nearest", "border"),
-            "bicubic": _case(2, "bicubic"),
-            "bicubic_border": _case(2, "bicubic", "border"),
-            "bicubic_reflection_align_corners": _case(2, "bicubic", "reflection", align_corners=True),
-            "trilinear": _case(3, "bilinear", directions=BOTH),
-            "trilinear_border": _case(3, "bilinear", "border"),
-            "trilinear_reflection_align_corners": _case(3, "bilinear", "reflection", align_corners=True),
-            "trilinear_channels_last": _case(3, "bilinear", channels_last=True),
-            "nearest_3d": _case(3, "nearest"),
-            "bilinear_small": Case(
+            "bilinear_batch": _case(2, "bilinear", directions=BOTH),
+            "bilinear_align_corners_batch": _case(2, "bilinear", align_corners=True),
+            "bilinear_border_batch": _case(2, "bilinear", "border"),
+            "bilinear_border_align_corners_batch": _case(2, "bilinear", "border", align_corners=True),
+            "bilinear_reflection_batch": _case(2, "bilinear", "reflection"),
+            "bilinear_reflection_align_corners_batch": _case(2, "bilinear", "reflection", align_corners=True),
+            "bilinear_channels_last_batch": _case(2, "bilinear", channels_last=True),
+            "nearest_batch": _case(2, "nearest"),
+            "nearest_border_batch": _case(2, "nearest", "border"),
+            "bicubic_batch": _case(2, "bicubic"),
+            "bicubic_border_batch": _case(2, "bicubic", "border"),
+            "bicubic_reflection_align_corners_batch": _case(2, "bicubic", "reflection", align_corners=True),
+            "trilinear_batch": _case(3, "bilinear", directions=BOTH),
+            "trilinear_border_batch": _case(3, "bilinear", "border"),
+            "trilinear_reflection_align_corners_batch": _case(
+                3, "bilinear", "reflection", align_corners=True
+            ),
+            "trilinear_channels_last_batch": _case(3, "bilinear", channels_last=True),
+            "nearest_3d_batch": _case(3, "nearest"),
+            "bilinear_small_batch": Case(
                 inputs=lambda t: _sample(t, 2, "bilinear", "zeros", small=True),
                 provokes="gradients of about 70 points added into each pixel",
                 traits=_traits(2, "bilinear"),
             ),
             # Each point has a gradient of its own, a sum over the channels.
-            "grid_grad": Case(
+            "grid_grad_batch": Case(
                 inputs=lambda t: _sample(t, 2, "bilinear", "zeros", grid_grad=True),
                 traits=_traits(2, "bilinear"),
             ),
-            "grid_grad_3d": Case(
+            "grid_grad_3d_batch": Case(
                 inputs=lambda t: _sample(t, 3, "bilinear", "zeros", grid_grad=True),
                 traits=_traits(3, "bilinear"),
             ),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Direction, OpSpec, call
+from opspecs.model import Call, Case, Device, Direction, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
@@ -90,16 +90,10 @@ def _factors(t: Inputs, reduce: str, *shape: int) -> torch.Tensor:
     return t.values(*shape)
 
 
-Sizes = dict[str, tuple[int, ...]]
-# Sources, slots and columns, of which single elements have none; thousands of slots of a CPU, 64 of a GPU.
-ELEMENTS: Sizes = {"cpu": (1 << 15, 1 << 11), "cuda": (1 << 20, 64)}
-ROWS: Sizes = {"cpu": (1 << 12, 1 << 8, 8), "cuda": (1 << 17, 64, 32)}
-
-
-def _reduce(t: Inputs, reduce: str, sizes: Sizes, *, include_self: bool = True) -> Call:
-    """Sources into slots, one index for each source: an element, or a row."""
-    sources, slots, *columns = t.size(**sizes)
-    into, index = t.leaf(_factors(t, reduce, slots, *columns)), t.index(sources, high=slots)
+def _reduce(t: Inputs, reduce: str, *columns: int, include_self: bool = True) -> Call:
+    """Sources in one row, or in columns, into thousands of slots of a CPU, 64 of a GPU."""
+    sources, slots = t.size(cpu=(1 << 15, 1 << 11), cuda=(1 << 20, 64))
+    into, index = t.leaf(_factors(t, reduce, slots, *columns)), t.index(sources, *columns, high=slots)
     source = t.leaf(_factors(t, reduce, sources, *columns))
     return call(into, 0, index, source, reduce=reduce, include_self=include_self)
 
@@ -118,34 +112,32 @@ def _reduce_permutation(t: Inputs, reduce: str) -> Call:
     )
 
 
-def _index_reduce_permutation(t: Inputs, reduce: str) -> Call:
-    rows, columns = t.size(cpu=(1 << 12, 8), cuda=(1 << 17, 32))
-    into, source = _factors(t, reduce, rows, columns), _factors(t, reduce, rows, columns)
-    return call(into, 0, t.permutation(rows), source, reduce=reduce)
-
-
-def _reduce_cases(reduce: str, sizes: Sizes, provokes: str, dims: dict[str, str]) -> dict[str, Case]:
-    """Return the cases that any kind of reduction has."""
-    traits = {"reduce": reduce} | dims
-    case = Case(inputs=lambda t: _reduce(t, reduce, sizes), provokes=provokes, traits=traits)
-    return {
-        reduce: replace(case, directions=BOTH),
-        f"{reduce}_exclude_self": replace(
-            case, inputs=lambda t: _reduce(t, reduce, sizes, include_self=False)
-        ),
-        # Integers that wrap around make the same in any order.
-        f"{reduce}_integers": replace(case, dtypes=("int64",)),
-    }
-
-
 def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
-    """Return the cases of one reduction of elements."""
+    """Return the cases of one reduction; a GPU has all of them in one row, a CPU in columns, for it divides those only."""
     what = REDUCED[reduce]
     collisions = what and f"about 16 values {what} each slot (16384 on CUDA)"
-    return _reduce_cases(reduce, ELEMENTS, collisions, FLAT) | {
+
+    def cases(name: str, traits: dict[str, str], device: Device, *columns: int) -> dict[str, Case]:
+        shared = Case(
+            inputs=lambda t: _reduce(t, reduce, *columns),
+            provokes=collisions,
+            devices=(device,),
+            traits=traits,
+        )
+        alone = lambda t: _reduce(t, reduce, *columns, include_self=False)  # noqa: E731 - inputs are lambdas
+        return {
+            name: replace(shared, directions=BOTH),
+            f"{name}_exclude_self": replace(shared, inputs=alone),
+            f"{name}_integers": replace(shared, dtypes=("int64",)),
+        }
+
+    return {
+        **cases(f"{reduce}_columns", {"reduce": reduce} | NESTED, "cpu", 4),
+        **cases(reduce, {"reduce": reduce} | FLAT, "cuda"),
         f"{reduce}_rows": Case(
             inputs=lambda t: _reduce_rows(t, reduce),
-            provokes=what and f"about 16 values {what} each slot (2048 on CUDA)",
+            provokes=what and f"about 2048 values {what} each slot",
+            devices=("cuda",),
             traits={"reduce": reduce} | NESTED,
         ),
         f"{reduce}_permutation": Case(
@@ -154,36 +146,75 @@ def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
     }
 
 
+def _index_reduce(t: Inputs, reduce: str, *, include_self: bool = True) -> Call:
+    """Source rows into few rows, each row with one index; a CPU divides rows, and only long ones."""
+    rows, slots, columns = t.size(cpu=(9, 3, 40_000), cuda=(1 << 17, 64, 32))
+    into, index = t.leaf(_factors(t, reduce, slots, columns)), t.index(rows, high=slots)
+    source = t.leaf(_factors(t, reduce, rows, columns))
+    return call(into, 0, index, source, reduce=reduce, include_self=include_self)
+
+
+def _index_reduce_permutation(t: Inputs, reduce: str) -> Call:
+    rows, columns = t.size(cpu=(1 << 12, 8), cuda=(1 << 17, 32))
+    into, source = _factors(t, reduce, rows, columns), _factors(t, reduce, rows, columns)
+    return call(into, 0, t.permutation(rows), source, reduce=reduce)
+
+
 def _index_reduce_cases(reduce: str) -> dict[str, Case]:
-    """Return the cases of one reduction of rows."""
+    """Return the cases of one reduction."""
     what = REDUCED[reduce]
-    collisions = what and f"about 16 rows {what} each slot (2048 on CUDA)"
-    return _reduce_cases(reduce, ROWS, collisions, {}) | {
-        f"{reduce}_permutation": Case(
-            inputs=lambda t: _index_reduce_permutation(t, reduce), traits={"reduce": reduce}
-        )
+    collisions = what and f"about 3 rows {what} each slot (2048 on CUDA)"
+    traits = {"reduce": reduce}
+    return {
+        f"{reduce}_rows": Case(
+            inputs=lambda t: _index_reduce(t, reduce), provokes=collisions, directions=BOTH, traits=traits
+        ),
+        f"{reduce}_rows_exclude_self": Case(
+            inputs=lambda t: _index_reduce(t, reduce, include_self=False), provokes=collisions, traits=traits
+        ),
+        # Integers that wrap around make the same in any order.
+        f"{reduce}_rows_integers": Case(
+            inputs=lambda t: _index_reduce(t, reduce),
+            provokes=collisions,
+            dtypes=("int64",),
+            traits=traits,
+        ),
+        f"{reduce}_permutation": Case(inputs=lambda t: _index_reduce_permutation(t, reduce), traits=traits),
     }
 
+
+# Of the other forms of scatter.
+DUPLICATES = {
+    "duplicates": Case(inputs=_overwrite, provokes=RACES, devices=("cuda",), traits=WRITTEN | FLAT),
+    "duplicate_rows": Case(inputs=_overwrite_rows, provokes=RACES, traits=WRITTEN | NESTED),
+}
+# Said of the CPU.
+ONE_ROW = "On a CPU one thread goes along the dim that is scattered, so that a tensor of one dim is the work of one thread."
 
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.Tensor.scatter_add_",
         op="torch.Tensor.scatter_add_",
         why="On CUDA every source is added to its slot with an atomic addition, in the order in which threads "
-        f"arrive ({KERNELS}/cuda/ScatterGatherKernel.cu).",
+        f"arrive ({KERNELS}/cuda/ScatterGatherKernel.cu). {ONE_ROW}",
         cases={
-            # Integer addition commutes exactly: the same race, without a trace.
-            "collisions": Case(
+            "collisions": Case(inputs=_flat, provokes=ADDITIONS, traits=FLAT),
+            "collisions_dtypes": Case(
                 inputs=_flat,
                 provokes=ADDITIONS,
-                dtypes=("float32", "float64", "float16", "bfloat16", "int64"),
+                dtypes=("float64", "float16", "bfloat16", "int64"),
+                devices=("cuda",),
                 traits=FLAT,
             ),
             "rows": Case(
                 inputs=_rows, provokes="about 128 additions into each slot (2048 on CUDA)", traits=NESTED
             ),
+            # Integer addition commutes exactly: the same race, without a trace.
             "columns": Case(
-                inputs=_columns, provokes="about 128 additions into each slot (2048 on CUDA)", traits=NESTED
+                inputs=_columns,
+                provokes="about 128 additions into each slot (2048 on CUDA)",
+                dtypes=("float32", "float64", "float16", "bfloat16", "int64"),
+                traits=NESTED,
             ),
             "expanded_rows": Case(
                 inputs=_expanded_rows,
@@ -200,19 +231,24 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.scatter_add",
         op="torch.scatter_add",
         why="The functional form of scatter_add_, by the same kernel.",
-        cases={"collisions": Case(inputs=_flat, provokes=ADDITIONS, traits=FLAT)},
+        cases={
+            "collisions": Case(inputs=_flat, provokes=ADDITIONS, devices=("cuda",), traits=FLAT),
+            "columns": Case(
+                inputs=_columns, provokes="about 128 additions into each slot (2048 on CUDA)", traits=NESTED
+            ),
+        },
         documented=("torch.Tensor.scatter_add_",),
     ),
     OpSpec(
         name="torch.Tensor.scatter",
         op="torch.Tensor.scatter",
         why="Of several values with one index the last one written stays, and threads write in any order "
-        f"({KERNELS}/cuda/ScatterGatherKernel.cu).",
+        f"({KERNELS}/cuda/ScatterGatherKernel.cu). {ONE_ROW}",
         cases={
-            "duplicates": Case(
-                inputs=_overwrite, provokes=RACES, dtypes=("float32", "int64"), traits=WRITTEN | FLAT
+            "duplicates": Case(inputs=_overwrite, provokes=RACES, traits=WRITTEN | FLAT),
+            "duplicate_rows": Case(
+                inputs=_overwrite_rows, provokes=RACES, dtypes=("float32", "int64"), traits=WRITTEN | NESTED
             ),
-            "duplicate_rows": Case(inputs=_overwrite_rows, provokes=RACES, traits=WRITTEN | NESTED),
             "permutation": Case(inputs=_permuted, traits=WRITTEN | FLAT),
             # Whichever write is last, it writes the same.
             "one_value": Case(inputs=_overwrite_with_one_value, traits={"src": "value"} | FLAT),
@@ -222,7 +258,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.Tensor.scatter_",
         op="torch.Tensor.scatter_",
         why="The in-place form of scatter, by the same kernel.",
-        cases={"duplicates": Case(inputs=_overwrite, provokes=RACES, traits=WRITTEN | FLAT)},
+        cases=DUPLICATES,
         documented=("torch.Tensor.scatter",),
         in_place=True,
     ),
@@ -230,7 +266,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.scatter",
         op="torch.scatter",
         why="The same as the method, by the same kernel.",
-        cases={"duplicates": Case(inputs=_overwrite, provokes=RACES, traits=WRITTEN | FLAT)},
+        cases=DUPLICATES,
         documented=("torch.Tensor.scatter",),
     ),
     OpSpec(
@@ -245,7 +281,9 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.Tensor.scatter_reduce_",
         why="The in-place form of scatter_reduce, by the same kernel.",
         cases={
-            reduce: replace(_scatter_reduce_cases(reduce)[reduce], directions=FORWARD) for reduce in REDUCED
+            name: replace(_scatter_reduce_cases(reduce)[name], directions=FORWARD)
+            for reduce in REDUCED
+            for name in (f"{reduce}_columns", reduce)
         },
         documented=("torch.Tensor.scatter_reduce",),
         in_place=True,
@@ -254,7 +292,10 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.scatter_reduce",
         op="torch.scatter_reduce",
         why="The same as the method, by the same kernel.",
-        cases={"sum": replace(_scatter_reduce_cases("sum")["sum"], directions=FORWARD)},
+        cases={
+            name: replace(_scatter_reduce_cases("sum")[name], directions=FORWARD)
+            for name in ("sum_columns", "sum")
+        },
         documented=("torch.Tensor.scatter_reduce",),
     ),
     OpSpec(
@@ -275,7 +316,7 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.Tensor.index_reduce_",
         why="The in-place form of index_reduce, by the same kernel.",
         cases={
-            reduce: replace(_index_reduce_cases(reduce)[reduce], directions=FORWARD)
+            f"{reduce}_rows": replace(_index_reduce_cases(reduce)[f"{reduce}_rows"], directions=FORWARD)
             for reduce in REDUCED
             if reduce != "sum"
         },

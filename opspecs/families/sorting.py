@@ -11,16 +11,19 @@ from opspecs.model import Call, Case, OpSpec, call
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
 LONG_TIES = "about 341 equal values for each index to choose from (349525 on CUDA)"
-ALL_TIES = "about 5461 equal values for each index to choose from (349525 on CUDA)"
+ALL_TIES = "about 349525 equal values for each index to choose from"
 
 
 def _tied(t: Inputs, *args: object, **kwargs: object) -> Call:
-    """A few long rows of values out of {1, 2, 3}: a result of zeros would hold no information."""
-    return call(t.integers(*t.size(cpu=(16, 1 << 10), cuda=(4, 1 << 20)), low=1, high=4), *args, **kwargs)
+    """Long rows of values out of {1, 2, 3}: a result of zeros would hold no information.
+
+    A row is the work of one thread of a CPU, and so there are many of them.
+    """
+    return call(t.integers(*t.size(cpu=(64, 1 << 10), cuda=(4, 1 << 20)), low=1, high=4), *args, **kwargs)
 
 
 def _tied_columns(t: Inputs, *args: object, **kwargs: object) -> Call:
-    return call(t.integers(*t.size(cpu=(1 << 10, 16), cuda=(1 << 20, 4)), low=1, high=4), *args, **kwargs)
+    return call(t.integers(*t.size(cpu=(1 << 10, 64), cuda=(1 << 20, 4)), low=1, high=4), *args, **kwargs)
 
 
 def _tied_flat(t: Inputs, *args: object, **kwargs: object) -> Call:
@@ -29,7 +32,7 @@ def _tied_flat(t: Inputs, *args: object, **kwargs: object) -> Call:
 
 def _tied_short(t: Inputs, *args: object, **kwargs: object) -> Call:
     """Many short rows: sorted by other kernels."""
-    return call(t.integers(*t.size(cpu=(256, 64), cuda=(1 << 16, 64)), low=1, high=4), *args, **kwargs)
+    return call(t.integers(*t.size(cpu=(1 << 10, 64), cuda=(1 << 16, 64)), low=1, high=4), *args, **kwargs)
 
 
 def _distinct(t: Inputs, *args: object, **kwargs: object) -> Call:
@@ -40,13 +43,13 @@ def _distinct(t: Inputs, *args: object, **kwargs: object) -> Call:
 def _cases(*args: object, **kwargs: object) -> dict[str, Case]:
     """Return the cases of an op whose last argument but those given is a dim."""
     return {
-        "ties": Case(
+        "tied_rows": Case(
             inputs=lambda t: _tied(t, *args, 1, **kwargs),
             provokes=LONG_TIES,
             dtypes=("float32", "int64"),
             traits={"output": "indices"},
         ),
-        "ties_columns": Case(
+        "tied_columns": Case(
             inputs=lambda t: _tied_columns(t, *args, 0, **kwargs),
             provokes=LONG_TIES,
             traits={"output": "indices"},
@@ -54,6 +57,8 @@ def _cases(*args: object, **kwargs: object) -> dict[str, Case]:
         "ties_flat": Case(
             inputs=lambda t: _tied_flat(t, *args, 0, **kwargs),
             provokes=ALL_TIES,
+            # One thread of a CPU does all of it.
+            devices=("cuda",),
             traits={"output": "indices"},
         ),
         "distinct": Case(inputs=lambda t: _distinct(t, *args, 0, **kwargs), traits={"output": "indices"}),
@@ -80,7 +85,10 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(name="torch.median", op="torch.median", why=WHY, cases=_cases() | VALUE),
     OpSpec(name="torch.nanmedian", op="torch.nanmedian", why=WHY, cases=_cases() | VALUE),
     OpSpec(
-        name="torch.kthvalue", op="torch.kthvalue", why=WHY, cases=_cases(50) | {"ties_short": _short(20, 1)}
+        name="torch.kthvalue",
+        op="torch.kthvalue",
+        why=WHY,
+        cases=_cases(50) | {"tied_short_rows": _short(20, 1)},
     ),
     OpSpec(
         name="torch.mode",
@@ -92,21 +100,23 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.topk",
         op="torch.topk",
         why=f"Of the values that equal the last one taken, any may be taken ({KERNELS}/cuda/TensorTopK.cu).",
-        cases=_cases(50) | {"ties_short": _short(20, 1)},
+        cases=_cases(50) | {"tied_short_rows": _short(20, 1)},
     ),
     OpSpec(
         name="torch.sort",
         op="torch.sort",
         why=f"A sort that is not stable leaves equal values in any order ({KERNELS}/cuda/Sort.cpp).",
         cases={
-            "ties": Case(inputs=lambda t: _tied(t, dim=1), provokes=LONG_TIES, dtypes=("float32", "int64")),
-            "ties_columns": Case(inputs=lambda t: _tied_columns(t, dim=0), provokes=LONG_TIES),
-            "ties_flat": Case(inputs=lambda t: _tied_flat(t, dim=0), provokes=ALL_TIES),
-            "ties_short": Case(
+            "tied_rows": Case(
+                inputs=lambda t: _tied(t, dim=1), provokes=LONG_TIES, dtypes=("float32", "int64")
+            ),
+            "tied_columns": Case(inputs=lambda t: _tied_columns(t, dim=0), provokes=LONG_TIES),
+            "ties_flat": Case(inputs=lambda t: _tied_flat(t, dim=0), provokes=ALL_TIES, devices=("cuda",)),
+            "tied_short_rows": Case(
                 inputs=lambda t: _tied_short(t, dim=1), provokes="about 21 equal values to be put in order"
             ),
             # A stable sort keeps equal values in the order they came in.
-            "stable": Case(inputs=lambda t: _tied(t, dim=1, stable=True)),
+            "stable_rows": Case(inputs=lambda t: _tied(t, dim=1, stable=True)),
             "distinct": Case(inputs=lambda t: _distinct(t, dim=0)),
         },
     ),

@@ -15,6 +15,10 @@ KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/spa
 BOTH: tuple[Direction, ...] = ("forward", "backward")
 BACKWARD: tuple[Direction, ...] = ("backward",)
 
+# Said of the CPU.
+ONE_THREAD = (
+    "On a CPU one thread goes through the stored elements of a matrix in COO layout (SparseTensorMath.cpp)."
+)
 SPARSE_DENSE = {"layout": "sparse-dense"}
 PRODUCTS = "about 64 products summed into each element (512 on CUDA)"
 
@@ -49,7 +53,8 @@ def _added(t: Inputs) -> Call:
 
 def _repeated(t: Inputs) -> Call:
     """Draw a matrix that stores each of its elements about 16 times, to be summed."""
-    stored, side = t.size(cpu=(1 << 14, 32), cuda=(1 << 20, 256))
+    # A CPU sorts more than 32768 places in two threads.
+    stored, side = t.size(cpu=(1 << 16, 64), cuda=(1 << 20, 256))
     return call(t.coo(side, side, stored=stored, repeated=True))
 
 
@@ -63,7 +68,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.bmm",
         op="torch.bmm",
         why="cuSPARSE sums the products of a sparse row, and cuBLAS those of a dense one, in an order of its own "
-        f"({KERNELS}/cuda/SparseBlas.cpp).",
+        f"({KERNELS}/cuda/SparseBlas.cpp). {ONE_THREAD}",
         cases={
             "sparse_dense": Case(
                 inputs=lambda t: _product(t, 4),
@@ -94,7 +99,8 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.sparse.mm",
         op="torch.sparse.mm",
-        why=f"cuSPARSE sums the products of a row in an order of its own ({KERNELS}/cuda/SparseCUDABlas.cpp).",
+        why=f"cuSPARSE sums the products of a row in an order of its own ({KERNELS}/cuda/SparseCUDABlas.cpp). "
+        f"{ONE_THREAD}",
         cases={
             "coo": Case(inputs=_product, provokes=PRODUCTS),
             "coo_dense_grad": Case(
@@ -118,7 +124,8 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.sparse.addmm",
         op="torch.sparse.addmm",
-        why=f"cuSPARSE sums the products of a row in an order of its own ({KERNELS}/cuda/SparseCUDABlas.cpp).",
+        why=f"cuSPARSE sums the products of a row in an order of its own ({KERNELS}/cuda/SparseCUDABlas.cpp). "
+        f"{ONE_THREAD}",
         cases={"coo": Case(inputs=_added, provokes=PRODUCTS)},
     ),
     OpSpec(
@@ -127,7 +134,7 @@ SPECS: tuple[OpSpec, ...] = (
         why="Elements that are stored several times are sorted and summed, and a sort that is not stable leaves their "
         f"order open ({KERNELS}/cuda/SparseCUDATensor.cu).",
         cases={
-            "repeated": Case(
+            "many_repeated": Case(
                 inputs=_repeated,
                 provokes="about 16 values summed into each stored element",
                 dtypes=("float32", "int64"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
-from scanner.processes.sandbox import ImportSandbox
 
 from reports.compare.comparable import kind_of, of_environments
 from reports.compare.remeasured import Again, open_to_doubt
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import Matrix, matrix_of
 from scanner.errors import UsageError, one_line
+from scanner.processes.sandbox import ImportSandbox
 from scanner.run.progress import progress_for
 from scanner.run.remeasure import Side, examine, measure, rounds_for, rows_here
 

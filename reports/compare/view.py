@@ -117,6 +117,7 @@ def _run(one: Matrix) -> View:
             "complete": one.run.closing is not None,
             "distrust": one.distrust,
             "low_power": one.weak,
+            "serial": one.serial,
             "controls": len(header.controls),
             "sentinels": len(one.run.sentinels),
             "findings": one.counts,
@@ -220,6 +221,7 @@ def _seen(row: MatrixRow) -> dict[str, object]:
         **fields_of(row, "finding", "reason"),
         **{mode: {name: cell_fields(row, mode)[name] for name in _CELL} for mode in MODES},
         "low_power": row.weak,
+        "serial": row.serial,
     }
 
 

@@ -10,7 +10,7 @@ from reports.compare.comparable import hardware, kind_of
 from reports.compare.judge import Change
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import COMPARED, Matrix, constant_of
-from reports.matrix.words import states
+from reports.matrix.words import doubts, states
 from scanner.verdicts.findings import Cell, MatrixRow
 
 NOT_PLANNED = "not planned"
@@ -53,7 +53,7 @@ def finding_notes(row: MatrixRow, one: Matrix) -> tuple[str, list[str]]:
         rests = f"n = {min(row.off.runs, row.on.runs)}" if constant_of(row) is None else "constant"
     elif row.finding == "inconclusive":
         rests = f"{row.off.verdict}, {row.on.verdict}"
-    return rests, ["low power"] * (row.weak is not None) + ["not trustworthy"] * bool(one.distrust)
+    return rests, doubts(row) + ["not trustworthy"] * bool(one.distrust)
 
 
 def cell_words(cell: Cell) -> str:

@@ -44,6 +44,9 @@ KIND_MEANING = {
 UNDOCUMENTED: tuple[Finding, ...] = ("silent", "raises", "over_alert", "fixed_by_mode", "uninitialized")
 
 
+_SERIAL = "serial: one thread did all the work with the flag off, so that nothing could race"
+
+
 class JudgedClaim(Struct, frozen=True, kw_only=True):
     """A claim, and what the runs say of it."""
 
@@ -189,14 +192,17 @@ def _rows(matrices: Iterable[Matrix]) -> Iterator[Evidence]:
         for row in one.rows:
             behaviour = behaviour_of(row)
             # An alert and bits that differ are proof; that nothing differed is none where nothing could race.
-            weak = row.weak if behaviour in {"acts", "nothing"} and not doubt else None
-            text = f"low power: {weak}" if weak is not None else doubt
+            still = behaviour in {"acts", "nothing"} and not doubt
+            weak = row.weak if still else None
+            serial = still and row.serial and weak is None
+            text = f"low power: {weak}" if weak is not None else _SERIAL if serial else doubt
             yield Evidence(
                 run=one.name,
                 row=row,
                 behaviour=None if text else behaviour,
                 doubt=text,
                 low_power=weak is not None,
+                serial=serial,
             )
 
 

@@ -44,6 +44,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     behaviour: Behaviour | None  # None: it is no evidence
     doubt: str | None  # why it is none, if not for its finding
     low_power: bool = False  # it is none because too little could race for its sameness to show anything
+    serial: bool = False  # it is none because one thread did all the work
     effect: Effect = "none"
 
     @property
@@ -76,7 +77,8 @@ def behaviour_of(row: MatrixRow) -> Behaviour | None:
             return "differs"
         case "deterministic":
             return "nothing"
-    return None
+    # An alert is proof however seldom the row was executed with the flag off.
+    return "raises" if (row.off.verdict, row.on.verdict) == ("deterministic", "raises") else None
 
 
 def effect_of(claim: Claim, behaviour: Behaviour | None) -> Effect:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from reports.docs.conditions import Behaviour, Evidence, Split, separations
 from reports.matrix.model import Matrix
-from reports.matrix.words import counted
+from reports.matrix.words import counted, doubts
 from scanner.claims.matching import is_vague
 from scanner.observations.records import Claim
 
@@ -27,10 +27,10 @@ def shown_words(evidence: Evidence) -> str:
     match row.finding:
         case "mode_dependent":
             return f"another path is taken with the flag on, {counted(row.on)}"
-        case "over_alert":
+        case "over_alert" | "inconclusive":
             return (
                 f"the alert is raised, though no difference was seen with the flag off ({counted(row.off)}"
-                f"{', low power' if row.weak is not None else ''})"
+                f"{''.join(f', {doubt}' for doubt in doubts(row))})"
             )
         case "silent":
             return f"differs with the flag on and nothing is raised ({counted(row.on)})"

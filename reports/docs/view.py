@@ -69,6 +69,7 @@ def _run(one: Matrix) -> View:
     header = one.run.header
     weak = sum(one.weak.values())
     power = f", {weak} {'row' if weak == 1 else 'rows'} of low power" if weak else ""
+    power += f", {one.serial} serial" if one.serial else ""
     state = ("complete" if one.run.closing else "incomplete") + power
     return View(
         {
@@ -82,6 +83,7 @@ def _run(one: Matrix) -> View:
             "complete": one.run.closing is not None,
             "distrust": one.distrust,
             "low_power": one.weak,
+            "serial": one.serial,
         },
         machine=header.environment.gpu or header.environment.cpu,
         state="not trustworthy, no evidence" if one.distrust else state,
@@ -89,11 +91,16 @@ def _run(one: Matrix) -> View:
     )
 
 
+def _doubted(one: Evidence) -> str:
+    """Say why a row is no evidence although it ran."""
+    return "of low power" if one.low_power else "serial" if one.serial else ""
+
+
 def _claim(judged: JudgedClaim, lists: RegeneratedLists | None) -> View:
     """Return a claim: the keys that are promised, then what else is known of it."""
     claim, deciding = judged.claim, judged.deciding
-    ordered = sorted(judged.evidence, key=lambda one: (list(_EFFECTS).index(one.effect), one.low_power))
-    effects = Counter("of low power" if one.low_power else _EFFECTS[one.effect] for one in ordered)
+    ordered = sorted(judged.evidence, key=lambda one: (list(_EFFECTS).index(one.effect), _doubted(one)))
+    effects = Counter(_doubted(one) or _EFFECTS[one.effect] for one in ordered)
     return View(
         {
             **fields_of(claim, "section", "targets", "device", "direction", "conditions", "text"),
@@ -144,6 +151,7 @@ def _row(one: Evidence) -> dict[str, object]:
         **cells,
         "reason": one.doubt or row.reason,
         "low_power": row.weak,
+        "serial": row.serial,
         "traits": row.row.traits,
     }
 

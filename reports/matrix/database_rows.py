@@ -21,7 +21,7 @@ def sampled_words(rows: Sequence[MatrixRow]) -> str | None:
     enlarged = [row for row in ours if row.row.provoked == "enlarged"]
     provoked = [row for row in enlarged if not (row.off.constant or row.on.constant)]
     same = sum(row.finding == "deterministic" for row in ours)
-    strong = sum(row.finding == "deterministic" and row.weak is None for row in provoked)
+    strong = sum(row.finding == "deterministic" and row.weak is None and not row.serial for row in provoked)
     count = len(enlarged) - len(provoked)
     blank = f", of which {count} gave a blank result and count as samples" if count else ""
     return (

@@ -45,6 +45,8 @@ class Matrix(Struct, frozen=True, kw_only=True):
     only: tuple[Finding, ...]  # the findings asked for; empty: all
     patterns: tuple[str, ...]  # the row ids asked for; empty: all
     weak: dict[str, int]  # why rows are of low power -> how many of the whole scan, the most frequent first
+    serial: int  # rows of the whole scan that did not differ and that one thread did alone
+    serial_provoking: int  # those of them whose inputs provoke a difference
     sampled: (
         str | None
     )  # what the rows of PyTorch's databases are worth, over the whole scan; None: there are none
@@ -104,6 +106,8 @@ def matrix_of(name: str, run: Run, only: tuple[Finding, ...] = (), patterns: tup
         only=only,
         patterns=patterns,
         weak=dict(Counter(row.weak for row in rows if row.weak is not None).most_common()),
+        serial=sum(row.serial for row in rows),
+        serial_provoking=sum(row.serial and bool(row.row.provokes or row.row.provoked) for row in rows),
         sampled=sampled_words(rows),
         distrust=_distrust(run),
     )

@@ -108,6 +108,17 @@ def power_words(one: Matrix) -> str | None:
     )
 
 
+def serial_words(one: Matrix) -> str | None:
+    """Say how many rows of the scan one thread did alone; ``None`` if none is known to be so."""
+    if not one.serial:
+        return None
+    return (
+        f"Serial: {one.serial} of {several(one.planned, 'row')} did not differ, and one thread did all their work, so that "
+        f"nothing in them could race; {one.serial_provoking} of these provoke a difference. They were not executed under "
+        f"stress, and confirm no bullet."
+    )
+
+
 def ranges(numbers: Sequence[int]) -> str:
     """Return sorted numbers with runs joined: ``0-3, 8``."""
     runs: list[list[int]] = []

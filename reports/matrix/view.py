@@ -147,6 +147,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     unfilled: CellView
     alerts: tuple[str, ...]  # callers of all alerts
     low_power: str | None  # why that the row did not differ says little
+    serial: bool  # one thread did all the work
     constant: str | None
     source: Source
     provoked: Provoked | None
@@ -239,7 +240,11 @@ class RowView(Struct, frozen=True, kw_only=True):
 
     def finding_words(self, *, trusted: bool = True) -> str:
         """Return the finding with all that must not be read without it."""
-        marks = {"low power": self.low_power is not None, "not trustworthy": not trusted}
+        marks = {
+            "low power": self.low_power is not None,
+            "serial": self.serial,
+            "not trustworthy": not trusted,
+        }
         finding = f"{self.finding} ({self.note})" if self.note else self.finding
         return ", ".join([finding, *(mark for mark, holds in marks.items() if holds)])
 
@@ -273,6 +278,7 @@ def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
         unfilled=_further(row, "unfilled"),
         alerts=alerts_of(row),
         low_power=row.weak,
+        serial=row.serial,
         constant=constant_of(row),
         cost=cost_view(row.cost),
         expected=[_expected(row, build) for build in builds] or UNSET,

@@ -40,6 +40,8 @@ GLOSSARY = {
     "parallel, with indices that repeat.",
     "low power": "The sentinel beside the row, an op that differs wherever anything can race, hardly differed: that "
     "the row did not differ in that mode shows little.",
+    "serial": "With the flag off one thread did all the work of an execution, so that nothing in it could race: that the "
+    "row did not differ shows nothing of inputs for which more threads work.",
     "warn_only": "What an op that raises does with the flag on and warn_only=True, which turns the alert into a "
     "warning; all alerts it then gives are listed.",
     "fill off": "The flag on and torch.utils.deterministic.fill_uninitialized_memory off: rows that differ with the flag off "
@@ -155,6 +157,11 @@ def shown_words(one: Matrix) -> str | None:
     if not asked:
         return None
     return f"Shown: {len(one.rows)} of {one.planned} rows, those {' and '.join(asked)}."
+
+
+def doubts(row: MatrixRow) -> list[str]:
+    """Return why it shows little that a row did not differ."""
+    return ["low power"] * (row.weak is not None) + ["serial"] * row.serial
 
 
 def environment_words(one: Matrix) -> list[tuple[str, str]]:

@@ -29,7 +29,7 @@ _COST = ("ratio", "unfilled_ratio", "off.median", "on.median", "unfilled.median"
 _COLUMNS = {
     **{name: name for name in _ROW},
     **{f"{mode}_{name}": f"{mode}.{name}" for mode in MODES for name in _CELL},
-    **{name: name for name in ("provokes", "low_power", "constant", "source", "provoked")},
+    **{name: name for name in ("provokes", "low_power", "serial", "constant", "source", "provoked")},
     "recipe": "enlargement",
     **{
         f"{mode}_{name}": f"{mode}.{'severity.' if name in MEASURES else ''}{name}"
@@ -132,6 +132,7 @@ def _run(run: RunView) -> Iterator[str]:
         "controls": [asdict(it) | {"ok": it.ok} for it in check_controls(header, one.run.controls)],
         "sentinels": one.run.sentinels,
         "low_power": one.weak,
+        "serial": one.serial,
         "perturbations": {name: meaning_of(name) for name in header.settings.perturb},
         "seconds": closing.seconds if closing else None,
         "load_after": closing.load if closing else None,

@@ -97,6 +97,7 @@ def _row(row: RowView, pool: Pool) -> list[object]:
         row.inputs or (),
         _by_mode([[(one.name, one.shape, one.dtype, one.differing) for one in it.outputs] for it in cells]),
         row.low_power,
+        "serial" if row.serial else None,
         row.constant,
         _by_mode(
             [

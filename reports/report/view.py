@@ -58,6 +58,7 @@ class RunView(Struct, frozen=True, kw_only=True):
     states: list[tuple[words.State, str]]  # what a reader must know before believing anything
     n: str
     shown: str | None  # which rows are left out, if any are
+    serial: str | None  # how many rows one thread did alone
     weak_places: dict[str, int]  # why rows of the whole scan are of low power, numbered
     controls: Section
     sentinels: Section
@@ -146,6 +147,7 @@ def _run(number: int, one: Matrix) -> RunView:
         states=words.states(one),
         n=words.n_words(one),
         shown=words.shown_words(one),
+        serial=trust.serial_words(one),
         weak_places={reason: place for place, reason in enumerate(one.weak)},
         controls=trust.controls(one),
         sentinels=trust.sentinels(one),

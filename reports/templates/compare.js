@@ -5,7 +5,7 @@
   // The fields of a row, of what it shows in a run, and of what became of it, as reports/compare/html.py writes them.
   const ROW = shape("table changed differed family* spec* op* case* direction* dtype* device* provokes* why* moments");
   const MOMENT = shape("shown* cost* became*");
-  const SHOWN = shape("finding note off on verdicts documented reason weak");
+  const SHOWN = shape("finding note off on verdicts documented reason weak serial");
   const BECAME = shape("kind words seems detail reason bits redocumented");
 
   const elements = all("tr.row");
@@ -43,7 +43,7 @@
     shown !== null &&
     (!finding || shown.finding === finding) &&
     (!verdict || judged(shown.verdicts, verdict)) &&
-    (!power || (power === "low") === (shown.weak !== null)) &&
+    powered(shown, power) &&
     (!slower || COSTS[slower](cost[1]));
   const matches = (row, values, chosen) => {
     const { step, family, direction, device } = values;

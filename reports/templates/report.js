@@ -3,7 +3,7 @@
   const runs = data("runs");
 
   // The fields of a row, a cell, a cost and a process, as reports/report/html.py writes them.
-  const ROW = shape("run family* spec* op* case* direction* dtype* device* provokes* why* finding* reason* inputs* outputs* weak* constant* groups* differences* cells processes cost expected*");
+  const ROW = shape("run family* spec* op* case* direction* dtype* device* provokes* why* finding* reason* inputs* outputs* weak* serial* constant* groups* differences* cells processes cost expected*");
   const CELL = shape("mode* verdict* words* bound* reason* alert* seeded where* alerts*");
   const COST = shape("words* ratio told* variants samples calls");
   const PROCESS = shape("mode* process outcome* executions distinct first forward seconds setup told*");
@@ -18,7 +18,7 @@
     row.id = [row.spec, row.case, row.direction, row.dtype].join(":");
     row.text = [row.id, row.family, row.op, row.device, runs[row.run].name, row.finding]
       .concat(row.cells.flatMap((cell) => [cell.verdict, cell.reason, cell.alert, ...cell.alerts, cell.seeded ? "seeded" : ""]))
-      .concat(row.weak ? ["low power"] : [], row.constant === null ? [] : ["constant", row.constant])
+      .concat(row.weak ? ["low power"] : [], row.serial ? ["serial"] : [], row.constant === null ? [] : ["constant", row.constant])
       .concat((row.expected || []).flat(2))
       .join(" ")
       .toLowerCase();
@@ -31,7 +31,7 @@
       (!verdict || judged(MODES.map((mode) => row.cells.find((cell) => cell.mode === mode)?.verdict), verdict)) &&
       (!device || row.device === device) &&
       (!run || row.run === Number(run) - 1) &&
-      (!power || (power === "low") === (row.weak !== null)) &&
+      powered(row, power) &&
       (!slower || COSTS[slower](row.cost.ratio))
     );
   };

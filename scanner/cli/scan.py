@@ -203,6 +203,10 @@ def _tell(run: Run) -> int:
     if weak := sum(row.weak is not None for row in rows):
         reason = next(row.weak for row in rows if row.weak is not None)
         click.echo(f"{run.path}: {weak} rows are of low power: {reason}", err=True)
+    if serial := sum(row.serial for row in rows):
+        click.echo(
+            f"{run.path}: {serial} rows are serial: one thread did their work, nothing could race", err=True
+        )
     voided = [
         [text for one in row.observations if (text := str(one.message)).startswith(UNTRUSTED)] for row in rows
     ]

@@ -27,8 +27,9 @@ _MOST_OF_AN_OP = 20
 # Seconds; light goes a third of a millimetre meanwhile.
 _SHORTEST = 1e-12
 
-# The format that brought overloads.
+# The formats that brought overloads, and threads.
 _OVERLOADS = 3
+_THREADS = 4
 
 
 class Check:
@@ -79,8 +80,8 @@ class Check:
             planned = row is not None and self._lives(record)
             # A number, for there may be a million of them.
             cell = (row or 0) * len(WORKER_MODES) + WORKER_MODES.index(record.mode)
-            place = cell * self._settings.processes + record.process
-        needed, field = _newer(record) if self._format < _OVERLOADS else (0, "")
+            place = cell * (self._settings.processes + 1) + record.process
+        needed, field = _newer(record) if self._format < _THREADS else (0, "")
         if needed > self._format:
             raise RunFileError(
                 f"{text} belongs to format {needed}, the header says format {self._format} - at `$.{field}`; "
@@ -98,7 +99,9 @@ class Check:
         self._seen[place] = number
 
     def _lives(self, record: Observation | Sentinel) -> bool:
-        return record.process < self._settings.processes and record.mode in self._settings.modes
+        # A further process of mode off executes rows that were executed too seldom for their findings.
+        further = record.mode == MODES[0] and self._format >= _THREADS
+        return record.process < self._settings.processes + further and record.mode in self._settings.modes
 
 
 def _check_claims(path: str, header: Header) -> None:
@@ -118,6 +121,8 @@ def _newer(record: Placed) -> tuple[int, str]:
         return _OVERLOADS, "kind"
     if not isinstance(record, Observation):
         return 2, "kind"
+    if record.threads is not None:
+        return _THREADS, "threads"
     for place, output in enumerate(record.outputs):
         if output.severity is not None:
             return 2, f"outputs[{place}].severity"

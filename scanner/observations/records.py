@@ -26,7 +26,9 @@ from scanner.observations.settings import Source as Source
 # 3: overloads that the build has and that each row reaches; where a row is from (source, provoked, recipe, samples), what
 #    was enumerated, and the settings of both. A file of format 1 or 2 knows of no overloads: "not recorded".
 # 4: rows that are not to be believed, because a control behind them answered wrongly; the mode "unfilled"; the digest of the
-#    file that declares a row's spec, empty in older files, of which none is gone on with.
+#    file that declares a row's spec, empty in older files, of which none is gone on with; threads of an observation, and a
+#    further process of mode off. Of a file of an earlier format it is not known how many threads worked, so that none of
+#    its rows is called serial.
 FORMAT = 4
 
 # What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a
@@ -267,6 +269,9 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     # Backward only: executions whose forward output differed from the first one's.
     forward_differing: Count = 0
     seeded: bool = False  # the op consumed the random generator, which was seeded before every execution
+    # That worked in one quiet execution on the CPU, the calling one included; None: not measured. What one thread does
+    # alone cannot race, and was not executed under stress.
+    threads: Annotated[int, Meta(ge=1)] | None = None
     inputs: tuple[str, ...] = ()  # "args[0]: float32 (64,)", strides where not contiguous
     inputs_digest: str | None = None
     groups: tuple[Group, ...] = ()  # by perturbation, in the order they ran; empty in format 1: all quiet

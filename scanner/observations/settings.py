@@ -128,7 +128,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             option="--processes",
             metavar="P",
             limits=Meta(ge=1, le=100),
-            help="Worker processes per mode.",
+            help="Worker processes per mode.",  # mode off may have one more, for rows that need more executions
             reruns=True,
         ),
     ]

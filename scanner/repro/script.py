@@ -12,7 +12,7 @@ import json
 import re
 import textwrap
 from collections.abc import Sequence
-from math import prod
+from math import ceil, prod
 
 import msgspec
 
@@ -20,7 +20,7 @@ from scanner.errors import UsageError, one_line
 from scanner.observations.records import Environment, Header, Output
 from scanner.processes.process import SET_BY_MODE
 from scanner.repro import script_parts as text
-from scanner.verdicts.findings import FINDING_MEANING, Cell, MatrixRow
+from scanner.verdicts.findings import FINDING_MEANING, LEAST_RUNS, NEED_RUNS, Cell, MatrixRow
 from scanner.worker.perturb import CaseContext
 
 # Lines are broken behind so many characters, where they can be.
@@ -100,12 +100,13 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     for name, value in {
         "$BLOCKS": str(tuple(CaseContext(device, sizes).blocks)),
         "$DEVICE": device,
+        "$LEAST_RUNS": str(LEAST_RUNS),
         "$WHERE": "torch.cuda.get_device_name()" if device == "cuda" else '"cpu"',
     }.items():
         body = body.replace(name, value)
     imports = {statement for one in around for statement in one.imports}
     return "\n".join(
-        [*_comment(row, header), *_head(input_source, header, imports, set_by_mode), "", body, ""]
+        [*_comment(row, header), *_head(input_source, header, row, imports, set_by_mode), "", body, ""]
     )
 
 
@@ -136,7 +137,7 @@ def _described(cell: Cell) -> str:
 
 
 def _head(
-    input_source: InputSource, header: Header, imports: set[str], set_by_mode: dict[str, str]
+    input_source: InputSource, header: Header, row: MatrixRow, imports: set[str], set_by_mode: dict[str, str]
 ) -> list[str]:
     """Return imports, environment and constants."""
     settings = header.settings
@@ -157,6 +158,8 @@ def _head(
         lines.append("import torch")
     # A single execution has nothing to differ from.
     runs = settings.runs if settings.processes > 1 else max(settings.runs, 2)
+    if row.finding in NEED_RUNS:
+        runs = max(runs, ceil(LEAST_RUNS / settings.processes))
     alerts = [f"ALERT = {json.dumps(text.ALERT)}"]
     if settings.device != "cpu":
         alerts = [

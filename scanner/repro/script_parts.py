@@ -193,6 +193,8 @@ def main():
         ("deterministic", "raises"): {"nondeterministic": "raises", "deterministic": "over_alert"}.get(forced),
     }
     finding = "silent" if on == "nondeterministic" else findings.get((off, on)) or "inconclusive"
+    if finding in ("mode_dependent", "over_alert") and RUNS * PROCESSES < $LEAST_RUNS:
+        finding = "inconclusive (a larger RUNS shows whether it differs)"
     print(f"finding: {finding}")
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,6 +37,7 @@ from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.progress import Progress
 from scanner.verdicts.controls import misbehaving
 from scanner.verdicts.findings import observation_verdict, unequal_inputs
+from scanner.worker.perturb import PERTURBATIONS
 
 # A sentinel runs after so many rows, or after so many seconds.
 _SENTINEL_ROWS = 12
@@ -110,8 +111,12 @@ class PassRunner:
 
     @property
     def rows_observed(self) -> int:
-        """How many observations of rows there are, without those under modes that few rows live under."""
-        return sum(key not in self._control_keys and mode in MODES for key, mode, _ in self._done)
+        """How many observations of rows there are that every scan makes: those of a further pass are left out."""
+        processes = self._header.settings.processes
+        return sum(
+            key not in self._control_keys and mode in MODES and process < processes
+            for key, mode, process in self._done
+        )
 
     @property
     def distrust(self) -> tuple[str, ...]:
@@ -132,15 +137,21 @@ class PassRunner:
             self._watched[sentinel.mode, sentinel.process] = sentinel.before
         self._distrust = list(run.distrust)
 
-    def run(self, mode: Mode, process: int) -> None:
-        """Send the rows still to be observed through a worker of one mode, and through fresh ones where it ended."""
-        rows = list(self._due(mode, process))
+    def run(self, mode: Mode, process: int, runs: Mapping[tuple[str, ...], int] | None = None) -> None:
+        """Send the rows still to be observed through a worker of one mode, and through fresh ones where it ended.
+
+        Args:
+            mode: Of the worker.
+            process: Its number.
+            runs: How often to execute which rows; without it each of them as often as the settings say.
+        """
+        rows = [one for one in self._due(mode, process) if runs is None or one[1].key in runs]
         here = (mode, process)
         if not rows and self._reached.get(here, -1) < self._watched.get(here, 0):
             return
         # Every pass begins in a process of its own; the one that described the build may still be unused.
         self._supervisor.renew(mode)
-        if mode not in MODES:
+        if mode not in MODES or runs is not None:
             self._progress.more(len(rows))
         since = _SENTINEL_ROWS
         watched = 0.0
@@ -152,7 +163,10 @@ class PassRunner:
             self._control(mode, process, place)
             since += 1
             self._progress.at(row, f"{self._prefix}{mode}, process {process}")
-            observation = self._observe(row, mode, process, list(self._header.settings.perturb))
+            if runs is None:
+                observation = self._observe(row, mode, process, list(self._header.settings.perturb))
+            else:
+                observation = self._observe_further(row, mode, process, runs[row.key])
             self._keep(observation)
             self._progress.saw(observation_verdict(observation, row))
             if mode == "on" and len(observation.digests) > 1:
@@ -211,7 +225,7 @@ class PassRunner:
             return
         timeout = max(self._header.settings.timeout, PATIENCE)
         for row in self._header.controls:
-            observation = self._observe(row, mode, process, ["quiet"], timeout, _CHECK_RUNS)
+            observation = self._observe(row, mode, process, ["quiet"], timeout, runs=_CHECK_RUNS)
             wrong = misbehaving(self._header, (*self._controls[:1], observation))
             if wrong and self._vouched < before:
                 self._write(
@@ -228,17 +242,27 @@ class PassRunner:
         process: int,
         perturb: list[str],
         timeout: float | None = None,
-        runs: int | None = None,
+        **changed: float | None,
     ) -> Observation:
         settings = self._header.settings
         timeout = settings.timeout if timeout is None else timeout
         request = request_for("observe", row, settings) | {
-            "runs": runs or settings.runs,
+            "runs": settings.runs,
             "perturbations": perturb,
             "max_time": settings.max_time,
+            **changed,
         }
         place = place_of(row) | {"mode": mode, "process": process}
         return ask(self._supervisor, Observation, place, mode, request, timeout, settings)
+
+    def _observe_further(self, row: Row, mode: Mode, process: int, runs: int) -> Observation:
+        """Execute a row more often; those executions count only that are compared with the others of the cell."""
+        settings = self._header.settings
+        perturb = [name for name in settings.perturb if not PERTURBATIONS[name].apart]
+        # They stop by themselves before they cost the row what is known of it.
+        limit = settings.timeout / 2
+        limit = limit if settings.max_time is None else min(limit, settings.max_time)
+        return self._observe(row, mode, process, perturb, runs=runs, max_time=limit)
 
     def _watch(self, mode: Mode, process: int, before: int) -> None:
         """Run the sentinel in the worker in service, and write what it saw."""

@@ -6,6 +6,7 @@ controls and sentinels as in a scan. What comes out are two runs like those that
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -39,6 +40,7 @@ from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.passes import PassRunner
 from scanner.run.progress import Progress
+from scanner.verdicts.findings import LEAST_RUNS
 from scanner.verdicts.power import PowerCheck
 
 Key = tuple[str, str, str, str]
@@ -157,14 +159,16 @@ def measure(
         sandbox: Where workers start.
         progress: Is told of each row.
         rounds: Processes of each run in each mode.
-        runs: Executions per process; by default as many as the scans had, the larger of both.
+        runs: Executions per process; by default as many as the scans had, the larger of both, or more.
         spec_files: Files of the user's own specs that the command line names.
 
     Raises:
         UsageError: A worker that started before does not any more.
     """
     old, new = (side.run.header.settings for side in sides)
-    runs = max(old.runs, new.runs) if runs is None else runs
+    if runs is None:
+        # With fewer in all, what the flag does to a row could not be told from a race.
+        runs = max(old.runs, new.runs, math.ceil(LEAST_RUNS / rounds))
     times = (old.max_time, new.max_time)
     shared = {
         "runs": runs,

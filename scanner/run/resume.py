@@ -49,8 +49,9 @@ def begun(plan: Plan) -> Run | None:
             f"{path}: holds a complete run; choose another place with -o, or overwrite it with --force"
         )
     # Only what raises runs in a further mode, and how much that will be is not known before.
-    total = len(run.header.planned) * run.header.settings.processes * len(MODES)
-    made = sum(observation.mode in MODES for observation in run.observations)
+    processes = run.header.settings.processes
+    total = len(run.header.planned) * processes * len(MODES)
+    made = sum(one.mode in MODES and one.process < processes for one in run.observations)
     raise UsageError(
         f"{path}: holds an unfinished scan ({made} of {total} observations); go on with --resume, or start over "
         f"with --force"

@@ -2,7 +2,8 @@
 
 The workers run one after the other; within a process the rows come in catalog order, and the modes alternate, so
 that a scan cut short has seen both. Each worker first answers the controls, and a sentinel runs before, between and
-after the rows. Timings come last, in a process that switches the flag itself.
+after the rows. Rows whose finding would rest on too few executions are executed further with the flag off. Timings come
+last, in a process that switches the flag itself.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.passes import PATIENCE, PassRunner, Seen, ask, place_of, request_for
 from scanner.run.progress import Progress
 from scanner.run.resume import begun, check_header, continued
+from scanner.verdicts.findings import matrix, runs_missing
 
 # Timing stops then, however few samples there are.
 _COST_SECONDS = 0.15
@@ -109,6 +111,7 @@ class _Scan:
                 for process in range(settings.processes):
                     for mode in settings.modes:
                         self._passes.run(mode, process)
+                self._passes.run(MODES[0], settings.processes, self._missing())
                 self._supervisor.renew("on")
                 if settings.cost:
                     self._cost_pass()
@@ -190,6 +193,12 @@ class _Scan:
         self._passes.recall(self._begun)
         self._timed = {cost.key for cost in self._begun.costs}
         self._dispatched = {dispatch.key for dispatch in self._begun.dispatches}
+
+    def _missing(self) -> dict[tuple[str, ...], int]:
+        """Return how many more executions with the flag off rows need before their findings can be told."""
+        run = read_run(self._plan.output)
+        rows = matrix(run.header, run.observations, closed=False)
+        return {row.row.key: missing for row in rows if (missing := runs_missing(row))}
 
     def _cost_pass(self) -> None:
         """Time what is not yet timed, in a process that may switch the flag to either mode."""

@@ -70,6 +70,23 @@ BLANK_MEANING: dict[Blank, str] = {
     "value": "produced one value throughout",
     "input": "returned only its input",
 }
+# Executions with the flag off, at least, before a row that did not differ in them is called mode_dependent or
+# over_alert: as many as a scan of the catalog makes by default, and half of it where nothing can race. Ten executions do
+# not tell a race that shows in one of a hundred from what the flag does.
+LEAST_RUNS = 100
+LEAST_SERIAL_RUNS = 50
+# Findings that say of a row that it is deterministic although the flag changes what it does, each with what is not known
+# as long as it was executed too seldom.
+NEED_RUNS: dict[Finding, str] = {
+    "mode_dependent": "whether the flag gives other bits, or a race does",
+    "over_alert": "whether what raises ever differs",
+}
+# Executions with the flag off that a scan aims at before it says so. Rows with other bits are few, and a race that shows in
+# one of 200 executions is seen in 1000 of them with 99 %.
+_AIM: dict[Finding, int] = {"mode_dependent": 1000, "over_alert": LEAST_RUNS}
+# Findings that rest on nothing having differed.
+_STILL: tuple[Finding, ...] = ("deterministic", *NEED_RUNS)
+
 # Of these any op that computes something is free; one value throughout may be an answer.
 _VACUOUS: tuple[Blank, ...] = ("zeros", "nan", "input")
 
@@ -99,6 +116,7 @@ class Cell(Struct, frozen=True, kw_only=True):
     alerts: tuple[str, ...] = ()  # warn_only: callers of all alerts
     groups: tuple[GroupCount, ...] = ()
     other_threads: tuple[str, ...] = ()  # thread counts that give bits of their own, "threads=1"
+    serial: bool = False  # in all processes one thread did the work of an execution
 
     @property
     def where(self) -> str | None:
@@ -126,6 +144,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     warn_only: Cell  # mode warn_only: what an op that raises does under warn_only
     unfilled: Cell  # mode unfilled: what an op that the flag cures does without the fill
     weak: str | None  # low power: why "deterministic" says little here
+    serial: bool  # it did not differ, and with the flag off one thread did all the work, so that nothing could race
     cost: Cost | None
     observations: tuple[Observation, ...]  # by mode and process, for details
 
@@ -220,6 +239,7 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
         alerts=tuple(dict.fromkeys(alert for observation in ordered for alert in observation.alerts)),
         groups=_joined(ordered),
         other_threads=tuple(name for name, reference in firsts.items() if reference != first),
+        serial=all(observation.threads == 1 for observation in ordered),
     )
 
 
@@ -304,6 +324,30 @@ def finding_of(
             scans before there was such a mode.
         unfilled: What a row that differs with the flag off, and not with it on, did with the flag on and nothing filled.
     """
+    finding, reason = _seen(off, on, warn_only, unfilled)
+    if finding in NEED_RUNS and (needed := _runs_needed(off)) > off.runs:
+        text = f"0 of {off.runs} executions differed with the flag off, of at least {needed} that would show"
+        return "inconclusive", f"{text} {NEED_RUNS[finding]}"
+    return finding, reason
+
+
+def runs_missing(row: MatrixRow) -> int:
+    """Return how many more executions with the flag off a scan makes of a row before it tells its finding."""
+    warn_only = None if row.warn_only.verdict == "not_run" else row.warn_only
+    finding, _ = _seen(row.off, row.on, warn_only, None)
+    if finding not in NEED_RUNS:
+        return 0
+    # What cannot race is not waited for.
+    aim = _AIM[finding] if not row.off.serial else LEAST_RUNS * (row.off.runs < LEAST_SERIAL_RUNS)
+    return max(0, aim - row.off.runs)
+
+
+def _runs_needed(off: Cell) -> int:
+    return LEAST_SERIAL_RUNS if off.serial else LEAST_RUNS
+
+
+def _seen(off: Cell, on: Cell, warn_only: Cell | None, unfilled: Cell | None) -> tuple[Finding, str | None]:
+    """Return the finding of a row, however seldom it was executed."""
     same = off.first == on.first
     findings: dict[tuple[Verdict, Verdict], Finding] = {
         ("deterministic", "deterministic"): "deterministic" if same else "mode_dependent",
@@ -383,6 +427,8 @@ def matrix(
         )
         if unequal_inputs(lines):
             finding, reason = "inconclusive", "the inputs differed between processes or modes"
+        # With one thread nothing can race in any row; low power says so.
+        serial = off.serial and header.environment.threads > 1 and finding in _STILL and not row.constant
         cells = {"off": off, "on": on, "warn_only": warn_only, "unfilled": unfilled}
         still = [o for o in lines if cells[o.mode].verdict == "deterministic"]
         yield MatrixRow(
@@ -394,6 +440,7 @@ def matrix(
             warn_only=warn_only,
             unfilled=unfilled,
             weak=power_check.of(place, [o for o in still if not row.constant]),
+            serial=serial,
             cost=cost_of.get(row.key),
             observations=lines,
         )

@@ -18,6 +18,7 @@ from scanner.alerts import alert_caller, caller_in
 from scanner.worker import bits, global_state, perturb
 from scanner.worker.difference import SeverityAccumulator
 from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.threads import working_threads
 
 # Outputs kept on a GPU until their flags are read; the differing ones are then digested.
 _CHUNK_BYTES = 1 << 30
@@ -146,6 +147,7 @@ class _Repetition:
         self._budget = budget
         self._observed = observed
         self._index = 0
+        self._threads: int | None = None
 
     def run(self) -> dict[str, Any]:
         """Execute and compare; return fields of an observation.
@@ -157,7 +159,7 @@ class _Repetition:
         fresh = execution.random_state()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            forward, judged = _judged(execution)
+            forward, judged = _judged(execution, *execution())
         callers = [caller for warning in caught if (caller := caller_in(str(warning.message)))]
         observed["alerts"] = list(dict.fromkeys(callers))
         observed["seeded"] = any(
@@ -176,6 +178,7 @@ class _Repetition:
         groups = [self._group(number) for number in range(len(self._budget.groups))]
         result = self._main.result()
         result["groups"] = [group for group in groups if group]
+        result["threads"] = self._threads
         if self._forward:
             fields = self._forward.result()
             result["forward_differing"] = sum(fields["digests"].values()) - next(
@@ -191,7 +194,8 @@ class _Repetition:
         """Run one group's share; ``None`` if it has none."""
         name, perturbation = self._budget.groups[number]
         share = self._budget.shares[number]
-        if not share:
+        if not share or (name == "stress" and self._threads == 1):
+            # What one thread does alone gives the same bits however busy the cores are.
             return None
         # The first execution is behind us, and counts for the first group.
         compare = None if perturbation.apart else self._main
@@ -212,7 +216,7 @@ class _Repetition:
                     looked = now
                 before(self._index)
                 self._execution.reseed()
-                forward, judged = _judged(self._execution)
+                forward, judged = self._execute(measured=name == "quiet" and done == 1)
                 if compare is None:
                     compare = OutputComparison(judged, share)
                     known = 0
@@ -236,10 +240,21 @@ class _Repetition:
             group["digests"] = compare.result()["digests"]
         return group
 
+    def _execute(self, *, measured: bool) -> tuple[list[bits.Part], list[bits.Part]]:
+        """Execute once; if *measured*, note how many threads of a CPU worked."""
+        execution = self._execution
+        if not measured or execution.device != "cpu":
+            return _judged(execution, *execution())
+        # A copy of what the op writes into, and the gradients that the first execution drew, are no work of the op.
+        args = execution.arguments()
+        (output, gradients), self._threads = working_threads(lambda: execution(args))
+        return _judged(execution, output, gradients)
 
-def _judged(execution: Execution) -> tuple[list[bits.Part], list[bits.Part]]:
-    """Execute once and return the parts of the forward output (backward only) and the parts that are judged."""
-    output, gradients = execution()
+
+def _judged(
+    execution: Execution, output: Any, gradients: tuple[torch.Tensor, ...]
+) -> tuple[list[bits.Part], list[bits.Part]]:
+    """Return the parts of the forward output (backward only) and the parts that are judged, of one execution."""
     if not execution.backward:
         return [], bits.parts(output, "output")
     named = [

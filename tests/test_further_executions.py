@@ -1,0 +1,132 @@
+"""Rows that were executed too seldom to say what the flag does to them are executed further with the flag off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scanner.observations.runfile import Run, read_run
+from scanner.verdicts.findings import MatrixRow, matrix
+from tests.commands import command_in
+from tests.conftest import lines
+from tests.stand_in import StandIn
+
+QUICK = Path(__file__).with_name("quick.py")
+OPTIONS = ("--specs", QUICK, "--device", "cpu", "--no-cost", "--no-overloads", "-o", "run.jsonl")
+ROW = "quick.cumsum:small:forward:float32"
+RUNS = 6  # of which one would be beside stress
+OTHER_BITS = {"mode": "on", "spec": "quick.cumsum", "dtype": "float32", "direction": "forward"}
+
+
+def _scan(
+    folder: Path, *rules: dict[str, Any], runs: int = RUNS, more: tuple[object, ...] = ()
+) -> tuple[Run, StandIn]:
+    other = {**OTHER_BITS, "then": {"digests": {"other": _executed(runs)}}}
+    standing = StandIn(folder, *rules, other)
+    done = command_in(folder)(
+        "scan", "quick.cumsum", *OPTIONS, "--runs", runs, *more, "--python", standing.python
+    )
+    assert done.returncode == 0, done.stderr
+    return read_run(folder / "run.jsonl"), standing
+
+
+def _executed(runs: int) -> int:
+    """Return the executions of a row that one thread does, which leaves stress out."""
+    return runs - runs // 2 // 3
+
+
+def _row(run: Run) -> MatrixRow:
+    rows = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
+    return next(row for row in rows if row.row.id == ROW)
+
+
+def _further(standing: StandIn) -> list[dict[str, Any]]:
+    """Return what was asked of rows beyond what the settings say."""
+    return [
+        one for one in standing.noted
+        if one["do"] == "observe" and not one["spec"].startswith("control.") and one["runs"] != RUNS
+    ]  # fmt: skip
+
+
+def test_rows_with_other_bits_are_executed_further(tmp_path: Path) -> None:
+    """The one row whose modes give other bits, with the flag off, until it has as many executions as any of the catalog."""
+    run, standing = _scan(tmp_path)
+
+    (asked,) = _further(standing)
+    assert ":".join(asked[name] for name in ("spec", "case", "direction", "dtype")) == ROW
+    missing = 100 - 2 * _executed(RUNS)
+    assert (asked["mode"], asked["runs"]) == ("off", missing)
+    assert asked["max_time"] == run.header.settings.timeout / 2
+    row = _row(run)
+    assert (row.finding, row.off.runs) == ("mode_dependent", 2 * _executed(RUNS) + _executed(missing))
+    assert [one.process for one in row.observations if one.mode == "off"] == [0, 1, 2]
+    # A worker of its own, with the controls, and a sentinel before and behind.
+    assert len([one for one in run.controls if one.process == 2]) == 6
+    assert len([one for one in run.sentinels if one.process == 2]) == 2
+
+
+def test_what_may_race_is_executed_far_oftener(tmp_path: Path) -> None:
+    """A race that shows in one of 200 executions hardly shows in 100: where several threads work, 1000 are made."""
+    several = {**OTHER_BITS, "mode": "off", "then": {"threads": 2}}
+    run, standing = _scan(tmp_path, several, runs=50)
+
+    assert [one["runs"] for one in _further(standing) if one["runs"] != 50] == [1000 - 2 * _executed(50)]
+    assert _row(run).finding == "mode_dependent"
+
+
+def test_a_race_that_shows_then_is_none_of_the_flags_doing(tmp_path: Path) -> None:
+    """What differs in the further executions differs."""
+    missing = 100 - 2 * _executed(RUNS)
+    raced = {"digests": {"first": _executed(missing) - 1, "b": 1}, "first_differing": 60}
+    run, _ = _scan(tmp_path, {"do": "observe", "runs": missing, "spec": "quick.cumsum", "then": raced})
+
+    assert (_row(run).finding, _row(run).off.differing) == ("fixed_by_mode", 1)
+
+
+def test_where_time_ends_the_executions_nothing_is_said(tmp_path: Path) -> None:
+    """With too few executions all the same, the row is inconclusive and says why."""
+    few = {"executions": 3, "digests": {"first": 3}, "groups": []}
+    run, _ = _scan(
+        tmp_path, {"do": "observe", "mode": "off", "runs": 90, "spec": "quick.cumsum", "then": few}
+    )
+
+    assert (_row(run).finding, _row(run).off.runs) == ("inconclusive", 2 * _executed(RUNS) + 3)
+    assert "of at least 50 that would show whether the flag gives other bits" in str(_row(run).reason)
+
+
+def test_enough_executions_need_no_further_ones(tmp_path: Path) -> None:
+    """A scan as it is by default starts no further worker."""
+    run, standing = _scan(tmp_path, runs=50)
+
+    assert {one["runs"] for one in _further(standing)} == {50}
+    assert standing.started == 4
+    assert _row(run).finding == "mode_dependent"
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_further_executions_are_resumed(tmp_path: Path, kept: int) -> None:
+    """A scan that was cut before or behind them ends as if it had not been."""
+    whole, _ = _scan(tmp_path)
+    records = lines(tmp_path / "run.jsonl")
+    place = next(
+        n for n, one in enumerate(records) if one.get("process") == 2 and one.get("spec") == "quick.cumsum"
+    )
+    text = (tmp_path / "run.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "run.jsonl").write_text("".join(text[: place + kept]))
+
+    resumed, standing = _scan(tmp_path, more=("--resume",))
+
+    assert resumed.closing is not None
+    assert len(_further(standing)) == 2 - kept
+    assert (_row(resumed).finding, _row(resumed).off.runs) == (_row(whole).finding, _row(whole).off.runs)
+
+
+def test_old_runs_say_no_more_than_they_saw(tmp_path: Path) -> None:
+    """Read today, a scan of a few executions that never made further ones is inconclusive there."""
+    run, _ = _scan(tmp_path)
+    seen = [one for one in run.observations if one.process < 2]
+
+    rows = matrix(run.header, seen, closed=True)
+    assert next(row.finding for row in rows if row.row.id == ROW) == "inconclusive"
