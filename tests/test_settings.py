@@ -80,12 +80,12 @@ def test_scan_goes_on_only_with_the_settings_it_has(
     at_first = settings_for(asked_for(sources=("opinfo",)), "cpu")
     command = ["--resume", "-o", str(path)]
 
-    write_run(path, closing=None, settings=at_first)
+    write_run(path, [], closing=None, settings=at_first)
     assert begun(asked(monkeypatch, command)) is not None
     with pytest.raises(UsageError, match=f"cannot be resumed, {option} is not the one it began with"):
         begun(asked(monkeypatch, [option, text, *command]))
     path.unlink()
-    write_run(path, closing=None, settings=replace(at_first, **{name: value}))
+    write_run(path, [], closing=None, settings=replace(at_first, **{name: value}))
     assert begun(asked(monkeypatch, [option, text, *command])) is not None
 
 

@@ -226,7 +226,7 @@ def test_a_worker_that_does_not_start_ends_the_scan(
         {"outcome": "splendid"},
         {"executions": "many"},
         {"digests": {"a": 0}},
-        {"first_differing": 9},
+        {"first_differing": 999},
         {"surprise": 1},
         {"outputs": 3},
     ],

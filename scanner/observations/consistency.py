@@ -17,6 +17,7 @@ from scanner.observations.records import (
     Sentinel,
     Settings,
 )
+from scanner.observations.settings import MOST_FURTHER
 
 Placed = Observation | Sentinel | Cost | BuildOverloads | Dispatch
 
@@ -140,7 +141,8 @@ def fault(record: Placed, settings: Settings) -> str | None:
 def _faults(record: Placed, settings: Settings) -> Iterator[str]:
     """Yield what a record says that no scan can have seen: a verdict would rest on it. The first is told."""
     if isinstance(record, Observation):
-        return _observation_faults(record, settings.runs)
+        further = record.process >= settings.processes
+        return _observation_faults(record, max(settings.runs, MOST_FURTHER) if further else settings.runs)
     if isinstance(record, Cost):
         return _cost_faults(record)
     return _sentinel_faults(record) if isinstance(record, Sentinel) else _dispatch_faults(record)

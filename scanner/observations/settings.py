@@ -28,6 +28,8 @@ Source = Literal["documented", "own", "opinfo", "modules"]
 # What a run file counts is held against its settings, and these against these.
 MOST_RUNS = 1_000_000
 MOST_PROCESSES = 1_000
+# Executions, at most, of a further process, for rows that need more than was asked for.
+MOST_FURTHER = 1_000
 # Patterns, files, variables, dtypes.
 MOST_NAMES = 10_000
 _DAY = 86400
