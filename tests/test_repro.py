@@ -33,7 +33,7 @@ SHOWN = {
     "torch.Tensor.put_:overwrite:forward:float32": "raises",
     "torch.Tensor.put_:overwrite_permutation:forward:float32": "over_alert",
     "torch.take:collisions:backward:float32": "fixed_by_mode",
-    "torch.empty:floating:forward:float32": "fixed_by_mode",
+    "torch.empty:floating:forward:float32": "uninitialized",
     "torch.Tensor.resize_:grow_quantized:forward:quint8": "raises",
     "torch.topk:tied_short_rows:forward:float32": "deterministic",
     "torch.sparse.mm:coo_sparse_grad:backward:float32": "deterministic",
@@ -165,6 +165,8 @@ def test_script_shows_what_the_scan_showed(name: str, scanned: Path, printed: di
     cells = {"off": expected.off, "on": expected.on}
     if expected.on.verdict == "raises":
         cells["warn_only"] = expected.warn_only
+    if expected.finding in {"fixed_by_mode", "uninitialized"}:
+        cells["unfilled"] = expected.unfilled
     verdicts = {mode: cell.verdict.replace("not_run", "error") for mode, cell in cells.items()}
     assert verdicts == {mode: text.partition(":")[0] for mode, text in message.items()}
 

@@ -61,9 +61,9 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
 def perturbations(row: MatrixRow) -> list[str]:
     """Return the perturbations without which a row did not differ; none if it differs when nothing is done."""
     needed = []
-    for cell in (row.off, row.on, row.warn_only):
+    for cell in (row.off, row.on, row.warn_only, row.unfilled):
         groups = [group for group in cell.groups if group.differing]
-        if cell.differing and row.row.family == "memory":
+        if cell.differing and (row.row.family == "memory" or row.finding == "uninitialized"):
             # What lies in memory depends on all that a process did before, and a script does less than a scan.
             needed.append("poison")
         elif groups and all(group.perturbation != "quiet" for group in groups):
@@ -97,7 +97,10 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
         text.MAIN,
     ]
     body = "\n\n".join(function.strip("\n") for function in functions if function)
+    filled = row.unfilled.verdict != "not_run"
     for name, value in {
+        "$UNFILLED": text.UNFILLED * filled,
+        "$FILLED": text.FILLED * filled,
         "$BLOCKS": str(tuple(CaseContext(device, sizes).blocks)),
         "$DEVICE": device,
         "$LEAST_RUNS": str(LEAST_RUNS),
@@ -114,7 +117,7 @@ def _comment(row: MatrixRow, header: Header) -> list[str]:
     """Say what was found, and where."""
     env, settings = header.environment, header.settings
     where = f"{env.gpu}, CUDA {env.cuda}" if settings.device != "cpu" else f"{env.cpu}, {env.threads} threads"
-    modes = {"off": row.off, "on": row.on, "warn_only": row.warn_only}
+    modes = {"off": row.off, "on": row.on, "warn_only": row.warn_only, "unfilled": row.unfilled}
     message = "; ".join(
         f"{mode}: {_described(cell)}" for mode, cell in modes.items() if cell.verdict != "not_run"
     )

@@ -147,7 +147,7 @@ def observe(mode):
     about = f"torch {torch.__version__}, CUDA {torch.version.cuda}, {torch.get_num_threads()} threads"
     print(about, $WHERE, sep=", ", flush=True)
     torch.use_deterministic_algorithms(mode != "off", warn_only=mode == "warn_only")
-$REPEAT'''
+$UNFILLED$REPEAT'''
 REPEAT = """
 drawn = inputs()
 print(json.dumps([digest(execute(*drawn)) for _ in range(RUNS)]))
@@ -182,17 +182,25 @@ $ENVIRONMENT    for _ in range(PROCESSES):
     return verdict, hashes[0]
 '''
 
+UNFILLED = """\
+    torch.utils.deterministic.fill_uninitialized_memory = mode != "unfilled"
+"""
+FILLED = """\
+    if (off, on) == ("nondeterministic", "deterministic") and cell("unfilled")[0] == "nondeterministic":
+        findings[off, on] = "uninitialized"  # the fill of memory cures it, not the flag
+"""
+
 MAIN = """
 def main():
     (off, off_bits), (on, on_bits) = cell("off"), cell("on")
-    forced = cell("warn_only")[0] if on == "raises" else None
+    warn_only = cell("warn_only")[0] if on == "raises" else None
     findings = {
         ("deterministic", "deterministic"): "deterministic" if off_bits == on_bits else "mode_dependent",
         ("nondeterministic", "deterministic"): "fixed_by_mode",
         ("nondeterministic", "raises"): "raises",
-        ("deterministic", "raises"): {"nondeterministic": "raises", "deterministic": "over_alert"}.get(forced),
+        ("deterministic", "raises"): {"nondeterministic": "raises", "deterministic": "over_alert"}.get(warn_only),
     }
-    finding = "silent" if on == "nondeterministic" else findings.get((off, on)) or "inconclusive"
+$FILLED    finding = "silent" if on == "nondeterministic" else findings.get((off, on)) or "inconclusive"
     if finding in ("mode_dependent", "over_alert") and RUNS * PROCESSES < $LEAST_RUNS:
         finding = "inconclusive (a larger RUNS shows whether it differs)"
     print(f"finding: {finding}")
