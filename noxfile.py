@@ -265,7 +265,7 @@ def install_without_torch(session: nox.Session) -> None:
 
 
 def environment_of(session: nox.Session, torch: str) -> str:
-    """Return the Python of an environment that has one version of torch and nothing of ours, kept between runs."""
+    """Return the Python of an environment that has only one version of torch, kept between runs."""
     folder = Path(session.virtualenv.location).parent / f"torch-{torch}"
     python = str(folder / "bin" / "python")
     # torch 2.2 and older know no NumPy 2.

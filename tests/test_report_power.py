@@ -195,7 +195,7 @@ def test_constants_bound_nothing_in_words(tmp_path: Path) -> None:
         ],
     )
 
-    assert "95 % confidence: 2.95 % for n = 100. That" in text("md", path)
+    assert "95 % confidence: 2.95 % for n = 100. This" in text("md", path)
 
 
 @pytest.mark.parametrize(

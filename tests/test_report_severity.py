@@ -18,7 +18,7 @@ from tests.runs import ran, write_run
 
 def test_how_far_in_full(run: Path) -> None:
     """Of what differed: output, first execution, elements, distances; integers are counted."""
-    message = text("md", run).split("## How far")[1].split("\n## ")[0]
+    message = text("md", run).split("## Magnitude of differences")[1].split("\n## ")[0]
     lines = {line.split("`")[1]: re.sub(r"\s+", " ", line) for line in message.splitlines() if "`" in line}
 
     assert lines["torch.Tensor.scatter_add_:collisions:forward:float32"].endswith(

@@ -342,7 +342,7 @@ def test_several_runs(tmp_path: Path, run: Path) -> None:
     assert (
         text("md", run, same_name, other).count("# Nondeterminism matrix of torch 2.13.0+cpu on cpu\n") == 3
     )
-    assert text("md", run, same_name, other).count("## The words\n") == 1
+    assert text("md", run, same_name, other).count("## Glossary\n") == 1
 
 
 def test_empty_plan(tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ def test_bounds_of_unequal_cells(tmp_path: Path) -> None:
         closing=None,
     )
 
-    assert "5.82 % for n = 50. That" in text("md", path)
+    assert "5.82 % for n = 50. This" in text("md", path)
 
 
 def test_seeded_is_told_of_its_mode(tmp_path: Path) -> None:

@@ -121,7 +121,9 @@ SPECS: tuple[OpSpec, ...] = (
                 traits=_resize_traits("floating"),
             ),
             "shrink": Case(
-                inputs=lambda t: call(t.values(_elements(t)), (16,)), traits=_resize_traits("floating")
+                inputs=lambda t: call(t.values(_elements(t)), (16,)),
+                traits=_resize_traits("floating"),
+                constant="Shrinking keeps the elements that are there, and computes none.",
             ),
             # CUDA has no kernel that resizes quantized tensors.
             "grow_quantized": Case(

@@ -59,7 +59,11 @@ def step_counts(pair: Pair) -> tuple[int | str, ...]:
     """Return what the table of the steps tells of one, in the order of its columns."""
     counts = pair.counts
     seeming = sum(change.judged.apparent is not None for change in pair.changes)
-    blocked = f"{counts['not_comparable']}, {seeming} of them seem to have changed" if seeming else ""
+    blocked = (
+        f"{counts['not_comparable']} ({seeming} possible change{'s' if seeming > 1 else ''})"
+        if seeming
+        else ""
+    )
     return (
         pair.compared,
         *(counts[kind] for kind in MOVES),

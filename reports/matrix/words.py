@@ -120,7 +120,7 @@ def n_words(one: Matrix) -> str:
         f"{several(settings.processes, 'process', 'es')} per mode ran each row {several(settings.runs, 'time')}: "
         f"n = {one.executions} executions per cell, unless the cell says otherwise, compared bit for bit; "
         f"{perturbations.ran_words(one)}{chosen}{stopped} Where 0 of n differed, the rate of differing is below "
-        f"1 - 0.05^(1/n) with 95 % confidence: {bounds}. That bounds the rate, it excludes nothing."
+        f"1 - 0.05^(1/n) with 95 % confidence: {bounds}. This bounds the rate; it does not rule out nondeterminism."
     )
 
 

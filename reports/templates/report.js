@@ -117,7 +117,7 @@
           outputs.length ? table("Compared outputs", ["Output", "Shape", "Dtype", ...modes.map((mode) => "#" + mode)], outputs) : text("None were recorded.")),
         part("Processes", row.processes.length ? processTable(row) : text("None were recorded."))),
       ...(row.expected || []).map(expectedPart),
-      row.differences.length ? whole("How far from the first execution, at most", table("How far", FAR, row.differences)) : null,
+      row.differences.length ? whole("Magnitude of differences from the first execution, at most", table("Magnitude of differences", FAR, row.differences)) : null,
       whole("Run it again", command(row)));
   };
 

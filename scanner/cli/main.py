@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "reports.cli.trace:trace",
         "Say what the flag reroutes on CUDA, without a GPU: expected, not measured.",
     ),
-    "docs": ("reports.cli.docs:docs", "Hold the documented lists against run files, and write them again."),
+    "docs": ("reports.cli.docs:docs", "Check the documented lists against run files, and regenerate them."),
     "coverage": (
         "reports.cli.coverage:coverage",
         "Which of PyTorch's overloads the rows of run files reach.",
@@ -75,7 +75,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
               help="Show the version and exit.")  # fmt: skip
 def cli() -> None:
-    """Say of every PyTorch op whether it is deterministic, nondeterministic, or raises.
+    """Measure whether each PyTorch op is deterministic, nondeterministic, or raises.
 
     Runs each op again and again on the same input with torch.use_deterministic_algorithms off and on, compares
     raw bits, and renders the matrix.

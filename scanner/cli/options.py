@@ -75,5 +75,5 @@ class Sources(Names):
         names = super().convert(value, param, ctx)
         for name in names:
             if name not in (*SOURCES, "all"):
-                self.fail(f"{name!r} is none; the sources: {', '.join(SOURCES)}, all", param, ctx)
+                self.fail(f"unknown source {name!r}; choose: {', '.join(SOURCES)}, all", param, ctx)
         return SOURCES if "all" in names else tuple(name for name in SOURCES if name in names)

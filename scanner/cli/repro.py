@@ -43,7 +43,7 @@ _TIMEOUT = 600.0
 @specs_option(
     "A file of specs that the row is of, which is Python: without this option none of a run file's runs."
 )
-@python_option("The interpreter whose torch draws the inputs to see how; it needs nothing of ours.")
+@python_option("The interpreter whose torch draws the inputs; it needs only torch.")
 def command(run: str, row: str, output: Path | None, spec_files: tuple[str, ...], python: str) -> None:
     """Write a script that needs only torch and shows what a row of a run file showed.
 

@@ -68,7 +68,7 @@ class Perturbations(ParamType):
         names = tuple(dict.fromkeys(name.strip() for name in str(value).split(",") if name.strip()))
         for name in names:
             if name not in PERTURBATIONS:
-                self.fail(f"{name!r} is none; the perturbations: {', '.join(PERTURBATIONS)}", param, ctx)
+                self.fail(f"unknown perturbation {name!r}; choose: {', '.join(PERTURBATIONS)}", param, ctx)
         if not names:
             self.fail(f"none given; the perturbations: {', '.join(PERTURBATIONS)}", param, ctx)
         return ordered(names)
@@ -128,7 +128,7 @@ def _options(command: _Command) -> _Command:
 @click.command(name="scan")
 @click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
 @_options
-@python_option("The interpreter whose torch is scanned; it needs a torch and nothing of ours.")
+@python_option("The interpreter whose torch is scanned; it needs only torch.")
 @click.option(
     "-o",
     "--output",
@@ -202,7 +202,9 @@ def _tell(run: Run) -> int:
     click.echo(f"{run.path}: {counts.total()} rows on {run.header.settings.device}: {text}", err=True)
     if weak := sum(row.weak is not None for row in rows):
         reason = next(row.weak for row in rows if row.weak is not None)
-        click.echo(f"{run.path}: {weak} rows are of low power: {reason}", err=True)
+        click.echo(
+            f"{run.path}: {weak} {'row is' if weak == 1 else 'rows are'} of low power: {reason}", err=True
+        )
     if serial := sum(row.serial for row in rows):
         click.echo(
             f"{run.path}: {serial} rows are serial: one thread did their work, nothing could race", err=True

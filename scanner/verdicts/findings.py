@@ -42,7 +42,7 @@ Finding = Literal[
 # One sentence each, printed with every report. The order is that of the reports.
 VERDICT_MEANING: dict[Verdict, str] = {
     "deterministic": "No execution differed from the first, bit for bit, in n executions; this bounds the rate "
-    "of differing, it excludes nothing.",
+    "of differing, and does not rule out nondeterminism.",
     "nondeterministic": "k of n executions differed in at least one bit from the first, on the same inputs.",
     "raises": "PyTorch raised its alert that the op has no deterministic implementation.",
     "error": "Something else went wrong, and the reason is given; this says nothing about determinism.",
