@@ -61,7 +61,7 @@ def test_panel_tells_the_evidence(open_page: Opener, tmp_path: Path) -> None:
     assert "0 of n leaves" not in empty
     assert "off not known the first of a process not measured" in conv
     assert "Low power\nthe sentinel (torch.index_put) differed in 2 of 11 executions" in cumsum
-    assert "How far" not in cumsum
+    assert "Magnitude of differences" not in cumsum
     assert not any(
         word in text
         for word in ("undefined", "NaN", "null")

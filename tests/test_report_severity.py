@@ -35,7 +35,7 @@ def test_how_far_in_full(run: Path) -> None:
 
 def test_a_run_in_which_nothing_differed_has_no_distances(tmp_path: Path) -> None:
     """There is no such section without a difference."""
-    assert "How far" not in text("md", write_run(tmp_path / "r.jsonl", [quiet_row()]))
+    assert "Magnitude of differences" not in text("md", write_run(tmp_path / "r.jsonl", [quiet_row()]))
 
 
 def test_how_many_executions_were_examined(run: Path) -> None:
