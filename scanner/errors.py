@@ -21,7 +21,15 @@ EXIT_INTERRUPTED = 130
 
 def one_line(text: str) -> str:
     """Join lines, and spell out what a terminal could take for a command: errors of ops and run files are quoted."""
-    text = " ".join(text.split())
+    return _spelled(" ".join(text.split()))
+
+
+def safe_lines(text: str) -> str:
+    """Spell out what a terminal could take for a command, and keep the lines and their ends."""
+    return "\n".join(map(_spelled, text.split("\n")))
+
+
+def _spelled(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

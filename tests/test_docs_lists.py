@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +210,14 @@ def drifting_docs() -> Docs:
 def test_golden(name: str, render: Any) -> None:
     """The lists and the diff are these very bytes."""
     assert (GOLDEN / name).read_text() == "".join(render(drifting_docs()))
+
+
+@pytest.mark.parametrize("render", [render_rst, render_diff])
+def test_no_bullet_commands_a_terminal(render: Callable[[Docs], Iterator[str]]) -> None:
+    """A run file may hold any docstring; what is printed of it are lines of text."""
+    bullet = ":func:`torch.put_` with \x1b[2J and \u202e"
+    docs = docs_of(docstring([bullet]), [shown("torch.add", "fixed_by_mode")])
+    text = "".join(render(docs))
+
+    assert "\\x1b[2J and \\u202e" in text
+    assert all(line.isprintable() for line in text.split("\n"))

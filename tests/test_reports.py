@@ -182,6 +182,23 @@ def test_csv_keeps_integers(run: Path) -> None:
     assert int(table["off_runs"].isna().sum()) == 3
 
 
+FORMULAS = ["=1+1", "+1", "-1+2", "@SUM(A1)", "one\rtwo", "\t=1", "a\x1b[2Jb", "\u202etxt"]
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_cells_of_csv_stay_cells(tmp_path: Path, name: str) -> None:
+    """No text of a run file begins a formula, splits a row, or commands a terminal."""
+    bad = row("torch.add", "case", why=name, provokes=name)
+    path = write_run(tmp_path / "run.jsonl", [(bad, ended(bad, "off", "crash", name))])
+    message = text("csv", path)
+    (found,) = csv.DictReader(io.StringIO(message, newline=""))
+
+    for field in ("provokes", "off_reason"):
+        assert not found[field].startswith(("=", "+", "-", "@", "\t", "\r"))
+        assert found[field].isprintable()
+    assert message.replace("\n", "").isprintable()
+
+
 def test_frame_has_nullable_counts(run: Path) -> None:
     """The counts of the flat table stay integers though some cells have none."""
     table = export.frame(load([str(run)]))

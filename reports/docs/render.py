@@ -16,6 +16,7 @@ from reports.docs.view import view_of
 from reports.matrix.words import states
 from reports.render.json import json_of, object_pieces
 from reports.render.markdown import generate
+from scanner.errors import safe_lines
 
 
 def markdown(docs: Docs | None, files: BuildFiles | None = None) -> Iterator[str]:
@@ -45,7 +46,7 @@ def render_rst(docs: Docs) -> Iterator[str]:
     Raises:
         UsageError: The claims do not hold the docstring's lines.
     """
-    yield regenerate(docs).regenerated
+    yield safe_lines(regenerate(docs).regenerated)
 
 
 def render_diff(docs: Docs) -> Iterator[str]:
@@ -56,8 +57,8 @@ def render_diff(docs: Docs) -> Iterator[str]:
     """
     lists = regenerate(docs)
     yield from difflib.unified_diff(
-        lists.documented.splitlines(keepends=True),
-        lists.regenerated.splitlines(keepends=True),
+        safe_lines(lists.documented).splitlines(keepends=True),
+        safe_lines(lists.regenerated).splitlines(keepends=True),
         fromfile=f"torch {docs.torch}, documented",
         tofile=f"torch {docs.torch}, measured",
     )

@@ -15,6 +15,7 @@ from reports.matrix.perturbations import meaning_of
 from reports.matrix.view import RowView
 from reports.render.json import object_pieces, one_or_several
 from reports.report.view import RunView, report_view
+from scanner.errors import one_line
 from scanner.observations.records import MODES
 from scanner.verdicts.controls import check_controls
 from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, upper_bound
@@ -43,6 +44,8 @@ _COLUMNS = {
 _EXPECTED = ("documented", "binary", "trace")
 # Rows of the flat table that are in memory at a time.
 _AT_ONCE = 1000
+# With these a spreadsheet takes a cell for a formula.
+_FORMULA = ("=", "+", "-", "@")
 _NA = "NA"  # what does not exist: pandas and R read it as missing
 
 
@@ -97,7 +100,15 @@ def _rows(matrices: Sequence[Matrix]) -> Iterator[list[object]]:
         distrust = "; ".join(run.matrix.distrust) or None
         for row in run.rows:
             cells = [_value(row, path) for path in _COLUMNS.values()]
-            yield [run.name, *cells, distrust, *_expected(row, devices)]
+            yield [*map(_cell, (run.name, *cells, distrust, *_expected(row, devices)))]
+
+
+def _cell(value: object) -> object:
+    """Return a value that stays in its cell: on one line, and text for a spreadsheet, whatever a run file says."""
+    if not isinstance(value, str):
+        return value
+    text = one_line(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _value(row: RowView, path: str) -> object:

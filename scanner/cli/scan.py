@@ -17,7 +17,7 @@ import click
 from opspecs.pytorch.sources import databases
 from scanner.cases.settings import DTYPES, Plan, asked_for, ordered
 from scanner.cli.options import Names, ParamType, Sources, python_option
-from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED
+from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
 from scanner.observations.runfile import UNTRUSTED, Run
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.processes.process import ENDS_ALL
@@ -199,27 +199,29 @@ def _tell(run: Run) -> int:
     rows = list(matrix(run.header, run.observations, closed=True, sentinels=run.sentinels, costs=run.costs))
     counts = Counter(row.finding for row in rows)
     text = ", ".join(f"{counts[finding]} {finding}" for finding in FINDING_MEANING if counts[finding])
-    click.echo(f"{run.path}: {counts.total()} rows on {run.header.settings.device}: {text}", err=True)
+    _say(f"{run.path}: {counts.total()} rows on {run.header.settings.device}: {text}")
     if weak := sum(row.weak is not None for row in rows):
         reason = next(row.weak for row in rows if row.weak is not None)
-        click.echo(
-            f"{run.path}: {weak} {'row is' if weak == 1 else 'rows are'} of low power: {reason}", err=True
-        )
+        _say(f"{run.path}: {weak} {'row is' if weak == 1 else 'rows are'} of low power: {reason}")
     if serial := sum(row.serial for row in rows):
-        click.echo(
-            f"{run.path}: {serial} rows are serial: one thread did their work, nothing could race", err=True
-        )
+        are = "row is" if serial == 1 else "rows are"
+        _say(f"{run.path}: {serial} {are} serial: one thread did the work, nothing could race")
     voided = [
         [text for one in row.observations if (text := str(one.message)).startswith(UNTRUSTED)] for row in rows
     ]
     if any(voided):
         count, reason = sum(map(bool, voided)), next(texts[0] for texts in voided if texts)
-        click.echo(f"{run.path}: {count} row{'s are' if count > 1 else ' is'} {reason}", err=True)
+        _say(f"{run.path}: {count} row{'s are' if count > 1 else ' is'} {reason}")
     if not ENDS_ALL:
-        click.echo("Processes that an op starts in a session of their own are ended on Linux alone", err=True)
+        _say("Processes that an op starts in a session of their own are ended on Linux alone")
     distrust = run.closing.distrust if run.closing else ()
     if distrust:
-        click.echo(f"detmatrix: the scan cannot be trusted: {distrust[0]} ({len(distrust)} such)", err=True)
+        _say(f"detmatrix: the scan cannot be trusted: {distrust[0]} ({len(distrust)} such)")
         return EXIT_UNTRUSTED
     click.echo(f"Render it with: detmatrix report {shlex.quote(run.path)}", err=True)
     return EXIT_DONE
+
+
+def _say(text: str) -> None:
+    """Print a line on standard error; what ops and workers say may hold anything."""
+    click.echo(one_line(text), err=True)
