@@ -6,7 +6,7 @@ import json
 
 from reports.docs import render as docs_render
 from reports.docs.agreement import AGREEMENT_MEANING
-from reports.docs.render import drift_lines
+from reports.docs.render import RENDERERS, drift_lines
 from scanner.verdicts.findings import upper_bound
 from tests.documented import docs_of, docstring, found, shown
 from tests.runs import RUNS, Planned, row
@@ -120,3 +120,16 @@ def test_no_drift_is_silent() -> None:
     docs = docs_of(text, [found(row("torch.a"), "deterministic"), found(row("torch.b"), "over_alert")])
 
     assert list(drift_lines(docs)) == []
+
+
+def test_a_bullet_of_any_device_says_where_it_was_measured() -> None:
+    """What was seen on the CPU alone is not taken for what happens on every device."""
+    text = docstring([":func:`torch.add`"])
+    on_both = [[shown("torch.add", "fixed_by_mode", device)] for device in ("cpu", "cuda")]
+
+    for runs, devices in ((on_both[:1], ["cpu"]), (on_both, ["cpu", "cuda"])):
+        docs = docs_of(text, *runs)
+        (claim,) = json.loads("".join(RENDERERS["json"](docs)))["claims"]
+        assert (claim["agreement"], claim["devices"]) == ("confirmed", devices)
+        table = " ".join("".join(RENDERERS["md"](docs)).split())
+        assert f"| any | confirmed on {' and '.join(devices)} |" in table

@@ -101,6 +101,7 @@ def _claim(judged: JudgedClaim, lists: RegeneratedLists | None) -> View:
     claim, deciding = judged.claim, judged.deciding
     ordered = sorted(judged.evidence, key=lambda one: (list(_EFFECTS).index(one.effect), _doubted(one)))
     effects = Counter(_doubted(one) or _EFFECTS[one.effect] for one in ordered)
+    devices = sorted({one.device for one in deciding})
     return View(
         {
             **fields_of(claim, "section", "targets", "device", "direction", "conditions", "text"),
@@ -108,9 +109,12 @@ def _claim(judged: JudgedClaim, lists: RegeneratedLists | None) -> View:
             "evidence": _ids(deciding),
             **fields_of(claim, "id", "order"),
             "reason": judged.reason,
+            "devices": devices,
             "regenerated": lists.changes.get(claim.order) if lists else None,
             "rows": [_row(one) for one in judged.evidence],
         },
+        # A bullet that names no device speaks of all of them, and is held against those of the runs alone.
+        where=f" on {' and '.join(devices)}" if claim.device == "any" and devices else "",
         cells=_cells(deciding) if deciding else ["no evidence" for _ in MODES],
         effects=", ".join(f"{count} {effect}" for effect, count in effects.items()),
         first=_strongest_first(deciding),
