@@ -38,7 +38,7 @@ DOCSTRING = """
         * :class:`torch.nn.AvgPool3d` when called on CUDA tensor that requires grad
         * :meth:`torch.Tensor.put_` when ``accumulate=False``
 """
-RECIPE = InputSource(
+INPUT_SOURCE = InputSource(
     lines=["x0 = torch.randn(4)"],
     args="(x0,)",
     kwargs="{}",
@@ -155,7 +155,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def _scripts(one: Matrix) -> Iterator[str]:
     for row in one.rows:
-        yield script(RECIPE, row, one.run.header)
+        yield script(INPUT_SOURCE, row, one.run.header)
 
 
 def _compared(form: str, *sides: Matrix) -> Iterator[str]:

@@ -14,23 +14,12 @@ from msgspec.structs import replace
 from scanner.errors import DetmatrixError, UsageError
 from scanner.observations.records import Group
 from scanner.observations.runfile import read_run
-from scanner.repro.script import InputSource, script
+from scanner.repro.script import script
 from scanner.verdicts.findings import matrix
 from tests.conftest import lines, refusal
+from tests.mutants import INPUT_SOURCE
 from tests.runs import ENVIRONMENT, SETTINGS, drifting, ran, row, stable, write_run
 
-RECIPE = InputSource(
-    lines=["x0 = torch.randn(4)"],
-    args="(x0,)",
-    kwargs="{}",
-    leaves="[]",
-    digest=None,
-    op="torch.cumsum",
-    in_place=False,
-    imports=[],
-    definitions=[],
-    upstream=None,
-)
 # Each begins where a value could end; the last one speaks to the reader of Python before there is any code.
 PAYLOADS = (
     "threads=1)\ncanary()\n#",
@@ -66,7 +55,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 def _written(path: Path) -> str:
     run = read_run(path)
     (found,) = matrix(run.header, run.observations, closed=True)
-    return script(RECIPE, found, run.header)
+    return script(INPUT_SOURCE, found, run.header)
 
 
 def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
