@@ -117,6 +117,7 @@ LEFT: dict[str, tuple[Callable[[], Undo], str]] = {
     "device": (_device, "default device"),
     "dispatch_mode": (_mode, "dispatch modes: 0 -> 1"),
     "function_mode": (lambda: _entered(torch.overrides.TorchFunctionMode()), "function modes: 0 -> 1"),
+    "autocast": (lambda: _entered(torch.autocast("cpu")), "autocast"),
     "thread": (_thread, "Python threads"),
     "warnings": (_strict_warnings, "warnings that raise"),
     "profile": (_traced, "trace functions"),

@@ -156,3 +156,15 @@ def test_light_commands_import_little(arguments: list[str], needed: list[str]) -
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert set(ast.literal_eval(done.stderr)) <= set(needed)
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    """Whoever reads a name knows what it is, without the folder it comes from."""
+    places: dict[str, list[str]] = {}
+    for package in ("opspecs", "scanner", "reports"):
+        for path in _modules(package):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places.setdefault(node.name, []).append(str(path))
+
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -196,7 +196,7 @@ def test_list_shows_what_a_scan_would_run(detmatrix: Command, rows: list[dict[st
         (["scan", "opinfo:add"], "no op matches 'opinfo:add'; add --source opinfo"),
         (
             ["scan", "--source", "opinf"],
-            "'opinf' is none; the sources: documented, opinfo, modules, all",
+            "unknown source 'opinf'; choose: documented, opinfo, modules, all",
         ),
         (
             ["scan", "--samples", "3"],

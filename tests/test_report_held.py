@@ -59,7 +59,7 @@ def test_the_recorded_run_and_its_census_agree() -> None:
     code, out, _ = detmatrix("report", RUN, "--census", CENSUS)
 
     assert code == 0
-    assert "No row measured something else than these files let expect." in out
+    assert "No measurement contradicts what these files predict." in out
 
 
 def test_a_census_that_is_wrong_is_caught(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_census_that_is_wrong_is_caught(tmp_path: Path) -> None:
         "report", RUN, "--census", path, "--format", "json", "--rows", "torch.Tensor.put_:*"
     )
 
-    assert "Rows that measured something else than the files of their build let expect" in out
+    assert "Rows whose measurement contradicts what the files of their build predict" in out
     assert "raised put\\_; expected wrong" in out
     fields = {row["case"]: row["expected"][0]["disagreement"] for row in json.loads(data)["rows"]}
     assert fields["overwrite"] == "raised put_; expected wrong"

@@ -44,13 +44,13 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     "--fail-on",
     type=click.Choice(list(FAILS)),
     help="Exit 1 when a row regressed, or changed in any way, and print those rows first, one line each; also when "
-    "two runs could not be compared in any row. Unconfirmed changes count, and so does what a row seems to have become "
-    "that cannot be compared, unless an exact test takes it for chance (p > 0.05).",
+    "two runs could not be compared in any row. Unconfirmed changes count. So do apparent changes of rows that "
+    "cannot be compared, unless Fisher's exact test gives p > 0.05.",
 )
 @click.option(
     "--confirm",
     is_flag=True,
-    help="Measure the rows that seem to differ again, both runs in turns, and only then call them changed.",
+    help="Re-measure rows that appear to differ, both runs in turns, before calling them changed.",
 )
 @click.option(
     "--python",
@@ -60,15 +60,15 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
     help="With --confirm: the interpreter that has the torch of a run. Once for each run, in their order.",
 )
 @specs_option(
-    "With --confirm: a file of specs that rows of the runs are of, which is Python: without this option none of theirs runs."
+    "With --confirm: a file of specs that the runs used. It is Python, and runs only if it is named here."
 )
 @click.option(
     "--runs",
     "executions",
     type=click.IntRange(2, MOST_RUNS),
     metavar="N",
-    help="With --confirm: executions per process, of which there are at least twice as many as the scans had. "
-    "Default: as many as the scans had. Fewer in all than the scans made drop nothing.",
+    help="With --confirm: executions per process. Default: as in the scans. If the total is smaller than in the scans, no "
+    "change is dismissed.",
 )
 @click.option(
     "--rounds",

@@ -32,7 +32,7 @@ _TELL_SECONDS = 10.0
     type=click.Choice(["cuda", "cpu"]),
     default="cuda",
     show_default=True,
-    help="What the fake tensors say they are on; it need not be there.",
+    help="Device of the fake tensors; it does not have to exist on this machine.",
 )
 @python_option("The interpreter whose torch is traced; for CUDA one with a CUDA build.")
 @specs_option("Trace the SPECS of this file too.")

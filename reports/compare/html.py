@@ -15,7 +15,7 @@ from reports.compare.builds import BuildTimeline
 from reports.compare.excerpt import STEP
 from reports.compare.judge import CLASS_MEANING, Kind
 from reports.compare.runs import Comparison
-from reports.compare.timeline import Line, Moment, Table
+from reports.compare.timeline import Moment, Table, TimelineLine
 from reports.compare.view import view_of
 from reports.compare.words import NOT_PLANNED, class_words
 from reports.matrix import cost, words
@@ -74,7 +74,7 @@ def render(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Iter
     )
 
 
-def _anchors(lines: Iterable[Line]) -> list[str]:
+def _anchors(lines: Iterable[TimelineLine]) -> list[str]:
     """Return what an address names each row by: its id, numbered where several kinds of device have it."""
     known = Counter[str]()
     anchors = []

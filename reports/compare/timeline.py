@@ -40,7 +40,7 @@ class Moment(Struct, frozen=True):
         return class_words(self.change) if self.change is not None and self.change.differs else None
 
 
-class Line(Struct, frozen=True):
+class TimelineLine(Struct, frozen=True):
     """One row in every run of one kind of device."""
 
     of: TimelineRow
@@ -80,22 +80,22 @@ class Table(Struct, frozen=True, dict=True):
         return labels(self.timeline.matrices)
 
     @cached_property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[TimelineLine]:
         """Every row, what changed most first."""
         return list(map(self._line, self.timeline.rows))
 
     @cached_property
-    def differing(self) -> list[Line]:
+    def differing(self) -> list[TimelineLine]:
         """The rows that changed from one run to the next, or seem to have."""
         return list(map(self._line, self.timeline.differing))
 
-    def _line(self, one: TimelineRow) -> Line:
+    def _line(self, one: TimelineRow) -> TimelineLine:
         """Join what the runs show of a row with what their releases document."""
         timeline = self.timeline
         listed = [
             documented(one.row.row, lists.claims) if lists.claims else NO_LISTS for lists in timeline.lists
         ]
-        return Line(
+        return TimelineLine(
             one,
             tuple(
                 Moment(

@@ -65,7 +65,7 @@ class Executed(CoveredOverload, frozen=True, kw_only=True):
     alerts: tuple[str, ...]  # callers of the alerts it raised
 
 
-class Count(Struct, frozen=True, kw_only=True):
+class OverloadCount(Struct, frozen=True, kw_only=True):
     """Executed overloads of one namespace and sort, over all of them, by kernel."""
 
     namespace: str
@@ -107,7 +107,7 @@ class Coverage(Struct, frozen=True, kw_only=True):
     planned: int
     recorded: int  # rows whose overloads were recorded
     aten: dict[str, Share] | None  # with a kernel of the device or for all; with and without _VARIANTS
-    groups: tuple[Count, ...]  # those with a kernel for the device, ATen first
+    groups: tuple[OverloadCount, ...]  # those with a kernel for the device, ATen first
     decomposed: int  # overloads the recorder never sees
     alerts: tuple[MetAlert, ...]
     documented_alerts: tuple[DocumentedAlert, ...]
@@ -255,7 +255,7 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> Coverage:
     )
 
 
-def _shares(groups: Sequence[Count]) -> dict[str, Share]:
+def _shares(groups: Sequence[OverloadCount]) -> dict[str, Share]:
     """Return executed and all overloads of ATen with a kernel of the device, or one for all; also without variants."""
     aten = [one for one in groups if one.namespace == "aten"]
     core = [one for one in aten if one.sort not in _VARIANTS]
@@ -331,7 +331,9 @@ def _executed(
     )
 
 
-def _groups(executed: Iterable[CoveredOverload], never: Iterable[CoveredOverload]) -> tuple[Count, ...]:
+def _groups(
+    executed: Iterable[CoveredOverload], never: Iterable[CoveredOverload]
+) -> tuple[OverloadCount, ...]:
     reached: Counter[tuple[str, Sort, Kernel | None]] = Counter()
     total: Counter[tuple[str, Sort, Kernel | None]] = Counter()
     for counter, some in ((reached, executed), (total, never)):
@@ -343,7 +345,7 @@ def _groups(executed: Iterable[CoveredOverload], never: Iterable[CoveredOverload
         key=lambda place: (place[0] != "aten", place[0], sorts.index(place[1])),
     )
     return tuple(
-        Count(
+        OverloadCount(
             namespace=namespace,
             sort=sort,
             executed={kernel: reached[namespace, sort, kernel] for kernel in RUNNABLE},

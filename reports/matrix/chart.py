@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from reports.matrix.cost import SLOW, TIMES, Timed, duration, memory, ratio_words, spread_words, times
-from reports.matrix.trust import Section
+from reports.matrix.trust import TableSection
 from reports.matrix.view import RowView
 
 SIDE = 1000  # of the drawing, in its own units
@@ -52,7 +52,7 @@ def timed(rows: Sequence[RowView]) -> list[tuple[str, Timed]]:
     return sorted(found, key=lambda one: (-one[1].ratio, one[0]))
 
 
-def costs(rows: Sequence[RowView]) -> Section:
+def costs(rows: Sequence[RowView]) -> TableSection:
     """Say how many rows were timed and why others were not, and table those that take at least twice as long."""
     found = timed(rows)
     untimed = Counter(row.cost_words for row in rows if not isinstance(row.cost, Timed))
@@ -69,7 +69,7 @@ def costs(rows: Sequence[RowView]) -> Section:
     )
     if not found:
         rest = f" ({rest})" if rest else ""
-        return Section(f"The cost of the flag was not measured in any of these rows{rest}.", heads, [])
+        return TableSection(f"The cost of the flag was not measured in any of these rows{rest}.", heads, [])
     ratios = [one.ratio for _, one in found]
     number = sum(ratio >= SLOW for ratio in ratios)
     text = (
@@ -78,7 +78,7 @@ def costs(rows: Sequence[RowView]) -> Section:
         f"{f' Without a cost: {rest}.' if rest else ''}"
         f"{_WORKSPACE if any(row.device.startswith('cuda') and isinstance(row.cost, Timed) for row in rows) else ''}"
     )
-    return Section(text, heads, [_line(*one) for one in found[:number]])
+    return TableSection(text, heads, [_line(*one) for one in found[:number]])
 
 
 def _line(row: str, one: Timed) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ EXPECTED_MEANING = {
     "about": "The files are of another device or build than the run: what they say was not measured there.",
 }
 DISAGREEMENTS = (
-    "Rows that measured something else than the files of their build let expect: an alert of another caller or none where "
+    "Rows whose measurement contradicts what the files of their build predict: an alert of another caller or none where "
     "one was expected, or one where the trace ends without. One of the two is not understood."
 )
 # What a trace comes to that ends without an alert that is known.

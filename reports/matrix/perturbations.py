@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reports.matrix.model import Matrix, cell_of_mode
-from reports.matrix.trust import Section
+from reports.matrix.trust import TableSection
 from reports.matrix.view import RowView
 from scanner.observations.records import WORKER_MODES
 from scanner.worker.perturb import PERTURBATIONS
@@ -51,7 +51,7 @@ def ran_words(one: Matrix) -> str:
     return text + (f" Asked for but had no share: {', '.join(missing)}." if missing else "")
 
 
-def revealed(rows: Sequence[RowView]) -> Section:
+def revealed(rows: Sequence[RowView]) -> TableSection:
     """List the cells that differ under one perturbation, and in enough executions under another do not."""
     lines = list(_revealed(rows))
     groups = (group for row in rows for cell in row.cells.values() for group in cell.groups)
@@ -64,7 +64,7 @@ def revealed(rows: Sequence[RowView]) -> Section:
             f"They differed from the first execution of their process under one perturbation, and in {ENOUGH} or more "
             f"executions under another they did not. A rare difference may miss one by chance."
         )
-    return Section(text, ("row", "mode", "differs", "executions that differed"), lines)
+    return TableSection(text, ("row", "mode", "differs", "executions that differed"), lines)
 
 
 def _revealed(rows: Sequence[RowView]) -> Iterator[tuple[str, ...]]:

@@ -17,7 +17,7 @@ from scanner.verdicts.power import POWER_SHARE, has_power
 EVIDENCE_SINCE = 2
 
 
-class Section(Struct, frozen=True):
+class TableSection(Struct, frozen=True):
     """A part of a report: a sentence, and the table that it stands above, if there is anything to list."""
 
     text: str
@@ -25,7 +25,7 @@ class Section(Struct, frozen=True):
     lines: Sequence[tuple[object, ...]]
 
 
-def controls(one: Matrix) -> Section:
+def controls(one: Matrix) -> TableSection:
     """Say what the controls show of the scan, and table their answers in the order of the header and of the modes."""
     header = one.run.header
     names = [row.spec.removeprefix("control.") for row in header.controls]
@@ -52,7 +52,7 @@ def controls(one: Matrix) -> Section:
     ]
     wrong = sum(expected != seen for _, _, expected, seen in agreeing)
     heads = ("control", "mode", "processes", "expected", "seen", "right")
-    return Section(_controls_text(one, wrong, len(unseen)), heads, lines)
+    return TableSection(_controls_text(one, wrong, len(unseen)), heads, lines)
 
 
 def _controls_text(one: Matrix, wrong: int, unseen: int) -> str:
@@ -69,14 +69,14 @@ def _controls_text(one: Matrix, wrong: int, unseen: int) -> str:
     return f"Controls are ops whose answer is known, observed in every process of every mode: {text}."
 
 
-def sentinels(one: Matrix) -> Section:
+def sentinels(one: Matrix) -> TableSection:
     """Say what the sentinels saw, and table the shares of executions that differed by mode, process and op."""
     seen: dict[tuple[Mode, int, str], list[Sentinel]] = {}
     for it in one.run.sentinels:
         seen.setdefault((it.mode, it.process, it.op), []).append(it)
     ordered = sorted(seen.items(), key=lambda item: (WORKER_MODES.index(item[0][0]), *item[0][1:]))
     text = sentinels_words(one)
-    return Section(
+    return TableSection(
         f"{text[:1].upper()}{text[1:]}.",
         ("mode", "process", "op", "checks", "lowest", "median", "without power"),
         [(*key, len(found), *_shares(found), _weak(found)) for key, found in ordered],

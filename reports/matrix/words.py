@@ -36,21 +36,21 @@ GLOSSARY = {
     "seeded": "The op draws random numbers; its generator was seeded before every execution.",
     "constant": "The result holds no information by definition, so that its sameness shows nothing; the reason is "
     "given, and no bound.",
-    "samples, enlarged": "Rows made of PyTorch's databases: a sample as it is, tiny; or grown until kernels run in "
-    "parallel, with indices that repeat.",
-    "low power": "The sentinel beside the row, an op that differs wherever anything can race, hardly differed: that "
-    "the row did not differ in that mode shows little.",
-    "serial": "With the flag off one thread did all the work of an execution, so that nothing in it could race: that the "
-    "row did not differ shows nothing of inputs for which more threads work.",
+    "samples, enlarged": "Rows from PyTorch's OpInfo and ModuleInfo databases: the original (tiny) sample, or one "
+    "enlarged until kernels run in parallel, with repeated indices.",
+    "low power": "The sentinel beside the row, an op that differs wherever anything can race, hardly differed, so "
+    "that no difference in the row is weak evidence.",
+    "serial": "One thread did all the work with the flag off, so nothing could race. The result says nothing about inputs "
+    "large enough to use several threads.",
     "warn_only": "What an op that raises does with the flag on and warn_only=True, which turns the alert into a "
     "warning; all alerts it then gives are listed.",
-    "fill off": "The flag on and torch.utils.deterministic.fill_uninitialized_memory off: rows that differ with the flag off "
-    "and not with it on are run so too, to tell what the flag cures from what the fill does.",
+    "fill off": "The flag on and torch.utils.deterministic.fill_uninitialized_memory off: rows that differ only "
+    "with the flag off are also run this way, to tell what the flag fixes from what the fill fixes.",
     "cost": "Median time of an execution with the flag on over that with it off, taken in turns in one process; "
     "≈ where the quartiles of the two overlap; fill off: the same ratio with "
     "torch.utils.deterministic.fill_uninitialized_memory off, where that makes a difference.",
     "V_ermv, V_c": "The mean of |A - B| / |A| over all elements, and the share of elements whose values differ, for a "
-    "first output A and a differing one B (arXiv 2408.05148). Of each measure the largest is told.",
+    "first output A and a differing one B (arXiv 2408.05148). The largest value of each is shown.",
 }
 
 _ENVIRONMENT = {
@@ -112,9 +112,8 @@ def n_words(one: Matrix) -> str:
             f", or a case has run for {settings.max_time:g} s in it" if settings.max_time is not None else ""
         )
         stopped = (
-            f" A process goes on to the next perturbation once ten executions have differed under one{limit}; "
-            f"a cell's n counts what was executed, so that k of n of such a cell is an order of magnitude, not an "
-            f"unbiased rate."
+            f" A process moves to the next perturbation after ten differing executions{limit}, so k of n in such "
+            f"a cell is only a rough estimate of the rate."
         )
     return (
         f"{several(settings.processes, 'process', 'es')} per mode ran each row {several(settings.runs, 'time')}: "

@@ -12,13 +12,13 @@ from reports.matrix import perturbations, trust, words
 from reports.matrix.chart import Chart, chart, costs
 from reports.matrix.expected import DISAGREEMENTS, EXPECTED_MEANING, Key
 from reports.matrix.model import Matrix
-from reports.matrix.trust import Section
+from reports.matrix.trust import TableSection
 from reports.matrix.view import Difference, RowView, row_view
 from scanner.observations.records import Header
 from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, Finding, MatrixRow
 
 
-class Line(NamedTuple):
+class RowLine(NamedTuple):
     """A row in its run."""
 
     run: RunView
@@ -30,7 +30,7 @@ class OpView(Struct, frozen=True):
     """One op, with its rows in every run."""
 
     name: str
-    lines: list[Line]
+    lines: list[RowLine]
 
 
 class FamilyView(Struct, frozen=True):
@@ -41,7 +41,7 @@ class FamilyView(Struct, frozen=True):
     ops: list[OpView]
 
     @property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[RowLine]:
         """Every line, op by op."""
         return [line for op in self.ops for line in op.lines]
 
@@ -60,10 +60,10 @@ class RunView(Struct, frozen=True, kw_only=True):
     shown: str | None  # which rows are left out, if any are
     serial: str | None  # how many rows one thread did alone
     weak_places: dict[str, int]  # why rows of the whole scan are of low power, numbered
-    controls: Section
-    sentinels: Section
-    revealed: Section
-    costs: Section
+    controls: TableSection
+    sentinels: TableSection
+    revealed: TableSection
+    costs: TableSection
     chart: Chart | None
     environment: list[tuple[str, str]]
     settings: list[tuple[str, str]]
@@ -162,7 +162,7 @@ def _run(number: int, one: Matrix) -> RunView:
 
 def _families(runs: Sequence[RunView]) -> list[FamilyView]:
     """Group rows by family and op in order of first appearance; what several runs share stands together."""
-    families: dict[str, dict[str, dict[Key, list[Line]]]] = {}
+    families: dict[str, dict[str, dict[Key, list[RowLine]]]] = {}
     for line in _lines(runs):
         same = families.setdefault(line.row.family, {}).setdefault(line.row.spec, {})
         same.setdefault(line.record.row.key, []).append(line)
@@ -176,6 +176,6 @@ def _families(runs: Sequence[RunView]) -> list[FamilyView]:
     ]
 
 
-def _lines(runs: Sequence[RunView]) -> Iterator[Line]:
+def _lines(runs: Sequence[RunView]) -> Iterator[RowLine]:
     for run in runs:
-        yield from (Line(run, row, seen) for row, seen in zip(run.rows, run.matrix.rows, strict=True))
+        yield from (RowLine(run, row, seen) for row, seen in zip(run.rows, run.matrix.rows, strict=True))

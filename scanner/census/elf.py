@@ -32,7 +32,7 @@ _FUNCTION_TYPES = {2, 10}  # STT_FUNC, STT_GNU_IFUNC
 _RESERVED = 0xFF00  # section numbers from here on are no sections
 
 
-class Section(NamedTuple):
+class ElfSection(NamedTuple):
     """A section's header; addresses, offsets and sizes in bytes."""
 
     name: str
@@ -89,7 +89,7 @@ class Image:
         """Unmap the file."""
         self.data.close()
 
-    def _sections(self) -> tuple[Section, ...]:
+    def _sections(self) -> tuple[ElfSection, ...]:
         """Read the section headers and hold them against the file's size."""
         if self.data[:4] != b"\x7fELF":
             raise self._refusal("not an ELF file; a census reads builds for Linux on x86-64")
@@ -101,7 +101,7 @@ class Image:
         except Exception as error:
             raise self._refusal("its headers are damaged, or it is cut short") from error
 
-    def _checked(self, elf: ELFFile) -> tuple[Section, ...]:
+    def _checked(self, elf: ELFFile) -> tuple[ElfSection, ...]:
         machine = elf.header["e_machine"]
         if machine != "EM_X86_64" or elf.elfclass != 64 or not elf.little_endian:  # noqa: PLR2004
             raise self._refusal(
@@ -123,7 +123,7 @@ class Image:
             fields = (
                 header[f"sh_{field}"] for field in ("flags", "addr", "offset", "size", "link", "entsize")
             )
-            sections.append(Section(name, str(header["sh_type"]), *fields))
+            sections.append(ElfSection(name, str(header["sh_type"]), *fields))
         filled = sorted(
             (one.offset, one.offset + one.size, one.name)
             for one in sections
@@ -147,7 +147,7 @@ class Image:
     def _refusal(self, text: str) -> BuildError:
         return BuildError(f"{self.shown}: {text}")
 
-    def _table(self, kind: str) -> tuple[Section, Section]:
+    def _table(self, kind: str) -> tuple[ElfSection, ElfSection]:
         """Return a symbol table's section and that of its names."""
         for section in self.sections:
             if section.kind == kind and section.size:
@@ -159,19 +159,19 @@ class Image:
             "stripped: it has no symbol table, so its functions have no names; give a PyPI build"
         )
 
-    def _entries(self, section: Section, size: int) -> int:
+    def _entries(self, section: ElfSection, size: int) -> int:
         """Return how many entries a table has."""
         count, rest = divmod(section.size, size)
         if rest or count > MAX_ENTRIES or section.kind == "SHT_NOBITS":
             raise self._refusal(f"damaged: section {section.name!r} is no table of {size}-byte entries")
         return count
 
-    def content(self, section: Section) -> memoryview | bytes:
+    def content(self, section: ElfSection) -> memoryview | bytes:
         """Return a section's bytes."""
         return self.data[section.offset : section.offset + section.size]
 
     @property
-    def executable(self) -> tuple[Section, ...]:
+    def executable(self) -> tuple[ElfSection, ...]:
         """The sections of code."""
         return tuple(
             one
@@ -207,22 +207,22 @@ class Image:
         return None
 
     @cached_property
-    def _loaded(self) -> tuple[Section, ...]:
+    def _loaded(self) -> tuple[ElfSection, ...]:
         return tuple(
             one for one in self.sections if one.flags & _ALLOC and one.kind not in {"SHT_NOBITS", "SHT_NULL"}
         )
 
-    def _name(self, names: Section, offset: int) -> str:
+    def _name(self, names: ElfSection, offset: int) -> str:
         start = names.offset + offset
         end = self.data.find(b"\0", start, min(start + MAX_NAME, names.offset + names.size))
         return self.data[start:end].decode("ascii", "backslashreplace") if offset >= 0 and end >= 0 else ""
 
-    def _rows(self, table: tuple[Section, Section]) -> Iterator[tuple[int, int, int, int, int, int]]:
+    def _rows(self, table: tuple[ElfSection, ElfSection]) -> Iterator[tuple[int, int, int, int, int, int]]:
         """Iterate over a symbol table: name, info, other, section, value, size."""
         return struct.iter_unpack("<IBBHQQ", self.content(table[0]))
 
     @cached_property
-    def _functions(self) -> tuple[list[int], list[tuple[int, int, Section]]]:
+    def _functions(self) -> tuple[list[int], list[tuple[int, int, ElfSection]]]:
         """All functions sorted by address, the longest first where several start together."""
         found = []
         for table in (self._symbols, self._dynamic):
@@ -279,7 +279,7 @@ class Image:
                     found[numbers[number]].add(address)
         return found
 
-    def _names_matching(self, names: Section, pattern: re.Pattern[bytes]) -> dict[int, str]:
+    def _names_matching(self, names: ElfSection, pattern: re.Pattern[bytes]) -> dict[int, str]:
         """Return the places in a table of strings where a matching name starts, with the names."""
         end = names.offset + names.size
         return {

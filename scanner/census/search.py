@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from scanner.census.elf import Image, Section
+from scanner.census.elf import ElfSection, Image
 from scanner.errors import BuildError
 
 BLOCK = 1 << 16
@@ -29,7 +29,7 @@ class Reference(NamedTuple):
     target: int
 
 
-def references(image: Image, section: Section, targets: Mapping[int, str]) -> Iterator[Reference]:
+def references(image: Image, section: ElfSection, targets: Mapping[int, str]) -> Iterator[Reference]:
     """Yield what may be a reference from a section of code to one of the targets."""
     for start in range(0, section.size, BLOCK):
         low = section.address + start

@@ -26,7 +26,7 @@ from scanner.errors import UsageError
     "sources",
     type=Sources(),
     metavar="LIST",
-    help="List these sources, of documented, opinfo, modules and all; databases are read from a torch that is here.",
+    help="Comma-separated sources to list: documented, opinfo, modules, or all. The databases need a torch.",
 )
 @click.option(
     "--python", metavar="PATH", help="The interpreter whose torch's databases are listed. Default: this one."

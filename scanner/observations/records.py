@@ -17,6 +17,7 @@ from scanner.observations.settings import Device as Device
 from scanner.observations.settings import Mode as Mode
 from scanner.observations.settings import Settings as Settings
 from scanner.observations.settings import Source as Source
+from scanner.worker.perturb import PERTURBATIONS
 
 # Run file format history:
 #
@@ -43,7 +44,8 @@ Direction = Literal["forward", "backward"]
 # Names that stand in a script that is run: run files come from anywhere, so what is no such name is refused where they are
 # read.
 Dtype = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,39}$")]
-Perturbed = Annotated[str, Meta(pattern=r"^(quiet|stress|shift|poison|threads=[1-9][0-9]{0,3})$")]
+# The last perturbation is recorded with its count.
+Perturbed = Annotated[str, Meta(pattern=f"^({'|'.join(PERTURBATIONS)}=[1-9][0-9]{{0,3}})$")]
 
 # ran      every execution returned
 # raised   an execution raised; `exception` and `message` hold what

@@ -39,7 +39,7 @@ Duration = Annotated[float, Meta(gt=0)]
 Texts = Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)]
 # Names that steer what is run again: run files come from anywhere, so what is no such name is refused where they are read.
 Device = Annotated[str, Meta(pattern=r"^(cpu|cuda:[0-9]{1,4})$")]
-Perturb = Annotated[str, Meta(pattern=r"^(quiet|stress|shift|poison|threads)$")]
+Perturb = Annotated[str, Meta(pattern=f"^({'|'.join(PERTURBATIONS)})$")]
 
 
 def _same_device(asked: str, there: str) -> bool:
@@ -168,7 +168,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             default=DEFAULT,
             option="--perturb",
             metavar="LIST",
-            help=f"Circumstances that share the executions, of {', '.join(PERTURBATIONS)}.",
+            help=f"Comma-separated perturbations to split the executions among: {', '.join(PERTURBATIONS)}.",
             reruns=True,
         ),
     ] = ("quiet",)
@@ -248,8 +248,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             default=("documented",),
             option="--source",
             metavar="LIST",
-            help="What is scanned, of documented, opinfo, modules and all: the hand-written specs, and the databases "
-            "of operators and modules that come with the scanned torch.",
+            help="Comma-separated sources of specs: documented (written by hand), opinfo and modules (PyTorch's databases "
+            "of operators and modules, in the scanned torch), or all.",
             selects=True,
             reruns=True,
         ),

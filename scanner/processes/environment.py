@@ -11,10 +11,10 @@ from pathlib import Path
 
 from scanner.errors import UsageError
 from scanner.observations.records import WORKER_MODES, Environment
-from scanner.processes.process import Build, worker_environment
+from scanner.processes.process import WorkerBuild, worker_environment
 
 
-def resolve_device(asked: str, build: Build) -> str:
+def resolve_device(asked: str, build: WorkerBuild) -> str:
     """Return ``"cpu"`` or ``"cuda:N"`` for what the user asked of the scanned build.
 
     Args:
@@ -34,7 +34,7 @@ def resolve_device(asked: str, build: Build) -> str:
     return f"cuda:{int(asked.partition(':')[2] or 0)}"
 
 
-def missing_device(device: str, build: Build) -> str | None:
+def missing_device(device: str, build: WorkerBuild) -> str | None:
     """Say that a device is not there for the build of a worker; ``None`` if it is.
 
     Args:
@@ -54,7 +54,7 @@ def missing_device(device: str, build: Build) -> str | None:
     )
 
 
-def environment(device: str, build: Build) -> Environment:
+def environment(device: str, build: WorkerBuild) -> Environment:
     """Describe machine and build.
 
     Args:

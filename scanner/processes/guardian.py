@@ -14,12 +14,15 @@ import resource
 import select
 import signal
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _CANNOT_START = 126
+# Descriptors that are closed where their number has no limit.
+_MANY = 1 << 20
 
 
 def main() -> NoReturn:
@@ -34,8 +37,10 @@ def main() -> NoReturn:
     if worker == 0:
         _become(sys.argv[1:], guardian)
     # The pipes of the worker end when it does.
-    for low, high in ((1, woken), (wakes + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])):
-        os.closerange(low, high)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    kept = (0, *sorted((woken, wakes)), most if 0 < most < _MANY else _MANY)
+    for low, high in pairwise(kept):
+        os.closerange(low + 1, high)
     status = _reaped(worker)
     while status is None:
         if 0 in select.select([0, woken], [], [])[0]:

@@ -99,7 +99,7 @@ class _Device(TypedDict):
     capability: str
 
 
-class Build(TypedDict):
+class WorkerBuild(TypedDict):
     """What a worker says of its torch, and of what that sees of the machine."""
 
     torch: str
@@ -115,7 +115,7 @@ class Build(TypedDict):
 class _Hello(msgspec.Struct):
     """The first reply of a worker: one of the two."""
 
-    build: Build | None = None
+    build: WorkerBuild | None = None
     failed: str | None = None
 
 

@@ -37,7 +37,7 @@ class WorkerSupervisor:
         self.started = 0  # workers so far; tells one from the next
 
     def another(self) -> WorkerSupervisor:
-        """Return a crew like this one, with workers of its own; none is started yet."""
+        """Return a supervisor like this one, with workers of its own; none is started yet."""
         return WorkerSupervisor(self._python, self._sandbox, self._spec_files, self.device)
 
     def start(self, mode: Mode) -> WorkerProcess:

@@ -188,10 +188,16 @@ def measure(
         if rows[0]:
             progress.begin(sum(map(len, rows)) * rounds * len(MODES), 0)
             stack.callback(progress.end)
-        for number in range(rounds if rows[0] else 0):
-            for mode in WORKER_MODES:
-                for part in parts:
-                    part.make(mode, number)
+        numbers = range(rounds if rows[0] else 0)
+        # Which rows the flag cures is known when all rounds of the other modes have been made.
+        last: Mode = "unfilled"
+        others = [mode for mode in WORKER_MODES if mode != last]
+        for mode, number in (
+            *((mode, number) for number in numbers for mode in others),
+            *((last, number) for number in numbers),
+        ):
+            for part in parts:
+                part.make(mode, number)
     return parts[0].run(), parts[1].run()
 
 

@@ -108,10 +108,16 @@ class _Scan:
                 self._passes.rows_observed + len(self._timed) + len(self._dispatched),
             )
             try:
+                last = [mode for mode in settings.modes if mode == "unfilled"]
                 for process in range(settings.processes):
                     for mode in settings.modes:
-                        self._passes.run(mode, process)
+                        if mode not in last:
+                            self._passes.run(mode, process)
                 self._passes.run(MODES[0], settings.processes, self._missing())
+                # Which rows the flag cures is known when all processes of the other modes have spoken.
+                for process in range(settings.processes):
+                    for mode in last:
+                        self._passes.run(mode, process)
                 self._supervisor.renew("on")
                 if settings.cost:
                     self._cost_pass()

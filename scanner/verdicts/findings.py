@@ -56,7 +56,7 @@ FINDING_MEANING: dict[Finding, str] = {
     "over_alert": "Raises with the flag on although no difference was seen, neither with it off nor under "
     "warn_only.",
     "fixed_by_mode": "Differs with the flag off, did not differ with it on.",
-    "uninitialized": "Differs with the flag off, and with it on unless uninitialized memory is filled: the fill cures it, "
+    "uninitialized": "Differs with the flag off, and with it on unless uninitialized memory is filled: the fill fixes it, "
     "not the flag.",
     "mode_dependent": "Did not differ within either mode, but the modes give different bits.",
     "deterministic": "Did not differ in either mode, and both modes give the same bits.",

@@ -44,6 +44,17 @@ def times_set() -> int:
     return _times_set
 
 
+def _autocast() -> tuple[object, ...]:
+    """Return whether each kind of device casts by itself, and to what; before 2.4 each had functions of its own."""
+    try:
+        return tuple(
+            (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu")
+        )
+    except (TypeError, AttributeError):
+        gpu = torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()
+        return gpu, (torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype())
+
+
 def _rounding() -> str:
     """Return how the processor rounds, by two sums that no two ways of rounding agree on."""
     one, small, three_quarters = 1.0, 2.0**-60, 3 * 2.0**-54
@@ -129,7 +140,7 @@ _GETTERS: dict[str, Callable[[], Any]] = {
     "grad mode": torch.is_grad_enabled,
     "inference mode": torch.is_inference_mode_enabled,
     "anomaly mode": torch.is_anomaly_enabled,
-    "autocast": torch.is_autocast_enabled,
+    "autocast": lambda: _autocast(),
     "denormals flushed": lambda: _flushed(),
     "rounding": lambda: _rounding(),
     "saved tensor hooks": lambda: torch._C._autograd._top_saved_tensors_default_hooks(False),  # noqa: SLF001

@@ -191,17 +191,15 @@ class Perturbation:
     devices: tuple[str, ...] = ("cpu", "cuda")
 
 
-# By the names of `--perturb`; `threads` stands for one group per thread count, each made by `expand`.
+# By the names of `--perturb`; `threads`, the last, stands for one group per thread count, each made by `expand`.
 PERTURBATIONS: dict[str, Perturbation] = {
     "quiet": Perturbation("nothing is done", _quiet),
     "stress": Perturbation(
-        "as many threads as cores compute beside it; on CUDA, another stream is busy", _stress
+        "one busy thread per core runs alongside; on CUDA, another stream is busy", _stress
     ),
-    "shift": Perturbation(
-        "blocks of the outputs' sizes are held, so that what the op allocates lies elsewhere", _shift
-    ),
+    "shift": Perturbation("blocks of the outputs' sizes are held, so that the op's allocations move", _shift),
     "poison": Perturbation(
-        "free memory holds a byte that changes each time, so that reading what was never written shows",
+        "free memory is filled with a different byte each time, to expose reads of uninitialized memory",
         _poison,
     ),
     "threads": Perturbation(
