@@ -13,7 +13,7 @@ from reports.matrix import perturbations, words
 from reports.matrix.model import load
 from reports.matrix.view import cell_view, row_view
 from scanner.observations.records import MODES, Group
-from scanner.worker.perturb import DEFAULT
+from scanner.perturbations import DEFAULT
 from tests.evidence_runs import FORMS, ONE, one_row, only, rows_of, table_of, text, under
 from tests.runs import RUNS, SETTINGS, Planned, drifting, ran, row, stable, write_run
 

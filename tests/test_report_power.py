@@ -14,7 +14,7 @@ from reports.cli.report import RENDERERS
 from reports.matrix import words
 from reports.matrix.model import load
 from scanner.observations.records import MODES, Group
-from scanner.worker.perturb import PERTURBATIONS
+from scanner.perturbations import PERTURBATIONS
 from tests.evidence_runs import (
     FORCING,
     FORMS,

@@ -11,7 +11,7 @@ from reports.matrix.model import Matrix, cell_of_mode
 from reports.matrix.trust import TableSection
 from reports.matrix.view import RowView
 from scanner.observations.records import WORKER_MODES
-from scanner.worker.perturb import PERTURBATIONS
+from scanner.perturbations import PERTURBATIONS
 
 # Fewer executions under a perturbation than this do not show that it reveals nothing.
 ENOUGH = 5

@@ -11,7 +11,7 @@ import msgspec
 
 from scanner.errors import UsageError
 from scanner.observations.settings import MOST_RUNS, SETTINGS, Settings
-from scanner.worker.perturb import PERTURBATIONS
+from scanner.perturbations import PERTURBATIONS
 
 # All that a torch from 2.0 to 2.15 has; the main process has none to ask.
 DTYPES = (

@@ -20,11 +20,11 @@ from scanner.cli.options import Names, ParamType, Sources, python_option
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
 from scanner.observations.runfile import UNTRUSTED, Run
 from scanner.observations.settings import SETTINGS, Setting, Settings
+from scanner.perturbations import PERTURBATIONS
 from scanner.processes.process import ENDS_ALL
 from scanner.run.progress import progress_for
 from scanner.run.scan import scan
 from scanner.verdicts.findings import FINDING_MEANING, matrix
-from scanner.worker.perturb import PERTURBATIONS
 
 DEFAULT_OUTPUT = "detmatrix.jsonl"
 _Command = TypeVar("_Command", bound=Callable[..., Any])

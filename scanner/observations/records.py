@@ -17,7 +17,7 @@ from scanner.observations.settings import Device as Device
 from scanner.observations.settings import Mode as Mode
 from scanner.observations.settings import Settings as Settings
 from scanner.observations.settings import Source as Source
-from scanner.worker.perturb import PERTURBATIONS
+from scanner.perturbations import PERTURBATIONS
 
 # Run file format history:
 #

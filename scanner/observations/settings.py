@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta, Struct
 
-from scanner.worker.perturb import DEFAULT, PERTURBATIONS
+from scanner.perturbations import DEFAULT, PERTURBATIONS
 
 Mode = Literal["off", "on", "warn_only", "unfilled"]
 # The two modes of the matrix, and two that only some rows live under: `warn_only` those that raise, and `unfilled`, the flag

@@ -18,10 +18,10 @@ import msgspec
 
 from scanner.errors import UsageError, one_line
 from scanner.observations.records import Environment, Header, Output
+from scanner.perturbations import CaseContext
 from scanner.processes.process import SET_BY_MODE
 from scanner.repro import script_parts as text
 from scanner.verdicts.findings import FINDING_MEANING, LEAST_RUNS, NEED_RUNS, Cell, MatrixRow
-from scanner.worker.perturb import CaseContext
 
 # Lines are broken behind so many characters, where they can be.
 _WIDTH = 118

@@ -31,13 +31,13 @@ from scanner.observations.records import (
     Settings,
 )
 from scanner.observations.runfile import Line, Run
+from scanner.perturbations import PERTURBATIONS
 from scanner.processes.environment import load
 from scanner.processes.process import WorkerEndedError
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.progress import Progress
 from scanner.verdicts.controls import misbehaving
 from scanner.verdicts.findings import observation_verdict, unequal_inputs
-from scanner.worker.perturb import PERTURBATIONS
 
 # A sentinel runs after so many rows, or after so many seconds.
 _SENTINEL_ROWS = 12

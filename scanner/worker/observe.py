@@ -15,6 +15,7 @@ import torch
 from opspecs.model import MissingError, OpSpec
 from opspecs.user import place_of
 from scanner.alerts import alert_caller, caller_in
+from scanner.perturbations import CaseContext, shares
 from scanner.worker import bits, global_state, perturb
 from scanner.worker.difference import SeverityAccumulator
 from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
@@ -86,7 +87,7 @@ class Budget:
         groups = perturb.expand(perturbations, torch.get_num_threads())
         # Where a machine has no other thread count there may be no group left.
         self.groups = groups or perturb.expand(["quiet"], torch.get_num_threads())
-        self.shares = perturb.shares(runs, len(self.groups))
+        self.shares = shares(runs, len(self.groups))
 
     def deadline(self, group: int, now: float) -> float:
         """Return when a group must end for the others to get their part of the time that is left."""
@@ -170,7 +171,7 @@ class _Repetition:
         observed["blank"], observed["blank_output"] = bits.blank(judged, execution.inputs())
         self._main = OutputComparison(judged, self._budget.runs)
         self._forward = OutputComparison(forward, self._budget.runs) if forward else None
-        self._site = perturb.CaseContext(
+        self._site = CaseContext(
             execution.device,
             tuple(tensor.numel() * tensor.element_size() for _, tensor in judged),
         )

@@ -1,4 +1,4 @@
-"""Perturbations: circumstances under which a share of a case's executions runs, declared as data.
+"""Perturbations in deed: what ``scanner.perturbations`` declares is brought about around executions.
 
 A race may need a quiet machine, or a busy one; memory that was never written shows only if it holds something. None
 of these changes an input or a flag, so bits that differ under one are bits that differ.
@@ -14,37 +14,15 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+from scanner.perturbations import CaseContext
 
 # The cores of this process when it began: once torch is imported, OpenMP may have bound the main thread to one of
 # them, and every thread it starts with it. So a worker imports this module first.
 CORES: frozenset[int] = frozenset(
     os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
 )
-
-# Blocks are made in the sizes of a case's outputs, up to so many bytes at once, and in a few common sizes.
-_MOST_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
-_COMMON_SIZES = (256, 4 << 10, 64 << 10)
-
-
-@dataclass(frozen=True)
-class CaseContext:
-    """Where a case runs: what a perturbation needs to know of it."""
-
-    device: str
-    sizes: tuple[int, ...]  # bytes of its outputs
-
-    @property
-    def blocks(self) -> list[int]:
-        """Bytes of the blocks to allocate: those of the outputs, and common sizes for what an op keeps inside."""
-        blocks, total = [], 0
-        for size in (*self.sizes, *_COMMON_SIZES):
-            if size and total + size <= _MOST_BYTES[self.device.partition(":")[0]]:
-                blocks.append(size)
-                total += size
-        return blocks
-
 
 # Called before each execution with its number.
 Before = Callable[[int], None]
@@ -180,48 +158,28 @@ def _threads(count: int) -> Callable[[CaseContext], AbstractContextManager[Befor
     return start
 
 
-@dataclass(frozen=True)
-class Perturbation:
-    """What it does to the circumstances, in words and in deed."""
+class Disturbance(NamedTuple):
+    """A perturbation in deed."""
 
-    meaning: str
-    start: Callable[[CaseContext], AbstractContextManager[Before]] = field(repr=False)
-    # Other circumstances may rightly give other bits, so executions are compared among themselves.
+    start: Callable[[CaseContext], AbstractContextManager[Before]]
     apart: bool = False
-    devices: tuple[str, ...] = ("cpu", "cuda")
 
 
-# By the names of `--perturb`; `threads`, the last, stands for one group per thread count, each made by `expand`.
-PERTURBATIONS: dict[str, Perturbation] = {
-    "quiet": Perturbation("nothing is done", _quiet),
-    "stress": Perturbation(
-        "one busy thread per core runs alongside; on CUDA, another stream is busy", _stress
-    ),
-    "shift": Perturbation("blocks of the outputs' sizes are held, so that the op's allocations move", _shift),
-    "poison": Perturbation(
-        "free memory is filled with a different byte each time, to expose reads of uninitialized memory",
-        _poison,
-    ),
-    "threads": Perturbation(
-        "1 thread, 2, and one per core, each compared by itself (CPU)", _quiet, apart=True, devices=("cpu",)
-    ),
+_STARTS: dict[str, Callable[[CaseContext], AbstractContextManager[Before]]] = {
+    "quiet": _quiet,
+    "stress": _stress,
+    "shift": _shift,
+    "poison": _poison,
 }
-DEFAULT = ("quiet", "stress", "shift", "poison")
 
 
-def expand(names: list[str], default_threads: int) -> list[tuple[str, Perturbation]]:
+def expand(names: list[str], default_threads: int) -> list[tuple[str, Disturbance]]:
     """Return the groups that *names* stand for: ``threads`` is one per count that is not the worker's own."""
-    groups: list[tuple[str, Perturbation]] = []
+    groups: list[tuple[str, Disturbance]] = []
     for name in names:
         if name != "threads":
-            groups.append((name, PERTURBATIONS[name]))
+            groups.append((name, Disturbance(_STARTS[name])))
             continue
         counts = sorted(count for count in {1, 2, len(CORES)} - {default_threads} if count <= len(CORES))
-        groups += [(f"threads={count}", Perturbation("", _threads(count), apart=True)) for count in counts]
+        groups += [(f"threads={count}", Disturbance(_threads(count), apart=True)) for count in counts]
     return groups
-
-
-def shares(runs: int, groups: int) -> list[int]:
-    """Divide *runs* executions among *groups*: half for the first, and the rest equally among the others."""
-    each = runs // 2 // max(1, groups - 1)
-    return [runs - each * (groups - 1), *[each] * (groups - 1)]

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 # Before torch, as in a worker: it asks for the cores, to one of which OpenMP then binds this thread.
-from scanner.worker.perturb import DEFAULT, shares
+from scanner.perturbations import DEFAULT, shares
 
 # As a worker's threads are; to be set before torch starts them.
 os.environ.setdefault("OMP_PROC_BIND", "true")

@@ -1,0 +1,61 @@
+"""Perturbations: circumstances under which a share of a case's executions runs, declared as data.
+
+``scanner.worker.perturb`` brings them about; the command line, the run file and reports know them by this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Blocks are made in the sizes of a case's outputs, up to so many bytes at once, and in a few common sizes.
+_MOST_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
+_COMMON_SIZES = (256, 4 << 10, 64 << 10)
+
+
+@dataclass(frozen=True)
+class CaseContext:
+    """Where a case runs: what a perturbation needs to know of it."""
+
+    device: str
+    sizes: tuple[int, ...]  # bytes of its outputs
+
+    @property
+    def blocks(self) -> list[int]:
+        """Bytes of the blocks to allocate: those of the outputs, and common sizes for what an op keeps inside."""
+        blocks, total = [], 0
+        for size in (*self.sizes, *_COMMON_SIZES):
+            if size and total + size <= _MOST_BYTES[self.device.partition(":")[0]]:
+                blocks.append(size)
+                total += size
+        return blocks
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """What it does to the circumstances, in words."""
+
+    meaning: str
+    # Other circumstances may rightly give other bits, so executions are compared among themselves.
+    apart: bool = False
+    devices: tuple[str, ...] = ("cpu", "cuda")
+
+
+# By the names of `--perturb`; `threads`, the last, stands for one group for each thread count.
+PERTURBATIONS: dict[str, Perturbation] = {
+    "quiet": Perturbation("nothing is done"),
+    "stress": Perturbation("one busy thread per core runs alongside; on CUDA, another stream is busy"),
+    "shift": Perturbation("blocks of the outputs' sizes are held, so that the op's allocations move"),
+    "poison": Perturbation(
+        "free memory is filled with a different byte each time, to expose reads of uninitialized memory"
+    ),
+    "threads": Perturbation(
+        "1 thread, 2, and one per core, each compared by itself (CPU)", apart=True, devices=("cpu",)
+    ),
+}
+DEFAULT = ("quiet", "stress", "shift", "poison")
+
+
+def shares(runs: int, groups: int) -> list[int]:
+    """Divide *runs* executions among *groups*: half for the first, and the rest equally among the others."""
+    each = runs // 2 // max(1, groups - 1)
+    return [runs - each * (groups - 1), *[each] * (groups - 1)]
