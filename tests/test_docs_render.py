@@ -7,7 +7,7 @@ import json
 from reports.docs import render as docs_render
 from reports.docs.agreement import AGREEMENT_MEANING
 from reports.docs.render import RENDERERS, drift_lines
-from scanner.verdicts.findings import upper_bound
+from scanner.verdicts.cells import upper_bound
 from tests.documented import docs_of, docstring, found, shown
 from tests.runs import RUNS, Planned, row
 

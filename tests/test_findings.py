@@ -7,16 +7,8 @@ from typing import get_args
 
 import pytest
 
-from scanner.verdicts.findings import (
-    FINDING_MEANING,
-    LEAST_RUNS,
-    LEAST_SERIAL_RUNS,
-    VERDICT_MEANING,
-    Cell,
-    Finding,
-    Verdict,
-    finding_of,
-)
+from scanner.verdicts.cells import VERDICT_MEANING, Cell, Verdict
+from scanner.verdicts.findings import FINDING_MEANING, LEAST_RUNS, LEAST_SERIAL_RUNS, Finding, finding_of
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 # Rows: mode off; columns: mode on, in the order of VERDICTS (deterministic, nondeterministic, raises, error,

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from scanner import errors
-from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING
+from scanner.verdicts.cells import VERDICT_MEANING
+from scanner.verdicts.findings import FINDING_MEANING
 from tests.commands import Command
 
 ROOT = Path(__file__).parent.parent

@@ -20,7 +20,8 @@ from reports.render.markdown import code, plain
 from reports.report import export
 from scanner.observations.records import Closing, Environment
 from scanner.observations.settings import SETTINGS
-from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING
+from scanner.verdicts.cells import VERDICT_MEANING
+from scanner.verdicts.findings import FINDING_MEANING
 from tests.evidence_runs import evidence_run
 from tests.runs import ENVIRONMENT, Planned, drifting, ended, every_finding, ran, row, stable, write_run
 

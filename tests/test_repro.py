@@ -14,7 +14,8 @@ import pytest
 from scanner.observations.runfile import Run, read_run
 from scanner.processes.process import worker_environment
 from scanner.repro.script import InputSource, script
-from scanner.verdicts.findings import GroupCount, MatrixRow, matrix
+from scanner.verdicts.cells import GroupCount
+from scanner.verdicts.findings import MatrixRow, matrix
 from tests import tied
 from tests.commands import Command, command_in
 from tests.conftest import one_line

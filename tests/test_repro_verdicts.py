@@ -15,7 +15,8 @@ from scanner.alerts import alert_caller
 from scanner.observations.records import Group, Output
 from scanner.repro import script_parts
 from scanner.repro.script import _wrapped, perturbations, script
-from scanner.verdicts.findings import LEAST_RUNS, Cell, Verdict, finding_of, matrix
+from scanner.verdicts.cells import Cell, Verdict
+from scanner.verdicts.findings import LEAST_RUNS, finding_of, matrix
 from tests.runs import drifting, ran, row, stable
 
 torch = pytest.importorskip("torch")

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scanner.observations.records import FORMAT, Header, Mode, Observation, Outcome, Settings
-from scanner.verdicts.findings import Cell, Verdict, cell_of, matrix, observation_verdict, upper_bound
+from scanner.verdicts.cells import Cell, Verdict, cell_of, observation_verdict, upper_bound
+from scanner.verdicts.findings import matrix
 from tests.runs import ALERT, ENVIRONMENT, ended, raised, ran, row
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)

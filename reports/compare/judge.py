@@ -14,7 +14,8 @@ from reports.compare.comparable import NotComparable, Reason
 from reports.compare.rates import RateTest, process_test, rate_test
 from reports.matrix.model import COMPARED, bound_of, cell_of_mode
 from scanner.observations.records import MODES, WORKER_MODES, Mode, Observation
-from scanner.verdicts.findings import Cell, Finding, MatrixRow
+from scanner.verdicts.cells import Cell
+from scanner.verdicts.findings import Finding, MatrixRow
 
 Kind = Literal["regressed", "improved", "changed", "added", "removed", "not_comparable", "same"]
 

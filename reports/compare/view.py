@@ -35,7 +35,8 @@ from reports.matrix.model import Matrix, cell_fields, cell_of_mode
 from reports.render.json import View, fields_of
 from reports.render.markdown import NONE
 from scanner.observations.records import MODES
-from scanner.verdicts.findings import FINDING_MEANING, MatrixRow, upper_bound
+from scanner.verdicts.cells import upper_bound
+from scanner.verdicts.findings import FINDING_MEANING, MatrixRow
 
 _CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
 MOST = 10  # rows that one bullet names

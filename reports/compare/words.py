@@ -11,7 +11,8 @@ from reports.compare.judge import Change
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import COMPARED, Matrix, constant_of
 from reports.matrix.words import doubts, states
-from scanner.verdicts.findings import Cell, MatrixRow
+from scanner.verdicts.cells import Cell
+from scanner.verdicts.findings import MatrixRow
 
 NOT_PLANNED = "not planned"
 

@@ -14,7 +14,8 @@ from reports.matrix.model import Matrix, cell_fields
 from reports.render.json import View, fields_of
 from scanner.claims.matching import device_kind
 from scanner.observations.records import MODES
-from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, upper_bound
+from scanner.verdicts.cells import VERDICT_MEANING, upper_bound
+from scanner.verdicts.findings import FINDING_MEANING
 
 _CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
 _EFFECTS: dict[Effect, str] = {

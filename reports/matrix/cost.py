@@ -12,7 +12,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from scanner.observations.records import Cost, Outcome, Timing
-from scanner.verdicts.findings import MatrixRow, Verdict
+from scanner.verdicts.cells import Verdict
+from scanner.verdicts.findings import MatrixRow
 
 TIMES = "×"  # noqa: RUF001 - the sign for "times"
 NOT_MEASURED = "not measured"

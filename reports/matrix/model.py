@@ -24,8 +24,9 @@ from reports.matrix.expected import ExpectedRows
 from scanner.errors import UsageError
 from scanner.observations.records import Mode, Observation, Output
 from scanner.observations.runfile import Run, read_run
+from scanner.verdicts.cells import Cell
 from scanner.verdicts.controls import misbehaving
-from scanner.verdicts.findings import FINDING_MEANING, Cell, Finding, MatrixRow, matrix, unequal_inputs
+from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow, matrix, unequal_inputs
 
 FINDINGS: tuple[Finding, ...] = tuple(FINDING_MEANING)
 COMPARED = ("deterministic", "nondeterministic")  # verdicts that rest on compared executions

@@ -17,7 +17,8 @@ from reports.matrix.expected import ExpectedRows, disagreement, link_fields
 from reports.matrix.model import COMPARED, alerts_of, cell_fields, cell_of_mode, constant_of, outputs_of
 from reports.render.markdown import NONE
 from scanner.observations.records import WORKER_MODES, Direction, Mode, Output, Provoked, Severity, Source
-from scanner.verdicts.findings import Finding, GroupCount, MatrixRow, Verdict
+from scanner.verdicts.cells import GroupCount, Verdict
+from scanner.verdicts.findings import Finding, MatrixRow
 
 # What a cell view takes from a cell as it is.
 _SAME = ("first", "constant", "within", "between", "where", "groups", "other_threads", "alerts")

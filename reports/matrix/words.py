@@ -17,7 +17,8 @@ from reports.matrix.view import cell_view, row_view
 from reports.render.markdown import NONE
 from scanner.observations.records import MODES, Claim, Mode
 from scanner.observations.settings import SETTINGS, Setting, Settings
-from scanner.verdicts.findings import Cell, MatrixRow, upper_bound
+from scanner.verdicts.cells import Cell, upper_bound
+from scanner.verdicts.findings import MatrixRow
 
 State = Literal["untrusted", "incomplete", "low_power"]
 

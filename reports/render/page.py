@@ -10,7 +10,8 @@ from types import ModuleType
 import jinja2
 import msgspec
 
-from scanner.verdicts.findings import Finding, Verdict
+from scanner.verdicts.cells import Verdict
+from scanner.verdicts.findings import Finding
 
 # Shapes, so that colour never carries meaning alone.
 FINDING_SIGN: dict[Finding, str] = {

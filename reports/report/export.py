@@ -17,8 +17,9 @@ from reports.render.json import object_pieces, one_or_several
 from reports.report.view import RunView, report_view
 from scanner.errors import one_line
 from scanner.observations.records import MODES
+from scanner.verdicts.cells import VERDICT_MEANING, upper_bound
 from scanner.verdicts.controls import check_controls
-from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, upper_bound
+from scanner.verdicts.findings import FINDING_MEANING
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,8 @@ from reports.matrix.model import Matrix
 from reports.matrix.trust import TableSection
 from reports.matrix.view import Difference, RowView, row_view
 from scanner.observations.records import Header
-from scanner.verdicts.findings import FINDING_MEANING, VERDICT_MEANING, Finding, MatrixRow
+from scanner.verdicts.cells import VERDICT_MEANING
+from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow
 
 
 class RowLine(NamedTuple):

@@ -21,7 +21,8 @@ from scanner.observations.records import Environment, Header, Output
 from scanner.perturbations import CaseContext
 from scanner.processes.process import SET_BY_MODE
 from scanner.repro import script_parts as text
-from scanner.verdicts.findings import FINDING_MEANING, LEAST_RUNS, NEED_RUNS, Cell, MatrixRow
+from scanner.verdicts.cells import Cell
+from scanner.verdicts.findings import FINDING_MEANING, LEAST_RUNS, NEED_RUNS, MatrixRow
 
 # Lines are broken behind so many characters, where they can be.
 _WIDTH = 118

@@ -36,8 +36,9 @@ from scanner.processes.environment import load
 from scanner.processes.process import WorkerEndedError
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.progress import Progress
+from scanner.verdicts.cells import observation_verdict
 from scanner.verdicts.controls import misbehaving
-from scanner.verdicts.findings import observation_verdict, unequal_inputs
+from scanner.verdicts.findings import unequal_inputs
 
 # A sentinel runs after so many rows, or after so many seconds.
 _SENTINEL_ROWS = 12

@@ -1,0 +1,234 @@
+"""From observations to the verdict of a cell: pure functions, total over every outcome.
+
+The verdict of a cell joins its processes: outputs are compared by digest across all of them, in one set per
+mode, so that a difference between processes counts like one within a process.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from scanner.alerts import alert_caller
+from scanner.observations.records import Blank, Observation, Row
+
+Verdict = Literal["deterministic", "nondeterministic", "raises", "error", "timeout", "crash", "not_run"]
+
+# One sentence each, printed with every report.
+VERDICT_MEANING: dict[Verdict, str] = {
+    "deterministic": "No execution differed from the first, bit for bit, in n executions; this bounds the rate "
+    "of differing, and does not rule out nondeterminism.",
+    "nondeterministic": "k of n executions differed in at least one bit from the first, on the same inputs.",
+    "raises": "PyTorch raised its alert that the op has no deterministic implementation.",
+    "error": "Something else went wrong, and the reason is given; this says nothing about determinism.",
+    "timeout": "The case took longer than the limit and was stopped.",
+    "crash": "The worker process ended in the middle of the case.",
+    "not_run": "The case was never executed, and the reason is given.",
+}
+
+# What a result that holds no information is called, where its spec does not declare that it is constant.
+BLANK_MEANING: dict[Blank, str] = {
+    "zeros": "produced all zeros",
+    "nan": "produced all NaN",
+    "value": "produced one value throughout",
+    "input": "returned only its input",
+}
+# Of these any op that computes something is free; one value throughout may be an answer.
+_VACUOUS: tuple[Blank, ...] = ("zeros", "nan", "input")
+
+
+class GroupCount(Struct, frozen=True, kw_only=True):
+    """The executions of a cell under one perturbation, all processes joined."""
+
+    perturbation: str
+    executions: int
+    differing: int  # from the first execution of their process
+
+
+class Cell(Struct, frozen=True, kw_only=True):
+    """One row under one mode, all processes joined."""
+
+    verdict: Verdict
+    runs: int = 0  # n: executions compared; those under other thread counts only where they differ
+    differing: int = 0  # k: executions whose bits are not those of the first
+    distinct: int = 0
+    first: str | None = None  # digest of the first output
+    alert: str | None = None  # the caller named in the alert
+    reason: str | None = None
+    seconds: float = 0.0
+    within: int = 0  # executions that differed from the first of their own process
+    between: bool = False  # processes disagree about their first output
+    constant: bool = False  # its spec declares that it holds no information, and so it was
+    alerts: tuple[str, ...] = ()  # warn_only: callers of all alerts
+    groups: tuple[GroupCount, ...] = ()
+    other_threads: tuple[str, ...] = ()  # thread counts that give bits of their own, "threads=1"
+    serial: bool = False  # in all processes one thread did the work of an execution
+
+    @property
+    def where(self) -> str | None:
+        """Where the differences lie; ``None`` if there are none."""
+        if not self.differing:
+            return None
+        if not self.between:
+            return "within a process"
+        return "within and between processes" if self.within else "between processes only"
+
+    @property
+    def upper_bound(self) -> float | None:
+        """95 % upper bound on the rate of differing when 0 of n differed; ``None`` otherwise."""
+        return upper_bound(self.runs) if self.verdict == "deterministic" else None
+
+
+def upper_bound(n: int) -> float:
+    """Largest rate of differing that 0 of *n* leaves plausible at 95 %: ``1 - 0.05 ** (1 / n)``."""
+    return float(1 - 0.05 ** (1 / n))
+
+
+def observation_verdict(observation: Observation, row: Row | None = None) -> Verdict:
+    """Return the verdict of a single process, as progress shows it."""
+    return row_cell([observation], "", row).verdict if row else cell_of([observation]).verdict
+
+
+def row_cell(observations: Sequence[Observation], missing: str, row: Row) -> Cell:
+    """Return the cell of a row in one mode; *missing* says why there are no observations, if there are none."""
+    return cell_of(observations, missing, constant=row.may_be_blank, strict=not row.provoked)
+
+
+def cell_of(
+    observations: Sequence[Observation],
+    missing: str = "not reached by the scan",
+    *,
+    constant: str = "",
+    strict: bool = True,
+) -> Cell:
+    """Join what the processes of one mode observed of one row.
+
+    Args:
+        observations: Those of one row and one mode, in any order.
+        missing: The reason given when there are none.
+        constant: Why the row's result may hold no information; empty if it must hold some.
+        strict: Whether each of its outputs must, if they do not all hold none.
+    """
+    if not observations:
+        return Cell(verdict="not_run", reason=missing)
+    ordered = sorted(observations, key=lambda observation: observation.process)
+    seconds = sum(observation.seconds for observation in ordered)
+    if len({observation.inputs_digest for observation in ordered} - {None}) > 1:
+        return Cell(verdict="error", reason="the inputs differed between processes", seconds=seconds)
+    failed = [observation for observation in ordered if observation.outcome != "ran"]
+    if not failed:
+        return _compared(ordered, seconds, constant, strict=strict)
+    verdict, alert, reason = _failure(failed[0])
+    if len({_failure(observation)[:2] for observation in failed}) > 1 or len(failed) < len(ordered):
+        text = "; ".join(
+            f"process {observation.process}: {_described(observation)}" for observation in ordered
+        )
+        # Processes that disagree prove nothing, even if one of them raised the alert.
+        verdict = "error" if verdict == "raises" else verdict
+        return Cell(verdict=verdict, reason=f"processes disagree ({text})", seconds=seconds)
+    return Cell(verdict=verdict, alert=alert, reason=reason, seconds=seconds)
+
+
+def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, strict: bool) -> Cell:
+    """Return the verdict of processes that all ran: one set of outputs for the mode.
+
+    Executions with another thread count are a set of their own, since other bits are no nondeterminism there.
+    """
+    sets: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for observation in ordered:
+        sets[""].update(observation.digests)
+        for group in observation.groups:
+            sets[group.perturbation].update(group.digests or {})
+    main = sets.pop("")
+    runs = main.total()
+    if runs < 2:  # noqa: PLR2004
+        return Cell(verdict="not_run", runs=runs, reason="a single execution has nothing to differ from")
+    # A digest keeps the place where it was first seen, so the first of a set is its reference.
+    firsts = {name: next(iter(outputs)) for name, outputs in sets.items() if outputs}
+    first = next(iter(main))
+    differing = runs - main[first]
+    # A set that does not differ in itself adds nothing: with one thread hardly anything could.
+    apart = {
+        name: sets[name] for name, reference in firsts.items() if sets[name][reference] < sets[name].total()
+    }
+    runs += sum(outputs.total() for outputs in apart.values())
+    differing += sum(outputs.total() - outputs[firsts[name]] for name, outputs in apart.items())
+    blank, part = ordered[0].blank, ordered[0].blank_output
+    if not differing and blank in _VACUOUS and ((part and strict) or not constant):
+        reason = f"{part}: {BLANK_MEANING[blank]}" if part else BLANK_MEANING[blank]
+        return Cell(verdict="error", runs=runs, reason=reason, seconds=seconds)
+    return Cell(
+        verdict="nondeterministic" if differing else "deterministic",
+        runs=runs,
+        differing=differing,
+        distinct=len(main) + sum(len(outputs) - 1 for outputs in apart.values()),
+        first=first,
+        seconds=seconds,
+        within=sum(_within(observation) for observation in ordered),
+        between=_between(ordered),
+        constant=bool(constant and blank and not part and not differing),
+        alerts=tuple(dict.fromkeys(alert for observation in ordered for alert in observation.alerts)),
+        groups=_joined(ordered),
+        other_threads=tuple(name for name, reference in firsts.items() if reference != first),
+        serial=all(observation.threads == 1 for observation in ordered),
+    )
+
+
+def _within(observation: Observation) -> int:
+    """Return how many executions differed from the first one they were compared with in their own process."""
+    sets = [observation.digests, *(group.digests for group in observation.groups if group.digests)]
+    return sum(sum(digests.values()) - next(iter(digests.values())) for digests in sets)
+
+
+def _between(ordered: Sequence[Observation]) -> bool:
+    """Tell whether processes disagree about the first output, under any circumstances that are compared apart."""
+    firsts: defaultdict[str, set[str]] = defaultdict(set)
+    for observation in ordered:
+        firsts[""].add(next(iter(observation.digests)))
+        for group in observation.groups:
+            if group.digests:
+                firsts[group.perturbation].add(next(iter(group.digests)))
+    return any(len(digests) > 1 for digests in firsts.values())
+
+
+def _joined(ordered: Sequence[Observation]) -> tuple[GroupCount, ...]:
+    """Add the groups of all processes up by perturbation."""
+    counts: dict[str, tuple[int, int]] = {}
+    for observation in ordered:
+        for group in observation.groups:
+            executions, differing = counts.get(group.perturbation, (0, 0))
+            counts[group.perturbation] = (executions + group.executions, differing + group.differing)
+    return tuple(
+        GroupCount(perturbation=name, executions=executions, differing=differing)
+        for name, (executions, differing) in counts.items()
+    )
+
+
+def _failure(observation: Observation) -> tuple[Verdict, str | None, str | None]:
+    """Return verdict, alert caller and reason of an observation that did not run through."""
+    message = observation.message
+    match observation.outcome:
+        case "raised":
+            caller = alert_caller(observation.exception, message)
+            if caller is not None and observation.mode != "off":
+                return "raises", caller, message
+            return "error", None, f"{observation.exception}: {message}" if message else observation.exception
+        case "timeout":
+            return "timeout", None, message
+        case "crash":
+            return "crash", None, message
+        case "not_run":
+            return "not_run", None, message
+        case _:
+            return "error", None, message
+
+
+def _described(observation: Observation) -> str:
+    """Say in a few words what one process saw."""
+    if observation.outcome == "ran":
+        return f"ran, {len(observation.digests)} distinct in {observation.executions}"
+    verdict, _, reason = _failure(observation)
+    return f"{verdict}, {reason}" if reason else verdict
