@@ -11,6 +11,7 @@ import gzip
 import re
 import shlex
 import shutil
+from itertools import takewhile
 from pathlib import Path
 from typing import NoReturn
 
@@ -224,19 +225,23 @@ def _leave(runs: list[Path], unfinished: Path, asked: str) -> None:
 
 @nox.session(default=False)
 def record(session: nox.Session) -> None:
-    """Record the scans of versions of PyTorch in reports/runs: ``-- 2.5.1 2.7.1``; options of a scan may follow."""
+    """Record the scans of versions of PyTorch in reports/runs: ``-- 2.5.1 2.7.1``; options of a scan follow them."""
     arguments = Arguments(session)
     arguments.add_argument("versions", nargs="+", type=version, metavar="VERSION")
+    # What stands behind an option may be its value: only the caller knows where versions end.
+    words = list(takewhile(lambda word: not word.startswith("-"), session.posargs))
+    versions = arguments.parse_args(words).versions
+    arguments = Arguments(session)
     arguments.add_argument("--device", default="cpu")
     arguments.add_argument("--source")
-    options, rest = arguments.parse_known_args(session.posargs)
+    options, rest = arguments.parse_known_args(session.posargs[len(words) :])
     rest = [*given(options, "device", "source"), *rest]
     kind = options.device.partition(":")[0]
     if options.source:
         # Beside the run of the documented ops, which comparisons are made of.
         kind = f"{kind}-{options.source}"
     install_without_torch(session)
-    for torch in _resolved(session, options.versions):
+    for torch in _resolved(session, versions):
         run = Path(session.create_tmp()) / f"torch-{torch}-{kind}.jsonl"
         python = environment_of(session, torch)
         session.run("detmatrix", "scan", "--python", python, "--force", "-o", str(run), *rest)

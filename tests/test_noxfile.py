@@ -162,6 +162,14 @@ def test_record_takes_versions_first_and_passes_on_options(noxfile: ModuleType, 
     assert sorted(path.name for path in kept.iterdir()) == [f"{name}.gz" for name in names]
 
 
+def test_record_refuses_options_in_front_of_versions(noxfile: ModuleType) -> None:
+    """What stands behind an option could be its value, and would be taken for a version of torch."""
+    session = _session("--runs", "20", "2.5.1")
+
+    with pytest.raises(SessionError, match="VERSION"):
+        noxfile.record.func(session)
+
+
 def test_recorded_runs_are_in_order_of_release(noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """The timeline begins with the oldest release, which is not the first by name."""
     monkeypatch.chdir(ROOT)

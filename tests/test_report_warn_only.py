@@ -114,10 +114,10 @@ def cured(unfilled: list[Observation]) -> Planned:
         ),
         (
             ended(ONE, "unfilled", "crash", "signal 11"),
-            "fixed_by_mode",
+            "inconclusive",
             "deterministic: 0 of 100 differed, 1 distinct; fill off: crash",
         ),
-        ([], "fixed_by_mode", "deterministic: 0 of 100 differed, 1 distinct"),
+        ([], "inconclusive", "deterministic: 0 of 100 differed, 1 distinct"),
     ],
 )
 def test_what_the_fill_cures_is_told_apart(

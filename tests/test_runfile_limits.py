@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from scanner.observations import files, runfile
-from scanner.observations.records import Claim, Sentinel
+from scanner.observations.records import Claim, Dtype, Perturbed, Sentinel
+from scanner.observations.settings import Device, Perturb
 from tests.conftest import refusal
 from tests.runs import ran, row, stable, write_run
 
@@ -116,3 +118,13 @@ def test_lines_that_may_stand_twice_have_limits(small: bytes, tmp_path: Path) ->
     header = small.splitlines(keepends=True)[0]
     path.write_bytes(header + b'{"kind":"distrust","reason":"x"}\n' * 20_000)
     assert refusal(path) == "line 10002: 10001 reasons for distrust; restore the file"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(Device, "cpu"), (Perturb, "quiet"), (Dtype, "float32"), (Perturbed, "threads=2")]
+)
+def test_a_name_ends_where_its_line_does(kind: Any, name: str) -> None:
+    """What stands in scripts and requests has no line behind it."""
+    assert msgspec.convert(name, kind) == name
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(f"{name}\n", kind)

@@ -36,7 +36,7 @@ def format_option(
 
 
 def into_option(block: str, text: str) -> Callable[[_Command], _Command]:
-    """Offer to regenerate the *block* of a Markdown file; *told* goes on after those words."""
+    """Offer to regenerate the *block* of a Markdown file; *text* goes on after those words."""
     markers = f"'<!-- detmatrix {block}:begin -->' and '<!-- detmatrix {block}:end -->'"
     text = f"Regenerate the block between the markers {markers} of a Markdown file{text}"
     return click.option("--into", metavar="FILE", help=text)

@@ -43,9 +43,9 @@ Fraction = Annotated[float, Meta(ge=0, le=1)]
 Direction = Literal["forward", "backward"]
 # Names that stand in a script that is run: run files come from anywhere, so what is no such name is refused where they are
 # read.
-Dtype = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,39}$")]
+Dtype = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,39}\Z")]
 # The last perturbation is recorded with its count.
-Perturbed = Annotated[str, Meta(pattern=f"^({'|'.join(PERTURBATIONS)}=[1-9][0-9]{{0,3}})$")]
+Perturbed = Annotated[str, Meta(pattern=f"^({'|'.join(PERTURBATIONS)}=[1-9][0-9]{{0,3}})\\Z")]
 
 # ran      every execution returned
 # raised   an execution raised; `exception` and `message` hold what

@@ -38,8 +38,8 @@ Share = Annotated[float, Meta(gt=0, lt=1)]
 Duration = Annotated[float, Meta(gt=0)]
 Texts = Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)]
 # Names that steer what is run again: run files come from anywhere, so what is no such name is refused where they are read.
-Device = Annotated[str, Meta(pattern=r"^(cpu|cuda:[0-9]{1,4})$")]
-Perturb = Annotated[str, Meta(pattern=f"^({'|'.join(PERTURBATIONS)})$")]
+Device = Annotated[str, Meta(pattern=r"^(cpu|cuda:[0-9]{1,4})\Z")]
+Perturb = Annotated[str, Meta(pattern=f"^({'|'.join(PERTURBATIONS)})\\Z")]
 
 
 def _same_device(asked: str, there: str) -> bool:

@@ -142,6 +142,11 @@ def _seen(off: Cell, on: Cell, warn_only: Cell | None, unfilled: Cell | None) ->
         return "silent", None
     if (off.verdict, on.verdict) == ("deterministic", "raises"):
         return _under_warn_only(warn_only)
+    cured = (off.verdict, on.verdict) == ("nondeterministic", "deterministic")
+    if cured and unfilled is not None and unfilled.verdict not in {"deterministic", "nondeterministic"}:
+        # Whether the flag fixes it or the fill is what that mode was to tell.
+        text = f" ({unfilled.reason})" if unfilled.reason else ""
+        return "inconclusive", f"fill off: {unfilled.verdict}{text}"
     if (off.verdict, on.verdict) in findings:
         return findings[off.verdict, on.verdict], None
     failed = [
@@ -199,7 +204,10 @@ def matrix(
             row,
         )
         finding, reason = finding_of(
-            off, on, warn_only if "warn_only" in header.settings.modes else None, unfilled
+            off,
+            on,
+            warn_only if "warn_only" in header.settings.modes else None,
+            unfilled if "unfilled" in header.settings.modes else None,
         )
         lines = tuple(
             sorted(
