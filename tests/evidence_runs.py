@@ -15,7 +15,6 @@ from reports.cli.report import RENDERERS
 from reports.matrix.model import Matrix, load
 from scanner.observations.records import (
     MODES,
-    WORKER_MODES,
     Cost,
     Group,
     Mode,
@@ -192,7 +191,7 @@ def evidence_run(path: Path, **header: Any) -> Path:
     return write_run(
         path,
         planned,
-        settings=replace(SETTINGS, modes=WORKER_MODES, perturb=("quiet", "stress", "poison"), cost=True),
+        settings=replace(SETTINGS, modes=FORCING.modes, perturb=("quiet", "stress", "poison"), cost=True),
         sentinels=[
             sentinel(mode, process, before, weak.get((mode, process, before), 10))
             for mode in MODES
@@ -206,7 +205,7 @@ def evidence_run(path: Path, **header: Any) -> Path:
             cost(empty, 1e-6, 2.5e-6, 2.5e-6, memory=(0, 3 << 20)),
             cost(algorithm, outcome="invalid", message="changed global state"),
         ],
-        **{"controls": controls(modes=WORKER_MODES), **header},
+        **{"controls": controls(modes=FORCING.modes), **header},
     )
 
 

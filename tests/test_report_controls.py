@@ -24,7 +24,7 @@ def test_controls_are_tabled(run: Path) -> None:
     assert "<td>varies</td><td>on</td><td>0-1</td><td>50 distinct of 50</td>" in text("html", run)
     assert "each answered as it must" in text("md", run)
     message = json.loads(text("json", run))["controls"]
-    assert len(message) == 16
+    assert len(message) == 12
     assert message[0] == {
         "control": "constant",
         "mode": "off",
