@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.builds.expectations import BuildExpectations, ExpectedClaim, Reader, count, expect
+from reports.builds.expectations import BuildExpectations, ExpectedClaim, count, expect
 from reports.builds.files import paired
 from reports.builds.links import Places, words
+from reports.builds.traced import Reader
 from reports.builds.words import trace as trace_words
 from scanner.census.record import AlertSite, Census, encode, read_census
 from scanner.claims.tables import documented_claims
@@ -68,7 +69,8 @@ def test_every_cuda_bullet_comes_out_as_something(build: BuildExpectations) -> N
     wanted = [claim.id for claim in documented_claims("2.15") if claim.device in {"any", "cuda"}]
 
     assert wanted == [one.claim.id for one in build.expected]
-    assert len(wanted) + len(build.unspoken) == sum(number for _, number, _ in count(build))
+    kinds = sum(len(one.kinds) for one in build.ops)
+    assert len(wanted) + len(build.unspoken) + kinds == sum(number for _, number, _ in count(build))
 
 
 def test_an_alert_taken_out_of_a_build_is_gone(
