@@ -27,7 +27,6 @@ Expectation = Literal[
     "expected_raise",
     "unsettled",
     "expected_flag",
-    "fill_only",
     "no_flag",
     "other_device",
     "unlinked",
@@ -44,8 +43,6 @@ EXPECTATION_MEANING: dict[Expectation, str] = {
     "a call meets it: the flag is asked for too, or there is a way past, or no trace.",
     "expected_flag": "Documented to act deterministically, and the flag is asked for or reroutes the case; "
     "no alert.",
-    "fill_only": "Documented to act deterministically, and the flag is asked for to fill uninitialized memory, and for "
-    "nothing else that is known; no alert.",
     "no_flag": "Documented to act deterministically, and what its cases reach is not known to ask for the "
     "flag, nor to alert.",
     "other_device": "Documented for any device, and what it leads to is in the code of another one.",
@@ -206,10 +203,8 @@ def _acting(
         return "alert_reached"
     if alerts:
         return "unsettled"
-    if any(link.place.kind == "flag" for link in flags) or any(one.way == "reroutes" for one in traced):
+    if flags or any(one.way == "reroutes" for one in traced):
         return "expected_flag"
-    if flags:
-        return "fill_only"
     ended = traced and all(one.way != "stopped" for one in traced)
     return "no_flag" if ended and reader.places.all else "unlinked"
 

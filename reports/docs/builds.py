@@ -93,7 +93,7 @@ def read_files(censuses: Sequence[str], traces: Sequence[str], docs: Docs | None
         note=note,
         builds=builds,
         left=left,
-        outdated=tuple(text for name, one in fitting if (text := outdated(one, name)) is not None),
+        outdated=tuple(f"{text}." for name, one in fitting if (text := outdated(one, name)) is not None),
         docs=docs,
         self_contradictory=contradictions(claims),
     )

@@ -181,7 +181,7 @@ def read_census(path: str | Path) -> Census:
         opening = _Opening()
     if opening.kind != "census":
         raise BuildError(f"{path}: not a census; give a file that detmatrix census wrote")
-    refuse_newer(path, "census", opening.format, FORMAT, BuildError)
+    refuse_newer(path, "census format", opening.format, FORMAT, BuildError)
     refuse_newer(path, "census rule set", opening.rules, len(RULE_SETS), BuildError)
     try:
         return msgspec.json.decode(data, type=Census)

@@ -51,7 +51,7 @@ def read_trace(path: str | Path) -> TraceFile:
         ) from error
     if opening.kind != "trace":
         raise RunFileError(f"{path}: not a detmatrix trace file; give a file that trace wrote")
-    refuse_newer(path, "trace file", opening.format, FORMAT, RunFileError)
+    refuse_newer(path, "trace file format", opening.format, FORMAT, RunFileError)
     refuse_newer(path, "trace rule set", opening.rules, len(RULE_SETS), RunFileError)
     if isinstance(opening.format, int) and opening.format < 1:
         raise RunFileError(f"{path}: no such trace file format: {opening.format} - at `$.format`")
