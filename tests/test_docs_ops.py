@@ -160,9 +160,10 @@ def test_both_lists_contradict_each_other_without_a_run() -> None:
     _, text, _ = detmatrix("docs", "--census", CENSUS)
 
     assert code == 0
-    assert [
-        pair[name].partition("/")[0] for name in ("deterministic", "raises")
-    ] == ["deterministic", "raises"]
+    assert [pair[name].partition("/")[0] for name in ("deterministic", "raises")] == [
+        "deterministic",
+        "raises",
+    ]
     assert "## In both lists" in text
     assert "scatter_reduce" in text.partition("## In both lists")[2].partition("##")[0]
     assert "### Op by op" not in text

@@ -105,11 +105,11 @@ def _separated(
     ids = [one.row.row.id for one in still]
     more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
     seen = (
-        f"{len(rows)} {'row differs' if len(rows) == 1 else 'rows differ'}, {len(still)} that could "
-        f"{'does' if len(still) == 1 else 'do'} not ({', '.join(ids[:_NAMED])}{more})"
+        f"{len(rows)} {'row' if len(rows) == 1 else 'rows'} differed and {len(still)} that could have did not "
+        f"({', '.join(ids[:_NAMED])}{more})"
     )
     if _chance(rows, still) > _CHANCE:
-        return f"{seen}, and so few executions do not tell whether by chance"
+        return f"{seen}, which may be chance: too few executions"
     found = list(_separating(rows, still))
     if len(found) != 1:
         what = "several conditions tell" if found else "no single condition tells"
