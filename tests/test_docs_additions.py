@@ -118,6 +118,28 @@ def test_what_could_not_differ_separates_nothing() -> None:
     assert bullets(regenerate(serial(docs_of(TEXT, [*rows, still]))).regenerated)[0][1:] == [bullet]
 
 
+def test_what_only_some_rows_state_separates_nothing() -> None:
+    """A bullet cannot say of a call that an argument is not named."""
+    still = drawn("deterministic", "still", FLAT, "kwargs['driver']: 'gels'")
+    rows = [
+        drawn("fixed_by_mode", "named", FLAT, "kwargs['driver']: 'gelsy'"),
+        drawn("fixed_by_mode", "unnamed", FLAT),
+    ]
+
+    assert told(rows[0], still)[0]
+    assert "no single condition tells them apart" in told(*rows, still)[1]
+
+
+def test_gradients_that_stay_say_nothing_of_the_forward_part() -> None:
+    """Rows of the backward direction compare gradients: the bullet says "when called" all the same."""
+    rows = [
+        shown("torch.new_", "fixed_by_mode"),
+        shown("torch.new_", "deterministic", direction="backward"),
+    ]
+
+    assert told(*rows)[0] == [f":func:`torch.new_` {CUDA}"]
+
+
 def test_few_executions_separate_nothing() -> None:
     """Four of a hundred that differ do not tell whether another row never would."""
     rare = shown("torch.new_", "fixed_by_mode", case="differs", traits={"driver": "gelsy"})
@@ -150,4 +172,17 @@ def test_a_bullet_may_name_a_dtype() -> None:
         matches(row("torch.a", device="cuda", dtype=dtype), claim)
         for dtype in ("float32", "bfloat16", "float64", "int64")
     ] == [True, True, False, False]
+    acting, raising = bullets(
+        regenerate(
+            docs_of(
+                docstring([f":func:`torch.a` {CUDA} and dtype is float32 or float64"]),
+                [
+                    shown("torch.a", "fixed_by_mode", dtype="float32"),
+                    shown("torch.a", "raises", dtype="float64"),
+                ],
+            )
+        ).regenerated
+    )
+    assert acting == [f":func:`torch.a` {CUDA} and dtype is float32"]
+    assert raising == [f":func:`torch.a` {CUDA} and dtype is float64"]
     assert (meet(kind, exact), meet(exact, kind), meet(exact, other)) == (True, True, False)
