@@ -279,6 +279,13 @@ def test_a_machine_without_a_gpu_sees_both_columns() -> None:
     assert all(one["binary"] and one["trace"] for one in text["claims"])
     assert {"not measured"} == {one["measured"] for one in text["claims"]}
     assert len(text["claims"]) == sum(text["counts"][name] for name in json.loads(out)["expectations"])
+    (median,) = [one for one in text["ops"] if one["op"] == "torch.nanmedian"]
+    assert (median["documented"], median["kinds"]) == ([], ["unlisted_raise"])
+    assert "torch.nanmedian:tied_rows:forward:float32" in median["unlisted"]
+    _, table, _ = detmatrix("docs", "--census", CENSUS, "--trace", TRACE)
+    (line,) = [line for line in table.splitlines() if line.startswith("| `torch.nanmedian`")]
+    assert "in no list" in line
+    assert "5 of 6 cases" in line
 
 
 def test_measured_stays_with_what_ran() -> None:
