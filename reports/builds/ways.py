@@ -22,8 +22,8 @@ def alerting(alerts: Sequence[Link], asking: set[str | None]) -> str:
 def other_alert(caller: str | None) -> str:
     """Say that the trace met an alert that is another op's."""
     return (
-        f"the trace met the alert of {caller}, which names another op: Python code of shapes raises it for several, "
-        f"and the kernel is not known to"
+        f"the trace met the alert of {caller}, which names another op: Python code of shapes raises it for several ops, "
+        f"and the kernel of this one is not known to raise it"
     )
 
 
