@@ -15,6 +15,7 @@ from scanner.errors import UntrustedScanError, UsageError
 from scanner.observations.records import Row
 from scanner.observations.trace_records import (
     FORMAT,
+    RULE_SETS,
     Reach,
     TracedBuild,
     TracedOverload,
@@ -79,6 +80,7 @@ def trace(
     return TraceFile(
         format=FORMAT,
         tool=tool_version(),
+        rules=len(RULE_SETS),
         started=started,
         settings=TraceSettings(
             patterns=tuple(patterns), device=_DEVICES[device], timeout=timeout, specs=tuple(spec_files)
