@@ -20,6 +20,7 @@ from reports.render.markdown import code, plain
 from reports.report import export
 from scanner.observations.records import Closing, Environment
 from scanner.observations.settings import SETTINGS
+from scanner.verdicts.bound import upper_bound
 from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.findings import FINDING_MEANING
 from tests.evidence_runs import evidence_run
@@ -68,7 +69,7 @@ def test_markdown_states_n_and_bound(run: Path) -> None:
     message = text("md", run)
 
     assert "2 processes per mode ran each row 50 times: n = 100 executions per cell" in message
-    assert "2.95 % for n = 100" in message
+    assert "13.4 % for n = 100 in 2 processes" in message
 
 
 def test_markdown_explains_every_word(run: Path) -> None:
@@ -137,7 +138,7 @@ def test_json_shape(run: Path) -> None:
         100,
         0,
         1,
-        1 - 0.05 ** (1 / 100),
+        upper_bound((50, 50)),
         None,
         None,
     ]

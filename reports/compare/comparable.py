@@ -44,7 +44,7 @@ REASON_MEANING: dict[Reason, str] = {
     "not_asked_for": "One of the scans was asked for other rows, and this one is not among them.",
     "other_inputs": "The runs did not compute the same: other input bits, or another call.",
     "no_verdict": "A run has no finding for the row, and the reason is given.",
-    "low_power": "The row did not differ in a run where hardly anything could race, so that it may differ elsewhere.",
+    "low_power": "The row did not differ in a run where a race could have gone unseen, so that it may differ elsewhere.",
     "too_few_executions": "One run saw the row differ and the other did not, but so few executions differed that the "
     "other may have missed it.",
     "fewer_executions": "Neither run saw the row differ, but the rates of differing that they leave plausible are far "

@@ -24,6 +24,7 @@ from reports.matrix.expected import ExpectedRows
 from scanner.errors import UsageError
 from scanner.observations.records import Mode, Observation, Output
 from scanner.observations.runfile import Run, read_run
+from scanner.verdicts.bound import upper_bound
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.controls import misbehaving
 from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow, matrix, unequal_inputs
@@ -63,6 +64,12 @@ class Matrix(Struct, frozen=True, kw_only=True):
         """The n of a cell whose processes all finished."""
         settings = self.run.header.settings
         return settings.runs * settings.processes
+
+    @property
+    def upper_bound(self) -> float:
+        """The bound on the rate of differing of such a cell, if nothing differed in it."""
+        settings = self.run.header.settings
+        return upper_bound((settings.runs,) * settings.processes)
 
 
 def load(

@@ -17,7 +17,8 @@ from reports.matrix.view import cell_view, row_view
 from reports.render.markdown import NONE
 from scanner.observations.records import MODES, Claim, Mode
 from scanner.observations.settings import SETTINGS, Setting, Settings
-from scanner.verdicts.cells import Cell, upper_bound
+from scanner.verdicts.bound import CORRELATION, effective, executed_words, upper_bound
+from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import MatrixRow
 
 State = Literal["untrusted", "incomplete", "low_power"]
@@ -39,8 +40,8 @@ GLOSSARY = {
     "given, and no bound.",
     "samples, enlarged": "Rows from PyTorch's OpInfo and ModuleInfo databases: the original (tiny) sample, or one "
     "enlarged until kernels run in parallel, with repeated indices.",
-    "low power": "The sentinel beside the row, an op that differs wherever anything can race, hardly differed, so "
-    "that no difference in the row is weak evidence.",
+    "low power": "No difference in the row is weak evidence: the sentinel beside it, an op that differs wherever anything "
+    "can race, hardly differed, or the executions were too few to show a race in every second one.",
     "serial": "One thread did all the work with the flag off, so nothing could race. The result says nothing about inputs "
     "large enough to use several threads.",
     "warn_only": "What an op that raises does with the flag on and warn_only=True, which turns the alert into a "
@@ -97,16 +98,19 @@ def percent(share: float) -> str:
 def n_words(one: Matrix) -> str:
     """Say what n is in this run, and what 0 of n leaves possible."""
     settings = one.run.header.settings
-    values = sorted({cell.runs for row in one.rows for cell in (row.off, row.on) if bound_of(cell)})
-    values = values or [one.executions]
-    if len(values) > _ROUNDED:
-        values = [values[0], values[-1]]
-    bounds = ", ".join(f"{percent(upper_bound(n))} for n = {n}" for n in values)
+    seen = {cell.by_process for row in one.rows for cell in (row.off, row.on) if bound_of(cell)}
+    counts = sorted(seen or {(settings.runs,) * settings.processes}, key=upper_bound, reverse=True)
+    if len(counts) > _ROUNDED:
+        counts = [counts[0], counts[-1]]
+    bounds = ", ".join(
+        f"{percent(upper_bound(count))} for {executed_words(count)} (as for {effective(count):.3g} independent executions)"
+        for count in counts
+    )
     chosen = stopped = ""
     if settings.max_rate is not None and settings.confidence is not None:
         chosen = (
             f" n was chosen so that a difference in {percent(settings.max_rate)} of the executions would be seen with a "
-            f"probability of {percent(settings.confidence)}."
+            f"probability of {percent(settings.confidence)} if they were independent."
         )
     if one.run.header.format >= trust.EVIDENCE_SINCE:
         limit = (
@@ -119,8 +123,10 @@ def n_words(one: Matrix) -> str:
     return (
         f"{several(settings.processes, 'process', 'es')} per mode ran each row {several(settings.runs, 'time')}: "
         f"n = {one.executions} executions per cell, unless the cell says otherwise, compared bit for bit; "
-        f"{perturbations.ran_words(one)}{chosen}{stopped} Where 0 of n differed, the rate of differing is below "
-        f"1 - 0.05^(1/n) with 95 % confidence: {bounds}. This bounds the rate; it does not rule out nondeterminism."
+        f"{perturbations.ran_words(one)}{chosen}{stopped} Where 0 of n differed, the rate of differing is below, "
+        f"with 95 % confidence: {bounds}. Executions in one process depend on each other: the bound takes the correlation of "
+        f"{CORRELATION:g} that ops which race showed in the recorded CPU scans. This bounds the rate; it does not rule out "
+        f"nondeterminism."
     )
 
 

@@ -17,7 +17,7 @@ from reports.render.json import object_pieces, one_or_several
 from reports.report.view import RunView, report_view
 from scanner.errors import one_line
 from scanner.observations.records import MODES
-from scanner.verdicts.cells import VERDICT_MEANING, upper_bound
+from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.controls import check_controls
 from scanner.verdicts.findings import FINDING_MEANING
 
@@ -149,7 +149,7 @@ def _run(run: RunView) -> Iterator[str]:
         "seconds": closing.seconds if closing else None,
         "load_after": closing.load if closing else None,
         "executions": one.executions,
-        "upper_bound": upper_bound(one.executions),
+        "upper_bound": one.upper_bound,
         "planned": one.planned,
         "only": one.only or FINDINGS,
         "counts": one.counts,
