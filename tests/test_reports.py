@@ -383,7 +383,9 @@ def test_bounds_of_unequal_cells(tmp_path: Path) -> None:
         closing=None,
     )
 
-    assert "5.82 % for n = 50. This" in text("md", path)
+    assert "26.2 % for n = 50 in one process (as for 9.87 independent executions). Executions" in text(
+        "md", path
+    )
 
 
 def test_seeded_is_told_of_its_mode(tmp_path: Path) -> None:
