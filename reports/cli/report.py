@@ -41,8 +41,8 @@ RENDERERS: dict[str, Renderer] = {
     "patterns",
     metavar="PATTERN",
     multiple=True,
-    help="Only the rows whose id, spec:case:direction:dtype, matches; * and ? match as in a shell. May be given "
-    "more than once.",
+    help="Only the rows that PATTERN selects, as in scan: the name of an op, a family, or a row id "
+    "spec:case:direction:dtype. May be given more than once.",
 )
 @into_option(BLOCK, ": the counts and the rows, without environment and words.")
 @click.option(

@@ -47,7 +47,7 @@ def plan_rows(
     if not databases(settings.sources):
         return planned_rows(settings, specs), ()
     if begun is None:
-        entries, enumerated = enumerate_sources(supervisor, settings, tell)
+        entries, enumerated = enumerate_sources(supervisor, settings, specs, tell)
     else:
         entries = recorded(supervisor, [row for row in begun.planned if row.provoked])
         enumerated = begun.enumerated

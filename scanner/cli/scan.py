@@ -142,8 +142,9 @@ def _options(command: _Command) -> _Command:
 def command(output: Path, python: str, *, resume: bool, force: bool, **options: Any) -> int:
     """Run the ops that match the PATTERNs (default: all) again and again, with the flag off and on.
 
-    A PATTERN is an op's name or the last part of it, a family, or a row id spec:case:direction:dtype of which
-    trailing parts may be left out; * and ? match as in a shell. Observations go into the run file as they come:
+    A PATTERN is the name of an op, as torch.nn.Conv2d, Conv2d or conv2d, a family, or a row id spec:case:direction:dtype
+    of which trailing parts may be left out; * and ? match as in a shell. A name that only PyTorch's databases have adds
+    its --source. Observations go into the run file as they come:
     a scan that was stopped goes on with --resume. Progress goes to standard error.
     """
     if resume and force:

@@ -8,7 +8,6 @@ last, in a process that switches the flag itself.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -20,11 +19,10 @@ from msgspec.structs import replace
 from opspecs.model import OpSpec
 from opspecs.pytorch.sources import databases
 from scanner.cases.catalog import choose, load_catalog, with_installed
-from scanner.cases.discovery import check_patterns
+from scanner.cases.discovery import with_databases
 from scanner.cases.rows import control_rows, plan_rows
 from scanner.cases.settings import Plan, settings_for
 from scanner.claims.tables import parse_claims
-from scanner.errors import UntrustedScanError, UsageError
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Header, Row
 from scanner.observations.runfile import Run, RunWriter, read_run
@@ -61,7 +59,10 @@ def scan(plan: Plan, progress: Progress) -> Run:
             plan = replace(plan, settings=replace(plan.settings, specs=files))
         asked = plan.settings
         specs = load_catalog(asked.specs, asked.sources)
-        check_patterns(asked.patterns, asked.sources)
+        if before is None:
+            sources = with_databases(asked.patterns, asked.sources, specs, said="sources" in plan.said)
+            asked = replace(asked, sources=sources)
+            plan = replace(plan, settings=asked)
         if not databases(asked.sources):
             # A pattern that matches nothing anywhere is told before a worker starts.
             choose(asked.patterns, "any", specs)
@@ -147,17 +148,12 @@ class _Scan:
             UsageError: It did not start in an interpreter that the user named.
         """
         supervisor = self._supervisor
-        try:
-            worker = supervisor.start(MODES[0])
-            asked, supervisor.device = supervisor.device, resolve_device(supervisor.device, worker.build)
-            if asked == "auto" and supervisor.device != "cpu":
-                # The one that was asked lives where threads are placed for work on the CPU.
-                supervisor.retire()
-                worker = supervisor.start(MODES[0])
-        except UntrustedScanError as error:
-            if self._plan.python == sys.executable:
-                raise
-            raise UsageError(f"--python {error}") from error
+        worker = supervisor.first(MODES[0])
+        asked, supervisor.device = supervisor.device, resolve_device(supervisor.device, worker.build)
+        if asked == "auto" and supervisor.device != "cpu":
+            # The one that was asked lives where threads are placed for work on the CPU.
+            supervisor.retire()
+            worker = supervisor.first(MODES[0])
         return worker
 
     def _first_header(self, worker: WorkerProcess) -> Header:
