@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 from msgspec import Struct, convert
 
 from opspecs.model import Case, OpSpec, Planned
-from opspecs.patterns import OpNames, op_names, ops_of, recorded_names
+from opspecs.patterns import op_names, ops_of, recorded_names
 from opspecs.pytorch.sources import SOURCES, databases
 from opspecs.registry import names_of
 from scanner.cases.settings import asked_for, settings_for
