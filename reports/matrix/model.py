@@ -29,6 +29,17 @@ from scanner.verdicts.controls import misbehaving
 from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow, matrix, unequal_inputs
 
 FINDINGS: tuple[Finding, ...] = tuple(FINDING_MEANING)
+# What a user must act on first. Beside a row that was not settled, one that did not differ says nothing of the op.
+WORST_FIRST: tuple[Finding, ...] = (
+    "silent",  # nothing helps, and nothing warns
+    "raises",  # nothing helps, and the flag warns
+    "over_alert",  # the flag stops a program that was not seen to need it
+    "fixed_by_mode",
+    "uninitialized",
+    "mode_dependent",
+    "inconclusive",
+    "deterministic",
+)
 COMPARED = ("deterministic", "nondeterministic")  # verdicts that rest on compared executions
 
 # "args[0]: float32 (64, 3), strides (1, 64)", as a worker writes its inputs down
@@ -41,7 +52,7 @@ class Matrix(Struct, frozen=True, kw_only=True):
     name: str  # of the run file, without its folder; numbered where two runs share it
     run: Run
     rows: tuple[MatrixRow, ...]  # those asked for, in planned order
-    planned: int  # rows of the whole scan
+    scanned: tuple[MatrixRow, ...]  # those of the whole scan
     counts: dict[Finding, int]  # over the whole scan, whatever was asked for
     only: tuple[Finding, ...]  # the findings asked for; empty: all
     patterns: tuple[str, ...]  # the row ids asked for; empty: all
@@ -57,6 +68,11 @@ class Matrix(Struct, frozen=True, kw_only=True):
     expected: tuple[
         ExpectedRows, ...
     ] = ()  # what files of its build say of the rows asked for; never measured
+
+    @property
+    def planned(self) -> int:
+        """How many rows the whole scan has."""
+        return len(self.scanned)
 
     @property
     def executions(self) -> int:
@@ -104,7 +120,7 @@ def matrix_of(
         rows=tuple(
             row for row in rows if (not only or row.finding in only) and (not patterns or row.row.id in ids)
         ),
-        planned=len(rows),
+        scanned=rows,
         counts={finding: findings[finding] for finding in FINDINGS},
         only=only,
         patterns=patterns,

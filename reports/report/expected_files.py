@@ -11,8 +11,8 @@ from reports.builds.expectations import Reader
 from reports.builds.files import Source, fits, git_of, paired, version
 from reports.builds.links import Link
 from reports.builds.words import linked
-from reports.compare.claims import documented, lists_of
 from reports.matrix.expected import ExpectedRows, ExpectedText, Key
+from reports.matrix.listed import documented, lists_of
 from reports.matrix.model import Matrix
 from scanner.census.record import Census, read_census
 from scanner.errors import UsageError
