@@ -61,6 +61,10 @@ def scan(plan: Plan, progress: Progress) -> Run:
         specs = load_catalog(asked.specs, asked.sources)
         if before is None:
             sources = with_databases(asked.patterns, asked.sources, specs, said="sources" in plan.said)
+            if sources != asked.sources:
+                progress.note(
+                    f"only PyTorch's databases have what a pattern names: --source {','.join(sources)}"
+                )
             asked = replace(asked, sources=sources)
             plan = replace(plan, settings=asked)
         if not databases(asked.sources):
@@ -99,6 +103,7 @@ class _Scan:
         """Execute what is planned and not yet observed."""
         started = time.monotonic()
         self._writer = writer
+        self._progress.doing(f"starting torch: {self._plan.python}")
         try:
             self._header = header = self._first_header(self._first_worker())
             self._begin()
@@ -108,25 +113,23 @@ class _Scan:
                 rows * (settings.processes * len(MODES) + settings.cost + settings.overloads),
                 self._passes.rows_observed + len(self._timed) + len(self._dispatched),
             )
-            try:
-                last = [mode for mode in settings.modes if mode == "unfilled"]
-                for process in range(settings.processes):
-                    for mode in settings.modes:
-                        if mode not in last:
-                            self._passes.run(mode, process)
-                self._passes.run(MODES[0], settings.processes, self._missing())
-                # Which rows the flag cures is known when all processes of the other modes have spoken.
-                for process in range(settings.processes):
-                    for mode in last:
+            last = [mode for mode in settings.modes if mode == "unfilled"]
+            for process in range(settings.processes):
+                for mode in settings.modes:
+                    if mode not in last:
                         self._passes.run(mode, process)
-                self._supervisor.renew("on")
-                if settings.cost:
-                    self._cost_pass()
-                if settings.overloads:
-                    self._dispatch_pass()
-            finally:
-                self._progress.end()
+            self._passes.run(MODES[0], settings.processes, self._missing())
+            # Which rows the flag cures is known when all processes of the other modes have spoken.
+            for process in range(settings.processes):
+                for mode in last:
+                    self._passes.run(mode, process)
+            self._supervisor.renew("on")
+            if settings.cost:
+                self._cost_pass()
+            if settings.overloads:
+                self._dispatch_pass()
         finally:
+            self._progress.end()
             self._supervisor.retire()
         writer.write(
             Closing(
@@ -186,6 +189,9 @@ class _Scan:
     def _begin(self) -> None:
         """Make the file ready to append to, and note what it has already."""
         self._passes = PassRunner(self._header, self._supervisor, self._progress, self._writer.write)
+        if self._plan.output.stat().st_size and not (self._begun or self._plan.force or self._plan.resume):
+            kept = self._writer.set_aside()
+            self._progress.note(f"{self._plan.output}: the earlier run is kept as {kept.name}")
         self._writer.begin(self._begun.end if self._begun else 0)
         if self._begun is None:
             self._writer.write(self._header)
