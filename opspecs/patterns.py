@@ -24,7 +24,13 @@ class OpNames(NamedTuple):
 
     name: str  # of its spec
     family: str = ""
-    dotted: tuple[str, ...] = ()  # what is called, and how PyTorch's lists speak of it
+    documented: tuple[str, ...] = ()  # how PyTorch's lists would speak of it, the preferred name first
+    path: str = ""  # of what is called, which several ops may call
+
+    @property
+    def dotted(self) -> tuple[str, ...]:
+        """Its dotted names, and that of what is called."""
+        return tuple(dict.fromkeys(filter(None, (*self.documented, self.path))))
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -43,8 +49,7 @@ def op_names(name: str, family: str, op: str = "", documented: Sequence[str] = (
     """
     if not documented:
         documented = names_for(name) if name.startswith(tuple(PREFIXES)) else (name,)
-    paths = [op] if op.startswith("torch.") else []
-    return OpNames(name, family, tuple(dict.fromkeys((*documented, *paths))))
+    return OpNames(name, family, tuple(documented), op if op.startswith("torch.") else "")
 
 
 @cache

@@ -131,6 +131,7 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
         "",
     ),
     "report": ((RUN, "--rows", "torch.Tensor.put_:*"), "| `torch.Tensor.put_` "),
+    "explain": (("take", RUN), "torch.take:collisions:backward:float32"),
     "repro": ((RUN, "torch.Tensor.put_:overwrite:forward:float32"), "import torch"),
     "trace": (("torch.cumsum:long_rows:forward:float32",), "1 traced"),
     "docs": ((RUN,), "torch.Tensor.put_"),

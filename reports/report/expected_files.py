@@ -56,6 +56,11 @@ def with_builds(matrices: Sequence[Matrix], censuses: Sequence[str], traces: Seq
     ]
 
 
+def fits_run(path: str, matrix: Matrix) -> bool:
+    """Tell whether a recorded census or trace is of the build that a run is of."""
+    return _fits(read_trace(path) if "traces" in PurePath(path).parts else read_census(path), matrix)
+
+
 def _fits(one: Source, matrix: Matrix) -> bool:
     environment = matrix.run.header.environment
     gits = set() if environment.torch_git is None else {environment.torch_git}

@@ -21,6 +21,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("scanner.cli.list:command", "List the ops and cases of the catalog."),
     "scan": ("scanner.cli.scan:command", "Run ops again and again under both modes; write a run file."),
     "report": ("reports.cli.report:report", "Render run files as Markdown, HTML, CSV or JSON."),
+    "explain": (
+        "reports.cli.explain:explain",
+        "Say all that is known of one op: documented, measured, why, what to do.",
+    ),
     "repro": (
         "scanner.cli.repro:command",
         "Write a script that needs only torch and shows what a row showed.",
