@@ -14,6 +14,7 @@ import pytest
 from scanner.cli.main import COMMANDS, cli
 from tests.commands import Command
 from tests.conftest import refused
+from tests.stand_in import StandIn
 
 ROOT = Path(__file__).parent.parent
 
@@ -123,6 +124,7 @@ def test_output_that_goes_nowhere_gives_no_traceback(
 
 RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
 CENSUS = ROOT / "reports" / "censuses" / "torch-2.13.0-cpu.json.gz"
+STANDS_IN = "an interpreter that needs no torch"
 # What each is called with, and a word of what it prints, or writes.
 SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
     "list": (("put_",), "torch.Tensor.put_"),
@@ -131,6 +133,10 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
         "",
     ),
     "report": ((RUN, "--rows", "torch.Tensor.put_:*"), "| `torch.Tensor.put_` "),
+    "check": (
+        (f"{ROOT / 'tests' / 'checked.py'}:constant", "--device", "cpu", "--runs", 2),
+        "no difference in 1 row",
+    ),
     "explain": (("take", RUN), "torch.take:collisions:backward:float32"),
     "repro": ((RUN, "torch.Tensor.put_:overwrite:forward:float32"), "import torch"),
     "trace": (("torch.cumsum:long_rows:forward:float32",), "1 traced"),
@@ -142,9 +148,11 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_runs_as_a_process(detmatrix_process: Command, name: str) -> None:
+def test_every_command_runs_as_a_process(detmatrix_process: Command, tmp_path: Path, name: str) -> None:
     """Nothing that a command needs is there only because a test has loaded it."""
-    arguments, expected = SMOKE[name]
+    asked, expected = SMOKE[name]
+    described = {"do": "describe", "then": {"directions": ["forward"], "dtype": "float32"}}
+    arguments = [StandIn(tmp_path, described).python if one is STANDS_IN else one for one in asked]
 
     done = detmatrix_process(name, *arguments)
 

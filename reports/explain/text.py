@@ -22,7 +22,8 @@ def _lines(view: View) -> Iterator[str]:
     yield one_line(view["op"])
     if others := [name for name in view["specs"] if name != view["op"]]:
         yield from _wrapped(f"with {', '.join(others)}", "  ")
-    yield from _documented(view)
+    if view["releases"]:
+        yield from _documented(view)
     yield from _measured(view)
     yield from _section("WHY IT COULD DIFFER", view["why"])
     for build in view["builds"]:

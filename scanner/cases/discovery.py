@@ -8,7 +8,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypedDict
 
@@ -187,6 +187,40 @@ def enumerate_sources(
             )
         )
     return tuple(entries), tuple(counted)
+
+
+class _Described(Struct):
+    """What a worker says of a spec that leaves it to what its inputs are."""
+
+    directions: tuple[Direction, ...] = ("forward",)
+    dtype: Dtype = "float32"
+
+
+def described(
+    supervisor: WorkerSupervisor, settings: Settings, specs: Sequence[OpSpec]
+) -> tuple[OpSpec, ...]:
+    """Return specs with the directions and dtypes that a worker finds, of those that leave them to it.
+
+    Raises:
+        UntrustedScanError: No worker could start.
+    """
+    return tuple(_described_spec(supervisor, settings, one) if one.described else one for one in specs)
+
+
+def _described_spec(supervisor: WorkerSupervisor, settings: Settings, spec: OpSpec) -> OpSpec:
+    case = next(iter(spec.cases))
+    request = {
+        "do": "describe",
+        "spec": spec.name,
+        "case": case,
+        "device": settings.device,
+        "seed": settings.seed,
+    }
+    try:
+        answer = supervisor.ask_for(_Described, MODES[0], request, settings.timeout)
+    except WorkerEndedError:
+        answer = _Described()
+    return replace(spec, directions=answer.directions, dtypes=(answer.dtype,))
 
 
 def listed(

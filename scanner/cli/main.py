@@ -20,6 +20,7 @@ from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, DetmatrixErr
 COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("scanner.cli.list:command", "List the ops and cases of the catalog."),
     "scan": ("scanner.cli.scan:command", "Run ops again and again under both modes; write a run file."),
+    "check": ("reports.cli.check:check", "Run one function of yours again and again: FILE.py:FUNCTION."),
     "report": ("reports.cli.report:report", "Render run files as Markdown, HTML, CSV or JSON."),
     "explain": (
         "reports.cli.explain:explain",

@@ -12,6 +12,7 @@ from typing import Any
 import click
 import msgspec
 
+from opspecs.functions import file_of
 from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
 from scanner.cases.catalog import named_files
@@ -94,7 +95,7 @@ def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: s
     )
     files = [Path(path).resolve() for path in allowed]
     for path in files:
-        if not path.is_file():
+        if not file_of(str(path)).is_file():
             raise UsageError(f"{text}: {path} is not there; say where it is now with --specs")
     request = {name: getattr(row, name) for name in ("spec", "case", "direction", "dtype")}
     request |= {
