@@ -73,7 +73,7 @@ def spec_of(named: FunctionName, declared: Mapping[str, Mapping[str, Any]]) -> O
     return OpSpec(
         name=named.name,
         op=op,
-        why=(inspect.getdoc(op) or "").partition("\n")[0],
+        why="",
         directions=("forward", "backward"),
         cases={CASE: Case(inputs=inputs, provokes="inputs of your own")},
         described=True,

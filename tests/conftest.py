@@ -144,7 +144,14 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 # What a scan says before it knows whether it can do what was asked.
-PROGRESS = ("scan: starting torch", "scan: only PyTorch's databases have")
+PROGRESS = (
+    "scan: /",
+    "check: loading",
+    "check: starting torch",
+    "scan: loading",
+    "scan: only PyTorch's databases have",
+    "scan: starting torch",
+)
 
 
 def one_line(text: str) -> str:

@@ -16,7 +16,7 @@ from reports.render.json import View, json_of
 from reports.render.output import write_to_stdout
 from scanner.cases.catalog import function_named
 from scanner.cases.settings import Plan, asked_for
-from scanner.cli.options import format_option, python_option
+from scanner.cli.options import python_option
 from scanner.cli.settings import Device
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, one_line
 from scanner.observations.settings import MOST_RUNS
@@ -40,7 +40,8 @@ RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
 @click.option("--runs", type=click.IntRange(2, MOST_RUNS), default=50, metavar="N", show_default=True,
               help="Executions per process; there are two processes per mode.")  # fmt: skip
 @python_option("The interpreter whose torch runs it; it needs only torch and what the file imports.")
-@format_option(RENDERERS, "Text for a terminal, or JSON.", default="text")
+@click.option("--format", "form", type=click.Choice(list(RENDERERS)), default="text", show_default=True,
+              help="Text for a terminal, or JSON.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="RUN.jsonl",
               help="Keep the run file, for report and repro. Default: it is thrown away.")  # fmt: skip
 def check(

@@ -18,7 +18,7 @@ from reports.render.output import write_report, write_to_stdout
 from reports.report.expected_files import fits_run, with_builds
 from scanner.cases.known import KnownOp, op_called
 from scanner.claims.tables import documented_claims, documented_versions
-from scanner.cli.options import format_option, output_option
+from scanner.cli.options import complete_op, form_of, format_option, output_option
 from scanner.errors import EXIT_DONE, UsageError
 from scanner.observations import versions
 from scanner.observations.records import Claim
@@ -34,7 +34,7 @@ RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
 
 
 @click.command()
-@click.argument("op", metavar="OP")
+@click.argument("op", metavar="OP", shell_complete=complete_op)
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @format_option(RENDERERS, "Text for a terminal, Markdown, or JSON.", default="text")
 @click.option(
@@ -55,7 +55,7 @@ RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
 def explain(
     op: str,
     runs: tuple[str, ...],
-    form: str,
+    form: str | None,
     censuses: tuple[str, ...],
     traces: tuple[str, ...],
     output: str | None,
@@ -80,7 +80,7 @@ def explain(
         for version, claims in lists.items()
     }
     view = explained(known.name, known.specs, known.why, about, matrices, paths)
-    pieces = RENDERERS[form](view)
+    pieces = RENDERERS[form_of(form, output, RENDERERS, "text")](view)
     if output is None:
         write_to_stdout(pieces)
     else:

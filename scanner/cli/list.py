@@ -11,13 +11,14 @@ from opspecs.patterns import ops_of
 from opspecs.pytorch.sources import databases
 from opspecs.registry import names_of, select
 from scanner.cases.catalog import choose, load_catalog, with_installed
-from scanner.cli.options import Sources, format_option
+from scanner.cli.options import Sources, patterns_argument
 from scanner.errors import UsageError
 
 
 @click.command(name="list")
-@click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
-@format_option(["table", "json"], "A table to read, or JSON with every row id.", default="table")
+@patterns_argument
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
+              help="A table to read, or JSON with every row id.")  # fmt: skip
 @click.option("--claims", is_flag=True, help="List what PyTorch documents instead, and what speaks to it.")
 @click.option(
     "--torch", "version", metavar="VERSION", help="With --claims: the release (default: the latest)."

@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 import click
 
+from scanner.cli.defaults import defaults_file, defaults_of
+from scanner.cli.options import DEFAULTS
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, DetmatrixError, one_line
 
 # Command -> (module:attribute, what help says of it).
@@ -54,12 +56,15 @@ class LazyGroup(click.Group):
         """Name the commands in the table's order."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import one command."""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command, and look for defaults of its options."""
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
+        if (path := defaults_file()) is not None:
+            ctx.default_map = {cmd_name: defaults_of(path, cmd_name, command, COMMANDS)}
+            ctx.meta[DEFAULTS] = str(path)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from opspecs.pytorch.sources import databases
 from scanner.cases.settings import Plan, asked_for
-from scanner.cli.options import python_option
+from scanner.cli.options import DEFAULTS, patterns_argument, python_option
 from scanner.cli.settings import settings_options
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
 from scanner.observations.runfile import UNTRUSTED, Run
+from scanner.observations.settings import SETTINGS
 from scanner.processes.process import ENDS_ALL
 from scanner.run.progress import progress_for
 from scanner.run.scan import scan
@@ -26,7 +28,7 @@ DEFAULT_OUTPUT = "detmatrix.jsonl"
 
 
 @click.command(name="scan")
-@click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
+@patterns_argument
 @settings_options
 @python_option("The interpreter whose torch is scanned; it needs only torch.")
 @click.option(
@@ -51,17 +53,7 @@ def command(output: Path, python: str, *, resume: bool, force: bool, **options: 
         raise click.UsageError(
             "--resume keeps what the run file holds, --force throws it away; give one of them"
         )
-    said = {name: value for name, value in options.items() if value not in {None, ()}}
-    if {"max_rate", "runs"} <= said.keys():
-        raise click.UsageError("--max-rate chooses how many executions, --runs says it; give one of them")
-    if "confidence" in said and "max_rate" not in said:
-        raise click.UsageError("--confidence says how probably --max-rate would be seen; give both")
-    if not databases(said.get("sources")) and not resume:
-        for name in ("dtypes", "samples"):
-            if name in said:
-                raise click.UsageError(
-                    f"--{name} is said of the databases; add --source opinfo, modules or all"
-                )
+    said, tabled = _said(options, resume=resume)
     if not output.name:
         raise click.UsageError("-o needs the name of a file")
     plan = Plan(
@@ -75,7 +67,11 @@ def command(output: Path, python: str, *, resume: bool, force: bool, **options: 
     # A batch system that ends the job gives it time to say how to go on.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        run = scan(plan, progress_for())
+        progress = progress_for()
+        if tabled:
+            words = " ".join(word for name in tabled for word in SETTINGS[name].words(said[name]))
+            progress.note(f"{click.get_current_context().meta[DEFAULTS]} says {words}")
+        run = scan(plan, progress)
     except KeyboardInterrupt:
         click.echo(f"detmatrix: interrupted; {_how_to_go_on(plan)}", err=True)
         return EXIT_INTERRUPTED
@@ -83,6 +79,39 @@ def command(output: Path, python: str, *, resume: bool, force: bool, **options: 
         # Nobody reads the progress any more, so nobody can be told; the file is valid.
         return EXIT_INTERRUPTED
     return _tell(run)
+
+
+def _said(options: dict[str, Any], *, resume: bool) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings that were given, and which of them a file of defaults says.
+
+    What the command line says goes before a default that would contradict it; a scan that goes on has settings.
+
+    Raises:
+        click.UsageError: They contradict one another.
+    """
+    source = click.get_current_context().get_parameter_source
+    given = {name: value for name, value in options.items() if value not in {None, ()}}
+    tabled = {name for name in given if source(name) is ParameterSource.DEFAULT_MAP}
+    asked = given.keys() - tabled
+    idle = set(tabled) if resume else set[str]()
+    if "max_rate" in asked:
+        idle.add("runs")
+    if "runs" in asked:
+        idle |= {"max_rate", "confidence"}
+    if not databases(given.get("sources")):
+        idle |= {"dtypes", "samples"}
+    said = {name: value for name, value in given.items() if name not in idle & tabled}
+    if {"max_rate", "runs"} <= said.keys():
+        raise click.UsageError("--max-rate chooses how many executions, --runs says it; give one of them")
+    if "confidence" in said and "max_rate" not in said:
+        raise click.UsageError("--confidence says how probably --max-rate would be seen; give both")
+    if not databases(said.get("sources")) and not resume:
+        for name in ("dtypes", "samples"):
+            if name in said:
+                raise click.UsageError(
+                    f"--{name} is said of the databases; add --source opinfo, modules or all"
+                )
+    return said, [name for name in said if name in tabled]
 
 
 def _how_to_go_on(plan: Plan) -> str:

@@ -21,6 +21,7 @@ class Device(ParamType):
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
 
     name = "device"
+    chooses = True
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Refuse anything else before a worker starts."""
@@ -47,6 +48,7 @@ class Perturbations(ParamType):
     """Names of perturbations, separated by commas, each once."""
 
     name = "list"
+    chooses = True
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse names that do not exist."""

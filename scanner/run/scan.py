@@ -8,6 +8,7 @@ last, in a process that switches the flag itself.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -48,7 +49,8 @@ def scan(plan: Plan, progress: Progress) -> Run:
         UntrustedScanError: No worker could start.
     """
     # Opened first, for it is also the lock: what is read below stays as it is until the scan is done.
-    with RunWriter(plan.output) as writer:
+    with RunWriter(plan.output) as writer, contextlib.ExitStack() as ending:
+        ending.callback(progress.end)
         before = begun(plan)
         if before is not None:
             if before.closing is not None:
@@ -58,6 +60,8 @@ def scan(plan: Plan, progress: Progress) -> Run:
             files = with_installed(plan.settings.specs)
             plan = replace(plan, settings=replace(plan.settings, specs=files))
         asked = plan.settings
+        if asked.specs:
+            progress.doing(f"loading {' '.join(asked.specs)}")
         specs = load_catalog(asked.specs, asked.sources)
         if before is None:
             sources = with_databases(asked.patterns, asked.sources, specs, said="sources" in plan.said)
@@ -129,7 +133,6 @@ class _Scan:
             if settings.overloads:
                 self._dispatch_pass()
         finally:
-            self._progress.end()
             self._supervisor.retire()
         writer.write(
             Closing(
