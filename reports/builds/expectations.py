@@ -42,10 +42,10 @@ EXPECTATION_MEANING: dict[Expectation, str] = {
     "expected_raise": "Documented to raise, and an alert in the build is one that its ops lead to, or the one of "
     "its list: that of cuBLAS.",
     "unsettled": "Documented to act deterministically; an alert is linked; the build does not say whether "
-    "a call meets it: the flag is asked for too, or there is a way past, or no trace.",
-    "expected_flag": "Documented to act deterministically, and the flag is asked for or reroutes the case; "
+    "a call meets it: the flag is checked too, or there is a way past, or no trace.",
+    "expected_flag": "Documented to act deterministically, and the flag is checked or reroutes the case; "
     "no alert.",
-    "no_flag": "Documented to act deterministically, and what its cases reach is not known to ask for the "
+    "no_flag": "Documented to act deterministically, and what its cases reach is not known to check the "
     "flag, nor to alert.",
     "other_device": "Documented for any device, and what it leads to is in the code of another one.",
     "unlinked": "No honest link from the bullet to anything in the build.",
@@ -285,7 +285,7 @@ class Reader:
             asked = next(one for one in flags if one.overload)
             way, text = "asks", f"reaches {asked.overload}, {ways.whose(asked)} checks the flag"
         else:
-            way, text = "same", "the same overloads in both modes, none known to alert or to ask"
+            way, text = "same", "the same overloads in both modes, none known to alert or to check the flag"
         backward_only = self._backward_only(row)
         return Traced(
             row=row,

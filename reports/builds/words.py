@@ -58,7 +58,7 @@ def link_words(link: Link) -> str:
     what = (
         f"alert {place.alert or 'unresolved'}, {_PATHS[place.path]}, in"
         if place.kind == "alert"
-        else "asks in"
+        else "checks in"
     )
     through = f" through {link.overload}" if link.overload else ""
     return f"{what} {place.function} ({place.library}), by {link.way}{through}"

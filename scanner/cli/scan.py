@@ -109,7 +109,7 @@ def _said(options: dict[str, Any], *, resume: bool) -> tuple[dict[str, Any], lis
         for name in ("dtypes", "samples"):
             if name in said:
                 raise click.UsageError(
-                    f"--{name} is said of the databases; add --source opinfo, modules or all"
+                    f"--{name} applies to PyTorch's databases; add --source opinfo, modules or all"
                 )
     return said, [name for name in said if name in tabled]
 
@@ -132,7 +132,7 @@ def _tell(run: Run) -> int:
     _say(f"{run.path}: {counts.total()} rows on {run.header.settings.device}: {text}")
     if weak := sum(row.weak is not None for row in rows):
         reason = next(row.weak for row in rows if row.weak is not None)
-        _say(f"{run.path}: {weak} {'row is' if weak == 1 else 'rows are'} of low power: {reason}")
+        _say(f"{run.path}: {weak} {'row is' if weak == 1 else 'rows are'} underpowered: {reason}")
     if serial := sum(row.serial for row in rows):
         are = "row is" if serial == 1 else "rows are"
         _say(f"{run.path}: {serial} {are} serial: one thread did the work, nothing could race")
