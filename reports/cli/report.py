@@ -12,7 +12,14 @@ from reports.render import blocks
 from reports.render.output import write_report, write_to_stdout
 from reports.report import export, html, markdown
 from reports.report.expected_files import with_builds
-from scanner.cli.options import block_check_option, format_option, into_option, output_option, runs_argument
+from scanner.cli.options import (
+    block_check_option,
+    form_of,
+    format_option,
+    into_option,
+    output_option,
+    runs_argument,
+)
 from scanner.errors import EXIT_DONE, UsageError
 
 Renderer = Callable[[Sequence[Matrix]], Iterator[str]]
@@ -41,8 +48,8 @@ RENDERERS: dict[str, Renderer] = {
     "patterns",
     metavar="PATTERN",
     multiple=True,
-    help="Only the rows whose id, spec:case:direction:dtype, matches; * and ? match as in a shell. May be given "
-    "more than once.",
+    help="Only the rows that PATTERN selects, as in scan: the name of an op, a family, or a row id "
+    "spec:case:direction:dtype. May be given more than once.",
 )
 @into_option(BLOCK, ": the counts and the rows, without environment and words.")
 @click.option(
@@ -63,7 +70,7 @@ RENDERERS: dict[str, Renderer] = {
 @block_check_option
 def report(
     runs: tuple[str, ...],
-    form: str,
+    form: str | None,
     output: str | None,
     only: tuple[str, ...],
     patterns: tuple[str, ...],
@@ -77,7 +84,7 @@ def report(
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them make one report.
     """
     findings = parse_findings(only)
-    if into is not None and (output is not None or form != "md"):
+    if into is not None and (output is not None or form not in {None, "md"}):
         raise UsageError("--into writes Markdown into a file of its own; give it without -o and --format")
     if check and into is None:
         raise UsageError("--check says whether the block in a file is stale; name the file with --into")
@@ -92,7 +99,7 @@ def report(
         command = blocks.command_words("report", runs, [*options, "--into", Path(into).name])
         body = "".join(markdown.excerpt(matrices))
         return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
-    pieces = RENDERERS[form](matrices)
+    pieces = RENDERERS[form_of(form, output, RENDERERS)](matrices)
     if output is None:
         write_to_stdout(pieces)
     else:

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from reports.compare.claims import documented
 from reports.compare.judge import MOVES, Change
 from reports.compare.runs import Comparison, Pair, Timeline, timelines
 from reports.compare.words import arrow, caveats, class_words, labels, machine_words
+from reports.matrix.listed import documented
 from reports.render.json import View
 from reports.render.markdown import generate
 

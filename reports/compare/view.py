@@ -9,7 +9,7 @@ import msgspec
 
 from reports.compare import cost as compare_cost
 from reports.compare.builds import HEADS, NOTE, BuildStep, BuildTimeline, counts_words
-from reports.compare.claims import CLAIM_MEANING, MEASURED_MEANING, SECTION_WORDS, ClaimChange, documented
+from reports.compare.claims import CLAIM_MEANING, MEASURED_MEANING, ClaimChange
 from reports.compare.comparable import REASON_MEANING, Reason, hardware
 from reports.compare.cost import CostChange
 from reports.compare.excerpt import step_counts
@@ -31,6 +31,7 @@ from reports.compare.words import (
 from reports.matrix import words
 from reports.matrix.cost import ratio_words, spread_words, times
 from reports.matrix.expected import device_words
+from reports.matrix.listed import SECTION_WORDS, documented
 from reports.matrix.model import Matrix, cell_fields, cell_of_mode
 from reports.render.json import View, fields_of
 from reports.render.markdown import NONE

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from reports.docs.conditions import Behaviour, Evidence, Split, separations
 from reports.matrix.model import Matrix
-from reports.matrix.words import counted, doubts
+from reports.matrix.view import counted
+from reports.matrix.words import doubts
 from scanner.claims.matching import is_vague
 from scanner.observations.records import Claim
 

@@ -60,6 +60,12 @@ class Timed(CostView, frozen=True, kw_only=True):
         return self.unfilled_ratio if unfilled is not None and _apart(self.on, unfilled) else None
 
     @property
+    def flag(self) -> float:
+        """The ratio without what filling takes, and 1 where the times are not told apart: that is no difference."""
+        timing = self.on if self.filling is None else self.unfilled
+        return (timing.median / self.off.median) if timing and _apart(self.off, timing) else 1.0
+
+    @property
     def spread(self) -> tuple[float, float]:
         """The ratios that the quartiles of both times leave plausible."""
         high = self.on.high / self.off.low if self.off.low else math.inf

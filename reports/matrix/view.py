@@ -17,7 +17,7 @@ from reports.matrix.expected import ExpectedRows, disagreement, link_fields
 from reports.matrix.model import COMPARED, alerts_of, cell_fields, cell_of_mode, constant_of, outputs_of
 from reports.render.markdown import NONE
 from scanner.observations.records import WORKER_MODES, Direction, Mode, Output, Provoked, Severity, Source
-from scanner.verdicts.cells import GroupCount, Verdict
+from scanner.verdicts.cells import Cell, GroupCount, Verdict
 from scanner.verdicts.findings import Finding, MatrixRow
 
 # What a cell view takes from a cell as it is.
@@ -63,7 +63,7 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
         if not self.compared:
             return ""
         parts = (
-            f"{self.differing} of {self.runs} differed",
+            counted(self),
             "constant" if self.constant else f"{self.distinct} distinct",
             self.where if not self.within else None,
             self._threads,
@@ -248,6 +248,11 @@ class RowView(Struct, frozen=True, kw_only=True):
         }
         finding = f"{self.finding} ({self.note})" if self.note else self.finding
         return ", ".join([finding, *(mark for mark, holds in marks.items() if holds)])
+
+
+def counted(cell: Cell | CellView) -> str:
+    """Return "k of n differed" of a cell in which executions were compared, else nothing."""
+    return f"{cell.differing} of {cell.runs} differed" if cell.verdict in COMPARED else ""
 
 
 def cell_view(row: MatrixRow, mode: Mode) -> CellView:

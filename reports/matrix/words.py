@@ -11,13 +11,13 @@ from typing import Literal
 
 from reports.matrix import perturbations, trust
 from reports.matrix.database_rows import enumerated_words
-from reports.matrix.model import COMPARED, Matrix, bound_of
+from reports.matrix.model import Matrix, bound_of
 from reports.matrix.trust import several
 from reports.matrix.view import cell_view, row_view
 from reports.render.markdown import NONE
 from scanner.observations.records import MODES, Claim, Mode
 from scanner.observations.settings import SETTINGS, Setting, Settings
-from scanner.verdicts.cells import Cell, upper_bound
+from scanner.verdicts.cells import upper_bound
 from scanner.verdicts.findings import MatrixRow
 
 State = Literal["untrusted", "incomplete", "low_power"]
@@ -72,11 +72,6 @@ _ENVIRONMENT = {
 }
 
 _UNFINISHED = "not recorded, the scan did not finish"
-
-
-def counted(cell: Cell) -> str:
-    """Return "k of n differed" of a cell in which executions were compared, else nothing."""
-    return f"{cell.differing} of {cell.runs} differed" if cell.verdict in COMPARED else ""
 
 
 def cell_words(row: MatrixRow, mode: Mode) -> str:

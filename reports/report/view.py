@@ -9,9 +9,11 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from reports.matrix import perturbations, trust, words
+from reports.matrix.by_op import ops_view
 from reports.matrix.chart import Chart, chart, costs
 from reports.matrix.expected import DISAGREEMENTS, EXPECTED_MEANING, Key
 from reports.matrix.model import Matrix
+from reports.matrix.ops import OpsView
 from reports.matrix.trust import TableSection
 from reports.matrix.view import Difference, RowView, row_view
 from scanner.observations.records import Header
@@ -27,7 +29,7 @@ class RowLine(NamedTuple):
     record: MatrixRow
 
 
-class OpView(Struct, frozen=True):
+class OpLines(Struct, frozen=True):
     """One op, with its rows in every run."""
 
     name: str
@@ -39,7 +41,7 @@ class FamilyView(Struct, frozen=True):
 
     name: str
     slug: str  # numbered, since two names may have one
-    ops: list[OpView]
+    ops: list[OpLines]
 
     @property
     def lines(self) -> list[RowLine]:
@@ -108,6 +110,7 @@ class ReportView(Struct, frozen=True, kw_only=True):
 
     runs: list[RunView]
     families: list[FamilyView]  # those of all runs; what several share stands together
+    ops: OpsView
     counts: dict[Finding, int]  # over all scans
     devices: list[str]
     notes: dict[str, list[str]]  # what is said of n and of the rows left out, and the runs it is said of
@@ -129,6 +132,7 @@ def report_view(matrices: Sequence[Matrix]) -> ReportView:
     return ReportView(
         runs=runs,
         families=_families(runs),
+        ops=ops_view(matrices, [run.rows for run in runs]),
         counts={finding: sum(one.counts[finding] for one in matrices) for finding in FINDING_MEANING},
         devices=sorted({row.device for run in runs for row in run.rows}),
         notes=notes,
@@ -171,7 +175,7 @@ def _families(runs: Sequence[RunView]) -> list[FamilyView]:
         FamilyView(
             name,
             f"family-{number}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}",
-            [OpView(op, [line for lines in same.values() for line in lines]) for op, same in ops.items()],
+            [OpLines(op, [line for lines in same.values() for line in lines]) for op, same in ops.items()],
         )
         for number, (name, ops) in enumerate(families.items())
     ]
