@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from reports.matrix.cost import APPROXIMATELY, times
+from reports.matrix.cost import APPROXIMATELY, SLOW, times
 from reports.matrix.expected import device_words
 from reports.matrix.model import WORST_FIRST
 from reports.matrix.view import RowView
@@ -173,7 +173,9 @@ class OpView(Struct, frozen=True, kw_only=True):
     listed: str  # what the lists say: a word of LISTED_MEANING; "?" without lists
     counts: dict[Finding, int]  # its rows in the latest release
     cost: CostRange | None  # of the flag alone; None: not measured
-    fill: CostRange | None  # of filling uninitialized memory, of rows that only the fill cures
+    fill: (
+        CostRange | None
+    )  # with the fill of uninitialized memory, of the rows in which that makes a difference
     cells: tuple[OpCell, ...]  # one for each column
     rows: tuple[OpRow, ...]  # those that the report shows
 
@@ -184,15 +186,19 @@ class OpView(Struct, frozen=True, kw_only=True):
 
     @property
     def counts_words(self) -> str:
-        """How many rows there are of each finding."""
-        return ", ".join(f"{count} {finding}" for finding, count in self.counts.items())
+        """How many rows there are of each finding; "deterministic" is told nowhere without its n."""
+        counts = [
+            f"{count} {finding}" for finding, count in self.counts.items() if finding != "deterministic"
+        ]
+        return f"{', '.join(counts) or 'none'} of {sum(self.counts.values())}"
 
     @property
     def cost_words(self) -> str:
-        """The cost of the flag; of an op that only the fill cures, that of the fill."""
+        """The cost of the flag; of an op that only the fill cures, that of the fill. Of others it says where that is high."""
         if self.action == ACTION["uninitialized"]:
             return f"fill {self.fill.text}" if self.fill else NONE_LISTED
-        return self.cost.text if self.cost else NONE_LISTED
+        fill = "+fill" if self.fill and self.fill.high >= SLOW else ""
+        return f"{self.cost.text}{fill}" if self.cost else NONE_LISTED
 
     @property
     def deciding(self) -> tuple[str, ...]:
