@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from reports.matrix.cost import APPROXIMATELY, SLOW, times
+from reports.matrix.cost import APPROXIMATELY, SLOW, TIMES, times
 from reports.matrix.expected import device_words
 from reports.matrix.model import WORST_FIRST
 from reports.matrix.view import RowView
@@ -22,6 +22,7 @@ from scanner.verdicts.cells import Verdict
 from scanner.verdicts.findings import Finding, MatrixRow
 
 NO_ROW, UNKNOWN, OTHER_BITS = "·", "?", "~"
+FILL = "+fill"  # behind the cost of the flag where that of the fill is high
 NONE_LISTED, MISSING = "–", "MISSING"  # noqa: RUF001
 # Signs that a cell of an op is made of, printed below every table of ops that has them.
 MARK_MEANING = {
@@ -197,7 +198,7 @@ class OpView(Struct, frozen=True, kw_only=True):
         """The cost of the flag; of an op that only the fill cures, that of the fill. Of others it says where that is high."""
         if self.action == ACTION["uninitialized"]:
             return f"fill {self.fill.text}" if self.fill else NONE_LISTED
-        fill = "+fill" if self.fill and self.fill.high >= SLOW else ""
+        fill = FILL if self.fill and self.fill.high >= SLOW else ""
         return f"{self.cost.text}{fill}" if self.cost else NONE_LISTED
 
     @property
@@ -271,9 +272,9 @@ class OpsView(Struct, frozen=True, kw_only=True):
         signs = [f"{sign} {meaning}" for sign, meaning in MARK_MEANING.items() if sign in used]
         lines = [("cells", ["off/on", *signs])]
         if any(op.cost or op.fill for op in ops):
-            lines.append(
-                ("cost", ["the flag alone, without the fill", f"{APPROXIMATELY} not told apart from 1"])
-            )
+            texts = ["the flag alone, without the fill", f"{APPROXIMATELY} not told apart from 1"]
+            filled = any(op.cost_words.endswith(FILL) for op in ops)
+            lines.append(("cost", [*texts, *([f"{FILL} with it {SLOW:g}{TIMES} or more"] * filled)]))
         if any(op.listed == MISSING for op in ops):
             lines.append(("docs", ["PyTorch's lists, for this device", f"{MISSING} no bullet is about it"]))
         return lines
