@@ -20,7 +20,7 @@ from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, DetmatrixErr
 COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("scanner.cli.list:command", "List the ops and cases of the catalog."),
     "scan": ("scanner.cli.scan:command", "Run ops again and again under both modes; write a run file."),
-    "report": ("reports.cli.report:report", "Render run files as Markdown, HTML, CSV or JSON."),
+    "report": ("reports.cli.report:report", "Render run files as text, Markdown, HTML, CSV or JSON."),
     "repro": (
         "scanner.cli.repro:command",
         "Write a script that needs only torch and shows what a row showed.",
