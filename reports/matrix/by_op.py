@@ -27,7 +27,7 @@ from reports.matrix.ops import (
     OpsView,
     OpView,
 )
-from reports.matrix.view import RowView, counted
+from reports.matrix.view import RowView, counted, doubts
 from scanner.claims.matching import device_kind, names_of
 from scanner.observations import versions
 from scanner.observations.records import Claim, Direction, Row
@@ -56,6 +56,10 @@ class _Lists:
         """Return the claims that could be about a row."""
         return [*(claim for name in names_of(row) for claim in self._of.get(name, ())), *self._unparsed]
 
+    def lack(self, row: MatrixRow) -> bool:
+        """Tell whether there are lists, and none speaks of a row that raises or differs."""
+        return bool(self.claims) and is_missing(row, self.about(row.row))
+
 
 class _Record(NamedTuple):
     """A row of a run, measured."""
@@ -80,7 +84,11 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
             records.setdefault(record.row.spec, []).append(_Record(number, record))
         for record, row in zip(one.rows, rows, strict=True):
             shown.setdefault(row.spec, []).append(OpRow(number, row, record))
-    ops = [_op(name, of, shown.get(name, ()), columns, matrices, lists) for name, of in records.items()]
+    short = _short_names(records)
+    ops = [
+        _op((name, short[name]), of, shown.get(name, ()), columns, matrices, lists)
+        for name, of in records.items()
+    ]
     counts = Counter(op.finding for op in ops)
     latest = max(
         range(len(matrices)), key=lambda place: versions.key(_release(matrices[place])), default=None
@@ -90,9 +98,24 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
     return OpsView(
         columns=columns,
         ops=tuple(sorted((op for op in ops if op.rows), key=lambda op: WORST_FIRST.index(op.finding))),
+        chosen=any(one.only or one.patterns for one in matrices),
         counts={finding: counts[finding] for finding in FINDINGS},
         unmeasured={kind: claims[kind] for kind in claims if kind not in {"any", *measured}},
     )
+
+
+def _short_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the shortest ending of each name that no other has; those of databases stay whole."""
+    owners: dict[str, set[str]] = {}
+    for name in names:
+        for ending in _endings(name):
+            owners.setdefault(ending, set()).add(name)
+    return {name: next((it for it in _endings(name) if len(owners[it]) == 1), name) for name in names}
+
+
+def _endings(name: str) -> list[str]:
+    parts = name.split(".") if name.startswith("torch.") else [name]
+    return [".".join(parts[-count:]) for count in range(1, len(parts) + 1)]
 
 
 def _release(one: Matrix) -> str:
@@ -126,7 +149,7 @@ def _columns(matrices: Sequence[Matrix]) -> tuple[OpColumn, ...]:
 
 
 def _op(
-    name: str,
+    names: tuple[str, str],
     records: Sequence[_Record],
     shown: Sequence[OpRow],
     columns: Sequence[OpColumn],
@@ -147,7 +170,8 @@ def _op(
     runs = {number for place in latest.values() for number in columns[place].runs}
     rows = [record.row for record in records if record.run in runs]
     return OpView(
-        name=name,
+        name=names[0],
+        short=names[1],
         family=records[0].row.row.family,
         finding=finding,
         action=_action(finding, rows, judged),
@@ -171,9 +195,7 @@ def _cell(records: Sequence[_Record], column: OpColumn, lists: Sequence[_Lists])
         backward=_direction([row for row in rows if row.row.direction == "backward"]),
         counts=dict(Counter(row.finding for row in rows)),
         documented=_documented(records, worst, column.device, lists),
-        missing=sum(is_missing(row, lists[run].about(row.row)) for run, row in records)
-        if column.trusted
-        else 0,
+        missing=sum(column.trusted and lists[run].lack(row) for run, row in records),
     )
 
 
@@ -209,13 +231,13 @@ def _direction(rows: Sequence[MatrixRow]) -> OpDirection:
             min(row.off.runs, row.on.runs),
         ),
     )
-    doubts = [[*["low power"] * (row.weak is not None), *["serial"] * row.serial] for row in rows]
+    doubted = [doubts(row.weak, serial=row.serial) for row in rows]
     return OpDirection(
         off=_mark(worst.off),
         on=_mark(worst.on, other_bits=worst.finding == "mode_dependent"),
         finding=worst.finding,
         row=worst.row.id,
-        doubts=tuple(dict.fromkeys(text for texts in doubts for text in texts)) if all(doubts) else (),
+        doubts=tuple(dict.fromkeys(text for texts in doubted for text in texts)) if all(doubted) else (),
     )
 
 
@@ -271,10 +293,10 @@ def _action(finding: Finding, rows: Sequence[MatrixRow], cells: Iterable[OpCell]
     if finding == "inconclusive":
         failed = (cell.verdict for row in of for cell in (row.off, row.on) if cell.verdict not in USABLE)
         return f"{ACTION[finding]}: {next(failed, 'too few runs')}"
-    doubts = [text for cell in cells for it in cell.directions.values() for text in it.doubts]
+    weak = [text for cell in cells for it in cell.directions.values() for text in it.doubts]
     return (
-        f"none seen: {' and '.join(dict.fromkeys(doubts))}"
-        if finding == "deterministic" and doubts
+        f"none seen: {' and '.join(dict.fromkeys(weak))}"
+        if finding == "deterministic" and weak
         else ACTION[finding]
     )
 
@@ -291,7 +313,7 @@ def _listed(latest: Mapping[str, int], cells: Sequence[OpCell]) -> str:
 
 
 def _range(rows: Sequence[MatrixRow], *, fill: bool) -> CostRange | None:
-    """Return the range of an op's ratios: of the flag alone, or of the fill in rows that only the fill cures."""
+    """Return the range of an op's ratios: of the flag alone, or of flag and fill in rows in which the fill matters."""
     ratios = list(_fills(rows) if fill else _flags(rows))
     return CostRange(min(ratios), max(ratios)) if ratios else None
 
@@ -299,7 +321,7 @@ def _range(rows: Sequence[MatrixRow], *, fill: bool) -> CostRange | None:
 def _fills(rows: Iterable[MatrixRow]) -> Iterator[float]:
     for row in rows:
         cost = cost_view(row.cost)
-        if isinstance(cost, Timed) and is_filled(row):
+        if isinstance(cost, Timed) and (cost.filling is not None or is_filled(row)):
             yield cost.ratio if cost.told_apart else 1.0
 
 

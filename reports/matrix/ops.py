@@ -7,12 +7,14 @@ what to do, are those of the latest release that it was scanned in, on each kind
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from reports.matrix.cost import times
+from reports.matrix.cost import APPROXIMATELY, SLOW, TIMES, times
 from reports.matrix.expected import device_words
+from reports.matrix.model import WORST_FIRST
 from reports.matrix.view import RowView
 from reports.render.signs import VERDICT_SIGN
 from scanner.observations.records import Direction
@@ -20,6 +22,7 @@ from scanner.verdicts.cells import Verdict
 from scanner.verdicts.findings import Finding, MatrixRow
 
 NO_ROW, UNKNOWN, OTHER_BITS = "·", "?", "~"
+FILL = "+fill"  # behind the cost of the flag where that of the fill is high
 NONE_LISTED, MISSING = "–", "MISSING"  # noqa: RUF001
 # Signs that a cell of an op is made of, printed below every table of ops that has them.
 MARK_MEANING = {
@@ -47,6 +50,8 @@ ACTION: dict[Finding, str] = {
     "inconclusive": "not settled",
     "deterministic": "nothing to do",
 }
+MOST = 25  # ops that are listed unless all are asked for: a screen of them
+_NAMED = 8  # ops of which nothing else is said
 USABLE = ("deterministic", "nondeterministic", "raises")  # verdicts
 
 
@@ -129,7 +134,7 @@ class CostRange(Struct, frozen=True):
         """Both, or one where they read alike."""
         low, high = times(self.low), times(self.high)
         if self.low == self.high == 1.0:
-            return f"≈{times(1)}"
+            return f"{APPROXIMATELY}{times(1)}"
         return low if low == high else f"{low[:-1]}–{high}"  # noqa: RUF001
 
 
@@ -162,13 +167,16 @@ class OpView(Struct, frozen=True, kw_only=True):
     """One op."""
 
     name: str
+    short: str  # the shortest ending of it that no other op of the runs has: "take", "Tensor.index_put"
     family: str
     finding: Finding  # the worst of the latest release, on any kind of device
     action: str  # what to do about it
     listed: str  # what the lists say: a word of LISTED_MEANING; "?" without lists
     counts: dict[Finding, int]  # its rows in the latest release
     cost: CostRange | None  # of the flag alone; None: not measured
-    fill: CostRange | None  # of filling uninitialized memory, of rows that only the fill cures
+    fill: (
+        CostRange | None
+    )  # with the fill of uninitialized memory, of the rows in which that makes a difference
     cells: tuple[OpCell, ...]  # one for each column
     rows: tuple[OpRow, ...]  # those that the report shows
 
@@ -178,11 +186,20 @@ class OpView(Struct, frozen=True, kw_only=True):
         return self.finding == "deterministic"
 
     @property
+    def counts_words(self) -> str:
+        """How many rows there are of each finding; "deterministic" is told nowhere without its n."""
+        counts = [
+            f"{count} {finding}" for finding, count in self.counts.items() if finding != "deterministic"
+        ]
+        return f"{', '.join(counts) or 'none'} of {sum(self.counts.values())}"
+
+    @property
     def cost_words(self) -> str:
-        """The cost of the flag; of an op that only the fill cures, that of the fill."""
+        """The cost of the flag; of an op that only the fill cures, that of the fill. Of others it says where that is high."""
         if self.action == ACTION["uninitialized"]:
             return f"fill {self.fill.text}" if self.fill else NONE_LISTED
-        return self.cost.text if self.cost else NONE_LISTED
+        fill = FILL if self.fill and self.fill.high >= SLOW else ""
+        return f"{self.cost.text}{fill}" if self.cost else NONE_LISTED
 
     @property
     def deciding(self) -> tuple[str, ...]:
@@ -195,10 +212,33 @@ class OpsView(Struct, frozen=True, kw_only=True):
 
     columns: tuple[OpColumn, ...]  # by kind of device, the oldest release first
     ops: tuple[OpView, ...]  # those that have a row to show, the worst first, then in the order of the runs
+    chosen: bool  # only some rows were asked for
     counts: dict[Finding, int]  # ops of the whole scans
     unmeasured: dict[
         str, int
     ]  # kinds of devices that no run is on, and the claims of the latest lists about them
+
+    @property
+    def shown(self) -> str | None:
+        """How many ops are shown, if not all are."""
+        if not self.chosen:
+            return None
+        return f"Shown: {len(self.ops)} of {sum(self.counts.values())} ops; the line of an op is about all of its rows."
+
+    @property
+    def told(self) -> list[Finding]:
+        """The findings that there are ops of, the worst first, and silent in any case."""
+        return [finding for finding in WORST_FIRST if self.counts[finding] or finding == "silent"]
+
+    @property
+    def listed(self) -> tuple[OpView, ...]:
+        """The ops that a short report has a line for: those asked for, or the first with something to do."""
+        return self.ops if self.chosen else tuple(self.acting[:MOST])
+
+    @property
+    def left_out(self) -> list[OpView]:
+        """The ops with something to do that a short report has no line for."""
+        return [] if self.chosen else self.acting[MOST:]
 
     @property
     def clean(self) -> list[OpView]:
@@ -206,16 +246,38 @@ class OpsView(Struct, frozen=True, kw_only=True):
         return [op for op in self.ops if op.is_clean]
 
     @property
+    def doubted(self) -> list[OpView]:
+        """Those of them of which a whole direction shows little: serial, or of low power."""
+        return [op for op in self.clean if op.action != ACTION["deterministic"]]
+
+    @property
+    def doubted_words(self) -> str | None:
+        """Name them; ``None`` if there are none."""
+        names = [op.short for op in self.doubted]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        rest = "in a whole direction all rows are serial or of low power"
+        return f"Nothing seen, but {rest}: {', '.join(names[:_NAMED])}{more}." if names else None
+
+    @property
     def acting(self) -> list[OpView]:
         """The ops with something to do, the worst first."""
         return [op for op in self.ops if not op.is_clean]
 
-    @property
-    def signs(self) -> dict[str, str]:
-        """The signs that the cells of these ops have, and what they mean."""
-        cells = (direction for op in self.ops for cell in op.cells for direction in cell.directions.values())
-        used = {sign for direction in cells for sign in (direction.off.glyph, direction.on.glyph)}
-        return {sign: meaning for sign, meaning in MARK_MEANING.items() if sign in used}
+    @staticmethod
+    def legend(ops: Iterable[OpView]) -> list[tuple[str, list[str]]]:
+        """Return what the columns of these ops say, with the signs that they have."""
+        ops = list(ops)
+        ways = (way for op in ops for cell in op.cells for way in cell.directions.values())
+        used = {sign for way in ways for sign in (way.off.glyph, way.on.glyph)}
+        signs = [f"{sign} {meaning}" for sign, meaning in MARK_MEANING.items() if sign in used]
+        lines = [("cells", ["off/on", *signs])]
+        if any(op.cost or op.fill for op in ops):
+            texts = ["the flag alone", f"{APPROXIMATELY} not told apart from 1"]
+            filled = any(op.cost_words.endswith(FILL) for op in ops)
+            lines.append(("cost", [*texts, *([f"{FILL} {SLOW:g}{TIMES} or more with the fill"] * filled)]))
+        if any(op.listed == MISSING for op in ops):
+            lines.append(("docs", ["PyTorch's lists, for this device", f"{MISSING} no bullet is about it"]))
+        return lines
 
     @property
     def unmeasured_words(self) -> list[str]:

@@ -7,9 +7,9 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from reports.builds.expectations import Reader
-from reports.builds.files import Source, fits, git_of, paired, version
+from reports.builds.files import Source, fits, git_of, outdated, paired, version
 from reports.builds.links import Link
+from reports.builds.traced import Reader
 from reports.builds.words import linked
 from reports.matrix.expected import ExpectedRows, ExpectedText, Key
 from reports.matrix.listed import documented, lists_of
@@ -79,6 +79,11 @@ def _expected(matrix: Matrix, named: Sequence[tuple[str, Source]]) -> Iterator[E
             trace=trace[0] if trace else None,
             run_torch=header.environment.torch,
             run_device=header.settings.device,
+            outdated=tuple(
+                text
+                for file in (census, trace)
+                if file is not None and (text := outdated(file[1], file[0])) is not None
+            ),
             rows=_rows(matrix, *files, kind),
         )
 
@@ -103,10 +108,9 @@ def _rows(
             if key not in worded:
                 worded[key] = reader.worded(row)
             links = worded[key]
-        alerts, flags = (
-            tuple(dict.fromkeys(link for link in links if link.place.kind == kind))
-            for kind in ("alert", "flag")
-        )
+        links = list(dict.fromkeys(links))
+        alerts = tuple(link for link in links if link.place.kind == "alert")
+        flags = tuple(link for link in links if link.place.kind != "alert")
         rows[row.key] = ExpectedText(
             documented=documented(replace(row, device=device), claims),
             binary=linked(alerts, flags) if census else "no census",

@@ -229,7 +229,7 @@ def _check_format(path: str, line: bytes) -> None:
         raise RunFileError(f"{path}: not a detmatrix run file (no header line); give a file that scan wrote")
     if not isinstance(opening.format, int):
         return  # decoding says what is wrong with it
-    refuse_newer(path, "run file", opening.format, FORMAT, RunFileError)
+    refuse_newer(path, "run file format", opening.format, FORMAT, RunFileError)
     if opening.format < 1:
         raise RunFileError(f"{path}, line 1: no such run file format: {opening.format} - at `$.format`")
 

@@ -14,6 +14,7 @@ from scanner.errors import UntrustedScanError
 from scanner.observations.records import Row
 from scanner.observations.trace_records import (
     FORMAT,
+    RULE_SETS,
     Reach,
     TracedBuild,
     TracedOverload,
@@ -78,6 +79,7 @@ def trace(
     return TraceFile(
         format=FORMAT,
         tool=tool_version(),
+        rules=len(RULE_SETS),
         started=started,
         settings=TraceSettings(
             patterns=tuple(patterns), device=_DEVICES[device], timeout=timeout, specs=tuple(spec_files)
