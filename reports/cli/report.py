@@ -9,7 +9,8 @@ import click
 
 from reports.matrix.model import FINDINGS, Matrix, load, parse_findings
 from reports.render import blocks
-from reports.render.output import write_report, write_to_stdout
+from reports.render.browse import open_option, place_of, write_page
+from reports.render.output import form_of, write_report, write_to_stdout
 from reports.report import export, html, markdown
 from reports.report.expected_files import with_builds
 from scanner.cli.options import block_check_option, format_option, into_option, output_option, runs_argument
@@ -28,8 +29,14 @@ RENDERERS: dict[str, Renderer] = {
 
 @click.command()
 @runs_argument
-@format_option(RENDERERS, "Markdown, a web page that works offline, or a table for machines.")
+@format_option(
+    RENDERERS,
+    "Markdown, a web page that works offline, or a table for machines. Default: what the name given with -o ends in, "
+    "else md.",
+    default=None,
+)
 @output_option
+@open_option
 @click.option(
     "--only",
     metavar="FINDING,...",
@@ -63,8 +70,9 @@ RENDERERS: dict[str, Renderer] = {
 @block_check_option
 def report(
     runs: tuple[str, ...],
-    form: str,
+    form: str | None,
     output: str | None,
+    opens: bool,
     only: tuple[str, ...],
     patterns: tuple[str, ...],
     into: str | None,
@@ -77,6 +85,11 @@ def report(
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them make one report.
     """
     findings = parse_findings(only)
+    if opens and (form not in {None, "html"} or into is not None):
+        raise UsageError("--open shows the web page; give it without --into, and with no other --format")
+    if opens:
+        form, output = "html", output or place_of(runs)
+    form = form or form_of(output or "", RENDERERS)
     if into is not None and (output is not None or form != "md"):
         raise UsageError("--into writes Markdown into a file of its own; give it without -o and --format")
     if check and into is None:
@@ -95,6 +108,8 @@ def report(
     pieces = RENDERERS[form](matrices)
     if output is None:
         write_to_stdout(pieces)
+    elif form == "html":
+        write_page(Path(output), pieces, (*runs, *censuses, *traces), opens=opens)
     else:
         write_report(Path(output), pieces, (*runs, *censuses, *traces))
     return EXIT_DONE
