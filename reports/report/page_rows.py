@@ -183,7 +183,7 @@ def _cost(row: RowView, pool: Pool) -> object:
 
 
 def _timing(one: Timing) -> list[float]:
-    return [_short(1e6 * value, 3) for value in (one.median, one.low, one.high)]
+    return [_short(value / 1e-6, 3) for value in (one.median, one.low, one.high)]
 
 
 def _short(value: float, digits: int) -> float:

@@ -59,8 +59,8 @@
   const matches = (op, values, findings, words) => {
     op.named = words.every((word) => op.small.includes(word));
     op.asked = ["verdict", "device", "run", "power", "slower"].some((name) => values[name]) || !op.named;
-    if (findings.size ? !findings.has(op.finding) : hides(values, words) && isClean(op)) return false;
     op.shows = (row) => !op.asked || (suits(row, values) && (op.named || words.every((word) => row.text.includes(word))));
+    if (findings.size ? !findings.has(op.finding) : hides(values, words) && isClean(op)) return false;
     return !op.asked || op.rows.some(op.shows);
   };
   // Clean ops are folded until something is asked for that only they may have.
@@ -126,7 +126,7 @@
     make("td", {}, badge("f", row.finding), some("span", row.note), some("small", row.joint),
       row.weak && make("span", {}, make("a", { class: "weak", href: `#power-${row.run}-${runs[row.run].weak.indexOf(row.weak)}` }, "low power")),
       row.serial ? make("span", {}, make("a", { class: "weak", href: `#serial-${row.run}` }, "serial")) : null,
-      runs[row.run].trusted ? null : make("span", { class: "untrusted" }, "not trustworthy"));
+      some("span", runs[row.run].distrust, { class: "untrusted" }));
   const codes = (names) => names.flatMap((one, n) => [n ? ", " : "", make("code", {}, one)]);
   const address = (id) => `#${encodeURIComponent(id).replaceAll("%3A", ":").replaceAll("%40", "@")}`;
   const link = (id, of) => make("a", { class: "here", href: address(id), "aria-label": `Link to ${of}` }, "#");
