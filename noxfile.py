@@ -154,7 +154,6 @@ def scan(session: nox.Session) -> None:
         # Running the session again means scanning again, but an interrupted scan goes on.
         again = ["--force" if _closing(run) else "--resume"]
     session.run("detmatrix", "scan", *again, *rest, "--python", python, "-o", str(run))
-    session.run("detmatrix", "report", str(run))
     page = run.with_suffix(".html")
     session.run("detmatrix", "report", str(run), "--format", "html", "-o", str(page))
     session.log(f"The matrix for a browser: {page.resolve()}")

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 
-from reports.matrix.model import FINDINGS, Matrix, load, parse_findings
+from reports.matrix.model import FINDINGS, Matrix, load, matrix_of, parse_findings
 from reports.render import blocks
 from reports.render.browse import open_option, place_of, write_page
 from reports.render.output import form_of, write_report, write_to_stdout
-from reports.report import export, html, markdown
+from reports.report import export, html, markdown, text
 from reports.report.expected_files import with_builds
 from scanner.cli.options import block_check_option, format_option, into_option, output_option, runs_argument
 from scanner.errors import EXIT_DONE, UsageError
+from scanner.observations.runfile import Run
 
 Renderer = Callable[[Sequence[Matrix]], Iterator[str]]
 
 BLOCK = "matrix"
 RENDERERS: dict[str, Renderer] = {
+    "text": text.render,
     "md": markdown.render,
     "html": html.render,
     "csv": export.render_csv,
     "json": export.render_json,
+}
+# The long form of those that leave out what needs nobody's attention.
+LONG: dict[str, Renderer] = {
+    "text": partial(text.render, whole=True),
+    "md": partial(markdown.render, whole=True),
 }
 
 
@@ -31,8 +41,8 @@ RENDERERS: dict[str, Renderer] = {
 @runs_argument
 @format_option(
     RENDERERS,
-    "Markdown, a web page that works offline, or a table for machines. Default: what the name given with -o ends in, "
-    "else md.",
+    "Text for a terminal, Markdown, a web page that works offline, or a table for machines. Default: what the name "
+    "given with -o ends in; text on a terminal, else md.",
     default=None,
 )
 @output_option
@@ -51,7 +61,18 @@ RENDERERS: dict[str, Renderer] = {
     help="Only the rows whose id, spec:case:direction:dtype, matches; * and ? match as in a shell. May be given "
     "more than once.",
 )
-@into_option(BLOCK, ": the counts and the rows, without environment and words.")
+@click.option(
+    "--all",
+    "whole",
+    is_flag=True,
+    help="In text every op, those with nothing to do too; in Markdown also every row and what lies behind it.",
+)
+@click.option(
+    "--level",
+    type=click.Choice(["ops", "rows"]),
+    help="Of csv: a line for each op in each release, or for each row. Default: rows. JSON has both.",
+)
+@into_option(BLOCK, ": the counts and the ops, with --all their rows too.")
 @click.option(
     "--census",
     "censuses",
@@ -78,9 +99,12 @@ def report(
     into: str | None,
     censuses: tuple[str, ...],
     traces: tuple[str, ...],
+    *,
+    whole: bool,
+    level: str | None,
     check: bool,
 ) -> int:
-    """Say what run files mean: the matrix of verdicts and findings.
+    """Say what run files mean: the worst case of each op, the worst first, and what to do about it.
 
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them make one report.
     """
@@ -89,7 +113,12 @@ def report(
         raise UsageError("--open shows the web page; give it without --into, and with no other --format")
     if opens:
         form, output = "html", output or place_of(runs)
-    form = form or form_of(output or "", RENDERERS)
+    on_terminal = output is None and into is None and sys.stdout.isatty()
+    form = form or ("text" if on_terminal else form_of(output or "", RENDERERS))
+    if whole and form not in LONG:
+        raise UsageError(f"--all is for {' and '.join(LONG)}: {form} leaves nothing out")
+    if level is not None and form != "csv":
+        raise UsageError("--level says what a line of csv is about; give it with --format csv")
     if into is not None and (output is not None or form != "md"):
         raise UsageError("--into writes Markdown into a file of its own; give it without -o and --format")
     if check and into is None:
@@ -98,18 +127,33 @@ def report(
     if censuses or traces:
         matrices = with_builds(matrices, censuses, traces)
     if into is not None:
-        options = [*(["--only", ",".join(findings)] if findings else [])]
+        options = [*["--all"] * whole, *(["--only", ",".join(findings)] if findings else [])]
         options += [word for pattern in patterns for word in ("--rows", pattern)]
         options += [word for path in censuses for word in ("--census", blocks.shown(path))]
         options += [word for path in traces for word in ("--trace", blocks.shown(path))]
         command = blocks.command_words("report", runs, [*options, "--into", Path(into).name])
-        body = "".join(markdown.excerpt(matrices))
+        body = "".join(markdown.excerpt(matrices, whole=whole))
         return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
-    pieces = RENDERERS[form](matrices)
-    if output is None:
-        write_to_stdout(pieces)
-    elif form == "html":
-        write_page(Path(output), pieces, (*runs, *censuses, *traces), opens=opens)
+    render = export.render_ops_csv if level == "ops" else (LONG if whole else RENDERERS)[form]
+    files = (*runs, *censuses, *traces)
+    if output is not None and form == "html":
+        write_page(Path(output), render(matrices), files, opens=opens)
+    elif output is not None:
+        write_report(Path(output), render(matrices), files)
+    elif form == "text":
+        show(matrices, whole=whole)
     else:
-        write_report(Path(output), pieces, (*runs, *censuses, *traces))
+        write_to_stdout(render(matrices))
     return EXIT_DONE
+
+
+def summarize(run: Run) -> None:
+    """Show what a scan came to."""
+    show([matrix_of(Path(run.path).name, run)])
+
+
+def show(matrices: Sequence[Matrix], *, whole: bool = False) -> None:
+    """Write what run files mean to a terminal, in colour if it has any, and behind it what to do next."""
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    write_to_stdout(text.render(matrices, whole=whole, colour=colour))
+    click.echo(text.following(matrices), err=True)

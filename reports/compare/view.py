@@ -32,7 +32,8 @@ from reports.matrix import words
 from reports.matrix.cost import ratio_words, spread_words, times
 from reports.matrix.expected import device_words
 from reports.matrix.listed import SECTION_WORDS, documented
-from reports.matrix.model import Matrix, cell_fields, cell_of_mode
+from reports.matrix.model import Matrix, cell_of_mode
+from reports.matrix.view import cell_view
 from reports.render.json import View, fields_of
 from reports.render.markdown import NONE
 from scanner.observations.records import MODES
@@ -221,7 +222,7 @@ def _modes(old: MatrixRow, new: MatrixRow) -> list[str]:
 def _seen(row: MatrixRow) -> dict[str, object]:
     return {
         **fields_of(row, "finding", "reason"),
-        **{mode: {name: cell_fields(row, mode)[name] for name in _CELL} for mode in MODES},
+        **{mode: fields_of(cell_view(row, mode), *_CELL) for mode in MODES},
         "low_power": row.weak,
         "serial": row.serial,
     }

@@ -10,7 +10,8 @@ from reports.compare.comparable import hardware, kind_of
 from reports.compare.judge import Change
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import COMPARED, Matrix, constant_of
-from reports.matrix.words import doubts, states
+from reports.matrix.view import counted, doubts
+from reports.matrix.words import states
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import MatrixRow
 
@@ -54,13 +55,13 @@ def finding_notes(row: MatrixRow, one: Matrix) -> tuple[str, list[str]]:
         rests = f"n = {min(row.off.runs, row.on.runs)}" if constant_of(row) is None else "constant"
     elif row.finding == "inconclusive":
         rests = f"{row.off.verdict}, {row.on.verdict}"
-    return rests, doubts(row) + ["not trustworthy"] * bool(one.distrust)
+    return rests, doubts(row.weak, serial=row.serial, trusted=not one.distrust)
 
 
 def cell_words(cell: Cell) -> str:
     """Return a cell: its verdict, and k of n or the alert's caller."""
     if cell.verdict in COMPARED:
-        return f"{cell.verdict}, {cell.differing} of {cell.runs} differed"
+        return f"{cell.verdict}, {counted(cell)}"
     return f"{cell.verdict} ({cell.alert})" if cell.alert else cell.verdict
 
 

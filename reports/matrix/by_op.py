@@ -27,7 +27,7 @@ from reports.matrix.ops import (
     OpsView,
     OpView,
 )
-from reports.matrix.view import RowView, counted
+from reports.matrix.view import RowView, counted, doubts
 from scanner.claims.matching import device_kind, names_of
 from scanner.observations import versions
 from scanner.observations.records import Claim, Direction, Row
@@ -80,7 +80,11 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
             records.setdefault(record.row.spec, []).append(_Record(number, record))
         for record, row in zip(one.rows, rows, strict=True):
             shown.setdefault(row.spec, []).append(OpRow(number, row, record))
-    ops = [_op(name, of, shown.get(name, ()), columns, matrices, lists) for name, of in records.items()]
+    short = _short_names(records)
+    ops = [
+        _op((name, short[name]), of, shown.get(name, ()), columns, matrices, lists)
+        for name, of in records.items()
+    ]
     counts = Counter(op.finding for op in ops)
     latest = max(
         range(len(matrices)), key=lambda place: versions.key(_release(matrices[place])), default=None
@@ -90,9 +94,24 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
     return OpsView(
         columns=columns,
         ops=tuple(sorted((op for op in ops if op.rows), key=lambda op: WORST_FIRST.index(op.finding))),
+        chosen=any(one.only or one.patterns for one in matrices),
         counts={finding: counts[finding] for finding in FINDINGS},
         unmeasured={kind: claims[kind] for kind in claims if kind not in {"any", *measured}},
     )
+
+
+def _short_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the shortest ending of each name that no other has; those of databases stay whole."""
+    owners: dict[str, set[str]] = {}
+    for name in names:
+        for ending in _endings(name):
+            owners.setdefault(ending, set()).add(name)
+    return {name: next((it for it in _endings(name) if len(owners[it]) == 1), name) for name in names}
+
+
+def _endings(name: str) -> list[str]:
+    parts = name.split(".") if name.startswith("torch.") else [name]
+    return [".".join(parts[-count:]) for count in range(1, len(parts) + 1)]
 
 
 def _release(one: Matrix) -> str:
@@ -126,7 +145,7 @@ def _columns(matrices: Sequence[Matrix]) -> tuple[OpColumn, ...]:
 
 
 def _op(
-    name: str,
+    names: tuple[str, str],
     records: Sequence[_Record],
     shown: Sequence[OpRow],
     columns: Sequence[OpColumn],
@@ -147,7 +166,8 @@ def _op(
     runs = {number for place in latest.values() for number in columns[place].runs}
     rows = [record.row for record in records if record.run in runs]
     return OpView(
-        name=name,
+        name=names[0],
+        short=names[1],
         family=records[0].row.row.family,
         finding=finding,
         action=_action(finding, rows, judged),
@@ -209,13 +229,13 @@ def _direction(rows: Sequence[MatrixRow]) -> OpDirection:
             min(row.off.runs, row.on.runs),
         ),
     )
-    doubts = [[*["low power"] * (row.weak is not None), *["serial"] * row.serial] for row in rows]
+    doubted = [doubts(row.weak, serial=row.serial) for row in rows]
     return OpDirection(
         off=_mark(worst.off),
         on=_mark(worst.on, other_bits=worst.finding == "mode_dependent"),
         finding=worst.finding,
         row=worst.row.id,
-        doubts=tuple(dict.fromkeys(text for texts in doubts for text in texts)) if all(doubts) else (),
+        doubts=tuple(dict.fromkeys(text for texts in doubted for text in texts)) if all(doubted) else (),
     )
 
 
@@ -271,10 +291,10 @@ def _action(finding: Finding, rows: Sequence[MatrixRow], cells: Iterable[OpCell]
     if finding == "inconclusive":
         failed = (cell.verdict for row in of for cell in (row.off, row.on) if cell.verdict not in USABLE)
         return f"{ACTION[finding]}: {next(failed, 'too few runs')}"
-    doubts = [text for cell in cells for it in cell.directions.values() for text in it.doubts]
+    weak = [text for cell in cells for it in cell.directions.values() for text in it.doubts]
     return (
-        f"none seen: {' and '.join(dict.fromkeys(doubts))}"
-        if finding == "deterministic" and doubts
+        f"none seen: {' and '.join(dict.fromkeys(weak))}"
+        if finding == "deterministic" and weak
         else ACTION[finding]
     )
 

@@ -16,6 +16,7 @@ from scanner.verdicts.cells import Verdict
 from scanner.verdicts.findings import MatrixRow
 
 TIMES = "×"  # noqa: RUF001 - the sign for "times"
+APPROXIMATELY = "≈"  # stands before a ratio that is not told apart from 1
 NOT_MEASURED = "not measured"
 SLOW = 2.0  # the ratio from which a row is listed
 # Outcomes that verdicts call otherwise.
@@ -110,7 +111,7 @@ def cost_text(cost: CostView | None, on: Verdict) -> str:
 
 def ratio_words(one: Timed) -> str:
     """Return a ratio, marked where the spread of the times could make it 1."""
-    return f"{'' if one.told_apart else '≈'}{times(one.ratio)}"
+    return f"{'' if one.told_apart else APPROXIMATELY}{times(one.ratio)}"
 
 
 def times(ratio: float | None) -> str:

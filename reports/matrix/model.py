@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -167,26 +167,6 @@ def parse_findings(texts: Iterable[str]) -> tuple[Finding, ...]:
     return tuple(finding for finding in FINDINGS if finding in asked)
 
 
-def cell_fields(row: MatrixRow, mode: Mode) -> dict[str, Any]:
-    """Return what the machine-readable reports say of one cell; ``None`` where there is no such thing.
-
-    The counts of a cell in which nothing was compared are absent, not zero.
-    """
-    cell = cell_of_mode(row, mode)
-    compared = cell.verdict in COMPARED
-    return {
-        "verdict": cell.verdict,
-        "runs": cell.runs if compared else None,
-        "differing": cell.differing if compared else None,
-        "distinct": cell.distinct if compared else None,
-        "upper_bound": bound_of(cell),
-        "alert": cell.alert,
-        "reason": cell.reason,
-        "seeded": is_seeded(row, mode),
-        "seconds": cell.seconds,
-    }
-
-
 def cell_of_mode(row: MatrixRow, mode: Mode) -> Cell:
     """Return the cell of one mode."""
     cell: Cell = getattr(row, mode)
@@ -207,11 +187,6 @@ def alerts_of(row: MatrixRow) -> tuple[str, ...]:
     """Return the callers of all alerts: of the one that ended the op, and of those it passes under warn_only."""
     raised = [alert for alert in (row.on.alert or row.off.alert,) if alert]
     return tuple(dict.fromkeys([*raised, *row.warn_only.alerts]))
-
-
-def is_seeded(row: MatrixRow, mode: Mode) -> bool:
-    """Whether the op consumed the random generator, which was then seeded before every execution."""
-    return any(observation.seeded for observation in row.observations if observation.mode == mode)
 
 
 def outputs_of(observations: Iterable[Observation]) -> tuple[Output, ...]:

@@ -7,12 +7,14 @@ what to do, are those of the latest release that it was scanned in, on each kind
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from reports.matrix.cost import times
+from reports.matrix.cost import APPROXIMATELY, times
 from reports.matrix.expected import device_words
+from reports.matrix.model import WORST_FIRST
 from reports.matrix.view import RowView
 from reports.render.signs import VERDICT_SIGN
 from scanner.observations.records import Direction
@@ -47,6 +49,8 @@ ACTION: dict[Finding, str] = {
     "inconclusive": "not settled",
     "deterministic": "nothing to do",
 }
+MOST = 25  # ops that are listed unless all are asked for: a screen of them
+_NAMED = 8  # ops of which nothing else is said
 USABLE = ("deterministic", "nondeterministic", "raises")  # verdicts
 
 
@@ -129,7 +133,7 @@ class CostRange(Struct, frozen=True):
         """Both, or one where they read alike."""
         low, high = times(self.low), times(self.high)
         if self.low == self.high == 1.0:
-            return f"≈{times(1)}"
+            return f"{APPROXIMATELY}{times(1)}"
         return low if low == high else f"{low[:-1]}–{high}"  # noqa: RUF001
 
 
@@ -162,6 +166,7 @@ class OpView(Struct, frozen=True, kw_only=True):
     """One op."""
 
     name: str
+    short: str  # the shortest ending of it that no other op of the runs has: "take", "Tensor.index_put"
     family: str
     finding: Finding  # the worst of the latest release, on any kind of device
     action: str  # what to do about it
@@ -176,6 +181,11 @@ class OpView(Struct, frozen=True, kw_only=True):
     def is_clean(self) -> bool:
         """Whether there is nothing to do and nothing in doubt but what the summary says of all."""
         return self.finding == "deterministic"
+
+    @property
+    def counts_words(self) -> str:
+        """How many rows there are of each finding."""
+        return ", ".join(f"{count} {finding}" for finding, count in self.counts.items())
 
     @property
     def cost_words(self) -> str:
@@ -195,10 +205,33 @@ class OpsView(Struct, frozen=True, kw_only=True):
 
     columns: tuple[OpColumn, ...]  # by kind of device, the oldest release first
     ops: tuple[OpView, ...]  # those that have a row to show, the worst first, then in the order of the runs
+    chosen: bool  # only some rows were asked for
     counts: dict[Finding, int]  # ops of the whole scans
     unmeasured: dict[
         str, int
     ]  # kinds of devices that no run is on, and the claims of the latest lists about them
+
+    @property
+    def shown(self) -> str | None:
+        """How many ops are shown, if not all are."""
+        if not self.chosen:
+            return None
+        return f"Shown: {len(self.ops)} of {sum(self.counts.values())} ops; the line of an op is about all of its rows."
+
+    @property
+    def told(self) -> list[Finding]:
+        """The findings that there are ops of, the worst first, and silent in any case."""
+        return [finding for finding in WORST_FIRST if self.counts[finding] or finding == "silent"]
+
+    @property
+    def listed(self) -> tuple[OpView, ...]:
+        """The ops that a short report has a line for: those asked for, or the first with something to do."""
+        return self.ops if self.chosen else tuple(self.acting[:MOST])
+
+    @property
+    def left_out(self) -> list[OpView]:
+        """The ops with something to do that a short report has no line for."""
+        return [] if self.chosen else self.acting[MOST:]
 
     @property
     def clean(self) -> list[OpView]:
@@ -206,16 +239,38 @@ class OpsView(Struct, frozen=True, kw_only=True):
         return [op for op in self.ops if op.is_clean]
 
     @property
+    def doubted(self) -> list[OpView]:
+        """Those of them of which a whole direction shows little: serial, or of low power."""
+        return [op for op in self.clean if op.action != ACTION["deterministic"]]
+
+    @property
+    def doubted_words(self) -> str | None:
+        """Name them; ``None`` if there are none."""
+        names = [op.short for op in self.doubted]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        rest = "in a whole direction all rows are serial or of low power"
+        return f"Nothing seen, but {rest}: {', '.join(names[:_NAMED])}{more}." if names else None
+
+    @property
     def acting(self) -> list[OpView]:
         """The ops with something to do, the worst first."""
         return [op for op in self.ops if not op.is_clean]
 
-    @property
-    def signs(self) -> dict[str, str]:
-        """The signs that the cells of these ops have, and what they mean."""
-        cells = (direction for op in self.ops for cell in op.cells for direction in cell.directions.values())
-        used = {sign for direction in cells for sign in (direction.off.glyph, direction.on.glyph)}
-        return {sign: meaning for sign, meaning in MARK_MEANING.items() if sign in used}
+    @staticmethod
+    def legend(ops: Iterable[OpView]) -> list[tuple[str, list[str]]]:
+        """Return what the columns of these ops say, with the signs that they have."""
+        ops = list(ops)
+        ways = (way for op in ops for cell in op.cells for way in cell.directions.values())
+        used = {sign for way in ways for sign in (way.off.glyph, way.on.glyph)}
+        signs = [f"{sign} {meaning}" for sign, meaning in MARK_MEANING.items() if sign in used]
+        lines = [("cells", ["off/on", *signs])]
+        if any(op.cost or op.fill for op in ops):
+            lines.append(
+                ("cost", ["the flag alone, without the fill", f"{APPROXIMATELY} not told apart from 1"])
+            )
+        if any(op.listed == MISSING for op in ops):
+            lines.append(("docs", ["PyTorch's lists, for this device", f"{MISSING} no bullet is about it"]))
+        return lines
 
     @property
     def unmeasured_words(self) -> list[str]:

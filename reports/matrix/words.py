@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from typing import Literal
 
 from reports.matrix import perturbations, trust
@@ -92,8 +93,7 @@ def percent(share: float) -> str:
 def n_words(one: Matrix) -> str:
     """Say what n is in this run, and what 0 of n leaves possible."""
     settings = one.run.header.settings
-    values = sorted({cell.runs for row in one.rows for cell in (row.off, row.on) if bound_of(cell)})
-    values = values or [one.executions]
+    values = _executions(one, one.rows)
     if len(values) > _ROUNDED:
         values = [values[0], values[-1]]
     bounds = ", ".join(f"{percent(upper_bound(n))} for n = {n}" for n in values)
@@ -117,6 +117,19 @@ def n_words(one: Matrix) -> str:
         f"{perturbations.ran_words(one)}{chosen}{stopped} Where 0 of n differed, the rate of differing is below "
         f"1 - 0.05^(1/n) with 95 % confidence: {bounds}. This bounds the rate; it does not rule out nondeterminism."
     )
+
+
+def bound_words(one: Matrix) -> str:
+    """Say in short what n is in a run, and what 0 of n leaves possible where n is the smallest."""
+    values = _executions(one, one.scanned)
+    several_n = f"{values[0]}–{values[-1]}" if len(values) > 1 else values[0]  # noqa: RUF001
+    return f"n={several_n} (0/{values[0]}: rate < {percent(upper_bound(values[0]))})"
+
+
+def _executions(one: Matrix, rows: Sequence[MatrixRow]) -> list[int]:
+    """Return the values of n of cells that did not differ, the smallest first; for want of any, what was asked for."""
+    values = {cell.runs for row in rows for cell in (row.off, row.on) if bound_of(cell)}
+    return sorted(values) or [one.executions]
 
 
 def states(one: Matrix) -> list[tuple[State, str]]:
@@ -152,11 +165,6 @@ def shown_words(one: Matrix) -> str | None:
     if not asked:
         return None
     return f"Shown: {len(one.rows)} of {one.planned} rows, those {' and '.join(asked)}."
-
-
-def doubts(row: MatrixRow) -> list[str]:
-    """Return why it shows little that a row did not differ."""
-    return ["low power"] * (row.weak is not None) + ["serial"] * row.serial
 
 
 def environment_words(one: Matrix) -> list[tuple[str, str]]:

@@ -116,6 +116,34 @@ class ReportView(Struct, frozen=True, kw_only=True):
     notes: dict[str, list[str]]  # what is said of n and of the rows left out, and the runs it is said of
     expected: Mapping[str, str]  # the words about files of builds; empty if there are no such files
 
+    @property
+    def head(self) -> str:
+        """What was scanned, with n and what 0 of n leaves possible."""
+        matrices = [run.matrix for run in self.runs]
+        rows = trust.several(sum(one.planned for one in matrices), "row")
+        runs = f" in {len(matrices)} runs" if len(matrices) > 1 else ""
+        places = ", ".join(column.title for column in self.ops.columns)
+        bounds = ", ".join(dict.fromkeys(words.bound_words(one) for one in matrices))
+        ops = trust.several(sum(self.ops.counts.values()), "op")
+        return f"{ops}, {rows}{runs} · torch {places} · {bounds}"
+
+    @property
+    def states(self) -> list[tuple[words.State, str]]:
+        """What a reader must know before believing anything, each with what it is called."""
+        return [(state, self._of(run, text)) for run in self.runs for state, text in run.states]
+
+    @property
+    def limits(self) -> list[str]:
+        """What the ops that did not differ rest on, where that is little."""
+        texts = [
+            self._of(run, text) for run in self.runs for text in (run.serial, run.matrix.sampled) if text
+        ]
+        return [self.ops.doubted_words, *texts] if self.ops.doubted_words else texts
+
+    def _of(self, run: RunView, text: str) -> str:
+        """Return what is said of one run, which is named if there are several."""
+        return f"{run.name}: {text}" if len(self.runs) > 1 else text
+
     verdicts = VERDICT_MEANING
     findings = FINDING_MEANING
     glossary = words.GLOSSARY

@@ -42,6 +42,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+# What shows a scan that has ended: the scanner itself knows no reports.
+SUMMARY = "reports.cli.report:summarize"
+
+
+def load(place: str) -> Any:
+    """Import what lies at "module:attribute"."""
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
 class LazyGroup(click.Group):
     """A group that imports a command's module when the command is called."""
 
@@ -53,8 +63,7 @@ class LazyGroup(click.Group):
         """Import one command."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        command: click.Command = load(COMMANDS[cmd_name][0])
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -6,7 +6,6 @@ import math
 import shlex
 import signal
 import sys
-from collections import Counter
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,6 +15,7 @@ import click
 
 from opspecs.pytorch.sources import databases
 from scanner.cases.settings import DTYPES, Plan, asked_for, ordered
+from scanner.cli.main import SUMMARY, load
 from scanner.cli.options import Names, ParamType, Sources, python_option
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
 from scanner.observations.runfile import UNTRUSTED, Run
@@ -24,7 +24,6 @@ from scanner.perturbations import PERTURBATIONS
 from scanner.processes.process import ENDS_ALL
 from scanner.run.progress import progress_for
 from scanner.run.scan import scan
-from scanner.verdicts.findings import FINDING_MEANING, matrix
 
 DEFAULT_OUTPUT = "detmatrix.jsonl"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -195,30 +194,18 @@ def _how_to_go_on(plan: Plan) -> str:
 
 
 def _tell(run: Run) -> int:
-    """Say what came out, and whether it can be trusted."""
-    rows = list(matrix(run.header, run.observations, closed=True, sentinels=run.sentinels, costs=run.costs))
-    counts = Counter(row.finding for row in rows)
-    text = ", ".join(f"{counts[finding]} {finding}" for finding in FINDING_MEANING if counts[finding])
-    _say(f"{run.path}: {counts.total()} rows on {run.header.settings.device}: {text}")
-    if weak := sum(row.weak is not None for row in rows):
-        reason = next(row.weak for row in rows if row.weak is not None)
-        _say(f"{run.path}: {weak} {'row is' if weak == 1 else 'rows are'} of low power: {reason}")
-    if serial := sum(row.serial for row in rows):
-        are = "row is" if serial == 1 else "rows are"
-        _say(f"{run.path}: {serial} {are} serial: one thread did the work, nothing could race")
-    voided = [
-        [text for one in row.observations if (text := str(one.message)).startswith(UNTRUSTED)] for row in rows
-    ]
-    if any(voided):
-        count, reason = sum(map(bool, voided)), next(texts[0] for texts in voided if texts)
-        _say(f"{run.path}: {count} row{'s are' if count > 1 else ' is'} {reason}")
+    """Show what came out, and say whether it can be trusted."""
+    load(SUMMARY)(run)
+    voided = {one.key: text for one in run.observations if (text := str(one.message)).startswith(UNTRUSTED)}
+    if voided:
+        first = next(iter(voided.values()))
+        _say(f"{run.path}: {len(voided)} row{'s are' if len(voided) > 1 else ' is'} {first}")
     if not ENDS_ALL:
         _say("Processes that an op starts in a session of their own are ended on Linux alone")
     distrust = run.closing.distrust if run.closing else ()
     if distrust:
         _say(f"detmatrix: the scan cannot be trusted: {distrust[0]} ({len(distrust)} such)")
         return EXIT_UNTRUSTED
-    click.echo(f"Render it with: detmatrix report {shlex.quote(run.path)}", err=True)
     return EXIT_DONE
 
 
