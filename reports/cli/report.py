@@ -93,13 +93,13 @@ def report(
     runs: tuple[str, ...],
     form: str | None,
     output: str | None,
-    opens: bool,
     only: tuple[str, ...],
     patterns: tuple[str, ...],
     into: str | None,
     censuses: tuple[str, ...],
     traces: tuple[str, ...],
     *,
+    opens: bool,
     whole: bool,
     level: str | None,
     check: bool,
@@ -109,12 +109,7 @@ def report(
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them make one report.
     """
     findings = parse_findings(only)
-    if opens and (form not in {None, "html"} or into is not None):
-        raise UsageError("--open shows the web page; give it without --into, and with no other --format")
-    if opens:
-        form, output = "html", output or place_of(runs)
-    on_terminal = output is None and into is None and sys.stdout.isatty()
-    form = form or ("text" if on_terminal else form_of(output or "", RENDERERS))
+    form, output = _asked(runs, form, output, into, opens=opens)
     if whole and form not in LONG:
         raise UsageError(f"--all is for {' and '.join(LONG)}: {form} leaves nothing out")
     if level is not None and form != "csv":
@@ -135,16 +130,26 @@ def report(
         body = "".join(markdown.excerpt(matrices, whole=whole))
         return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
     render = export.render_ops_csv if level == "ops" else (LONG if whole else RENDERERS)[form]
-    files = (*runs, *censuses, *traces)
-    if output is not None and form == "html":
-        write_page(Path(output), render(matrices), files, opens=opens)
-    elif output is not None:
-        write_report(Path(output), render(matrices), files)
-    elif form == "text":
+    if output is None and form == "text":
         show(matrices, whole=whole)
-    else:
+    elif output is None:
         write_to_stdout(render(matrices))
+    else:
+        write = partial(write_page, opens=opens) if form == "html" else write_report
+        write(Path(output), render(matrices), (*runs, *censuses, *traces))
     return EXIT_DONE
+
+
+def _asked(
+    runs: Sequence[str], form: str | None, output: str | None, into: str | None, *, opens: bool
+) -> tuple[str, str | None]:
+    """Return the format and the place that a report is asked for in."""
+    if opens and (form not in {None, "html"} or into is not None):
+        raise UsageError("--open shows the web page; give it without --into, and with no other --format")
+    if opens:
+        return "html", output or place_of(runs)
+    on_terminal = output is None and into is None and sys.stdout.isatty()
+    return form or ("text" if on_terminal else form_of(output or "", RENDERERS)), output
 
 
 def summarize(run: Run) -> None:

@@ -97,6 +97,13 @@ class OpDirection(Struct, frozen=True, kw_only=True):
         return f"{self.off.glyph}/{self.on.glyph}" if self.on.has_row else NO_ROW
 
     @property
+    def word(self) -> str:
+        """What stands below the signs where there is room for little."""
+        if self.on.expected or not self.on.has_row:
+            return "expected" if self.on.expected else self.on.text
+        return ", ".join([self.finding or "not measured", *self.doubts])
+
+    @property
     def text(self) -> str:
         """Both in words."""
         if not self.on.has_row:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from reports.coverage.claims import HEADS
 from reports.coverage.model import coverages
 from reports.matrix.model import WORST_FIRST, Matrix
-from reports.matrix.ops import LISTED_MEANING, OpDirection
+from reports.matrix.ops import LISTED_MEANING
 from reports.matrix.words import percent
 from reports.render.page import Pool, generate
 from reports.report.page_rows import documented_words, op_facts, overload_facts
@@ -41,22 +41,12 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         overloads=(overload_facts(one, report, pool) for one in covered if one.aten),
         documented_heads=[head.capitalize() for head in HEADS],
         documented_words=documented_words,
-        shown_text=_text,
         shown_labels=_labels,
         bounds={n: percent(upper_bound(n)) for n in {one.executions for one in matrices}},
         worst_first=WORST_FIRST,
         listed_meaning=LISTED_MEANING,
-        styles=("expected",) if report.expected else (),
+        styles=("ops", "expected") if report.expected else ("ops",),
     )
-
-
-def _text(one: OpDirection) -> str:
-    """Return the word below the signs of a cell."""
-    if not one.on.has_row:
-        return "no row"
-    if one.on.expected:
-        return "expected"
-    return ", ".join([one.finding or "not measured", *one.doubts])
 
 
 def _labels(report: ReportView) -> list[str]:

@@ -14,6 +14,7 @@ from reports.matrix.cost import Timed
 from reports.matrix.expected import ExpectedRows
 from reports.matrix.model import WORST_FIRST
 from reports.matrix.ops import OpColumn, OpRow, OpView
+from reports.matrix.trust import several
 from reports.matrix.view import CellView, RowView
 from reports.matrix.words import percent
 from reports.render.page import Pool
@@ -65,10 +66,7 @@ def documented_words(op: OpView, columns: Sequence[OpColumn]) -> str:
 
 
 def _counts(op: OpView) -> str:
-    rows = sum(op.counts.values())
-    return f"{rows} {'row' if rows == 1 else 'rows'}: " + ", ".join(
-        f"{count} {finding}" for finding, count in op.counts.items()
-    )
+    return f"{several(sum(op.counts.values()), 'row')}: {op.counts_words}"
 
 
 def _lists(op: OpView, columns: Sequence[OpColumn]) -> tuple[Hashable, ...]:

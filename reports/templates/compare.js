@@ -102,6 +102,11 @@
         reasons.length ? part("Inconclusive, or of low power", ...reasons.map((told) => make("p", { class: "told" }, told))) : null));
   };
 
+  for (const element of all(".changed .op")) {
+    const button = $("button", element);
+    button.className = "open";
+    foldable({ element, button }, () => $(".rows", element));
+  }
   for (const row of rows) foldable(row, () => below(row, panel(row)));
   const names = ["q", "class", "step", "finding", "verdict", "power", "slower", "family", "direction", "device", "sort"];
   const choose = filters({ items: rows, names, choice: "class", matches, told: (shown) => `${shown} of ${rows.length} ${rows.length === 1 ? "row" : "rows"}`, everything: "all", applied });

@@ -64,7 +64,7 @@
     return !op.asked || op.rows.some(op.shows);
   };
   // Clean ops are folded until something is asked for that only they may have.
-  const hides = ({ clean, verdict, power, slower }, words) => !(clean || verdict || power || slower || words.length);
+  const hides = ({ clean, verdict, power, slower }, words) => clean === "hidden" && !(verdict || power || slower || words.length);
 
   const fold = $("tbody.fold", table_);
   const chosen = document.head.appendChild(make("style", {}));
