@@ -377,7 +377,6 @@ def test_page_without_scripts(driver: webdriver.Chrome, open_page: Opener, tmp_p
     for expected in (
         "torch.Tensor.scatter_add_",
         "torch.nn.functional.fractional_max_pool2d",
-        "no fix: 2 of",
         "1 row: the sentinel (torch.index_put) differed in 2 of 11 executions",
         "varies off 0-1 50 distinct of 50 50 distinct of 50 yes",
         "torch.empty:plain:forward:float32 2.50\N{MULTIPLICATION SIGN}",
