@@ -241,14 +241,14 @@ def test_panel_follows_its_row(page: Page) -> None:
 
 
 def test_rerun_command_quotes_the_row(open_page: Opener, tmp_path: Path) -> None:
-    """The command names exactly this row, though ids are patterns and shells read quotes."""
-    odd = row("torch.x[idx]", "it's*")
+    """The command names exactly this row, though ids are patterns, shells read quotes, and terminals control characters."""
+    odd = row("torch.x[idx]", "it's*\x03\n")
     page = open_page(write_run(tmp_path / "run.jsonl", [(odd, [])]))
     page.unfold()[0].click()
     repro, again = (box.text for box in page.all(".command pre"))
 
-    assert repro == r"detmatrix repro 'run.jsonl' 'torch.x[idx]:it'\''s*:forward:float32' -o repro.py"
-    assert again.startswith(r"detmatrix scan 'torch.x[[]idx]:it'\''s[*]:forward:float32' --device cpu")
+    assert repro == r"detmatrix repro 'run.jsonl' 'torch.x[idx]:it'\''s*??:forward:float32' -o repro.py"
+    assert again.startswith(r"detmatrix scan 'torch.x[[]idx]:it'\''s[*]??:forward:float32' --device cpu")
 
 
 def test_tables_are_tables_to_a_screen_reader(page: Page) -> None:

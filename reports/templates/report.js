@@ -97,7 +97,8 @@
     }
   };
 
-  const quote = (told) => `'${told.replaceAll("'", `'\\''`)}'`;
+  // A pasted control character is a key that was pressed; in a pattern any character stands for it.
+  const quote = (told) => `'${told.replace(/\p{C}/gu, "?").replaceAll("'", `'\\''`)}'`;
   const copied = (button, line, box) => button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(line);
