@@ -120,7 +120,7 @@ def test_a_page_is_opened(
         (
             ["--format", "pdf"],
             (
-                "detmatrix: Invalid value for '--format': 'pdf' is not one of 'md', 'html', 'csv', 'json' (see "
+                "detmatrix: Invalid value for '--format': 'pdf' is not one of 'text', 'md', 'html', 'csv', 'json' (see "
                 "detmatrix report --help)"
             ),
         ),
@@ -226,5 +226,5 @@ def test_a_block_of_a_file_holds_an_excerpt(detmatrix: Command, run: Path) -> No
         "before\n<!-- detmatrix matrix:begin detmatrix report run.jsonl --only raises --into page.md"
     )
     assert text.endswith("<!-- detmatrix matrix:end -->\nafter\n")
-    assert "| raises " in text
-    assert "| silent " not in text
+    assert "| no fix: raises " in text
+    assert "differs silently" not in text

@@ -24,7 +24,6 @@ from reports.compare.words import (
     cell_words,
     class_words,
     finding_words,
-    machine_words,
     notes,
     title,
 )
@@ -125,7 +124,7 @@ def _run(one: Matrix) -> View:
             "sentinels": len(one.run.sentinels),
             "findings": one.counts,
         },
-        machine=machine_words(one),
+        machine=words.machine_words(one),
         python=header.environment.python,
     )
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from reports.compare.comparable import hardware, kind_of
+from reports.compare.comparable import kind_of
 from reports.compare.judge import Change
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import COMPARED, Matrix, constant_of
@@ -68,12 +68,6 @@ def cell_words(cell: Cell) -> str:
 def arrow(before: str, after: str) -> str:
     """Return what something was and is; once if that is the same."""
     return before if before == after else f"{before} → {after}"
-
-
-def machine_words(one: Matrix) -> str:
-    """Return what a run's ops ran on."""
-    threads = one.run.header.environment.threads
-    return f"{hardware(one)}, {threads} threads" if kind_of(one) == "cpu" else hardware(one)
 
 
 def again_words(again: Mapping[str, Any]) -> str:

@@ -311,7 +311,7 @@ def _listed(latest: Mapping[str, int], cells: Sequence[OpCell]) -> str:
 
 
 def _range(rows: Sequence[MatrixRow], *, fill: bool) -> CostRange | None:
-    """Return the range of an op's ratios: of the flag alone, or of the fill in rows that only the fill cures."""
+    """Return the range of an op's ratios: of the flag alone, or of flag and fill in rows in which the fill matters."""
     ratios = list(_fills(rows) if fill else _flags(rows))
     return CostRange(min(ratios), max(ratios)) if ratios else None
 
@@ -319,7 +319,7 @@ def _range(rows: Sequence[MatrixRow], *, fill: bool) -> CostRange | None:
 def _fills(rows: Iterable[MatrixRow]) -> Iterator[float]:
     for row in rows:
         cost = cost_view(row.cost)
-        if isinstance(cost, Timed) and is_filled(row):
+        if isinstance(cost, Timed) and (cost.filling is not None or is_filled(row)):
             yield cost.ratio if cost.told_apart else 1.0
 
 

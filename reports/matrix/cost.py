@@ -55,6 +55,11 @@ class Timed(CostView, frozen=True, kw_only=True):
         return _apart(self.off, self.on)
 
     @property
+    def is_slow(self) -> bool:
+        """Whether the row takes at least twice as long with the flag on, by more than the spread."""
+        return self.ratio >= SLOW and self.told_apart
+
+    @property
     def filling(self) -> float | None:
         """The ratio with fill_uninitialized_memory off, if filling makes a difference of more than the spread."""
         unfilled = self.unfilled

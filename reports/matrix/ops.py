@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from reports.matrix.cost import APPROXIMATELY, times
+from reports.matrix.cost import APPROXIMATELY, SLOW, TIMES, times
 from reports.matrix.expected import device_words
 from reports.matrix.model import WORST_FIRST
 from reports.matrix.view import RowView
@@ -22,6 +22,7 @@ from scanner.verdicts.cells import Verdict
 from scanner.verdicts.findings import Finding, MatrixRow
 
 NO_ROW, UNKNOWN, OTHER_BITS = "·", "?", "~"
+FILL = "+fill"  # behind the cost of the flag where that of the fill is high
 NONE_LISTED, MISSING = "–", "MISSING"  # noqa: RUF001
 # Signs that a cell of an op is made of, printed below every table of ops that has them.
 MARK_MEANING = {
@@ -180,7 +181,9 @@ class OpView(Struct, frozen=True, kw_only=True):
     listed: str  # what the lists say: a word of LISTED_MEANING; "?" without lists
     counts: dict[Finding, int]  # its rows in the latest release
     cost: CostRange | None  # of the flag alone; None: not measured
-    fill: CostRange | None  # of filling uninitialized memory, of rows that only the fill cures
+    fill: (
+        CostRange | None
+    )  # with the fill of uninitialized memory, of the rows in which that makes a difference
     cells: tuple[OpCell, ...]  # one for each column
     rows: tuple[OpRow, ...]  # those that the report shows
 
@@ -191,15 +194,19 @@ class OpView(Struct, frozen=True, kw_only=True):
 
     @property
     def counts_words(self) -> str:
-        """How many rows there are of each finding."""
-        return ", ".join(f"{count} {finding}" for finding, count in self.counts.items())
+        """How many rows there are of each finding; "deterministic" is told nowhere without its n."""
+        counts = [
+            f"{count} {finding}" for finding, count in self.counts.items() if finding != "deterministic"
+        ]
+        return f"{', '.join(counts) or 'none'} of {sum(self.counts.values())}"
 
     @property
     def cost_words(self) -> str:
-        """The cost of the flag; of an op that only the fill cures, that of the fill."""
+        """The cost of the flag; of an op that only the fill cures, that of the fill. Of others it says where that is high."""
         if self.action == ACTION["uninitialized"]:
             return f"fill {self.fill.text}" if self.fill else NONE_LISTED
-        return self.cost.text if self.cost else NONE_LISTED
+        fill = FILL if self.fill and self.fill.high >= SLOW else ""
+        return f"{self.cost.text}{fill}" if self.cost else NONE_LISTED
 
     @property
     def deciding(self) -> tuple[str, ...]:
@@ -272,9 +279,9 @@ class OpsView(Struct, frozen=True, kw_only=True):
         signs = [f"{sign} {meaning}" for sign, meaning in MARK_MEANING.items() if sign in used]
         lines = [("cells", ["off/on", *signs])]
         if any(op.cost or op.fill for op in ops):
-            lines.append(
-                ("cost", ["the flag alone, without the fill", f"{APPROXIMATELY} not told apart from 1"])
-            )
+            texts = ["the flag alone, without the fill", f"{APPROXIMATELY} not told apart from 1"]
+            filled = any(op.cost_words.endswith(FILL) for op in ops)
+            lines.append(("cost", [*texts, *([f"{FILL} with it {SLOW:g}{TIMES} or more"] * filled)]))
         if any(op.listed == MISSING for op in ops):
             lines.append(("docs", ["PyTorch's lists, for this device", f"{MISSING} no bullet is about it"]))
         return lines

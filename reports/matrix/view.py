@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from reports.matrix.cost import SLOW, CostView, Timed, cost_text, cost_view
+from reports.matrix.cost import CostView, Timed, cost_text, cost_view
 from reports.matrix.difference import NOT_MEASURED, distance, first_differing, worst
 from reports.matrix.expected import ExpectedRows, disagreement, link_fields
 from reports.matrix.model import COMPARED, alerts_of, bound_of, cell_of_mode, constant_of, outputs_of
@@ -219,8 +219,8 @@ class RowView(Struct, frozen=True, kw_only=True):
 
     @property
     def is_slow(self) -> bool | None:
-        """Whether the row takes at least twice as long with the flag on; ``None`` if it was not timed."""
-        return self.cost.ratio >= SLOW if isinstance(self.cost, Timed) else None
+        """Whether the row surely takes at least twice as long with the flag on; ``None`` if it was not timed."""
+        return self.cost.is_slow if isinstance(self.cost, Timed) else None
 
     @property
     def doubts(self) -> list[str]:

@@ -16,6 +16,7 @@ from reports.matrix.model import Matrix, bound_of
 from reports.matrix.trust import several
 from reports.matrix.view import cell_view, row_view
 from reports.render.markdown import NONE
+from scanner.claims.matching import device_kind
 from scanner.observations.records import MODES, Claim, Mode
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.verdicts.cells import upper_bound
@@ -83,6 +84,14 @@ def cell_words(row: MatrixRow, mode: Mode) -> str:
 def on_words(row: MatrixRow) -> str:
     """Return the cell of the flag on, with what the row does under warn_only."""
     return row_view(row).on_words
+
+
+def machine_words(one: Matrix) -> str:
+    """Return what a run's ops ran on."""
+    environment = one.run.header.environment
+    if device_kind(one.run.header.settings.device) != "cpu":
+        return environment.gpu or environment.cpu
+    return f"{environment.cpu}, {several(environment.threads, 'thread')}"
 
 
 def percent(share: float) -> str:

@@ -127,7 +127,7 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
 
 
 def _under(column: OpColumn) -> str:
-    return f"{column.device.upper()}{'?' if column.expected else ''}"
+    return f"{column.device.upper()}{' exp' if column.expected else ''}"
 
 
 def _rows(ones: Sequence[OpRow], paint: Paint) -> Iterator[str]:

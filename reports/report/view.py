@@ -128,6 +128,11 @@ class ReportView(Struct, frozen=True, kw_only=True):
         return f"{ops}, {rows}{runs} · torch {places} · {bounds}"
 
     @property
+    def machines(self) -> str:
+        """What the ops ran on."""
+        return " and ".join(dict.fromkeys(words.machine_words(run.matrix) for run in self.runs))
+
+    @property
     def states(self) -> list[tuple[words.State, str]]:
         """What a reader must know before believing anything, each with what it is called."""
         return [(state, self._of(run, text)) for run in self.runs for state, text in run.states]
