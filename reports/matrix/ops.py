@@ -99,10 +99,12 @@ class OpDirection(Struct, frozen=True, kw_only=True):
 
     @property
     def word(self) -> str:
-        """What stands below the signs where there is room for little."""
+        """What stands below the signs where there is room for little: the finding; of what did not differ, its n."""
         if self.on.expected or not self.on.has_row:
             return "expected" if self.on.expected else self.on.text
-        return ", ".join([self.finding or "not measured", *self.doubts])
+        if self.finding == "deterministic":
+            return ", ".join([self.on.text, *self.doubts])
+        return self.finding or "not measured"
 
     @property
     def text(self) -> str:

@@ -66,7 +66,9 @@ def documented_words(op: OpView, columns: Sequence[OpColumn]) -> str:
 
 
 def _counts(op: OpView) -> str:
-    return f"{several(sum(op.counts.values()), 'row')}: {op.counts_words}"
+    rows = several(sum(op.counts.values()), "row")
+    found = [f"{count} {finding}" for finding, count in op.counts.items() if finding != "deterministic"]
+    return f"{', '.join(found)} of {rows}" if found else rows
 
 
 def _lists(op: OpView, columns: Sequence[OpColumn]) -> tuple[Hashable, ...]:
