@@ -37,6 +37,12 @@ class ExpectedText(Struct, frozen=True):
     alerts: tuple[Link, ...]
     flags: tuple[Link, ...]
 
+    @property
+    def raises(self) -> bool:
+        """Whether an alert is expected: the trace met one, or reaches, by an overload, a function that always alerts."""
+        sure = any(link.overload is not None and link.place.path == "always" for link in self.alerts)
+        return self.way == "met" or (self.way == "alerts" and sure)
+
 
 class ExpectedRows(Struct, frozen=True, kw_only=True):
     """What the files of one build say of the rows of one run."""
@@ -105,17 +111,14 @@ def device_words(device: str) -> str:
 def disagreement(row: MatrixRow, said: ExpectedText) -> str | None:
     """Say where a row measured something else than the files of its build let expect; ``None`` if it did not, or who knows.
 
-    An alert is expected of a case whose trace met one or reaches, by an overload, a function that always alerts. None is
-    expected of a case whose trace ends without one that is known.
+    None is expected of a case whose trace ends without an alert that is known.
     """
     callers = sorted({link.place.alert for link in said.alerts if link.place.alert is not None})
     if row.on.verdict == "raises" and row.on.alert is not None:
         if said.way == "met" or row.on.alert in callers or not (callers or said.way in PASSING):
             return None
         return f"raised {row.on.alert}; expected {', '.join(callers) or f'no alert ({said.trace})'}"
-    sure = [link for link in said.alerts if link.overload is not None and link.place.path == "always"]
-    ran = row.on.verdict in ("deterministic", "nondeterministic")
-    if ran and (said.way == "met" or (said.way == "alerts" and sure)):
+    if row.on.verdict in ("deterministic", "nondeterministic") and said.raises:
         return f"ran to its end; expected {', '.join(callers) or 'an alert'} ({said.trace})"
     return None
 

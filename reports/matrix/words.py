@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from typing import Literal
 
 from reports.matrix import perturbations, trust
 from reports.matrix.database_rows import enumerated_words
-from reports.matrix.model import COMPARED, Matrix, bound_of
+from reports.matrix.model import Matrix, bound_of
 from reports.matrix.trust import several
 from reports.matrix.view import cell_view, row_view
 from reports.render.markdown import NONE
+from scanner.claims.matching import device_kind
 from scanner.observations.records import MODES, Claim, Mode
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.verdicts.bound import CORRELATION, effective, executed_words, upper_bound
-from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import MatrixRow
 
 State = Literal["untrusted", "incomplete", "low_power"]
@@ -75,11 +76,6 @@ _ENVIRONMENT = {
 _UNFINISHED = "not recorded, the scan did not finish"
 
 
-def counted(cell: Cell) -> str:
-    """Return "k of n differed" of a cell in which executions were compared, else nothing."""
-    return f"{cell.differing} of {cell.runs} differed" if cell.verdict in COMPARED else ""
-
-
 def cell_words(row: MatrixRow, mode: Mode) -> str:
     """Return a cell of the matrix: the verdict, k of n, the distinct outputs, and where they differ."""
     return cell_view(row, mode).words
@@ -90,6 +86,14 @@ def on_words(row: MatrixRow) -> str:
     return row_view(row).on_words
 
 
+def machine_words(one: Matrix) -> str:
+    """Return what a run's ops ran on."""
+    environment = one.run.header.environment
+    if device_kind(one.run.header.settings.device) != "cpu":
+        return environment.gpu or environment.cpu
+    return f"{environment.cpu}, {several(environment.threads, 'thread')}"
+
+
 def percent(share: float) -> str:
     """Return a share with three significant digits."""
     return f"{100 * share:.3g} %"
@@ -98,8 +102,7 @@ def percent(share: float) -> str:
 def n_words(one: Matrix) -> str:
     """Say what n is in this run, and what 0 of n leaves possible."""
     settings = one.run.header.settings
-    seen = {cell.by_process for row in one.rows for cell in (row.off, row.on) if bound_of(cell)}
-    counts = sorted(seen or {(settings.runs,) * settings.processes}, key=upper_bound, reverse=True)
+    counts = _executions(one, one.rows)
     if len(counts) > _ROUNDED:
         counts = [counts[0], counts[-1]]
     bounds = ", ".join(
@@ -128,6 +131,23 @@ def n_words(one: Matrix) -> str:
         f"{CORRELATION:g} that ops which race showed in the recorded CPU scans. This bounds the rate; it does not rule out "
         f"nondeterminism."
     )
+
+
+def bound_words(one: Matrix) -> str:
+    """Say in short what n is in a run, and what 0 of n leaves possible where that is the most."""
+    counts = _executions(one, one.scanned)
+    values = sorted({sum(count) for count in counts})
+    several_n = f"{values[0]}–{values[-1]}" if len(values) > 1 else values[0]  # noqa: RUF001
+    return f"n={several_n} (0/{sum(counts[0])}: rate < {percent(upper_bound(counts[0]))})"
+
+
+def _executions(one: Matrix, rows: Sequence[MatrixRow]) -> list[tuple[int, ...]]:
+    """Return the executions by process of cells that did not differ, those of the largest bound first.
+
+    For want of any they are what was asked for.
+    """
+    counts = {cell.by_process for row in rows for cell in (row.off, row.on) if bound_of(cell)}
+    return sorted(counts, key=lambda count: (-upper_bound(count), count)) or [one.asked]
 
 
 def states(one: Matrix) -> list[tuple[State, str]]:
@@ -163,11 +183,6 @@ def shown_words(one: Matrix) -> str | None:
     if not asked:
         return None
     return f"Shown: {len(one.rows)} of {one.planned} rows, those {' and '.join(asked)}."
-
-
-def doubts(row: MatrixRow) -> list[str]:
-    """Return why it shows little that a row did not differ."""
-    return ["low power"] * (row.weak is not None) + ["serial"] * row.serial
 
 
 def environment_words(one: Matrix) -> list[tuple[str, str]]:

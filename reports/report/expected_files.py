@@ -11,8 +11,8 @@ from reports.builds.files import Source, fits, git_of, outdated, paired, version
 from reports.builds.links import Link
 from reports.builds.traced import Reader
 from reports.builds.words import linked
-from reports.compare.claims import documented, lists_of
 from reports.matrix.expected import ExpectedRows, ExpectedText, Key
+from reports.matrix.listed import documented, lists_of
 from reports.matrix.model import Matrix
 from scanner.census.record import Census, read_census
 from scanner.errors import UsageError
@@ -54,6 +54,11 @@ def with_builds(matrices: Sequence[Matrix], censuses: Sequence[str], traces: Seq
         replace(one, expected=tuple(sorted(builds, key=lambda build: not build.same_device)))
         for one, builds in zip(matrices, found, strict=True)
     ]
+
+
+def fits_run(path: str, matrix: Matrix) -> bool:
+    """Tell whether a recorded census or trace is of the build that a run is of."""
+    return _fits(read_trace(path) if "traces" in PurePath(path).parts else read_census(path), matrix)
 
 
 def _fits(one: Source, matrix: Matrix) -> bool:
