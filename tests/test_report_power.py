@@ -37,7 +37,10 @@ def test_low_power_is_marked_in_every_report(run: Path) -> None:
     reason = "the sentinel (torch.index_put) differed in 2 of 11 executions beside it (mode off, process 1, load 0.5)"
     message, page = text("md", run), text("html", run)
 
-    assert f"Low power: 1 of 6 rows did not differ where a race could have gone unseen: {reason}" in message
+    assert (
+        f"Low power: 1 of 6 rows did not differ in a mode in which a race could have gone unseen: {reason}"
+        in message
+    )
     assert "| deterministic (n = 100 per mode), low power |" in message
     assert message.count(", low power |") == 1
     assert f"* {reason}: 1 shown: `torch.cumsum:n_d:forward:float32`\n" in message
