@@ -75,7 +75,7 @@ def test_what_is_left_out_is_counted() -> None:
 
 def test_rows_asked_for_stand_below_their_op(detmatrix: Command, run: Path) -> None:
     """The line of the op is about all of its rows, those below it are the chosen ones."""
-    done = detmatrix("report", run, "--rows", "*no_collisions*", "--format", "text")
+    done = detmatrix("report", run, "--rows", "*:no_collisions", "--format", "text")
 
     assert "Shown: 1 of 9 ops; the line of an op is about all of its rows.\n" in done.stdout
     assert re.search(

@@ -15,7 +15,14 @@ from reports.render import blocks
 from reports.render.output import write_report, write_to_stdout
 from reports.report import export, html, markdown, text
 from reports.report.expected_files import with_builds
-from scanner.cli.options import block_check_option, format_option, into_option, output_option, runs_argument
+from scanner.cli.options import (
+    block_check_option,
+    form_of,
+    format_option,
+    into_option,
+    output_option,
+    runs_argument,
+)
 from scanner.errors import EXIT_DONE, UsageError
 from scanner.observations.runfile import Run
 
@@ -40,9 +47,8 @@ LONG: dict[str, Renderer] = {
 @runs_argument
 @format_option(
     RENDERERS,
-    "Text for a terminal, Markdown, a web page that works offline, or a table for machines. Default: text on a "
-    "terminal, else md.",
-    default=None,
+    "Text for a terminal, Markdown, a web page that works offline, or a table for machines.",
+    "text on a terminal and md elsewhere",
 )
 @output_option
 @click.option(
@@ -56,8 +62,8 @@ LONG: dict[str, Renderer] = {
     "patterns",
     metavar="PATTERN",
     multiple=True,
-    help="Only the rows whose id, spec:case:direction:dtype, matches; * and ? match as in a shell. May be given "
-    "more than once.",
+    help="Only the rows that PATTERN selects, as in scan: the name of an op, a family, or a row id "
+    "spec:case:direction:dtype. May be given more than once.",
 )
 @click.option(
     "--all",
@@ -106,7 +112,8 @@ def report(
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them make one report.
     """
     findings = parse_findings(only)
-    form = form or ("text" if output is None and into is None and sys.stdout.isatty() else "md")
+    on_terminal = output is None and into is None and sys.stdout.isatty()
+    form = form_of(form, output, RENDERERS, "text" if on_terminal else "md")
     if whole and form not in LONG:
         raise UsageError(f"--all is for {' and '.join(LONG)}: {form} leaves nothing out")
     if level is not None and form != "csv":
