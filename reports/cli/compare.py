@@ -22,6 +22,7 @@ from reports.compare.runs import compare as compare_runs
 from reports.compare.words import failing
 from reports.matrix.model import load
 from reports.render import blocks
+from reports.render.browse import write_page
 from reports.render.output import check_place, write_report, write_to_stdout
 from scanner.cli.options import block_check_option, form_of, format_option, into_option, specs_option, tell
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
@@ -180,7 +181,9 @@ def _write(
 ) -> None:
     """Write the report to every place asked for, or to standard output; the failures of a check go first."""
     for output in outputs:
-        write_report(Path(output), rendered(form_of(form, output, RENDERERS)), runs)
+        chosen = form_of(form, output, RENDERERS)
+        write = write_page if chosen == "html" else write_report
+        write(Path(output), rendered(chosen), runs)
     if outputs:
         write_to_stdout(failures)
     elif form in {"json", "html"}:

@@ -98,6 +98,15 @@ class OpDirection(Struct, frozen=True, kw_only=True):
         return f"{self.off.glyph}/{self.on.glyph}" if self.on.has_row else NO_ROW
 
     @property
+    def word(self) -> str:
+        """What stands below the signs where there is room for little: the finding; of what did not differ, its n."""
+        if self.on.expected or not self.on.has_row:
+            return "expected" if self.on.expected else self.on.text
+        if self.finding == "deterministic":
+            return ", ".join([self.on.text, *self.doubts])
+        return self.finding or "not measured"
+
+    @property
     def text(self) -> str:
         """Both in words."""
         if not self.on.has_row:
