@@ -378,6 +378,14 @@ def claims(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def names(session: nox.Session) -> None:
+    """Add the entries of PyTorch's databases in some releases to the names by which ops are known: ``-- 2.15.0``."""
+    install_without_torch(session)
+    for torch in _resolved(session, session.posargs or [TORCH]):
+        session.run(environment_of(session, torch), "-m", "opspecs.pytorch.entries", external=True)
+
+
+@nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Print what detmatrix costs and how well it sees, as measured in this run; arguments name benchmarks."""
     install(session)

@@ -26,7 +26,8 @@ def test_adding_a_spec_takes_the_four_steps(tmp_path: Path) -> None:
         shutil.copytree(
             ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "runs")
         )
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for file in ("pyproject.toml", "detmatrix.py"):
+        shutil.copy(ROOT / file, tmp_path)
     family = tmp_path / "opspecs" / "families" / "cumulative.py"
     source = family.read_text(encoding="utf-8").rstrip()
     assert source.endswith(")")

@@ -205,7 +205,7 @@ def test_rows_are_chosen_by_their_ids(detmatrix: Command, run: Path) -> None:
     assert [found["case"] for found in json.loads(shown.stdout)["rows"]] == [row["case"]]
     assert (refused.returncode, refused.stderr) == (
         2,
-        "detmatrix: --rows: no row id matches 'nothing*'; ids are spec:case:direction:dtype\n",
+        "detmatrix: --rows: no row matches 'nothing*'; detmatrix report shows what there is\n",
     )
 
 

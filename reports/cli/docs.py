@@ -13,7 +13,7 @@ from reports.docs.render import RENDERERS, drift_lines, state_lines
 from reports.matrix.model import load
 from reports.render import blocks
 from reports.render.output import write_report, write_to_stdout
-from scanner.cli.options import format_option, into_option, output_option
+from scanner.cli.options import form_of, format_option, into_option, output_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 
 BLOCK = "docs"
@@ -52,7 +52,7 @@ def docs(
     runs: tuple[str, ...],
     censuses: tuple[str, ...],
     traces: tuple[str, ...],
-    form: str,
+    form: str | None,
     check: bool,
     output: str | None,
     into: str | None,
@@ -65,6 +65,7 @@ def docs(
     """
     if into is not None and output is not None:
         raise UsageError("--into and -o both say where to write; give one of them")
+    form = form_of(form, output, RENDERERS)
     if censuses or traces:
         if form in {"rst", "diff"}:
             raise UsageError(

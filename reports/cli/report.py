@@ -13,10 +13,17 @@ import click
 from reports.matrix.model import FINDINGS, Matrix, load, matrix_of, parse_findings
 from reports.render import blocks
 from reports.render.browse import open_option, place_of, write_page
-from reports.render.output import form_of, write_report, write_to_stdout
+from reports.render.output import write_report, write_to_stdout
 from reports.report import export, html, markdown, text
 from reports.report.expected_files import with_builds
-from scanner.cli.options import block_check_option, format_option, into_option, output_option, runs_argument
+from scanner.cli.options import (
+    block_check_option,
+    form_of,
+    format_option,
+    into_option,
+    output_option,
+    runs_argument,
+)
 from scanner.errors import EXIT_DONE, UsageError
 from scanner.observations.runfile import Run
 
@@ -41,9 +48,8 @@ LONG: dict[str, Renderer] = {
 @runs_argument
 @format_option(
     RENDERERS,
-    "Text for a terminal, Markdown, a web page that works offline, or a table for machines. Default: what the name "
-    "given with -o ends in; text on a terminal, else md.",
-    default=None,
+    "Text for a terminal, Markdown, a web page that works offline, or a table for machines.",
+    default="text on a terminal, and md",
 )
 @output_option
 @open_option
@@ -58,8 +64,8 @@ LONG: dict[str, Renderer] = {
     "patterns",
     metavar="PATTERN",
     multiple=True,
-    help="Only the rows whose id, spec:case:direction:dtype, matches; * and ? match as in a shell. May be given "
-    "more than once.",
+    help="Only the rows that PATTERN selects, as in scan: the name of an op, a family, or a row id "
+    "spec:case:direction:dtype. May be given more than once.",
 )
 @click.option(
     "--all",
@@ -109,12 +115,13 @@ def report(
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them make one report.
     """
     findings = parse_findings(only)
+    chosen = form
     form, output = _asked(runs, form, output, into, opens=opens)
     if whole and form not in LONG:
         raise UsageError(f"--all is for {' and '.join(LONG)}: {form} leaves nothing out")
     if level is not None and form != "csv":
         raise UsageError("--level says what a line of csv is about; give it with --format csv")
-    if into is not None and (output is not None or form != "md"):
+    if into is not None and (output is not None or chosen not in {None, "md"}):
         raise UsageError("--into writes Markdown into a file of its own; give it without -o and --format")
     if check and into is None:
         raise UsageError("--check says whether the block in a file is stale; name the file with --into")
@@ -148,8 +155,8 @@ def _asked(
         raise UsageError("--open shows the web page; give it without --into, and with no other --format")
     if opens:
         return "html", output or place_of(runs)
-    on_terminal = output is None and into is None and sys.stdout.isatty()
-    return form or ("text" if on_terminal else form_of(output or "", RENDERERS)), output
+    shown = output is None and into is None and sys.stdout.isatty()
+    return form_of(form, output, RENDERERS, "text" if shown else "md"), output
 
 
 def summarize(run: Run) -> None:

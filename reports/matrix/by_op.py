@@ -56,6 +56,10 @@ class _Lists:
         """Return the claims that could be about a row."""
         return [*(claim for name in names_of(row) for claim in self._of.get(name, ())), *self._unparsed]
 
+    def lack(self, row: MatrixRow) -> bool:
+        """Tell whether there are lists, and none speaks of a row that raises or differs."""
+        return bool(self.claims) and is_missing(row, self.about(row.row))
+
 
 class _Record(NamedTuple):
     """A row of a run, measured."""
@@ -191,9 +195,7 @@ def _cell(records: Sequence[_Record], column: OpColumn, lists: Sequence[_Lists])
         backward=direction_of([row for row in rows if row.row.direction == "backward"]),
         counts=dict(Counter(row.finding for row in rows)),
         documented=_documented(records, worst, column.device, lists),
-        missing=sum(is_missing(row, lists[run].about(row.row)) for run, row in records)
-        if column.trusted
-        else 0,
+        missing=sum(column.trusted and lists[run].lack(row) for run, row in records),
     )
 
 

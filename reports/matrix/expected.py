@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from reports.builds.links import Link
+from reports.builds.traced import PASSING
 from scanner.claims.matching import device_kind
 from scanner.observations.records import Row
 from scanner.verdicts.findings import MatrixRow
@@ -23,9 +24,6 @@ DISAGREEMENTS = (
     "Rows whose measurement contradicts what the files of their build predict: an alert of another caller or none where "
     "one was expected, or one where the trace ends without. One of the two is not understood."
 )
-# What a trace comes to that ends without an alert that is known.
-_PASSES = ("reroutes", "asks", "same")
-
 Key = tuple[str, str, str, str]
 
 
@@ -55,6 +53,7 @@ class ExpectedRows(Struct, frozen=True, kw_only=True):
     trace: str | None
     run_torch: str
     run_device: str
+    outdated: tuple[str, ...]  # a sentence for each file that an older rule set made
     rows: dict[Key, ExpectedText]
 
     @property
@@ -88,7 +87,7 @@ class ExpectedRows(Struct, frozen=True, kw_only=True):
             )
         if self.torch != self.run_torch:
             text += f" Their build is {self.torch}, that of the run {self.run_torch}: other files, made from the same sources."
-        return text
+        return " ".join([text, *(f"{one}." for one in self.outdated)])
 
     @property
     def files(self) -> list[str]:
@@ -116,7 +115,7 @@ def disagreement(row: MatrixRow, said: ExpectedText) -> str | None:
     """
     callers = sorted({link.place.alert for link in said.alerts if link.place.alert is not None})
     if row.on.verdict == "raises" and row.on.alert is not None:
-        if said.way == "met" or row.on.alert in callers or not (callers or said.way in _PASSES):
+        if said.way == "met" or row.on.alert in callers or not (callers or said.way in PASSING):
             return None
         return f"raised {row.on.alert}; expected {', '.join(callers) or f'no alert ({said.trace})'}"
     if row.on.verdict in ("deterministic", "nondeterministic") and said.raises:

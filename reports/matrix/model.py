@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import get_args
 
@@ -21,6 +20,7 @@ from msgspec.structs import replace
 from reports.matrix.database_rows import sampled_words
 from reports.matrix.difference import joined
 from reports.matrix.expected import ExpectedRows
+from scanner.cases.chosen import chosen_rows
 from scanner.errors import UsageError
 from scanner.observations.records import Mode, Observation, Output
 from scanner.observations.runfile import Run, read_run
@@ -91,14 +91,19 @@ def load(
         UsageError: A pattern matches no row of any run.
     """
     runs = [read_run(path) for path in paths]
-    for pattern in patterns:
-        if not any(fnmatchcase(row.id, pattern) for run in runs for row in run.header.planned):
-            raise UsageError(f"--rows: no row id matches {pattern!r}; ids are spec:case:direction:dtype")
-    return [matrix_of(name, run, only, patterns) for name, run in zip(_names(paths), runs, strict=True)]
+    planned = [row for run in runs for row in run.header.planned] if patterns else []
+    ids = chosen_rows(patterns, planned, "--rows: no row matches")
+    return [matrix_of(name, run, only, patterns, ids) for name, run in zip(_names(paths), runs, strict=True)]
 
 
-def matrix_of(name: str, run: Run, only: tuple[Finding, ...] = (), patterns: tuple[str, ...] = ()) -> Matrix:
-    """Derive the matrix of a run and keep the rows found as *only* and matching *patterns*; empty is all."""
+def matrix_of(
+    name: str,
+    run: Run,
+    only: tuple[Finding, ...] = (),
+    patterns: tuple[str, ...] = (),
+    ids: Container[str] = (),
+) -> Matrix:
+    """Derive the matrix of a run and keep the rows found as *only*, and those among *ids* if there are *patterns*."""
     rows = tuple(
         matrix(
             run.header,
@@ -113,10 +118,7 @@ def matrix_of(name: str, run: Run, only: tuple[Finding, ...] = (), patterns: tup
         name=name,
         run=run,
         rows=tuple(
-            row
-            for row in rows
-            if (not only or row.finding in only)
-            and (not patterns or any(fnmatchcase(row.row.id, pattern) for pattern in patterns))
+            row for row in rows if (not only or row.finding in only) and (not patterns or row.row.id in ids)
         ),
         scanned=rows,
         counts={finding: findings[finding] for finding in FINDINGS},

@@ -281,9 +281,9 @@ class OpsView(Struct, frozen=True, kw_only=True):
         signs = [f"{sign} {meaning}" for sign, meaning in MARK_MEANING.items() if sign in used]
         lines = [("cells", ["off/on", *signs])]
         if any(op.cost or op.fill for op in ops):
-            texts = ["the flag alone, without the fill", f"{APPROXIMATELY} not told apart from 1"]
+            texts = ["the flag alone", f"{APPROXIMATELY} not told apart from 1"]
             filled = any(op.cost_words.endswith(FILL) for op in ops)
-            lines.append(("cost", [*texts, *([f"{FILL} with it {SLOW:g}{TIMES} or more"] * filled)]))
+            lines.append(("cost", [*texts, *([f"{FILL} {SLOW:g}{TIMES} or more with the fill"] * filled)]))
         if any(op.listed == MISSING for op in ops):
             lines.append(("docs", ["PyTorch's lists, for this device", f"{MISSING} no bullet is about it"]))
         return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -14,12 +14,6 @@ from scanner.errors import UsageError
 from scanner.observations.runfile import cannot_write
 
 _PIECE = 1 << 16  # bytes per write, roughly
-
-
-def form_of(output: str, forms: Container[str]) -> str:
-    """Return the format that a file's name ends in, Markdown if it names none."""
-    suffix = Path(output).suffix.removeprefix(".")
-    return suffix if suffix in forms else "md"
 
 
 def write_report(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import click
 
@@ -58,13 +58,10 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
     ops = report.ops
     listed = ops.ops if whole else ops.listed
     yield from _wrapped(report.head)
-    yield "  ".join(
-        paint(
-            f"{FINDING_SIGN[finding]}{ops.counts[finding]} {finding}",
-            fg=_COLOURS.get(finding) if ops.counts[finding] else None,
-        )
-        for finding in ops.told
-    )
+    # A finding that no op has is nothing to warn of.
+    colours = {finding: _COLOURS.get(finding) if ops.counts[finding] else None for finding in ops.told}
+    counts = [(f"{FINDING_SIGN[it]}{ops.counts[it]} {it}", colour) for it, colour in colours.items()]
+    yield from _flowing(paint, counts)
     for state, text in report.states:
         fg = "yellow" if state == "low_power" else "red"
         yield from (paint(line, fg=fg, bold=True) for line in _wrapped(text))
@@ -74,13 +71,27 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
         yield from _table(listed, ops, paint)
     if not whole and ops.left_out:
         left = Counter(op.finding for op in ops.left_out)
-        counts = ", ".join(f"{left[finding]} {finding}" for finding in WORST_FIRST if left[finding])
-        yield f"… {left.total()} more: {counts}. List them with --all"
+        rest = ", ".join(f"{left[finding]} {finding}" for finding in WORST_FIRST if left[finding])
+        yield f"… {left.total()} more: {rest}. List them with --all"
     if listed:
-        yield from (paint(f"{label}: {'  '.join(texts)}", dim=True) for label, texts in ops.legend(listed))
+        for label, (first, *texts) in ops.legend(listed):
+            yield from _flowing(paint, ((text, None) for text in (f"{label}: {first}", *texts)), dim=True)
     for text in report.limits:
         yield from _wrapped(text)
     yield from (paint(text, bold=True) for text in ops.unmeasured_words)
+
+
+def _flowing(paint: Paint, items: Iterable[tuple[str, str | None]], **style: bool) -> Iterator[str]:
+    """Yield lines of as many items as fit, each a text with its colour."""
+    line: list[str] = []
+    width = 0
+    for text, colour in items:
+        if line and width + len(text) > WIDTH:
+            yield "  ".join(line)
+            line, width = ["     "], 7
+        line.append(paint(text, fg=colour, **style))
+        width += len(text) + 2
+    yield "  ".join(line)
 
 
 def _wrapped(text: str) -> list[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from scanner.errors import UntrustedScanError, UsageError
 from scanner.observations.records import Mode
 from scanner.processes.process import WorkerEndedError, WorkerProcess
 
@@ -51,6 +53,20 @@ class WorkerSupervisor:
         self._used = False
         self.started += 1
         return self._worker
+
+    def first(self, mode: Mode) -> WorkerProcess:
+        """Start the worker that says which torch there is.
+
+        Raises:
+            UntrustedScanError: It did not start.
+            UsageError: It did not start in an interpreter that the user named.
+        """
+        try:
+            return self.start(mode)
+        except UntrustedScanError as error:
+            if self._python == sys.executable:
+                raise
+            raise UsageError(f"--python {error}") from error
 
     def renew(self, mode: Mode) -> None:
         """See to it that what is asked next is asked of a fresh worker of this mode."""

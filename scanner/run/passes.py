@@ -155,7 +155,7 @@ class PassRunner:
         # Every pass begins in a process of its own; the one that described the build may still be unused.
         self._supervisor.renew(mode)
         if mode not in MODES or runs is not None:
-            self._progress.more(len(rows))
+            self._progress.further(len(rows))
         since = _SENTINEL_ROWS
         watched = 0.0
         for place, row in rows:
