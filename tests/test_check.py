@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,22 @@ def test_rows_are_those_of_the_inputs(function: str, expected: dict[str, object]
     (spec,) = load_specs(f"{FILE}:{function}")
 
     assert describe(spec, "inputs", device="cpu", seed=0) == expected
+
+
+def test_example_of_the_guide(tmp_path: Path) -> None:
+    """The function of the guide is called with what the one above it returns, and differentiated."""
+    guide = (FILE.parent.parent / "opspecs" / "README.md").read_text(encoding="utf-8")
+    example, arguments = re.findall(
+        r"```python\n(.*?)```\n\n +detmatrix check (.+?) #", guide, flags=re.DOTALL
+    )[0]
+    path = tmp_path / "my.py"
+    path.write_text(example, encoding="utf-8")
+    function, _, inputs = arguments.split()
+
+    (spec,) = load_specs(f"{path}{function.removeprefix('my.py')}({path}{inputs.removeprefix('my.py')})")
+    answer = describe(spec, "inputs", device="cpu", seed=0)
+
+    assert answer == {"directions": ["forward", "backward"], "dtype": "float32"}
 
 
 def test_references() -> None:

@@ -115,13 +115,12 @@ def report(
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them make one report.
     """
     findings = parse_findings(only)
-    chosen = form
     form, output = _asked(runs, form, output, into, opens=opens)
     if whole and form not in LONG:
         raise UsageError(f"--all is for {' and '.join(LONG)}: {form} leaves nothing out")
     if level is not None and form != "csv":
         raise UsageError("--level says what a line of csv is about; give it with --format csv")
-    if into is not None and (output is not None or chosen not in {None, "md"}):
+    if into is not None and (output is not None or form != "md"):
         raise UsageError("--into writes Markdown into a file of its own; give it without -o and --format")
     if check and into is None:
         raise UsageError("--check says whether the block in a file is stale; name the file with --into")
@@ -155,8 +154,8 @@ def _asked(
         raise UsageError("--open shows the web page; give it without --into, and with no other --format")
     if opens:
         return "html", output or place_of(runs)
-    shown = output is None and into is None and sys.stdout.isatty()
-    return form_of(form, output, RENDERERS, "text" if shown else "md"), output
+    on_terminal = output is None and into is None and sys.stdout.isatty()
+    return form_of(form, output, RENDERERS, "text" if on_terminal else "md"), output
 
 
 def summarize(run: Run) -> None:

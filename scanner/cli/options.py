@@ -107,7 +107,7 @@ class Names(ParamType):
         if isinstance(value, tuple):
             return value
         names = tuple(dict.fromkeys(name.strip() for name in str(value).split(",") if name.strip()))
-        return names or self.fail("none given", param, ctx)
+        return names or self.fail("none given; separate names by commas", param, ctx)
 
 
 class Sources(Names):

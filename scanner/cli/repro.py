@@ -12,7 +12,7 @@ from typing import Any
 import click
 import msgspec
 
-from opspecs.functions import file_of
+from opspecs.functions import file_of, resolved
 from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
 from scanner.cases.catalog import named_files
@@ -93,15 +93,15 @@ def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: s
     allowed = (
         named_files(spec_files, header.settings.specs, f"{text}: its spec is none of ours") if own else ()
     )
-    files = [Path(path).resolve() for path in allowed]
+    files = list(map(resolved, allowed))
     for path in files:
-        if not file_of(str(path)).is_file():
+        if not file_of(path).is_file():
             raise UsageError(f"{text}: {path} is not there; say where it is now with --specs")
     request = {name: getattr(row, name) for name in ("spec", "case", "direction", "dtype")}
     request |= {
         "device": row.device.partition(":")[0],
         "seed": header.settings.seed,
-        "specs": list(map(str, files)),
+        "specs": files,
         "grown": row.enlargement,
     }
     with ImportSandbox() as sandbox:
