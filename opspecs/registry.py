@@ -91,16 +91,21 @@ def select(
     Raises:
         NoMatchError: A pattern selects nothing.
     """
-    rows = [(spec, planned) for spec in specs for planned in spec.rows(device)]
-    if not patterns:
-        return rows
-    chosen: set[str] = set()
+    rows = selected((), device, specs)
     for pattern in patterns:
-        matching = {planned.id for spec, planned in rows if _matches(pattern, spec, planned)}
-        if not matching:
+        if not any(_matches(pattern, spec, planned) for spec, planned in rows):
             raise NoMatchError(pattern, _near(pattern, rows))
-        chosen |= matching
-    return [(spec, planned) for spec, planned in rows if planned.id in chosen]
+    return selected(patterns, device, specs)
+
+
+def selected(patterns: Sequence[str], device: str, specs: Sequence[OpSpec]) -> list[tuple[OpSpec, Planned]]:
+    """Return the rows that at least one pattern selects, as ``select`` does, if there are any."""
+    rows = [(spec, planned) for spec in specs for planned in spec.rows(device)]
+    return [
+        (spec, planned)
+        for spec, planned in rows
+        if not patterns or any(_matches(pattern, spec, planned) for pattern in patterns)
+    ]
 
 
 def _matches(pattern: str, spec: OpSpec, planned: Planned) -> bool:

@@ -6,10 +6,11 @@ import contextlib
 import os
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from queue import SimpleQueue
 from typing import Any, TypedDict
 
 from msgspec import Struct, convert
@@ -24,11 +25,9 @@ from scanner.observations.records import (
     Count,
     Direction,
     Dtype,
-    Enumerated,
     Provoked,
     Row,
     Settings,
-    Source,
 )
 from scanner.processes.environment import resolve_device
 from scanner.processes.process import WorkerEndedError
@@ -142,10 +141,19 @@ def _described(row: Row) -> _EntryRow:
     return convert({name: getattr(row, name) for name in _EntryRow.__annotations__}, _EntryRow)
 
 
-def enumerate_sources(
-    supervisor: WorkerSupervisor, settings: Settings, tell: Tell = _say_nothing
-) -> tuple[tuple[OpSpec, ...], tuple[Enumerated, ...]]:
-    """Ask a worker for the entries that patterns could select; return them as specs, and what was counted.
+def enumerated_entries(
+    supervisor: WorkerSupervisor,
+    settings: Settings,
+    tell: Tell = _say_nothing,
+    known: Collection[str] = (),
+) -> Iterator[tuple[EntrySpec, Counter[str]]]:
+    """Yield the entries that patterns could select as specs, each with what was counted, as workers answer.
+
+    Args:
+        supervisor: Its device is resolved.
+        settings: Of the scan.
+        tell: Told how far the enumeration is.
+        known: Names of entries that need not be asked for.
 
     Raises:
         UsageError: A database cannot be imported.
@@ -157,27 +165,17 @@ def enumerate_sources(
         "dtypes": list(settings.dtypes) or None,
         "samples": settings.samples,
     }
-    specs: list[OpSpec] = []
-    counted = []
     for source in databases(settings.sources):
-        counts: Counter[str] = Counter()
-        names = [name for name in _names(supervisor, source) if _selected(settings.patterns, name, source)]
+        names = [
+            name
+            for name in _names(supervisor, source)
+            if name not in known and _selected(settings.patterns, name, source)
+        ]
         for name, answer in zip(names, _answers(supervisor, names, options, tell), strict=True):
-            specs.append(_spec(name, source, answer, settings.device))
-            counts.update(entries=1, samples=answer["samples"], refused=answer["refused"])
+            counts = Counter(samples=answer["samples"], refused=answer["refused"])
             taken = {(row["dtype"], row["case"], row["provoked"]) for row in answer["rows"]}
             counts.update("enlarged" if provoked == "enlarged" else "taken" for _, _, provoked in taken)
-        counted.append(
-            Enumerated(
-                source=convert(source, Source),
-                entries=counts["entries"],
-                samples=counts["samples"],
-                taken=counts["taken"],
-                enlarged=counts["enlarged"],
-                refused=counts["refused"],
-            )
-        )
-    return tuple(specs), tuple(counted)
+            yield _spec(name, source, answer, settings.device), counts
 
 
 def listed(sources: Sequence[str], patterns: Sequence[str], python: str | None) -> tuple[OpSpec, ...]:
@@ -192,7 +190,8 @@ def listed(sources: Sequence[str], patterns: Sequence[str], python: str | None) 
         supervisor = WorkerSupervisor(python, sandbox.path, (), "auto")
         try:
             supervisor.device = resolve_device("auto", supervisor.start(MODES[0]).build)
-            return enumerate_sources(supervisor, settings_for(asked, supervisor.device))[0]
+            settings = settings_for(asked, supervisor.device)
+            return tuple(spec for spec, _ in enumerated_entries(supervisor, settings))
         except UntrustedScanError as error:
             raise UsageError(f"--source: {error}") from error
         finally:
@@ -220,35 +219,44 @@ def _names(supervisor: WorkerSupervisor, source: str) -> list[str]:
 
 def _answers(
     supervisor: WorkerSupervisor, names: Sequence[str], options: dict[str, Any], tell: Tell
-) -> list[_Entry]:
-    """Return what workers answer for entries, in the order of the names.
+) -> Iterator[_Entry]:
+    """Yield what workers answer for entries, in the order of the names.
 
     Nothing is observed yet, so that workers may be load to one another: there are several if there is enough to do.
     """
     left = deque(enumerate(names))
-    answers: dict[int, _Entry] = {}
+    done: SimpleQueue[tuple[int, _Entry] | BaseException] = SimpleQueue()
 
     def work(one: WorkerSupervisor) -> None:
-        while left:
-            with contextlib.suppress(IndexError):  # another has taken the last one
-                number, name = left.popleft()
-                tell(name, number, len(names))
-                answers[number] = _entry(one, name, options)
+        try:
+            while left:
+                with contextlib.suppress(IndexError):  # another has taken the last one
+                    number, name = left.popleft()
+                    tell(name, number, len(names))
+                    done.put((number, _entry(one, name, options)))
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            done.put(error)
 
     count = min(os.cpu_count() or 1, _MOST_WORKERS, 1 + len(names) // _WORTH_A_WORKER)
     others = [supervisor.another() for _ in range(count - 1)]
     try:
         with ThreadPoolExecutor(count) as pool:
+            for one in (supervisor, *others):
+                pool.submit(work, one)
+            answers: dict[int, _Entry] = {}
             try:
-                for working in [pool.submit(work, one) for one in (supervisor, *others)]:
-                    working.result()
+                for number in range(len(names)):
+                    while number not in answers:
+                        if isinstance(answer := done.get(), BaseException):
+                            raise answer
+                        answers[answer[0]] = answer[1]
+                    yield answers.pop(number)
             finally:
                 # After an interruption or a failure nobody begins another entry.
                 left.clear()
     finally:
         for one in others:
             one.retire()
-    return [answers[number] for number in range(len(names))]
 
 
 def _entry(supervisor: WorkerSupervisor, name: str, options: dict[str, Any]) -> _Entry:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+
+from msgspec import convert
 
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import OpSpec, Planned
 from opspecs.pytorch.names import names_for
 from opspecs.pytorch.sources import databases
+from opspecs.registry import selected
+from scanner.accelerators import kind_of
 from scanner.cases.catalog import choose
-from scanner.cases.discovery import EntrySpec, Tell, enumerate_sources, recorded
-from scanner.observations.records import Enumerated, Header, Row, Settings
+from scanner.cases.discovery import EntrySpec, Tell, enumerated_entries, recorded
+from scanner.observations.records import EnumeratedEntry, Header, Row, Settings, Source
 from scanner.processes.supervisor import WorkerSupervisor
 
 
@@ -20,44 +24,66 @@ def planned_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]
     Raises:
         UsageError: A pattern matches nothing on the device.
     """
-    chosen = choose(settings.patterns, settings.device.partition(":")[0], specs)
+    chosen = choose(settings.patterns, kind_of(settings.device), specs)
     return tuple(row_of(spec, planned, settings.device) for spec, planned in chosen)
 
 
-def plan_rows(
-    supervisor: WorkerSupervisor,
-    settings: Settings,
-    specs: Sequence[OpSpec],
-    tell: Tell,
-    begun: Header | None = None,
-) -> tuple[tuple[Row, ...], tuple[Enumerated, ...]]:
-    """Return the rows of a scan, those of PyTorch's databases included, and what a worker enumerated for them.
+def first_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
+    """Return the rows that need no worker to be known; whether each pattern matches something is not known yet."""
+    chosen = selected(settings.patterns, kind_of(settings.device), specs)
+    return tuple(row_of(spec, planned, settings.device) for spec, planned in chosen)
+
+
+def entries(
+    supervisor: WorkerSupervisor, settings: Settings, tell: Tell, known: Collection[str]
+) -> Iterator[tuple[OpSpec, EnumeratedEntry]]:
+    """Yield the entries of PyTorch's databases, with those of their rows that patterns select, as workers find them.
 
     Args:
         supervisor: Its device is resolved.
         settings: Of the scan.
-        specs: What needs no worker to be known.
         tell: Told how far the enumeration is.
-        begun: The header of the scan that goes on, if one does.
+        known: Names of those that need not be asked for.
 
     Raises:
-        UsageError: A pattern matches nothing on the device, or a database cannot be imported.
+        UsageError: A database cannot be imported.
         UntrustedScanError: No worker could start.
     """
-    if not databases(settings.sources):
-        return planned_rows(settings, specs), ()
-    if begun is None:
-        entries, enumerated = enumerate_sources(supervisor, settings, tell)
-    else:
-        entries = recorded(supervisor, [row for row in begun.planned if row.provoked])
-        enumerated = begun.enumerated
-    return planned_rows(settings, (*specs, *entries)), enumerated
+    for spec, counts in enumerated_entries(supervisor, settings, tell, known):
+        yield (
+            spec,
+            EnumeratedEntry(
+                source=convert(spec.source, Source),
+                spec=spec.name,
+                rows=first_rows(settings, [spec]),
+                samples=counts["samples"],
+                taken=counts["taken"],
+                enlarged=counts["enlarged"],
+                refused=counts["refused"],
+            ),
+        )
+
+
+def rows_again(supervisor: WorkerSupervisor, header: Header, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
+    """Return the rows that a scan which goes on would plan here now, but for entries that are not enumerated yet.
+
+    Raises:
+        UsageError: A database cannot be imported.
+        UntrustedScanError: No worker could start.
+    """
+    settings = header.settings
+    if databases(settings.sources):
+        specs = (*specs, *recorded(supervisor, [row for row in header.planned if row.provoked]))
+    rows = first_rows(settings, specs)
+    if not header.continues:
+        return rows
+    planned = {row.key for row in header.planned}
+    return tuple(row for row in rows if row.key in planned)
 
 
 def control_rows(device: str) -> tuple[Row, ...]:
     """Return the rows of the controls on *device* (``"cpu"``, ``"cuda:N"``)."""
-    kind = device.partition(":")[0]
-    return tuple(row_of(spec, planned, device) for spec in CONTROLS for planned in spec.rows(kind))
+    return tuple(row_of(spec, planned, device) for spec in CONTROLS for planned in spec.rows(kind_of(device)))
 
 
 def _names(spec: OpSpec) -> tuple[str, ...]:

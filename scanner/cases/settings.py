@@ -48,6 +48,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     said: frozenset[str] = frozenset()  # the names of those settings that the user gave
     resume: bool = False
     force: bool = False
+    # Files of this scan that other machines wrote, the first one first; what they have whole is left out.
+    continues: tuple[Path, ...] = ()
     python: str = sys.executable
 
 

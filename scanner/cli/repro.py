@@ -19,9 +19,9 @@ from opspecs.registry import SPECS
 from scanner.cases.catalog import named_files
 from scanner.cli.options import python_option, specs_option
 from scanner.errors import UsageError
-from scanner.observations.records import Header, Row
+from scanner.observations.records import Header, Row, digest_kind
 from scanner.observations.runfile import cannot_write, read_run
-from scanner.processes.process import worker_environment
+from scanner.processes.process import packages_for, worker_environment
 from scanner.processes.sandbox import ImportSandbox
 from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import MatrixRow, matrix
@@ -129,7 +129,7 @@ def _ask(request: dict[str, Any], python: str, sandbox: Path) -> dict[str, Any]:
         done = subprocess.run(
             [python, "-m", "scanner.worker.repro.inputs", json.dumps(request)],
             cwd=sandbox,
-            env=worker_environment("off", "cpu"),
+            env=worker_environment("off", "cpu") | packages_for(python),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -153,7 +153,13 @@ def _ask(request: dict[str, Any], python: str, sandbox: Path) -> dict[str, Any]:
 def _other_inputs(input_source: InputSource, row: MatrixRow) -> str | None:
     """Say so if the script draws other inputs than the run did: a case or the generator of torch has changed."""
     digests = {seen.inputs_digest for seen in row.observations} - {None}
-    if input_source.digest is None or not digests or digests == {input_source.digest}:
+    here = input_source.digest
+    if (
+        here is None
+        or not digests
+        or digests == {here}
+        or {*map(digest_kind, digests)} != {digest_kind(here)}
+    ):
         return None
     return f"{row.row.id}: the inputs drawn here are not those of the run; its case, or torch, is another one here"
 

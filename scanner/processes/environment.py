@@ -71,6 +71,9 @@ def environment(device: str, build: WorkerBuild) -> Environment:
         driver=_driver() if device != "cpu" else None,
         gpu=gpu and gpu["name"],
         gpu_capability=gpu and gpu["capability"],
+        rocm=build["rocm"],
+        # It says something of a GPU alone.
+        tf32=tuple(build["tf32"]) if gpu else (),
         cpu=_cpu(),
         cores=os.cpu_count() or 0,
         threads=build["threads"],

@@ -72,6 +72,7 @@ INHERITED = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "TMPDIR",
 )
+_PACKAGES = "PYTHONPATH"
 # PyTorch's databases walk through sets of strings: which sample is the third must not differ from process to process.
 _SAME_ORDER = {"PYTHONHASHSEED": "0"}
 # What a mode sets on top. PyTorch's documentation asks for the workspace when the flag is on; users who leave
@@ -95,6 +96,7 @@ class WorkerEndedError(Exception):
 
 
 class _Device(TypedDict):
+    kind: str
     name: str
     capability: str
 
@@ -105,7 +107,9 @@ class WorkerBuild(TypedDict):
     torch: str
     torch_git: str | None
     cuda: str | None
+    rocm: str | None
     cudnn: int | None
+    tf32: list[str]
     threads: int
     python: str
     devices: list[_Device]
@@ -128,6 +132,19 @@ def worker_environment(mode: Mode, device: str) -> dict[str, str]:
     """
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     return inherited | _SAME_ORDER | SET_BY_MODE[mode] | _pinning(inherited, device)
+
+
+def packages_for(python: str) -> dict[str, str]:
+    """Return where an interpreter looks for packages that pip has put into a folder of its own (``--target``).
+
+    That is this one's PYTHONPATH, and what lies there may not be made for another interpreter. Whatever packages lie there,
+    a worker starts in a folder that has ours, which come first.
+    """
+    found = shutil.which(python)
+    folders = [os.path.abspath(one) for one in os.environ.get(_PACKAGES, "").split(os.pathsep) if one]  # noqa: PTH100
+    if found is None or os.path.abspath(found) != os.path.abspath(sys.executable) or not folders:  # noqa: PTH100
+        return {}
+    return {_PACKAGES: os.pathsep.join(folders)}
 
 
 def _pinning(inherited: dict[str, str], device: str) -> dict[str, str]:
@@ -166,7 +183,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 command,
                 cwd=sandbox,
-                env=worker_environment(mode, device),
+                env=worker_environment(mode, device) | packages_for(python),
                 # Ends when this process does, and with it the guardian.
                 stdin=alive,
                 stdout=self._log,

@@ -40,6 +40,9 @@ class Progress(Protocol):
     def end(self) -> None:
         """Nothing more will come."""
 
+    def say(self, text: str) -> None:
+        """What a user must know before the scan goes on."""
+
 
 def progress_for(command: str = "scan") -> Progress:
     """Return a live display if standard error is a terminal, plain lines that begin with *command* if not."""
@@ -50,6 +53,11 @@ def progress_for(command: str = "scan") -> Progress:
 def _counts(verdicts: Counter[Verdict]) -> str:
     """``12 deterministic, 1 raises``, in the order of the reports."""
     return ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICT_MEANING if verdicts[verdict])
+
+
+def _say(text: str, stream: TextIO) -> None:
+    with contextlib.suppress(OSError):
+        print(one_line(text), file=stream, flush=True)
 
 
 class PlainProgress:
@@ -100,6 +108,10 @@ class PlainProgress:
         """See Progress."""
         self._row = ""
         self._tell()
+
+    def say(self, text: str) -> None:
+        """See Progress."""
+        _say(text, self._stream)
 
     def _tell(self) -> None:
         self._shown_at = time.monotonic()
@@ -181,3 +193,7 @@ class LiveProgress:
         """See Progress."""
         self._row = ""
         self._live.stop()
+
+    def say(self, text: str) -> None:
+        """See Progress."""
+        _say(text, sys.stderr)

@@ -21,12 +21,12 @@ from opspecs.model import OpSpec
 from opspecs.pytorch.sources import databases
 from scanner.cases.catalog import choose, load_catalog, with_installed
 from scanner.cases.discovery import check_patterns
-from scanner.cases.rows import control_rows, plan_rows
+from scanner.cases.rows import control_rows, entries, first_rows, planned_rows, rows_again
 from scanner.cases.settings import Plan, settings_for
 from scanner.claims.tables import parse_claims
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.records import FORMAT, MODES, Closing, Cost, Header, Row
+from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Row
 from scanner.observations.runfile import Run, RunWriter, read_run
 from scanner.processes.environment import environment, load, resolve_device, tool_version
 from scanner.processes.process import WorkerEndedError, WorkerProcess
@@ -34,7 +34,7 @@ from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.passes import PATIENCE, PassRunner, Seen, ask, place_of, request_for
 from scanner.run.progress import Progress
-from scanner.run.resume import begun, check_header, continued
+from scanner.run.resume import OtherMachineError, begun, check_header, continued, elsewhere, left
 from scanner.verdicts.findings import matrix, runs_missing
 
 # Timing stops then, however few samples there are.
@@ -49,6 +49,17 @@ def scan(plan: Plan, progress: Progress) -> Run:
         RunFileError: The file to resume is damaged.
         UntrustedScanError: No worker could start.
     """
+    while True:
+        try:
+            return _scan(plan, progress)
+        except OtherMachineError as other:
+            before, plan = plan.output, elsewhere(plan)
+            progress.say(
+                f"{before}: {other}; what it has not whole goes into {plan.output}, report them together"
+            )
+
+
+def _scan(plan: Plan, progress: Progress) -> Run:
     # Opened first, for it is also the lock: what is read below stays as it is until the scan is done.
     with RunWriter(plan.output) as writer:
         before = begun(plan)
@@ -56,6 +67,8 @@ def scan(plan: Plan, progress: Progress) -> Run:
             if before.closing is not None:
                 return before
             plan = continued(plan, before.header.settings)
+        elif plan.continues:
+            plan = continued(plan, read_run(plan.continues[0]).header.settings)
         else:
             files = with_installed(plan.settings.specs)
             plan = replace(plan, settings=replace(plan.settings, specs=files))
@@ -85,6 +98,10 @@ class _Scan:
     ) -> None:
         self._plan = plan
         self._begun = before
+        # Entries of databases that other machines have enumerated.
+        self._known: frozenset[str] = frozenset[str]().union(
+            *(read_run(path).entries for path in plan.continues)
+        )
         self._specs = specs
         self._progress = progress
         # As asked until a worker has said what there is, then as resolved.
@@ -99,8 +116,8 @@ class _Scan:
         started = time.monotonic()
         self._writer = writer
         try:
-            self._header = header = self._first_header(self._first_worker())
-            self._begin()
+            self._header = self._first_header(self._first_worker())
+            header = self._begin()
             settings = header.settings
             rows = len(header.planned)
             self._progress.begin(
@@ -163,18 +180,18 @@ class _Scan:
     def _first_header(self, worker: WorkerProcess) -> Header:
         """Return the header of this scan: the begun one if it can go on here, else a new one."""
         device = self._supervisor.device
-        here, tell = environment(device, worker.build), self._progress.enumerating
+        here = environment(device, worker.build)
         if self._begun is not None:
             header = self._begun.header
-            check_header(
-                self._plan,
-                header,
-                here,
-                plan_rows(self._supervisor, header.settings, self._specs, tell, header)[0],
-            )
+            check_header(self._plan, header, here, rows_again(self._supervisor, header, self._specs))
             return header
+        if self._plan.continues:
+            return self._continuing_header(here)
         settings = settings_for(self._plan.settings, device)
-        planned, enumerated = plan_rows(self._supervisor, settings, self._specs, tell)
+        if databases(settings.sources):
+            planned = first_rows(settings, self._specs)
+        else:
+            planned = planned_rows(settings, self._specs)
         return Header(
             format=FORMAT,
             tool=tool_version(),
@@ -184,21 +201,59 @@ class _Scan:
             planned=planned,
             claims=parse_claims(worker.build["docstring"]),
             controls=control_rows(device),
-            enumerated=enumerated,
         )
 
-    def _begin(self) -> None:
-        """Make the file ready to append to, and note what it has already."""
-        self._passes = PassRunner(self._header, self._supervisor, self._progress, self._writer.write)
+    def _continuing_header(self, here: Environment) -> Header:
+        """Return the header of a file that goes on where another machine had to end, with the rows that are left.
+
+        Raises:
+            UsageError: There are none.
+        """
+        first = self._plan.continues[0]
+        run = read_run(first)
+        rows = left(self._plan, rows_again(self._supervisor, run.header, self._specs))
+        if not rows and not databases(run.header.settings.sources):
+            raise UsageError(f"{first}: other machines have observed all of its rows; report it")
+        return replace(
+            run.header,
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            environment=here,
+            planned=rows,
+            enumerated=(),
+            continues=first.name,
+        )
+
+    def _begin(self) -> Header:
+        """Make the file ready to append to, plan what is not yet planned, and note what it has already.
+
+        Raises:
+            UsageError: A pattern matches nothing, or a database cannot be imported.
+        """
         self._writer.begin(self._begun.end if self._begun else 0)
         if self._begun is None:
             self._writer.write(self._header)
-            # A plan that cannot be read is told before anything is measured, not behind it.
-            read_run(self._plan.output)
-            return
-        self._passes.recall(self._begun)
-        self._timed = {cost.key for cost in self._begun.costs}
-        self._dispatched = {dispatch.key for dispatch in self._begun.dispatches}
+        settings = self._header.settings
+        known = self._known if self._begun is None else self._known | self._begun.entries
+        found = list(self._specs)
+        for spec, entry in entries(self._supervisor, settings, self._progress.enumerating, known):
+            # What was enumerated is not lost with the minutes that it took.
+            self._writer.write(entry)
+            found.append(spec)
+        if self._begun is None and not self._plan.continues:
+            try:
+                planned_rows(settings, found)
+            except UsageError:
+                # Nothing is kept of a scan that cannot begin.
+                self._writer.begin(0)
+                raise
+        # A plan that cannot be read is told before anything is measured, not behind it.
+        self._header = read_run(self._plan.output).header
+        self._passes = PassRunner(self._header, self._supervisor, self._progress, self._writer.write)
+        if self._begun is not None:
+            self._passes.recall(self._begun)
+            self._timed = {cost.key for cost in self._begun.costs}
+            self._dispatched = {dispatch.key for dispatch in self._begun.dispatches}
+        return self._header
 
     def _missing(self) -> dict[tuple[str, ...], int]:
         """Return how many more executions with the flag off rows need before their findings can be told."""

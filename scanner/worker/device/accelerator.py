@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -41,6 +41,17 @@ def _described(kind: str, module: Any, index: int) -> dict[str, str]:
     # Of XPU it is a dictionary of dozens of properties.
     text = ".".join(map(str, capability)) if isinstance(capability, tuple) else ""
     return {"kind": kind, "name": module.get_device_name(index), "capability": text}
+
+
+def tf32() -> list[str]:
+    """Name the libraries that may compute float32 in TF32 as this process begins."""
+    backends = {"matmul": torch.backends.cuda.matmul, "cuDNN": torch.backends.cudnn}
+    found = []
+    for name, backend in backends.items():
+        # Where the newer settings were used the older ones refuse to be read.
+        with suppress(RuntimeError):
+            found += [name] * bool(backend.allow_tf32)
+    return found
 
 
 def select(device: str, share: float = 1.0) -> None:
