@@ -152,7 +152,7 @@ def _ask(request: dict[str, Any], python: str, sandbox: Path) -> dict[str, Any]:
 
 def _other_inputs(input_source: InputSource, row: MatrixRow) -> str | None:
     """Say so if the script draws other inputs than the run did: a case or the generator of torch has changed."""
-    digests = {seen.inputs_digest for seen in row.observations} - {None}
+    digests = {seen.inputs_digest for seen in row.observations if seen.inputs_digest is not None}
     here = input_source.digest
     if (
         here is None
