@@ -71,8 +71,8 @@ def executions_for(confidence: float, max_rate: float) -> int:
     return n
 
 
-def settings_for(asked: Settings, device: str) -> Settings:
-    """Return the settings of a new scan on *device* (``"cpu"``, ``"cuda:N"``).
+def settings_for(asked: Settings, device: str, workers: int = 1) -> Settings:
+    """Return the settings of a new scan on *device* (``"cpu"``, ``"cuda:N"``), with so many workers unless asked.
 
     Raises:
         UsageError: A perturbation does not exist on the device, or there would be too many executions.
@@ -84,6 +84,7 @@ def settings_for(asked: Settings, device: str) -> Settings:
     return msgspec.structs.replace(
         asked,
         device=device,
+        workers=asked.workers or workers,
         runs=asked.runs if asked.max_rate is None else _runs_for(asked, asked.max_rate),
         confidence=None if asked.max_rate is None else asked.confidence,
         samples=asked.samples if asked.sources != SETTINGS["sources"].default else 0,

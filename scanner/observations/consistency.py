@@ -85,7 +85,7 @@ class Check:
 
     def _sentinels_left(self) -> bool:
         """Tell whether there may be so many: around each row, and more wherever a scan was interrupted and went on."""
-        passes = len(self._settings.modes) * self._settings.processes
+        passes = len(self._settings.modes) * self._settings.processes * self._settings.workers
         return self._sentinels <= 2 * (self._rows + 1) * passes + 1000
 
     def place(self, number: int, record: Placed) -> None:
@@ -111,9 +111,7 @@ class Check:
         else:
             text = f"{self._path}, line {number}: the observation of {':'.join(record.key)}"
             planned = row is not None and self._lives(record)
-            # A number, for there may be a million of them.
-            cell = (row or 0) * len(WORKER_MODES) + WORKER_MODES.index(record.mode)
-            place = cell * (self._settings.processes + 1) + record.process
+            place = self._cell(row or 0, record)
         needed, field = _newer(record) if self._format < _THREADS else (0, "")
         if needed > self._format:
             raise RunFileError(
@@ -131,10 +129,22 @@ class Check:
             raise RunFileError(f"{text} stands twice (first in line {self._seen[place]}); remove one of them")
         self._seen[place] = number
 
+    def _cell(self, row: int, record: Observation) -> object:
+        """Return what an observation is the only one of."""
+        # A number, for there may be a million of them.
+        cell = row * len(WORKER_MODES) + WORKER_MODES.index(record.mode)
+        place = cell * (self._settings.processes + 1) + record.process
+        # Each of the workers side by side answers the controls.
+        return (place, record.worker) if row < 0 else place
+
     def _lives(self, record: Observation | Sentinel) -> bool:
         # A further process of mode off executes rows that were executed too seldom for their findings.
         further = record.mode == MODES[0] and self._format >= _THREADS
-        return record.process < self._settings.processes + further and record.mode in self._settings.modes
+        return (
+            record.process < self._settings.processes + further
+            and record.mode in self._settings.modes
+            and record.worker < self._settings.workers
+        )
 
 
 def _check_claims(path: str, header: Header) -> None:

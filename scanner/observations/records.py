@@ -307,6 +307,9 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     alerts: tuple[str, ...] = ()  # mode warn_only: callers of the alerts of one execution, in order
     exception: str | None = None  # type name
     message: str | None = None
+    worker: Count = (
+        0  # of those side by side the one whose share the row is in, or which answered the control
+    )
     seconds: Seconds = 0.0  # in the executions and their comparison
     setup_seconds: Seconds = 0.0  # drawing and digesting the inputs
 
@@ -326,6 +329,7 @@ class Sentinel(Record, frozen=True, tag="sentinel", tag_field="kind"):
     executions: Count
     differing: Count
     load: float  # one minute load average
+    worker: Count = 0  # as that of an observation
     message: str | None = None  # why it did not run
 
 
@@ -339,6 +343,7 @@ class Distrust(Record, frozen=True, tag="distrust", tag_field="kind"):
     process: Count = 0
     since: Count = 0
     before: Count = 0
+    worker: Count = 0
 
 
 class Timing(Record, frozen=True):

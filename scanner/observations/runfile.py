@@ -189,7 +189,8 @@ def believed(
 
 
 def _voids(by: Distrust, one: Observation, place: int) -> bool:
-    return (by.mode, by.process) == (one.mode, one.process) and by.since <= place < by.before
+    here = (one.mode, one.process, one.worker)
+    return (by.mode, by.process, by.worker) == here and by.since <= place < by.before
 
 
 def _void(one: Observation, by: Distrust) -> Observation:

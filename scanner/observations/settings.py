@@ -28,6 +28,8 @@ Source = Literal["documented", "own", "opinfo", "modules"]
 # What a run file counts is held against its settings, and these against these.
 MOST_RUNS = 1_000_000
 MOST_PROCESSES = 1_000
+# Side by side.
+MOST_WORKERS = 8
 # Executions, at most, of a further process, for rows that need more than was asked for.
 MOST_FURTHER = 1_000
 # Patterns, files, variables, dtypes.
@@ -172,6 +174,18 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             reruns=True,
         ),
     ] = ("quiet",)
+    workers: Annotated[  # as resolved
+        int,
+        Meta(ge=1, le=MOST_WORKERS),
+        Setting(
+            label="workers side by side",
+            option="--workers",
+            metavar="N",
+            limits=Meta(ge=1, le=MOST_WORKERS),
+            help="Workers side by side, each with its share of the rows. Default: 1 on the CPU, where they would be load "
+            f"to one another; on an accelerator as many as its memory and the cores allow, at most {MOST_WORKERS}.",
+        ),
+    ] = 1
     # Both only where `runs` was chosen from them.
     confidence: Annotated[
         Share | None,

@@ -9,9 +9,14 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.errors import UsageError
 from scanner.observations.records import WORKER_MODES, Environment
+from scanner.observations.settings import MOST_WORKERS
 from scanner.processes.process import WorkerBuild, worker_environment
+
+# Bytes of a device that a process must have for the widest rows.
+_LEAST_MEMORY = 4 << 30
 
 
 def resolve_device(asked: str, build: WorkerBuild) -> str:
@@ -52,6 +57,15 @@ def missing_device(device: str, build: WorkerBuild) -> str | None:
         if count
         else f"{torch} sees no CUDA device here"
     )
+
+
+def workers_for(device: str, build: WorkerBuild) -> int:
+    """Return how many workers run side by side: one on the CPU, where they would be load to one another."""
+    if device == "cpu" or not ACCELERATORS[kind_of(device)].bounds_memory:
+        return 1
+    memory = build["devices"][int(device.partition(":")[2] or 0)]["memory"]
+    # Each has a process of either mode, of which one works.
+    return max(1, min(MOST_WORKERS, (os.cpu_count() or 1) // 2, memory // (2 * _LEAST_MEMORY)))
 
 
 def environment(device: str, build: WorkerBuild) -> Environment:

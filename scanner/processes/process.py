@@ -99,6 +99,7 @@ class _Device(TypedDict):
     kind: str
     name: str
     capability: str
+    memory: int
 
 
 class WorkerBuild(TypedDict):
@@ -309,6 +310,11 @@ class WorkerProcess:
         self._log.seek(max(self._heard, size - 4096))
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         return lines[-1][:300] if lines else ""
+
+    def kill(self) -> None:
+        """End the process, and leave the rest to whoever asks it."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
 
     def stop(self) -> None:
         """End the process and everything it started; stopping twice is harmless."""

@@ -28,13 +28,14 @@ from scanner.errors import UntrustedScanError, UsageError
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Row
 from scanner.observations.runfile import Run, RunWriter, read_run
-from scanner.processes.environment import environment, load, resolve_device, tool_version
+from scanner.processes.environment import environment, load, resolve_device, tool_version, workers_for
 from scanner.processes.process import WorkerEndedError, WorkerProcess
 from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.passes import PATIENCE, PassRunner, Seen, ask, place_of, request_for
 from scanner.run.progress import Progress
 from scanner.run.resume import OtherMachineError, begun, check_header, continued, elsewhere, left
+from scanner.run.shares import Shares
 from scanner.verdicts.findings import matrix, runs_missing
 
 # Timing stops then, however few samples there are.
@@ -108,6 +109,8 @@ class _Scan:
         self._supervisor = WorkerSupervisor(
             plan.python, sandbox.path, plan.settings.specs, plan.settings.device
         )
+        self._passes: PassRunner | Shares
+        self._shares: Shares | None = None
         self._timed: set[tuple[str, ...]] = set()
         self._dispatched: set[tuple[str, ...]] = set()
 
@@ -125,16 +128,12 @@ class _Scan:
                 self._passes.rows_observed + len(self._timed) + len(self._dispatched),
             )
             try:
-                last = [mode for mode in settings.modes if mode == "unfilled"]
-                for process in range(settings.processes):
-                    for mode in settings.modes:
-                        if mode not in last:
-                            self._passes.run(mode, process)
-                self._passes.run(MODES[0], settings.processes, self._missing())
-                # Which rows the flag cures is known when all processes of the other modes have spoken.
-                for process in range(settings.processes):
-                    for mode in last:
-                        self._passes.run(mode, process)
+                if isinstance(self._passes, PassRunner):
+                    self._observe(self._passes)
+                else:
+                    self._passes.observe()
+                    self._passes.observe_further(self._missing())
+                    self._passes.retire()
                 self._supervisor.renew("on")
                 if settings.cost:
                     self._cost_pass()
@@ -144,6 +143,8 @@ class _Scan:
                 self._progress.end()
         finally:
             self._supervisor.retire()
+            if self._shares is not None:
+                self._shares.retire()
         writer.write(
             Closing(
                 seconds=round(time.monotonic() - started, 3),
@@ -155,6 +156,20 @@ class _Scan:
                 distrust=self._passes.distrust,
             )
         )
+
+    def _observe(self, passes: PassRunner) -> None:
+        """Observe all rows, one worker after the other."""
+        settings = self._header.settings
+        last = [mode for mode in settings.modes if mode == "unfilled"]
+        for process in range(settings.processes):
+            for mode in settings.modes:
+                if mode not in last:
+                    passes.run(mode, process)
+        passes.run(MODES[0], settings.processes, self._missing())
+        # Which rows the flag cures is known when all processes of the other modes have spoken.
+        for process in range(settings.processes):
+            for mode in last:
+                passes.run(mode, process)
 
     def _first_worker(self) -> WorkerProcess:
         """Start the worker that says which torch there is.
@@ -187,7 +202,7 @@ class _Scan:
             return header
         if self._plan.continues:
             return self._continuing_header(here)
-        settings = settings_for(self._plan.settings, device)
+        settings = settings_for(self._plan.settings, device, workers_for(device, worker.build))
         if databases(settings.sources):
             planned = first_rows(settings, self._specs)
         else:
@@ -248,7 +263,13 @@ class _Scan:
                 raise
         # A plan that cannot be read is told before anything is measured, not behind it.
         self._header = read_run(self._plan.output).header
-        self._passes = PassRunner(self._header, self._supervisor, self._progress, self._writer.write)
+        options = (self._header, self._supervisor, self._progress, self._writer.write)
+        if settings.workers > 1 or settings.device != "cpu":
+            # The one that described the build would hold memory of the device beside them.
+            self._supervisor.retire()
+            self._passes = self._shares = Shares(*options)
+        else:
+            self._passes = PassRunner(*options)
         if self._begun is not None:
             self._passes.recall(self._begun)
             self._timed = {cost.key for cost in self._begun.costs}

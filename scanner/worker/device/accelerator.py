@@ -21,7 +21,7 @@ def module_of(device: str) -> Any:
     return torch.get_device_module(kind) if hasattr(torch, "get_device_module") else getattr(torch, kind)
 
 
-def present() -> list[dict[str, str]]:
+def present() -> list[dict[str, Any]]:
     """Describe the devices that this torch sees: of the first kind that is there."""
     for kind in ACCELERATORS:
         module = getattr(torch, kind, None)
@@ -34,13 +34,14 @@ def present() -> list[dict[str, str]]:
     return []
 
 
-def _described(kind: str, module: Any, index: int) -> dict[str, str]:
+def _described(kind: str, module: Any, index: int) -> dict[str, Any]:
+    size = memory(f"{kind}:{index}")
     if kind == "mps":
-        return {"kind": kind, "name": "Apple GPU", "capability": ""}
+        return {"kind": kind, "name": "Apple GPU", "capability": "", "memory": size}
     capability = module.get_device_capability(index)
     # Of XPU it is a dictionary of dozens of properties.
     text = ".".join(map(str, capability)) if isinstance(capability, tuple) else ""
-    return {"kind": kind, "name": module.get_device_name(index), "capability": text}
+    return {"kind": kind, "name": module.get_device_name(index), "capability": text, "memory": size}
 
 
 def tf32() -> list[str]:
