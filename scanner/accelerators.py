@@ -13,14 +13,14 @@ class Accelerator:
     """A kind of device beside the CPU."""
 
     label: str
-    # What PyTorch's documentation asks for when the flag is on; users who leave it off live without it.
-    variables: dict[str, str]
     # The parts of dispatch keys: "SparseCUDA".
     key: str
     # Perturbations that cannot be brought about there, and why.
     lacks: dict[str, str]
     # Whether memory can be bounded for a process, and its peak is counted.
     bounds_memory: bool = True
+    # Whether nvidia-smi knows its driver.
+    nvidia: bool = False
     # Whether it computes in float64.
     doubles: bool = True
 
@@ -29,20 +29,29 @@ class Accelerator:
 ACCELERATORS: dict[str, Accelerator] = {
     "cuda": Accelerator(
         label="CUDA",
-        variables={"CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
         key="CUDA",
         lacks={},
+        nvidia=True,
     ),
-    "xpu": Accelerator(label="XPU", variables={}, key="XPU", lacks={}, bounds_memory=False),
+    "xpu": Accelerator(label="XPU", key="XPU", lacks={}, bounds_memory=False),
     "mps": Accelerator(
         label="MPS",
-        variables={},
         key="MPS",
         lacks={"stress": "it has one stream"},
         bounds_memory=False,
         doubles=False,
     ),
 }
+
+
+def lacking(device: str) -> str:
+    """Say in one line what a scan cannot do on a device; empty if nothing."""
+    if device == "cpu":
+        return ""
+    of = ACCELERATORS[kind_of(device)]
+    lines = [f"no perturbation {name} ({why})" for name, why in of.lacks.items()]
+    lines += [] if of.bounds_memory else ["memory is not bounded, so that one worker runs at a time"]
+    return f"{of.label}: {'; '.join(lines)}" if lines else ""
 
 
 def kind_of(device: str) -> str:

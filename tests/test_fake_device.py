@@ -14,8 +14,10 @@ pytest.importorskip("torch")
 from opspecs.model import Planned
 from opspecs.registry import SPECS
 from scanner.observations.records import Mode
+from scanner.observations.runfile import read_run
 from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
+from tests.commands import Command
 
 FAKE = Path(__file__).with_name("fake_cuda.py")
 ROWS = [row for spec in SPECS for row in spec.rows("cuda")]
@@ -126,6 +128,45 @@ def test_digests_are_those_of_the_cpu(fake: Fake, spec: str) -> None:
 
     assert there["inputs_digest"] == here["inputs_digest"]
     assert list(there["digests"]) == list(here["digests"])
+
+
+def test_overloads_of_a_device_are_listed(fake: Fake) -> None:
+    """Not every kind of device has a dispatch key for every layout."""
+    groups = fake.supervisor.ask("off", {"do": "kernels", "device": "cuda:0"}, PATIENCE)["groups"]
+
+    assert sum(len(group["names"]) for group in groups) > 1000
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("xpu", "XPU: memory is not bounded, so that one worker runs at a time"),
+        (
+            "mps",
+            "MPS: no perturbation stress (it has one stream); memory is not bounded, so that one worker runs at a time",
+        ),
+    ],
+)
+def test_other_accelerators_run_what_they_can(
+    detmatrix: Command, tmp_path: Path, kind: str, text: str
+) -> None:
+    """A whole scan of a device that is not CUDA; what it cannot do is said in one line."""
+    specs = FAKE.with_name(f"fake_{kind}.py")
+    options = ("--specs", specs, "--device", kind, "--runs", 8, "--processes", 1)
+
+    done = detmatrix("scan", f"fake_{kind}", "torch.kthvalue:tied_rows", *options, "-o", "run.jsonl")
+
+    assert done.returncode == 0, done.stderr
+    assert text in done.stderr.splitlines()
+    run = read_run(tmp_path / "run.jsonl")
+    assert run.closing is not None
+    assert run.closing.distrust == ()
+    assert run.header.settings.device == f"{kind}:0"
+    for records in (run.observations, run.costs, run.dispatches):
+        assert {one.outcome for one in records} == {"ran"}
+    assert run.kernels is not None
+    assert run.kernels.message is None
 
 
 @pytest.mark.parametrize("do", PASSES)

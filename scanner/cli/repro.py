@@ -16,6 +16,7 @@ import msgspec
 
 from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
+from scanner.accelerators import kind_of
 from scanner.cases.catalog import named_files
 from scanner.cli.options import python_option, specs_option
 from scanner.errors import UsageError
@@ -27,6 +28,8 @@ from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import MatrixRow, matrix
 
 # Importing torch takes seconds, and minutes from a cold network disk; drawing takes a moment.
+# Whose streams and variables scripts know.
+_DEVICES = ("cpu", "cuda")
 _TIMEOUT = 600.0
 
 
@@ -93,6 +96,10 @@ def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: s
         UsageError: It cannot be found out.
     """
     text = f"{row.id}: no script can be written"
+    if kind_of(row.device) not in _DEVICES:
+        raise UsageError(
+            f"{text}: it ran on {row.device}, and scripts are written for {' and '.join(_DEVICES)} alone"
+        )
     # A row of the catalog needs no file, wherever the files of its run are now.
     own = row.spec not in {spec.name for spec in SPECS}
     own = own and not databases((row.source,))

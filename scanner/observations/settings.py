@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta, Struct
 
+from scanner.accelerators import ACCELERATORS
 from scanner.perturbations import DEFAULT, PERTURBATIONS
 
 Mode = Literal["off", "on", "warn_only", "unfilled"]
@@ -40,7 +41,7 @@ Share = Annotated[float, Meta(gt=0, lt=1)]
 Duration = Annotated[float, Meta(gt=0)]
 Texts = Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)]
 # Names that steer what is run again: run files come from anywhere, so what is no such name is refused where they are read.
-Device = Annotated[str, Meta(pattern=r"^(cpu|cuda:[0-9]{1,4})\Z")]
+Device = Annotated[str, Meta(pattern=rf"^(cpu|({'|'.join(ACCELERATORS)}):[0-9]{{1,4}})\Z")]
 Perturb = Annotated[str, Meta(pattern=f"^({'|'.join(PERTURBATIONS)})\\Z")]
 
 
@@ -105,7 +106,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             default="auto",
             option="--device",
             metavar="auto|cpu|cuda|cuda:N",
-            help="Where to run; auto takes CUDA if torch sees it.",
+            help=f"Where to run: the CPU, or an accelerator ({', '.join(ACCELERATORS)}; ROCm is cuda); auto takes one if "
+            "torch sees it.",
             resumes=_same_device,
             reruns=True,
         ),

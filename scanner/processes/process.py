@@ -27,6 +27,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.errors import UntrustedScanError
 from scanner.observations.records import Mode
 
@@ -129,7 +130,7 @@ def worker_environment(mode: Mode, device: str) -> dict[str, str]:
 
     Args:
         mode: The mode it will live under.
-        device: ``"cpu"``, ``"cuda"``, ``"cuda:N"`` or ``"auto"``.
+        device: ``"cpu"``, a kind of accelerator, ``"cuda:N"`` or ``"auto"``.
     """
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     return inherited | _SAME_ORDER | SET_BY_MODE[mode] | _pinning(inherited, device)
@@ -154,7 +155,7 @@ def _pinning(inherited: dict[str, str], device: str) -> dict[str, str]:
     Left to themselves the threads of a fresh process may share a core for its whole life. They then never run at
     the same time, so that nothing races, and each parallel region waits for the scheduler.
     """
-    if device.startswith("cuda") or sys.platform != "linux":
+    if kind_of(device) in ACCELERATORS or sys.platform != "linux":
         return {}
     placed = {"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND"} & inherited.keys()
     return {} if placed else {"OMP_PROC_BIND": "true"}

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from opspecs.controls import SENTINELS
+from scanner.accelerators import kind_of
 from scanner.alerts import alert_caller
 from scanner.cases.rows import row_of
 from scanner.observations.consistency import fault
@@ -313,8 +314,8 @@ class PassRunner:
     def _watch(self, supervisor: WorkerSupervisor, mode: Mode, process: int, before: int) -> None:
         """Run the sentinel in the worker in service, and write what it saw."""
         settings = self._header.settings
-        spec = SENTINELS[settings.device.partition(":")[0]]
-        (planned,) = spec.rows(settings.device.partition(":")[0])
+        spec = SENTINELS["cpu" if settings.device == "cpu" else "accelerator"]
+        (planned,) = spec.rows(kind_of(settings.device))
         request = request_for("sentinel", row_of(spec, planned, settings.device), settings)
         try:
             request |= {"runs": _SENTINEL_RUNS}

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from opspecs.model import OpSpec
 from opspecs.pytorch.sources import databases
+from scanner.accelerators import lacking
 from scanner.cases.catalog import choose, load_catalog, with_installed
 from scanner.cases.discovery import check_patterns
 from scanner.cases.rows import control_rows, entries, first_rows, planned_rows, rows_again
@@ -202,6 +203,8 @@ class _Scan:
             return header
         if self._plan.continues:
             return self._continuing_header(here)
+        if lacks := lacking(device):
+            self._progress.say(lacks)
         settings = settings_for(self._plan.settings, device, workers_for(device, worker.build))
         if databases(settings.sources):
             planned = first_rows(settings, self._specs)

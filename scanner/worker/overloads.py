@@ -153,7 +153,7 @@ def kernels(device: str) -> list[dict[str, Any]]:
         for schema in torch._C._jit_get_all_schemas()  # noqa: SLF001 - has no public name
     }
     dense = "CPU" if device == "cpu" else ACCELERATORS[kind_of(device)].key
-    layouts = tuple(f"{layout}{dense}" for layout in _LAYOUTS)
+    layouts = tuple(key for layout in _LAYOUTS if _is_key(key := f"{layout}{dense}"))
     groups: dict[tuple[str, str], list[str]] = {}
     for name in sorted(torch._C._dispatch_get_all_op_names()):  # noqa: SLF001 - has no public name
         group = (kernel_of(name, dense, layouts), _writes(schemas.get(name)))
@@ -162,6 +162,15 @@ def kernels(device: str) -> list[dict[str, Any]]:
         {"kernel": kernel, "writes": writes, "names": names}
         for (kernel, writes), names in sorted(groups.items())
     ]
+
+
+def _is_key(name: str) -> bool:
+    """Tell whether this torch has a dispatch key of a name: not every device has every layout."""
+    try:
+        torch._C._dispatch_has_kernel_for_dispatch_key("aten::add.Tensor", name)  # noqa: SLF001 - has no public name
+    except RuntimeError:
+        return False
+    return True
 
 
 def _writes(schema: Any) -> str:
