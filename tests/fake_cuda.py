@@ -21,6 +21,11 @@ def mixes(x: Any) -> Any:
     return x + x.cpu()
 
 
+def partly_empty(x: Any) -> Any:
+    """Return a result, and one without elements."""
+    return x + 1, x[:0]
+
+
 def large(x: Any) -> Any:
     """Ask for more than there is."""
     return x.new_empty(1 << 27)
@@ -48,5 +53,6 @@ SPECS = (
     _spec("large", large),
     _spec("behind_large", plus),
     _spec("wide", plus, 1 << 20),
+    _spec("partly_empty", partly_empty),
     _spec("tells", tells),
 )

@@ -31,7 +31,7 @@ BUILD: dict[str, Any] = {
     "cuda": None,
     "rocm": None,
     "cudnn": None,
-    "tf32": [],
+    "tf32": ["cuDNN"],
     "threads": 2,
     "python": "3.11.0",
     "devices": [],

@@ -121,7 +121,7 @@ def test_running_out_of_memory_is_the_rows_error(fake: Fake, do: str) -> None:
     assert fake.supervisor.started == started + 1
 
 
-@pytest.mark.parametrize("spec", ["before", "wide"])
+@pytest.mark.parametrize("spec", ["before", "wide", "partly_empty"])
 def test_digests_are_those_of_the_cpu(fake: Fake, spec: str) -> None:
     """What is digested on a device, many blocks at once, has the digest that it has on the CPU."""
     there, here = (fake.ask("observe", spec, device=device) for device in ("cuda:0", "cpu"))

@@ -86,7 +86,8 @@ def test_where_time_ends_the_executions_nothing_is_said(tmp_path: Path) -> None:
     """With too few executions all the same, the row is inconclusive and says why."""
     few = {"executions": 3, "digests": {"first": 3}, "groups": []}
     run, _ = _scan(
-        tmp_path, {"do": "observe", "mode": "off", "runs": 90, "spec": "quick.cumsum", "then": few}
+        tmp_path,
+        {"do": "observe", "mode": "off", "runs": 100 - 2 * RUNS, "spec": "quick.cumsum", "then": few},
     )
 
     assert (_row(run).finding, _row(run).off.runs) == ("inconclusive", 2 * RUNS + 3)

@@ -116,11 +116,14 @@ def test_a_census_of_the_device_that_ran_stands_beside_the_finding() -> None:
 @pytest.mark.parametrize("form", ["md", "csv", "json"])
 def test_what_was_measured_stays_as_it_is(form: str) -> None:
     """The report without files is part of the one with them, and says nothing of builds."""
-    alone, text = (report(RUN, *PUT, "--format", form, *files) for files in ((), FILES))
+    whole = ["--all"] * (form == "md")
+    alone, text = (report(RUN, *PUT, "--format", form, *whole, *files) for files in ((), FILES))
 
     assert "xpected_" not in alone
     assert "binary" not in alone
     if form == "md":
+        # An op has a column for what is expected.
+        alone, text = (message[message.index("Run file") :] for message in (alone, text))
         before, _, after = text.partition("## Expected of CUDA, not measured\n")
         _, _, after = after.partition("\n## ")
         assert alone.startswith(before)
@@ -135,6 +138,13 @@ def test_what_was_measured_stays_as_it_is(form: str) -> None:
         del added["builds"], added["expected"]
         for row in added["rows"]:
             del row["expected"]
+        # What is expected of an op has a column of its own, and decides nothing.
+        for op in added["ops"]:
+            assert [cell["expected"] for cell in op["cells"]] == [False, True]
+            assert {mark["expected"] for way in ("forward",) for mark in (op["cells"].pop()[way]["on"],)} == {
+                True
+            }
+        assert added["columns"].pop()["expected"]
         assert added == json.loads(alone)
 
 
@@ -173,12 +183,12 @@ def test_a_block_names_the_files_it_was_made_of(tmp_path: Path) -> None:
     """An excerpt in a Markdown file has the table too, and its marker the options."""
     page = tmp_path / "page.md"
     page.write_text("<!-- detmatrix matrix:begin -->\n<!-- detmatrix matrix:end -->\n")
-    report(RUN, *FILES, *POOL, "--into", page)
+    report(RUN, *FILES, *POOL, "--all", "--into", page)
     text = page.read_text()
 
     assert "--census torch-2.15.0-cu132.json.gz --trace torch-2.15.0-cuda.json.gz" in text.splitlines()[0]
     assert "binary (expected)" in text
-    assert detmatrix("report", RUN, *FILES, *POOL, "--into", page, "--check")[0] == 0
+    assert detmatrix("report", RUN, *FILES, *POOL, "--all", "--into", page, "--check")[0] == 0
 
 
 def test_the_largest_distance_stays_an_integer() -> None:

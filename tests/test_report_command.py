@@ -85,7 +85,7 @@ def test_written_file_is_what_stdout_shows(detmatrix: Command, run: Path, form: 
         (
             ["--format", "pdf"],
             (
-                "detmatrix: Invalid value for '--format': 'pdf' is not one of 'md', 'html', 'csv', 'json' (see "
+                "detmatrix: Invalid value for '--format': 'pdf' is not one of 'text', 'md', 'html', 'csv', 'json' (see "
                 "detmatrix report --help)"
             ),
         ),
@@ -170,7 +170,7 @@ def test_rows_are_chosen_by_their_ids(detmatrix: Command, run: Path) -> None:
     assert [found["case"] for found in json.loads(shown.stdout)["rows"]] == [row["case"]]
     assert (refused.returncode, refused.stderr) == (
         2,
-        "detmatrix: --rows: no row id matches 'nothing*'; ids are spec:case:direction:dtype\n",
+        "detmatrix: --rows: no row matches 'nothing*'; detmatrix report shows what there is\n",
     )
 
 
@@ -191,5 +191,5 @@ def test_a_block_of_a_file_holds_an_excerpt(detmatrix: Command, run: Path) -> No
         "before\n<!-- detmatrix matrix:begin detmatrix report run.jsonl --only raises --into page.md"
     )
     assert text.endswith("<!-- detmatrix matrix:end -->\nafter\n")
-    assert "| raises " in text
-    assert "| silent " not in text
+    assert "| no fix: raises " in text
+    assert "differs silently" not in text

@@ -25,7 +25,7 @@ from scanner.errors import UsageError
 from scanner.observations.runfile import read_run
 from tests import tied
 from tests.commands import Command
-from tests.conftest import lines
+from tests.conftest import lines, one_line
 from tests.in_process import Requests, in_process, small_scan
 from tests.stand_in import StandIn, using
 
@@ -284,7 +284,7 @@ def test_interrupted_before_anything_was_observed(tmp_path: Path) -> None:
     _, text = process.communicate(timeout=30)
 
     assert process.returncode == 130
-    assert text == "detmatrix: interrupted; nothing was observed yet, start again\n"
+    assert one_line(text) == "detmatrix: interrupted; nothing was observed yet, start again"
     assert not path.exists()
     _until(lambda: not using(standing))
 

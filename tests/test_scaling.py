@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reports.cli.report import RENDERERS
+from reports.cli.report import LONG, RENDERERS
 from reports.coverage import render as coverage_render
 from reports.coverage.model import coverages
 from reports.matrix.model import load
@@ -30,7 +30,7 @@ STEPS: dict[str, Callable[[Path], object]] = {
     "verdicts": lambda run: load([str(run)]),
     **{
         name: lambda run, render=render: "".join(render(load([str(run)])))  # type: ignore[misc]
-        for name, render in RENDERERS.items()
+        for name, render in [*RENDERERS.items(), *((f"long {form}", it) for form, it in LONG.items())]
     },
     "coverage": lambda run: "".join(coverage_render.markdown(coverages(load([str(run)])))),
     "coverage in JSON": lambda run: "".join(coverage_render.as_json(coverages(load([str(run)])))),

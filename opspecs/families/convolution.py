@@ -57,7 +57,7 @@ def _convolve(
 
 def _usual(t: Inputs, *, channels_last: bool = False) -> Call:
     """Draw a layer as networks have them: 64 channels of 56 by 56 in batches of 32, and a kernel of 3."""
-    drawn = t.normal(32, 64, 56, 56)
+    drawn = t.normal(t.size(cpu=1, cuda=32), 64, 56, 56)
     return call(t.channels_last(drawn) if channels_last else drawn, t.leaf(t.normal(64, 64, 3, 3)), padding=1)
 
 

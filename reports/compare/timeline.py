@@ -7,11 +7,11 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from reports.compare.claims import documented
 from reports.compare.judge import Change
 from reports.compare.runs import Timeline, TimelineRow
 from reports.compare.words import class_words, finding_notes, finding_words, labels
 from reports.matrix import words
+from reports.matrix.listed import documented
 from reports.matrix.model import Matrix
 from reports.render.json import View
 from scanner.verdicts.findings import MatrixRow

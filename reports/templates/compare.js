@@ -97,7 +97,7 @@
         part("What could expose a difference", text(row.provokes || "Nothing: these inputs leave the op no choice of order.")),
         row.why ? part("Why", linked(row.why)) : null),
       make("div", {},
-        reasons.length ? part("Inconclusive, or of low power", ...reasons.map((told) => make("p", { class: "told" }, told))) : null));
+        reasons.length ? part("Inconclusive, or underpowered", ...reasons.map((told) => make("p", { class: "told" }, told))) : null));
   };
 
   panels(rows, panel);

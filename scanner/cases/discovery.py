@@ -8,7 +8,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from queue import SimpleQueue
 from typing import Any, TypedDict
@@ -16,10 +16,11 @@ from typing import Any, TypedDict
 from msgspec import Struct, convert
 
 from opspecs.model import Case, OpSpec, Planned
-from opspecs.pytorch.sources import PREFIXES, databases
-from opspecs.registry import could_match
+from opspecs.patterns import OpNames, op_names, ops_of, recorded_names
+from opspecs.pytorch.sources import SOURCES, databases
+from opspecs.registry import names_of
 from scanner.cases.settings import asked_for, settings_for
-from scanner.errors import UntrustedScanError, UsageError
+from scanner.errors import UsageError
 from scanner.observations.records import (
     MODES,
     Count,
@@ -141,9 +142,24 @@ def _described(row: Row) -> _EntryRow:
     return convert({name: getattr(row, name) for name in _EntryRow.__annotations__}, _EntryRow)
 
 
+def names_in(supervisor: WorkerSupervisor, settings: Settings) -> tuple[OpNames, ...]:
+    """Return the names of all entries of the databases that are scanned; importing them takes seconds.
+
+    Raises:
+        UsageError: A database cannot be imported.
+    """
+    return tuple(
+        op_names(name, source)
+        for source in databases(settings.sources)
+        for name in _names(supervisor, source)
+    )
+
+
 def enumerated_entries(
     supervisor: WorkerSupervisor,
     settings: Settings,
+    specs: Sequence[OpSpec],
+    names: Sequence[OpNames],
     tell: Tell = _say_nothing,
     known: Collection[str] = (),
 ) -> Iterator[tuple[EntrySpec, Counter[str]]]:
@@ -152,7 +168,9 @@ def enumerated_entries(
     Args:
         supervisor: Its device is resolved.
         settings: Of the scan.
-        tell: Told how far the enumeration is.
+        specs: Those that patterns could select beside them.
+        names: Of all entries.
+        tell: Told how far it is.
         known: Names of entries that need not be asked for.
 
     Raises:
@@ -165,41 +183,78 @@ def enumerated_entries(
         "dtypes": list(settings.dtypes) or None,
         "samples": settings.samples,
     }
-    for source in databases(settings.sources):
-        names = [
-            name
-            for name in _names(supervisor, source)
-            if name not in known and _selected(settings.patterns, name, source)
-        ]
-        for name, answer in zip(names, _answers(supervisor, names, options, tell), strict=True):
-            counts = Counter(samples=answer["samples"], refused=answer["refused"])
-            taken = {(row["dtype"], row["case"], row["provoked"]) for row in answer["rows"]}
-            counts.update("enlarged" if provoked == "enlarged" else "taken" for _, _, provoked in taken)
-            yield _spec(name, source, answer, settings.device), counts
+    wanted = [one for one in _selected(settings.patterns, names, specs) if one.name not in known]
+    answers = _answers(supervisor, [one.name for one in wanted], options, tell)
+    for one, answer in zip(wanted, answers, strict=True):
+        counts = Counter(samples=answer["samples"], refused=answer["refused"])
+        taken = {(row["dtype"], row["case"], row["provoked"]) for row in answer["rows"]}
+        counts.update("enlarged" if provoked == "enlarged" else "taken" for _, _, provoked in taken)
+        yield _spec(one.name, one.family, answer, settings.device), counts
 
 
-def listed(sources: Sequence[str], patterns: Sequence[str], python: str | None) -> tuple[OpSpec, ...]:
+class _Described(Struct):
+    """What a worker says of a spec that leaves it to what its inputs are."""
+
+    directions: tuple[Direction, ...] = ("forward",)
+    dtype: Dtype = "float32"
+
+
+def described(
+    supervisor: WorkerSupervisor, settings: Settings, specs: Sequence[OpSpec]
+) -> tuple[OpSpec, ...]:
+    """Return specs with the directions and dtypes that a worker finds, of those that leave them to it.
+
+    Raises:
+        UntrustedScanError: No worker could start.
+    """
+    return tuple(_described_spec(supervisor, settings, one) if one.described else one for one in specs)
+
+
+def _described_spec(supervisor: WorkerSupervisor, settings: Settings, spec: OpSpec) -> OpSpec:
+    case = next(iter(spec.cases))
+    request = {
+        "do": "describe",
+        "spec": spec.name,
+        "case": case,
+        "device": settings.device,
+        "seed": settings.seed,
+    }
+    try:
+        answer = supervisor.ask_for(_Described, MODES[0], request, settings.timeout)
+    except WorkerEndedError:
+        answer = _Described()
+    return replace(spec, directions=answer.directions, dtypes=(answer.dtype,))
+
+
+def listed(
+    sources: Sequence[str], patterns: Sequence[str], specs: Sequence[OpSpec], python: str | None
+) -> tuple[OpSpec, ...]:
     """Return the entries of databases that patterns could select, as a scan with default settings would plan them.
 
     Raises:
-        UsageError: There is no torch, or a database cannot be imported.
+        UsageError: A database cannot be imported.
+        UntrustedScanError: No worker could start.
     """
     asked = asked_for(patterns=tuple(patterns), sources=tuple(sources))
     python = sys.executable if python is None else python
     with ImportSandbox() as sandbox:
         supervisor = WorkerSupervisor(python, sandbox.path, (), "auto")
         try:
-            supervisor.device = resolve_device("auto", supervisor.start(MODES[0]).build)
+            supervisor.device = resolve_device("auto", supervisor.first(MODES[0]).build)
             settings = settings_for(asked, supervisor.device)
-            return tuple(spec for spec, _ in enumerated_entries(supervisor, settings))
-        except UntrustedScanError as error:
-            raise UsageError(f"--source: {error}") from error
+            names = names_in(supervisor, settings)
+            return tuple(spec for spec, _ in enumerated_entries(supervisor, settings, specs, names))
         finally:
             supervisor.retire()
 
 
-def _selected(patterns: Sequence[str], name: str, source: str) -> bool:
-    return not patterns or any(could_match(pattern, name, source) for pattern in patterns)
+def _selected(patterns: Sequence[str], names: Sequence[OpNames], specs: Sequence[OpSpec]) -> list[OpNames]:
+    """Return the entries that patterns could select; all of them without a pattern."""
+    if not patterns:
+        return list(names)
+    ops = [*map(names_of, specs), *names]
+    wanted = {one.name for pattern in patterns for one in ops_of(pattern, ops)}
+    return [one for one in names if one.name in wanted]
 
 
 def _names(supervisor: WorkerSupervisor, source: str) -> list[str]:
@@ -312,13 +367,28 @@ def _never(_: Any) -> Any:
     raise AssertionError("the inputs of a database's entry are drawn by a worker")
 
 
-def check_patterns(patterns: Sequence[str], sources: Sequence[str]) -> None:
-    """Refuse a pattern that names an entry of a source which is not scanned.
+def with_databases(
+    patterns: Sequence[str], sources: Sequence[str], specs: Sequence[OpSpec], *, said: bool
+) -> tuple[str, ...]:
+    """Return the sources with those databases that patterns name and no spec that is at hand does.
+
+    Which database has an op is known from the names recorded; whether the torch at hand has it, that alone knows.
+
+    Args:
+        patterns: As the command line has them.
+        sources: Those asked for, or the default.
+        specs: All that can be known of them without a worker.
+        said: Whether the sources were asked for, so that no other is scanned.
 
     Raises:
-        UsageError: Says which source to add.
+        UsageError: A pattern names an entry of a source that was left out; says which one to add.
     """
+    ops = [*map(names_of, specs), *(one for one in recorded_names() if one.family in sources)]
+    found = set(sources)
     for pattern in patterns:
-        for prefix, source in PREFIXES.items():
-            if pattern.startswith(prefix) and source not in sources:
-                raise UsageError(f"no op matches {pattern!r}; add --source {source}")
+        if not ops_of(pattern, ops):
+            missing = {one.family for one in ops_of(pattern, recorded_names())}
+            if missing and said:
+                raise UsageError(f"no op matches {pattern!r}; add --source {' or '.join(sorted(missing))}")
+            found |= missing
+    return tuple(name for name in SOURCES if name in found)

@@ -101,13 +101,14 @@ def _known(names: tuple[str, ...], device: str) -> tuple[str, ...]:
 def _runs_for(asked: Settings, max_rate: float) -> int:
     """Return the executions in each process that show a difference at that rate."""
     confidence = asked.confidence or SETTINGS["confidence"].default
-    share = math.ceil(executions_for(confidence, max_rate) / asked.processes)
+    needed = executions_for(confidence, max_rate)
+    share = math.ceil(needed / asked.processes)
     # Those of the first perturbation are to suffice; `threads` stands for three groups at most.
     names = [*asked.perturb, *["threads"] * (2 * asked.perturb.count("threads"))]
     runs = share
     while runs <= MOST_RUNS and (missing := share - shares(runs, names)[0]) > 0:
         runs += missing
-    if runs > MOST_RUNS:
+    if max(needed, runs) > MOST_RUNS:
         raise UsageError(
             f"--max-rate {max_rate:g} needs more than {MOST_RUNS} executions per process; give a rate "
             f"farther from 0 and 1, a smaller --confidence, or more --processes"

@@ -178,7 +178,7 @@ class PassRunner:
         if whole:
             supervisor.renew(mode)
         if mode not in MODES or runs is not None:
-            self._progress.more(len(rows))
+            self._progress.further(len(rows))
         since = _SENTINEL_ROWS
         watched = 0.0
         for place, row in rows:

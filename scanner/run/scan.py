@@ -8,7 +8,7 @@ last, in a process that switches the flag itself.
 
 from __future__ import annotations
 
-import sys
+import contextlib
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -21,11 +21,11 @@ from opspecs.model import OpSpec
 from opspecs.pytorch.sources import databases
 from scanner.accelerators import lacking
 from scanner.cases.catalog import choose, load_catalog, with_installed
-from scanner.cases.discovery import check_patterns
-from scanner.cases.rows import control_rows, entries, first_rows, planned_rows, rows_again
+from scanner.cases.discovery import with_databases
+from scanner.cases.rows import Planner, control_rows
 from scanner.cases.settings import Plan, settings_for
 from scanner.claims.tables import parse_claims
-from scanner.errors import UntrustedScanError, UsageError
+from scanner.errors import UsageError
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Row
 from scanner.observations.runfile import Run, RunWriter, read_run
@@ -56,14 +56,15 @@ def scan(plan: Plan, progress: Progress) -> Run:
             return _scan(plan, progress)
         except OtherMachineError as other:
             before, plan = plan.output, elsewhere(plan)
-            progress.say(
+            progress.note(
                 f"{before}: {other}; what it has not whole goes into {plan.output}, report them together"
             )
 
 
 def _scan(plan: Plan, progress: Progress) -> Run:
     # Opened first, for it is also the lock: what is read below stays as it is until the scan is done.
-    with RunWriter(plan.output) as writer:
+    with RunWriter(plan.output) as writer, contextlib.ExitStack() as ending:
+        ending.callback(progress.end)
         before = begun(plan)
         if before is not None:
             if before.closing is not None:
@@ -75,8 +76,17 @@ def _scan(plan: Plan, progress: Progress) -> Run:
             files = with_installed(plan.settings.specs)
             plan = replace(plan, settings=replace(plan.settings, specs=files))
         asked = plan.settings
+        if asked.specs:
+            progress.doing(f"loading {' '.join(asked.specs)}")
         specs = load_catalog(asked.specs, asked.sources)
-        check_patterns(asked.patterns, asked.sources)
+        if before is None:
+            sources = with_databases(asked.patterns, asked.sources, specs, said="sources" in plan.said)
+            if sources != asked.sources:
+                progress.note(
+                    f"only PyTorch's databases have what a pattern names: --source {','.join(sources)}"
+                )
+            asked = replace(asked, sources=sources)
+            plan = replace(plan, settings=asked)
         if not databases(asked.sources):
             # A pattern that matches nothing anywhere is told before a worker starts.
             choose(asked.patterns, "any", specs)
@@ -119,6 +129,7 @@ class _Scan:
         """Execute what is planned and not yet observed."""
         started = time.monotonic()
         self._writer = writer
+        self._progress.doing(f"starting torch: {self._plan.python}")
         try:
             self._header = self._first_header(self._first_worker())
             header = self._begin()
@@ -128,20 +139,17 @@ class _Scan:
                 rows * (settings.processes * len(MODES) + settings.cost + settings.overloads),
                 self._passes.rows_observed + len(self._timed) + len(self._dispatched),
             )
-            try:
-                if isinstance(self._passes, PassRunner):
-                    self._observe(self._passes)
-                else:
-                    self._passes.observe()
-                    self._passes.observe_further(self._missing())
-                    self._passes.retire()
-                self._supervisor.renew("on")
-                if settings.cost:
-                    self._cost_pass()
-                if settings.overloads:
-                    self._dispatch_pass()
-            finally:
-                self._progress.end()
+            if isinstance(self._passes, PassRunner):
+                self._observe(self._passes)
+            else:
+                self._passes.observe()
+                self._passes.observe_further(self._missing())
+                self._passes.retire()
+            self._supervisor.renew("on")
+            if settings.cost:
+                self._cost_pass()
+            if settings.overloads:
+                self._dispatch_pass()
         finally:
             self._supervisor.retire()
             if self._shares is not None:
@@ -180,17 +188,12 @@ class _Scan:
             UsageError: It did not start in an interpreter that the user named.
         """
         supervisor = self._supervisor
-        try:
-            worker = supervisor.start(MODES[0])
-            asked, supervisor.device = supervisor.device, resolve_device(supervisor.device, worker.build)
-            if asked == "auto" and supervisor.device != "cpu":
-                # The one that was asked lives where threads are placed for work on the CPU.
-                supervisor.retire()
-                worker = supervisor.start(MODES[0])
-        except UntrustedScanError as error:
-            if self._plan.python == sys.executable:
-                raise
-            raise UsageError(f"--python {error}") from error
+        worker = supervisor.first(MODES[0])
+        asked, supervisor.device = supervisor.device, resolve_device(supervisor.device, worker.build)
+        if asked == "auto" and supervisor.device != "cpu":
+            # The one that was asked lives where threads are placed for work on the CPU.
+            supervisor.retire()
+            worker = supervisor.first(MODES[0])
         return worker
 
     def _first_header(self, worker: WorkerProcess) -> Header:
@@ -199,24 +202,23 @@ class _Scan:
         here = environment(device, worker.build)
         if self._begun is not None:
             header = self._begun.header
-            check_header(self._plan, header, here, rows_again(self._supervisor, header, self._specs))
+            self._planner = Planner(self._supervisor, header.settings, self._specs)
+            check_header(self._plan, header, here, self._planner.again(header))
             return header
         if self._plan.continues:
+            self._planner = Planner(self._supervisor, self._plan.settings, self._specs)
             return self._continuing_header(here)
         if lacks := lacking(device):
-            self._progress.say(lacks)
+            self._progress.note(lacks)
         settings = settings_for(self._plan.settings, device, workers_for(device, worker.build))
-        if databases(settings.sources):
-            planned = first_rows(settings, self._specs)
-        else:
-            planned = planned_rows(settings, self._specs)
+        self._planner = Planner(self._supervisor, settings, self._specs)
         return Header(
             format=FORMAT,
             tool=tool_version(),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             settings=settings,
             environment=here,
-            planned=planned,
+            planned=self._planner.first(),
             claims=parse_claims(worker.build["docstring"]),
             controls=control_rows(device),
         )
@@ -229,7 +231,7 @@ class _Scan:
         """
         first = self._plan.continues[0]
         run = read_run(first)
-        rows = left(self._plan, rows_again(self._supervisor, run.header, self._specs))
+        rows = left(self._plan, self._planner.again(run.header))
         if not rows and not databases(run.header.settings.sources):
             raise UsageError(f"{first}: other machines have observed all of its rows; report it")
         return replace(
@@ -247,19 +249,20 @@ class _Scan:
         Raises:
             UsageError: A pattern matches nothing, or a database cannot be imported.
         """
+        if self._plan.output.stat().st_size and not (self._begun or self._plan.force or self._plan.resume):
+            kept = self._writer.set_aside()
+            self._progress.note(f"{self._plan.output}: the earlier run is kept as {kept.name}")
         self._writer.begin(self._begun.end if self._begun else 0)
         if self._begun is None:
             self._writer.write(self._header)
         settings = self._header.settings
         known = self._known if self._begun is None else self._known | self._begun.entries
-        found = list(self._specs)
-        for spec, entry in entries(self._supervisor, settings, self._progress.enumerating, known):
+        for entry in self._planner.entries(self._progress.enumerating, known):
             # What was enumerated is not lost with the minutes that it took.
             self._writer.write(entry)
-            found.append(spec)
         if self._begun is None and not self._plan.continues:
             try:
-                planned_rows(settings, found)
+                self._planner.check()
             except UsageError:
                 # Nothing is kept of a scan that cannot begin.
                 self._writer.begin(0)

@@ -350,7 +350,7 @@ def _block_sums(numbers: torch.Tensor, level: int) -> torch.Tensor:
             sums.append([torch.dot(wide, key[: len(wide)]) for key in keys])
         return torch.stack([one for pair in sums for one in pair]).view(-1, 2)
     found = []
-    for some in blocks.split(_BLOCKS_AT_ONCE):
+    for some in blocks.split(_BLOCKS_AT_ONCE) if whole else ():
         wide = some.to(torch.int64)
         found.append(torch.stack([(wide * key).sum(1) for key in keys], 1))
     if len(last) or not found:
