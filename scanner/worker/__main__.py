@@ -183,6 +183,9 @@ def _enumerate(_: Specs, request: Request) -> Request:
         answer = entry_rows(**request)
     except database.DatabaseError as error:
         return {"answer": {"failed": str(error)}}
+    except Exception:
+        if accelerator.works(request["device"]):
+            raise
     if not accelerator.works(request["device"]):
         # Whatever was tried behind the call that broke the device has failed, and says nothing of the entry.
         return {"answer": {"failed": "the device no longer answers"}, "tainted": True}
