@@ -194,10 +194,12 @@ def _enumerate(_: Specs, request: Request) -> Request:
 
 def _describe(specs: Specs, request: Request) -> Request:
     """Return what a spec leaves to what its inputs are."""
+    from scanner.worker.device import accelerator  # noqa: PLC0415
     from scanner.worker.execution import describe  # noqa: PLC0415
 
     _on_device(request)
-    return {"answer": describe(specs[request.pop("spec")], request.pop("case"), **request)}
+    answer = describe(specs[request.pop("spec")], request.pop("case"), **request)
+    return {"answer": answer, "tainted": not accelerator.works(request["device"])}
 
 
 def _functions(_: Specs, request: Request) -> Request:
