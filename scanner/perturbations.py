@@ -49,7 +49,7 @@ PERTURBATIONS: dict[str, Perturbation] = {
     "quiet": Perturbation("nothing is done"),
     # An execution takes thrice as long there, and on a CPU it shows hardly anything that a quiet one does not.
     "stress": Perturbation(
-        "one busy thread per core runs alongside; on an accelerator, another stream is busy", share=0.5
+        "one busy thread per core runs alongside; on CUDA, another stream is busy", share=0.5
     ),
     "shift": Perturbation("blocks of the outputs' sizes are held, so that the op's allocations move"),
     "poison": Perturbation(
