@@ -64,6 +64,8 @@ _ENVIRONMENT = {
     "driver": "GPU driver",
     "gpu": "GPU",
     "gpu_capability": "GPU capability",
+    "rocm": "ROCm of the torch build",
+    "tf32": "float32 may be computed as TF32 in",
     "cpu": "CPU",
     "cores": "CPU cores",
     "threads": "torch threads in a worker",
@@ -236,6 +238,8 @@ def _text(field: str, value: object) -> str:
     """Return what is recorded of the environment in words."""
     if field == "affinity" and isinstance(value, tuple):
         return trust.ranges(value) or "not restricted"
+    if field == "tf32" and value is None:
+        return "not known"
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or NONE
     return NONE if value is None else str(value) or NONE

@@ -38,9 +38,9 @@ class PowerCheck:
 
     def __init__(self, header: Header, sentinels: Iterable[Sentinel]) -> None:
         self._one_thread = header.settings.device == "cpu" and header.environment.threads == 1
-        self._around: defaultdict[tuple[Mode, int], list[Sentinel]] = defaultdict(list)
+        self._around: defaultdict[tuple[Mode, int, int], list[Sentinel]] = defaultdict(list)
         for sentinel in sentinels:
-            self._around[sentinel.mode, sentinel.process].append(sentinel)
+            self._around[sentinel.mode, sentinel.process, sentinel.worker].append(sentinel)
         for seen in self._around.values():
             # A scan that was interrupted and went on has two where it stopped; the later one stands behind.
             seen.sort(key=lambda sentinel: sentinel.before)
@@ -59,7 +59,7 @@ class PowerCheck:
         return None
 
     def _near(self, place: int, observation: Observation) -> list[Sentinel]:
-        seen = self._around.get((observation.mode, observation.process), [])
+        seen = self._around.get((observation.mode, observation.process, observation.worker), [])
         # There may be as many sentinels as rows, so that they are not gone through for each.
         behind = bisect_right(seen, place, key=lambda sentinel: sentinel.before)
         return seen[max(behind - 1, 0) : behind + 1]
