@@ -31,6 +31,7 @@ CUDA_BYTES = 512 << 20
 pytestmark = [
     pytest.mark.filterwarnings("ignore:index_reduce.. is in beta"),
     pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta"),
+    pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter"),
 ]
 
 ROWS = [pytest.param(spec, planned, id=planned.id) for spec, planned in select((), "cpu")]

@@ -6,6 +6,7 @@ The indices decide: with thousands of sources in a slot the sum depends on the o
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from opspecs.inputs import Inputs
@@ -73,6 +74,14 @@ def _overwrite(t: Inputs) -> Call:
 def _overwrite_rows(t: Inputs) -> Call:
     rows, slots = t.size(cpu=(1 << 13, 1 << 9), cuda=(1 << 17, 1 << 13))
     return call(t.values(slots, 8), 0, t.index(rows, 8, high=slots), t.values(rows, 8))
+
+
+def _scatter_reduced(t: Inputs, reduce: str, *, flat: bool = False) -> Call:
+    """Sources reduced into slots, as scatter did it before there was scatter_reduce: thousands of slots of a CPU, 64 of a GPU."""
+    sources, slots = t.size(cpu=(1 << 14, 1 << 10), cuda=(1 << 17, 64))
+    columns = () if flat else (4,)
+    values = _factors(t, "prod" if reduce == "multiply" else reduce, sources, *columns)
+    return call(t.values(slots, *columns), 0, t.index(sources, *columns, high=slots), values, reduce=reduce)
 
 
 def _overwrite_with_one_value(t: Inputs) -> Call:
@@ -250,6 +259,16 @@ SPECS: tuple[OpSpec, ...] = (
                 inputs=_overwrite_rows, provokes=RACES, dtypes=("float32", "int64"), traits=WRITTEN | NESTED
             ),
             "permutation": Case(inputs=_permuted, traits=WRITTEN | FLAT),
+            **{
+                f"reduce_{reduce}{rows}": Case(
+                    inputs=partial(_scatter_reduced, reduce=reduce, flat=not rows),
+                    provokes=f"about 16 values {what} each slot (2048 on CUDA)",
+                    devices=("cpu", "cuda") if rows else ("cuda",),
+                    traits=WRITTEN | (NESTED if rows else FLAT),
+                )
+                for reduce, what in (("add", REDUCED["sum"]), ("multiply", REDUCED["prod"]))
+                for rows in ("_rows", "")
+            },
             # Whichever write is last, it writes the same.
             "one_value": Case(inputs=_overwrite_with_one_value, traits={"src": "value"} | FLAT),
         },
