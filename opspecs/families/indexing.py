@@ -198,7 +198,8 @@ def _overlapping_rows(t: Inputs, *, overlap: bool = True) -> Call:
     """Two long rows, one for each of two threads, which then write the same places at the same time."""
     length = t.size(cpu=1 << 16, cuda=1 << 20)
     stride = 1 if overlap else length
-    return call(t.values(length + stride), t.values(2, length), stride)
+    # The last elements of the base stay what they were.
+    return call(t.values(length + stride + 16), t.values(2, length), stride)
 
 
 def _windows(t: Inputs, step: int) -> Call:

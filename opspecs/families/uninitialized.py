@@ -83,7 +83,7 @@ SPECS: tuple[OpSpec, ...] = (
         },
     ),
     OpSpec(
-        name="torch.empty.out",
+        name="torch.empty_out",
         op=empty_into,
         why="What a tensor gains that is given as out was never written, unless the flag has it filled "
         "(https://docs.pytorch.org/docs/stable/deterministic.html).",
