@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from scanner.errors import UsageError
+from scanner.modes import modes_on
 from scanner.observations.settings import MOST_RUNS, SETTINGS, Settings
 from scanner.perturbations import PERTURBATIONS, shares
 
@@ -82,6 +83,7 @@ def settings_for(asked: Settings, device: str) -> Settings:
     return msgspec.structs.replace(
         asked,
         device=device,
+        modes=tuple(mode for mode in asked.modes if mode in modes_on(device)),
         runs=asked.runs if asked.max_rate is None else _runs_for(asked, asked.max_rate),
         confidence=None if asked.max_rate is None else asked.confidence,
         samples=asked.samples if asked.sources != SETTINGS["sources"].default else 0,

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from scanner.observations.settings import MODES as MODES
+from scanner.modes import MODES as MODES
+from scanner.modes import WORKER_MODES as WORKER_MODES
+from scanner.modes import Mode as Mode
 from scanner.observations.settings import MOST_NAMES as MOST_NAMES
-from scanner.observations.settings import WORKER_MODES as WORKER_MODES
 from scanner.observations.settings import Device as Device
-from scanner.observations.settings import Mode as Mode
 from scanner.observations.settings import Settings as Settings
 from scanner.observations.settings import Source as Source
 from scanner.perturbations import PERTURBATIONS
@@ -26,10 +26,10 @@ from scanner.perturbations import PERTURBATIONS
 #    defaults below a file of format 1 says what it always said: quiet executions, and nothing known of the rest.
 # 3: overloads that the build has and that each row reaches; where a row is from (source, provoked, recipe, samples), what
 #    was enumerated, and the settings of both. A file of format 1 or 2 knows of no overloads: "not recorded".
-# 4: rows that are not to be believed, because a control behind them answered wrongly; the mode "unfilled"; the digest of the
-#    file that declares a row's spec, empty in older files, of which none is gone on with; threads of an observation, and a
-#    further process of mode off. Of a file of an earlier format it is not known how many threads worked, so that none of
-#    its rows is called serial.
+# 4: rows that are not to be believed, because a control behind them answered wrongly; the modes "unfilled" and
+#    "no_workspace"; the digest of the file that declares a row's spec, empty in older files, of which none is gone on
+#    with; threads of an observation, and a further process of mode off. Of a file of an earlier format it is not known how
+#    many threads worked, so that none of its rows is called serial.
 FORMAT = 4
 
 # What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a

@@ -24,6 +24,7 @@ from scanner.cases.discovery import with_databases
 from scanner.cases.rows import control_rows, plan_rows
 from scanner.cases.settings import Plan, settings_for
 from scanner.claims.tables import parse_claims
+from scanner.modes import MODE_TABLE
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Header, Row
 from scanner.observations.runfile import Run, RunWriter, read_run
@@ -117,7 +118,7 @@ class _Scan:
                 rows * (settings.processes * len(MODES) + settings.cost + settings.overloads),
                 self._passes.rows_observed + len(self._timed) + len(self._dispatched),
             )
-            last = [mode for mode in settings.modes if mode == "unfilled"]
+            last = [mode for mode in settings.modes if MODE_TABLE[mode].concern == "cured"]
             for process in range(settings.processes):
                 for mode in settings.modes:
                     if mode not in last:
