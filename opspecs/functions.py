@@ -47,6 +47,15 @@ def reference(text: str) -> FunctionName | None:
     return FunctionName(*found.groups()) if found else None
 
 
+def resolved(specs: str) -> str:
+    """Return a file of specs, or a function with its files, by paths that hold in any folder."""
+    named = reference(specs)
+    if named is None:
+        return str(Path(specs).resolve())
+    inputs = str(Path(named.inputs_file).resolve()) if named.inputs_file else None
+    return str(named._replace(file=str(Path(named.file).resolve()), inputs_file=inputs))
+
+
 def file_of(specs: str) -> Path:
     """Return the file in which specs are declared."""
     named = reference(specs)
@@ -107,18 +116,10 @@ def _nothing(_: Inputs) -> Call:
 
 
 def _given(make: Callable[..., Any], t: Inputs) -> Call:
-    """Return the arguments that a function makes, from the same random numbers each time, on the device of the scan."""
+    """Return the arguments that a function makes, the same each time, on the device of the scan."""
     import torch  # noqa: PLC0415 - a worker calls this
 
-    number = int(t.index(1, high=1 << 31))
-    before = random.getstate()
-    with torch.random.fork_rng():
-        torch.manual_seed(number)
-        random.seed(number)
-        try:
-            made = make(t) if inspect.signature(make).parameters else make()
-        finally:
-            random.setstate(before)
+    made = make(t) if inspect.signature(make).parameters else _made(make, int(t.index(1, high=1 << 31)))
 
     def placed(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -136,3 +137,17 @@ def _given(make: Callable[..., Any], t: Inputs) -> Call:
     if isinstance(made, dict):
         return Call((), placed(made))
     return Call(placed(made) if isinstance(made, tuple) else (placed(made),), {})
+
+
+def _made(make: Callable[[], Any], seed: int) -> Any:
+    """Call a function that draws from the generators of torch and Python, and put them back."""
+    import torch  # noqa: PLC0415
+
+    before = random.getstate()
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        random.seed(seed)
+        try:
+            return make()
+        finally:
+            random.setstate(before)

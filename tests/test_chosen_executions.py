@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Command
+from tests.conftest import one_line
 from tests.evidence_scans import rows_by_name, scan
 
 
@@ -62,5 +63,5 @@ def test_bad_power_is_one_line(detmatrix: Command, arguments: tuple[str, ...], t
     done = detmatrix("scan", "cumsum", *arguments)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
+    assert one_line(done.stderr)
     assert text in done.stderr

@@ -367,7 +367,7 @@ def _renamed(alert: AlertSite, name: str) -> AlertSite:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        ([], 2, "nothing to hold the lists against"),
+        ([], 2, "nothing to check the lists against"),
         ([str(RUN), "--census", str(CENSUS), "--format", "rst"], 2, "on what was measured alone"),
         (["--census", str(CENSUS), "--check"], 2, "give a run file too"),
         (["--census", str(TRACE)], 3, "not a census"),

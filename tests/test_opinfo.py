@@ -203,7 +203,7 @@ def test_list_shows_what_a_scan_would_run(detmatrix: Command, rows: list[dict[st
         ),
         (
             ["scan", "--samples", "3"],
-            "--samples is said of the databases; add --source opinfo, modules or all",
+            "--samples applies to PyTorch's databases; add --source opinfo, modules or all",
         ),
         (
             ["list", "--python", sys.executable],

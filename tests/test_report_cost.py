@@ -7,14 +7,16 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from reports.matrix import cost as costs
 from reports.matrix.chart import SIDE, chart
 from reports.matrix.chart import costs as slow
 from reports.matrix.view import RowView, row_view
-from scanner.observations.records import Cost, Row
+from scanner.observations.records import Cost, Row, Timing
 from scanner.verdicts.findings import MatrixRow
 from tests.evidence_runs import FORMS, ONE, cost, evidence_run, only, rows_of, table_of, text, timing
+from tests.page_data import told
 from tests.runs import Planned, ran, row, stable, write_run
 
 
@@ -59,7 +61,7 @@ def test_a_case_that_raises_has_no_cost_and_says_so(run: Path) -> None:
     shown_text = rows_of(run)["torch.Tensor.put_"]["cost"]
 
     assert re.search(r"`put_`, `index_put_` \| none: raises +\|", text("md", run))
-    assert "<td><span>none: raises</span></td>" in text("html", run)
+    assert "none: raises" in told(text("html", run))
     assert (shown_text["ratio"], shown_text["outcome"], shown_text["message"]) == (
         None,
         "raised",
@@ -180,6 +182,17 @@ def test_chart_places_ratios_on_a_logarithmic_scale(tmp_path: Path) -> None:
     assert not drawn.memory
 
 
+def test_a_cost_whose_quartiles_overlap_is_not_slow(tmp_path: Path) -> None:
+    """Twice as long in the median, and maybe not at all: neither listed nor counted."""
+    planned = quiet_row(row("torch.op"))
+    wide = replace(cost(planned[0], 1e-3, 2.5e-3), on=Timing(median=2.5e-3, low=0.9e-3, high=4e-3))
+    (shown,) = map(row_view, only(write_run(tmp_path / "r.jsonl", [planned], costs=[wide])).rows)
+
+    assert slow([shown]).lines == []
+    assert slow([shown]).text.startswith("0 of 1 timed rows shown here take at least twice as long")
+    assert (shown.is_slow, shown.cost_words) == (False, "≈2.50×")
+
+
 @pytest.mark.parametrize("ratios", [(1000.0, 0.01), (1e6,), (1e-6,), (1.0,)])
 def test_chart_holds_what_it_draws(tmp_path: Path, ratios: tuple[float, ...]) -> None:
     """Whatever the ratios, nothing is drawn beyond the frame and the lines at 1 and 2 are there."""
@@ -213,7 +226,7 @@ def test_chart_needs_no_script_and_has_words(run: Path) -> None:
         'aria-label="Ratio of each timed row, from the slowest with the flag on to the fastest. 2 of 3'
         in drawing
     )
-    assert '<b class="slower">3.40× (fill off: 1.10×)</b>' in page
+    assert "3.40× (fill off: 1.10×)" in told(page)
     assert '<th scope="row"><code>torch.empty:plain:forward:float32</code></th>' in page
     assert "<td>0 bytes, 3 MiB</td>" in page
 

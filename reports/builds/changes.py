@@ -14,7 +14,7 @@ from scanner.errors import UsageError
 Kind = Literal["alerts", "flags", "python"]
 KINDS: dict[Kind, str] = {
     "alerts": "Call sites of alerts",
-    "flags": "Functions that ask for a flag",
+    "flags": "Functions that check a flag",
     "python": "Places in Python files",
 }
 RAISED = {"always": "always", "conditional": "on some ways", "unknown": "unknown"}

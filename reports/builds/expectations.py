@@ -40,10 +40,10 @@ EXPECTATION_MEANING: dict[Expectation, str] = {
     "expected_raise": "Documented to raise, and an alert in the build is one that its ops lead to, or the one of "
     "its list: that of cuBLAS.",
     "unsettled": "Documented to act deterministically; an alert is linked; the build does not say whether "
-    "a call meets it: the flag is asked for too, or there is a way past, or no trace.",
-    "expected_flag": "Documented to act deterministically, and the flag is asked for or reroutes the case; "
+    "a call meets it: the flag is checked too, or there is a way past, or no trace.",
+    "expected_flag": "Documented to act deterministically, and the flag is checked or reroutes the case; "
     "no alert.",
-    "no_flag": "Documented to act deterministically, and what its cases reach is not known to ask for the "
+    "no_flag": "Documented to act deterministically, and what its cases reach is not known to check the "
     "flag, nor to alert.",
     "other_device": "Documented for any device, and what it leads to is in the code of another one.",
     "unlinked": "No honest link from the bullet to anything in the build.",

@@ -150,7 +150,7 @@ class Reader:
             way = "same"
             text = f"the alert of {passed[0].place.alert}, which the trace meets in other cases, is not met"
         else:
-            way, text = "same", "the same overloads in both modes, none known to alert or to ask"
+            way, text = "same", "the same overloads in both modes, none known to alert or to check the flag"
         backward_only = self._backward_only(row)
         return Traced(
             row=row,

@@ -62,7 +62,7 @@ def link_words(link: Link) -> str:
         if place.kind == "alert"
         else "asks, to fill memory only, in"
         if place.kind == "fill"
-        else "asks in"
+        else "checks in"
     )
     through = f" through {link.overload}" if link.overload else ""
     return f"{what} {place.function} ({place.library}), by {link.way}{through}"

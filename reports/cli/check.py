@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import tempfile
 from collections.abc import Callable, Iterable
@@ -72,9 +73,12 @@ def check(
         run = scan(plan, progress_for("check"))
         matrices = load([run.path])
     view = explained(name, (name,), (), {}, matrices, [str(output or "not kept")])
-    if output is None:
-        # There is no run file to make a script of.
-        view["commands"] = []
+    # Without a run file there is nothing to make a script of, and not all inputs can be written into one.
+    view["commands"] = (
+        []
+        if output is None or inputs
+        else [one.replace("FILE.py", shlex.quote(named)) for one in view["commands"]]
+    )
     write_to_stdout(RENDERERS[form](view))
     return _code(matrices[0])
 

@@ -22,8 +22,9 @@ from reports.compare.runs import compare as compare_runs
 from reports.compare.words import failing
 from reports.matrix.model import load
 from reports.render import blocks
+from reports.render.browse import write_page
 from reports.render.output import check_place, write_report, write_to_stdout
-from scanner.cli.options import block_check_option, form_of, format_option, into_option, specs_option
+from scanner.cli.options import block_check_option, form_of, format_option, into_option, specs_option, tell
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from scanner.observations.settings import MOST_RUNS
 
@@ -139,6 +140,7 @@ def compare(
     if confirm:
         # A batch system that ends the job gives it time to stop its workers.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        tell(f"compare: starting torch: {', '.join(pythons)}")
         again = measure_again(comparison, pythons, executions, rounds, spec_files)
         comparison = compare_runs(matrices, again)
     failures = [f"{one_line(line)}\n" for line in failing(comparison, FAILS[fail_on])] if fail_on else []
@@ -179,7 +181,9 @@ def _write(
 ) -> None:
     """Write the report to every place asked for, or to standard output; the failures of a check go first."""
     for output in outputs:
-        write_report(Path(output), rendered(form_of(form, output, RENDERERS)), runs)
+        chosen = form_of(form, output, RENDERERS)
+        write = write_page if chosen == "html" else write_report
+        write(Path(output), rendered(chosen), runs)
     if outputs:
         write_to_stdout(failures)
     elif form in {"json", "html"}:

@@ -57,7 +57,7 @@ def docs(
     output: str | None,
     into: str | None,
 ) -> int:
-    """Hold the op lists that PyTorch documents against run files, and write them again.
+    """Check the op lists that PyTorch documents against run files, and regenerate them.
 
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them, of one torch release, are
     joined: a CPU run and a CUDA run fill different cells. An entry changes on evidence alone. What a census or a
@@ -75,7 +75,7 @@ def docs(
         if not runs and (check or into is not None):
             raise UsageError("--check and --into speak of runs; give a run file too")
     elif not runs:
-        raise UsageError("nothing to hold the lists against; give run files, or --census or --trace")
+        raise UsageError("nothing to check the lists against; give run files, or --census or --trace")
     joined = join(load(runs)) if runs else None
     files = read_files(censuses, traces, joined) if censuses or traces else None
     if joined is None:

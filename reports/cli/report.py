@@ -12,9 +12,11 @@ import click
 
 from reports.matrix.model import FINDINGS, Matrix, load, matrix_of, parse_findings
 from reports.render import blocks
+from reports.render.browse import open_option, place_of, write_page
 from reports.render.output import write_report, write_to_stdout
 from reports.report import export, html, markdown, text
 from reports.report.expected_files import with_builds
+from reports.report.view import report_view
 from scanner.cli.options import (
     block_check_option,
     form_of,
@@ -48,9 +50,10 @@ LONG: dict[str, Renderer] = {
 @format_option(
     RENDERERS,
     "Text for a terminal, Markdown, a web page that works offline, or a table for machines.",
-    default="text on a terminal, and md",
+    default="text on a terminal and md elsewhere",
 )
 @output_option
+@open_option
 @click.option(
     "--only",
     metavar="FINDING,...",
@@ -103,6 +106,7 @@ def report(
     censuses: tuple[str, ...],
     traces: tuple[str, ...],
     *,
+    opens: bool,
     whole: bool,
     level: str | None,
     check: bool,
@@ -112,13 +116,12 @@ def report(
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them make one report.
     """
     findings = parse_findings(only)
-    shown = output is None and into is None and sys.stdout.isatty()
-    chosen, form = form, form_of(form, output, RENDERERS, "text" if shown else "md")
+    form, output = _asked(runs, form, output, into, opens=opens)
     if whole and form not in LONG:
         raise UsageError(f"--all is for {' and '.join(LONG)}: {form} leaves nothing out")
     if level is not None and form != "csv":
         raise UsageError("--level says what a line of csv is about; give it with --format csv")
-    if into is not None and (output is not None or chosen not in {None, "md"}):
+    if into is not None and (output is not None or form != "md"):
         raise UsageError("--into writes Markdown into a file of its own; give it without -o and --format")
     if check and into is None:
         raise UsageError("--check says whether the block in a file is stale; name the file with --into")
@@ -134,13 +137,26 @@ def report(
         body = "".join(markdown.excerpt(matrices, whole=whole))
         return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
     render = export.render_ops_csv if level == "ops" else (LONG if whole else RENDERERS)[form]
-    if output is not None:
-        write_report(Path(output), render(matrices), (*runs, *censuses, *traces))
-    elif form == "text":
+    if output is None and form == "text":
         show(matrices, whole=whole)
-    else:
+    elif output is None:
         write_to_stdout(render(matrices))
+    else:
+        write = partial(write_page, opens=opens) if form == "html" else write_report
+        write(Path(output), render(matrices), (*runs, *censuses, *traces))
     return EXIT_DONE
+
+
+def _asked(
+    runs: Sequence[str], form: str | None, output: str | None, into: str | None, *, opens: bool
+) -> tuple[str, str | None]:
+    """Return the format and the place that a report is asked for in."""
+    if opens and (form not in {None, "html"} or into is not None):
+        raise UsageError("--open shows the web page; give it without --into, and with no other --format")
+    if opens:
+        return "html", output or place_of(runs)
+    on_terminal = output is None and into is None and sys.stdout.isatty()
+    return form_of(form, output, RENDERERS, "text" if on_terminal else "md"), output
 
 
 def summarize(run: Run) -> None:
@@ -151,5 +167,6 @@ def summarize(run: Run) -> None:
 def show(matrices: Sequence[Matrix], *, whole: bool = False) -> None:
     """Write what run files mean to a terminal, in colour if it has any, and behind it what to do next."""
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    write_to_stdout(text.render(matrices, whole=whole, colour=colour))
-    click.echo(text.following(matrices), err=True)
+    shown = report_view(matrices)
+    write_to_stdout(text.shown(shown, whole=whole, colour=colour))
+    click.echo(text.following(shown), err=True)

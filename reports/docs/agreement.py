@@ -39,7 +39,7 @@ KIND_MEANING = {
     "undocumented": "Measured groups of rows that raise or differ, and that no claim is about.",
     "self_contradictory": "Pairs of claims that put one call of an op into both lists.",
     "unread": "The same of ops that an unparsed bullet names, which may be about them.",
-    "unparsed": "Bullets that were not understood; no row is held against them.",
+    "unparsed": "Bullets that were not understood; no row is compared with them.",
 }
 
 _SERIAL = "serial: one thread did all the work with the flag off, so that nothing could race"

@@ -70,7 +70,7 @@ def view_of(docs: Docs) -> View:
 def _run(one: Matrix) -> View:
     header = one.run.header
     weak = sum(one.weak.values())
-    power = f", {weak} {'row' if weak == 1 else 'rows'} of low power" if weak else ""
+    power = f", {weak} underpowered {'row' if weak == 1 else 'rows'}" if weak else ""
     power += f", {one.serial} serial" if one.serial else ""
     state = ("complete" if one.run.closing else "incomplete") + power
     return View(
@@ -95,7 +95,7 @@ def _run(one: Matrix) -> View:
 
 def _doubted(one: Evidence) -> str:
     """Say why a row is no evidence although it ran."""
-    return "of low power" if one.low_power else "serial" if one.serial else ""
+    return "underpowered" if one.low_power else "serial" if one.serial else ""
 
 
 def _claim(judged: JudgedClaim, lists: RegeneratedLists | None) -> View:

@@ -191,8 +191,8 @@ def _cell(records: Sequence[_Record], column: OpColumn, lists: Sequence[_Lists])
     worst = [record for record in records if record.row.finding == finding]
     return OpCell(
         finding=finding,
-        forward=_direction([row for row in rows if row.row.direction == "forward"]),
-        backward=_direction([row for row in rows if row.row.direction == "backward"]),
+        forward=direction_of([row for row in rows if row.row.direction == "forward"]),
+        backward=direction_of([row for row in rows if row.row.direction == "backward"]),
         counts=dict(Counter(row.finding for row in rows)),
         documented=_documented(records, worst, column.device, lists),
         missing=sum(column.trusted and lists[run].lack(row) for run, row in records),
@@ -218,7 +218,7 @@ def _documented(
     return found
 
 
-def _direction(rows: Sequence[MatrixRow]) -> OpDirection:
+def direction_of(rows: Sequence[MatrixRow]) -> OpDirection:
     """Return the worst row of a direction; of those that did not differ, the one that shows least."""
     if not rows:
         nothing = ModeMark(verdict=None, text="no row", has_row=False)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from opspecs.functions import reference
+from opspecs.functions import reference, resolved
 from opspecs.model import OpSpec, Planned
 from opspecs.registry import SPECS, NoMatchError, select
 from scanner.errors import UsageError
@@ -61,11 +61,11 @@ def function_named(function: str, inputs: str | None) -> tuple[str, str]:
         one = reference(text)
         if one is None or one.inputs:
             raise UsageError(f"{text!r} names no function; give FILE.py:FUNCTION")
-        found.append(one._replace(file=str(Path(one.file).resolve())))
+        found.append(one)
     named = (
         found[0] if inputs is None else found[0]._replace(inputs_file=found[1].file, inputs=found[1].function)
     )
-    return str(named), named.name
+    return resolved(str(named)), named.name
 
 
 def with_installed(files: Sequence[str]) -> tuple[str, ...]:

@@ -84,6 +84,12 @@ def specs_option(text: str) -> Callable[[_Command], _Command]:
     return click.option("--specs", "spec_files", multiple=True, metavar="FILE.py", help=text)
 
 
+def tell(text: str) -> None:
+    """Say to whoever waits at a terminal what takes seconds; logs are left alone."""
+    if sys.stderr.isatty():
+        click.echo(text, err=True)
+
+
 def complete_op(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Return the names of ops that begin like this, for a shell that completes words."""
     from opspecs.patterns import recorded_names  # noqa: PLC0415 - only shells ask
@@ -107,7 +113,7 @@ class Names(ParamType):
         if isinstance(value, tuple):
             return value
         names = tuple(dict.fromkeys(name.strip() for name in str(value).split(",") if name.strip()))
-        return names or self.fail("none given", param, ctx)
+        return names or self.fail("none given; separate names by commas", param, ctx)
 
 
 class Sources(Names):

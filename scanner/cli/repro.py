@@ -12,12 +12,12 @@ from typing import Any
 import click
 import msgspec
 
-from opspecs.functions import file_of
+from opspecs.functions import file_of, resolved
 from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
 from scanner.cases.catalog import named_files
 from scanner.cases.chosen import chosen_rows
-from scanner.cli.options import python_option, specs_option
+from scanner.cli.options import python_option, specs_option, tell
 from scanner.errors import UsageError
 from scanner.observations.records import Header, Row
 from scanner.observations.runfile import cannot_write, read_run
@@ -55,6 +55,7 @@ def command(run: str, row: str, output: Path | None, spec_files: tuple[str, ...]
     chosen = _row(row, read.header.planned, run)
     rows = matrix(read.header, read.observations, closed=read.closing is not None)
     seen = next(one for one in rows if one.row.key == chosen.key)
+    tell("repro: starting torch, which draws the inputs")
     input_source = _input_source(chosen, read.header, spec_files, python)
     written = script(input_source, seen, read.header)
     if output is None:
@@ -93,15 +94,15 @@ def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: s
     allowed = (
         named_files(spec_files, header.settings.specs, f"{text}: its spec is none of ours") if own else ()
     )
-    files = [Path(path).resolve() for path in allowed]
+    files = list(map(resolved, allowed))
     for path in files:
-        if not file_of(str(path)).is_file():
+        if not file_of(path).is_file():
             raise UsageError(f"{text}: {path} is not there; say where it is now with --specs")
     request = {name: getattr(row, name) for name in ("spec", "case", "direction", "dtype")}
     request |= {
         "device": row.device.partition(":")[0],
         "seed": header.settings.seed,
-        "specs": list(map(str, files)),
+        "specs": files,
         "grown": row.enlargement,
     }
     with ImportSandbox() as sandbox:

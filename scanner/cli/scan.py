@@ -108,7 +108,7 @@ def _said(options: dict[str, Any], *, resume: bool) -> tuple[dict[str, Any], lis
         for name in ("dtypes", "samples"):
             if name in said:
                 raise click.UsageError(
-                    f"--{name} is said of the databases; add --source opinfo, modules or all"
+                    f"--{name} applies to PyTorch's databases; add --source opinfo, modules or all"
                 )
     return said, [name for name in said if name in tabled]
 

@@ -59,7 +59,7 @@ class Perturbations(ParamType):
             if name not in PERTURBATIONS:
                 self.fail(f"unknown perturbation {name!r}; choose: {', '.join(PERTURBATIONS)}", param, ctx)
         if not names:
-            self.fail(f"none given; the perturbations: {', '.join(PERTURBATIONS)}", param, ctx)
+            self.fail(f"none given; choose: {', '.join(PERTURBATIONS)}", param, ctx)
         return ordered(names)
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from opspecs.functions import resolved
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.observations.records import Mode
 from scanner.processes.process import WorkerEndedError, WorkerProcess
@@ -31,7 +32,7 @@ class WorkerSupervisor:
         # A worker lives in another folder.
         self._python = os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
         self._sandbox = sandbox
-        self._spec_files = tuple(str(Path(path).resolve()) for path in spec_files)
+        self._spec_files = tuple(map(resolved, spec_files))
         self.device = device
         self._worker: WorkerProcess | None = None
         self._mode: Mode | None = None
