@@ -5,6 +5,7 @@ The indices decide: with thousands of sources in a slot the sum depends on the o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -121,37 +122,44 @@ def _reduce_permutation(t: Inputs, reduce: str) -> Call:
     )
 
 
+def _reduction(
+    name: str,
+    inputs: Callable[..., Call],
+    provokes: str,
+    traits: dict[str, str],
+    devices: tuple[Device, ...] = ("cpu", "cuda"),
+) -> dict[str, Case]:
+    """Return the three cases that each form of a reduction has: with what is there, without it, and of integers."""
+    shared = Case(inputs=inputs, provokes=provokes, traits=traits, devices=devices)
+    return {
+        name: replace(shared, directions=BOTH),
+        f"{name}_exclude_self": replace(shared, inputs=lambda t: inputs(t, include_self=False)),
+        # Integers that wrap around make the same in any order.
+        f"{name}_integers": replace(shared, dtypes=("int64",)),
+    }
+
+
 def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
     """Return the cases of one reduction; a GPU has all of them in one row, a CPU in columns, for it divides those only."""
     what = REDUCED[reduce]
     collisions = what and f"about 16 values {what} each slot (16384 on CUDA)"
-
-    def cases(name: str, traits: dict[str, str], device: Device, *columns: int) -> dict[str, Case]:
-        shared = Case(
-            inputs=lambda t: _reduce(t, reduce, *columns),
-            provokes=collisions,
-            devices=(device,),
-            traits=traits,
-        )
-        alone = lambda t: _reduce(t, reduce, *columns, include_self=False)  # noqa: E731 - inputs are lambdas
-        return {
-            name: replace(shared, directions=BOTH),
-            f"{name}_exclude_self": replace(shared, inputs=alone),
-            f"{name}_integers": replace(shared, dtypes=("int64",)),
-        }
-
+    flat, nested = {"reduce": reduce} | FLAT, {"reduce": reduce} | NESTED
     return {
-        **cases(f"{reduce}_columns", {"reduce": reduce} | NESTED, "cpu", 4),
-        **cases(reduce, {"reduce": reduce} | FLAT, "cuda"),
+        **_reduction(
+            f"{reduce}_columns",
+            lambda t, **options: _reduce(t, reduce, 4, **options),
+            collisions,
+            nested,
+            ("cpu",),
+        ),
+        **_reduction(reduce, partial(_reduce, reduce=reduce), collisions, flat, ("cuda",)),
         f"{reduce}_rows": Case(
             inputs=lambda t: _reduce_rows(t, reduce),
             provokes=what and f"about 2048 values {what} each slot",
             devices=("cuda",),
-            traits={"reduce": reduce} | NESTED,
+            traits=nested,
         ),
-        f"{reduce}_permutation": Case(
-            inputs=lambda t: _reduce_permutation(t, reduce), traits={"reduce": reduce} | FLAT
-        ),
+        f"{reduce}_permutation": Case(inputs=lambda t: _reduce_permutation(t, reduce), traits=flat),
     }
 
 
@@ -171,23 +179,10 @@ def _index_reduce_permutation(t: Inputs, reduce: str) -> Call:
 
 def _index_reduce_cases(reduce: str) -> dict[str, Case]:
     """Return the cases of one reduction."""
-    what = REDUCED[reduce]
+    what, traits = REDUCED[reduce], {"reduce": reduce}
     collisions = what and f"about 3 rows {what} each slot (2048 on CUDA)"
-    traits = {"reduce": reduce}
     return {
-        f"{reduce}_rows": Case(
-            inputs=lambda t: _index_reduce(t, reduce), provokes=collisions, directions=BOTH, traits=traits
-        ),
-        f"{reduce}_rows_exclude_self": Case(
-            inputs=lambda t: _index_reduce(t, reduce, include_self=False), provokes=collisions, traits=traits
-        ),
-        # Integers that wrap around make the same in any order.
-        f"{reduce}_rows_integers": Case(
-            inputs=lambda t: _index_reduce(t, reduce),
-            provokes=collisions,
-            dtypes=("int64",),
-            traits=traits,
-        ),
+        **_reduction(f"{reduce}_rows", partial(_index_reduce, reduce=reduce), collisions, traits),
         f"{reduce}_permutation": Case(inputs=lambda t: _index_reduce_permutation(t, reduce), traits=traits),
     }
 
