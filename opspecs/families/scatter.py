@@ -5,7 +5,9 @@ The indices decide: with thousands of sources in a slot the sum depends on the o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from opspecs.inputs import Inputs
@@ -75,6 +77,14 @@ def _overwrite_rows(t: Inputs) -> Call:
     return call(t.values(slots, 8), 0, t.index(rows, 8, high=slots), t.values(rows, 8))
 
 
+def _scatter_reduced(t: Inputs, reduce: str, *, flat: bool = False) -> Call:
+    """Sources reduced into slots, as scatter did it before there was scatter_reduce: thousands of slots of a CPU, 64 of a GPU."""
+    sources, slots = t.size(cpu=(1 << 14, 1 << 10), cuda=(1 << 17, 64))
+    columns = () if flat else (4,)
+    values = _factors(t, "prod" if reduce == "multiply" else reduce, sources, *columns)
+    return call(t.values(slots, *columns), 0, t.index(sources, *columns, high=slots), values, reduce=reduce)
+
+
 def _overwrite_with_one_value(t: Inputs) -> Call:
     sources, slots = _races(t)
     return call(t.values(slots), 0, t.index(sources, high=slots), 0.5)
@@ -117,37 +127,44 @@ def _reduce_permutation(t: Inputs, reduce: str) -> Call:
     )
 
 
+def _reduction(
+    name: str,
+    inputs: Callable[..., Call],
+    provokes: str,
+    traits: dict[str, str],
+    devices: tuple[Device, ...] = ("cpu", "cuda"),
+) -> dict[str, Case]:
+    """Return the three cases that each form of a reduction has: with what is there, without it, and of integers."""
+    shared = Case(inputs=inputs, provokes=provokes, traits=traits, devices=devices)
+    return {
+        name: replace(shared, directions=BOTH),
+        f"{name}_exclude_self": replace(shared, inputs=lambda t: inputs(t, include_self=False)),
+        # Integers that wrap around make the same in any order.
+        f"{name}_integers": replace(shared, dtypes=("int64",)),
+    }
+
+
 def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
     """Return the cases of one reduction; a GPU has all of them in one row, a CPU in columns, for it divides those only."""
     what = REDUCED[reduce]
     collisions = what and f"about 16 values {what} each slot ({64 if reduce == 'prod' else 16384} on CUDA)"
-
-    def cases(name: str, traits: dict[str, str], device: Device, *columns: int) -> dict[str, Case]:
-        shared = Case(
-            inputs=lambda t: _reduce(t, reduce, *columns),
-            provokes=collisions,
-            devices=(device,),
-            traits=traits,
-        )
-        alone = lambda t: _reduce(t, reduce, *columns, include_self=False)  # noqa: E731 - inputs are lambdas
-        return {
-            name: replace(shared, directions=BOTH),
-            f"{name}_exclude_self": replace(shared, inputs=alone),
-            f"{name}_integers": replace(shared, dtypes=("int64",)),
-        }
-
+    flat, nested = {"reduce": reduce} | FLAT, {"reduce": reduce} | NESTED
     return {
-        **cases(f"{reduce}_columns", {"reduce": reduce} | NESTED, "cpu", 4),
-        **cases(reduce, {"reduce": reduce} | FLAT, "cuda"),
+        **_reduction(
+            f"{reduce}_columns",
+            lambda t, **options: _reduce(t, reduce, 4, **options),
+            collisions,
+            nested,
+            ("cpu",),
+        ),
+        **_reduction(reduce, partial(_reduce, reduce=reduce), collisions, flat, ("cuda",)),
         f"{reduce}_rows": Case(
             inputs=lambda t: _reduce_rows(t, reduce),
             provokes=what and f"about {64 if reduce == 'prod' else 2048} values {what} each slot",
             devices=("cuda",),
-            traits={"reduce": reduce} | NESTED,
+            traits=nested,
         ),
-        f"{reduce}_permutation": Case(
-            inputs=lambda t: _reduce_permutation(t, reduce), traits={"reduce": reduce} | FLAT
-        ),
+        f"{reduce}_permutation": Case(inputs=lambda t: _reduce_permutation(t, reduce), traits=flat),
     }
 
 
@@ -168,23 +185,10 @@ def _index_reduce_permutation(t: Inputs, reduce: str) -> Call:
 
 def _index_reduce_cases(reduce: str) -> dict[str, Case]:
     """Return the cases of one reduction."""
-    what = REDUCED[reduce]
+    what, traits = REDUCED[reduce], {"reduce": reduce}
     collisions = what and f"about 3 rows {what} each slot ({128 if reduce == 'prod' else 2048} on CUDA)"
-    traits = {"reduce": reduce}
     return {
-        f"{reduce}_rows": Case(
-            inputs=lambda t: _index_reduce(t, reduce), provokes=collisions, directions=BOTH, traits=traits
-        ),
-        f"{reduce}_rows_exclude_self": Case(
-            inputs=lambda t: _index_reduce(t, reduce, include_self=False), provokes=collisions, traits=traits
-        ),
-        # Integers that wrap around make the same in any order.
-        f"{reduce}_rows_integers": Case(
-            inputs=lambda t: _index_reduce(t, reduce),
-            provokes=collisions,
-            dtypes=("int64",),
-            traits=traits,
-        ),
+        **_reduction(f"{reduce}_rows", partial(_index_reduce, reduce=reduce), collisions, traits),
         f"{reduce}_permutation": Case(inputs=lambda t: _index_reduce_permutation(t, reduce), traits=traits),
     }
 
@@ -256,6 +260,16 @@ SPECS: tuple[OpSpec, ...] = (
                 inputs=_overwrite_rows, provokes=RACES, dtypes=("float32", "int64"), traits=WRITTEN | NESTED
             ),
             "permutation": Case(inputs=_permuted, traits=WRITTEN | FLAT),
+            **{
+                f"reduce_{reduce}{rows}": Case(
+                    inputs=partial(_scatter_reduced, reduce=reduce, flat=not rows),
+                    provokes=f"about 16 values {what} each slot (2048 on CUDA)",
+                    devices=("cpu", "cuda") if rows else ("cuda",),
+                    traits=WRITTEN | (NESTED if rows else FLAT),
+                )
+                for reduce, what in (("add", REDUCED["sum"]), ("multiply", REDUCED["prod"]))
+                for rows in ("_rows", "")
+            },
             # Whichever write is last, it writes the same.
             "one_value": Case(inputs=_overwrite_with_one_value, traits={"src": "value"} | FLAT),
         },

@@ -49,6 +49,8 @@ GLOSSARY = {
     "warning; all alerts it then gives are listed.",
     "fill off": "The flag on and torch.utils.deterministic.fill_uninitialized_memory off: rows that differ only "
     "with the flag off are also run this way, to tell what the flag fixes from what the fill fixes.",
+    "no workspace": "The flag on and CUBLAS_WORKSPACE_CONFIG not set: ops that torch up to 2.9 lists as raising then are "
+    "also run this way, on CUDA.",
     "cost": "Median time of an execution with the flag on over that with it off, taken in turns in one process; "
     "≈ where the quartiles of the two overlap; fill off: the same ratio with "
     "torch.utils.deterministic.fill_uninitialized_memory off, where that makes a difference.",

@@ -42,7 +42,11 @@ _COLUMNS = {
     },
     **{f"warn_only_{name}": f"warn_only.{name}" for name in ("verdict", "runs", "differing", "alerts")},
     **{f"cost_{name.replace('.', '_')}": f"cost.{name}" for name in _COST},
-    **{f"unfilled_{name}": f"unfilled.{name}" for name in ("verdict", "runs", "differing")},
+    **{
+        f"{mode}_{name}": f"{mode}.{name}"
+        for mode in ("unfilled", "no_workspace")
+        for name in ("verdict", "runs", "differing")
+    },
 }
 _DEVICES = ("cpu", "cuda", "mps")
 _OP_COLUMNS = (

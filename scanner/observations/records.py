@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from scanner.observations.settings import MODES as MODES
+from scanner.modes import MODES as MODES
+from scanner.modes import WORKER_MODES as WORKER_MODES
+from scanner.modes import Mode as Mode
 from scanner.observations.settings import MOST_NAMES as MOST_NAMES
-from scanner.observations.settings import WORKER_MODES as WORKER_MODES
 from scanner.observations.settings import Device as Device
-from scanner.observations.settings import Mode as Mode
 from scanner.observations.settings import Settings as Settings
 from scanner.observations.settings import Source as Source
 from scanner.perturbations import PERTURBATIONS
@@ -32,7 +32,8 @@ from scanner.perturbations import PERTURBATIONS
 #    its rows is called serial.
 # 5: entries of databases in lines of their own behind the header, whose rows belong to the plan; digests begin with their
 #    kind, and those without one, of older files, are never held against them; the worker that made an observation or a
-#    sentinel, where several worked side by side; TF32 and ROCm of an environment, not known of older files.
+#    sentinel, where several worked side by side; TF32 and ROCm of an environment, not known of older files; the mode
+#    "no_workspace".
 FORMAT = 5
 
 # What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a

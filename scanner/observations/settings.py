@@ -12,13 +12,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 from msgspec import Meta, Struct
 
 from scanner.accelerators import ACCELERATORS
+from scanner.modes import MODES, WORKER_MODES, Mode
 from scanner.perturbations import DEFAULT, PERTURBATIONS
-
-Mode = Literal["off", "on", "warn_only", "unfilled"]
-# The two modes of the matrix, and two that only some rows live under: `warn_only` those that raise, and `unfilled`, the flag
-# on without filling uninitialised memory, those that differ with the flag off and not with it on.
-MODES: tuple[Mode, ...] = ("off", "on")
-WORKER_MODES: tuple[Mode, ...] = (*MODES, "warn_only", "unfilled")
 
 # documented  written by hand, after PyTorch's lists
 # own         the user's

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.errors import UsageError
-from scanner.observations.records import WORKER_MODES, Environment
+from scanner.modes import modes_on
+from scanner.observations.records import Environment
 from scanner.observations.settings import MOST_WORKERS
 from scanner.processes.process import WorkerBuild, worker_environment
 
@@ -99,7 +100,7 @@ def environment(device: str, build: WorkerBuild) -> Environment:
         load=load(),
         python=build["python"],
         os=platform.platform(),
-        variables={mode: _steering(worker_environment(mode, device)) for mode in WORKER_MODES},
+        variables={mode: _steering(worker_environment(mode, device)) for mode in modes_on(device)},
     )
 
 

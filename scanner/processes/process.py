@@ -29,6 +29,7 @@ import msgspec
 
 from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.errors import UntrustedScanError
+from scanner.modes import MODE_TABLE
 from scanner.observations.records import Mode
 
 # Importing torch takes seconds, and minutes from a cold network disk.
@@ -76,13 +77,6 @@ INHERITED = (
 _PACKAGES = "PYTHONPATH"
 # PyTorch's databases walk through sets of strings: which sample is the third must not differ from process to process.
 _SAME_ORDER = {"PYTHONHASHSEED": "0"}
-# What a mode sets on top. PyTorch's documentation asks for the workspace when the flag is on; users who leave
-# the flag off live without it.
-_WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-SET_BY_MODE: dict[Mode, dict[str, str]] = {
-    "off": {},
-    **dict.fromkeys(("on", "warn_only", "unfilled"), _WORKSPACE),
-}
 
 
 class WorkerEndedError(Exception):
@@ -133,7 +127,7 @@ def worker_environment(mode: Mode, device: str) -> dict[str, str]:
         device: ``"cpu"``, a kind of accelerator, ``"cuda:N"`` or ``"auto"``.
     """
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    return inherited | _SAME_ORDER | SET_BY_MODE[mode] | _pinning(inherited, device)
+    return inherited | _SAME_ORDER | {**MODE_TABLE[mode].variables} | _pinning(inherited, device)
 
 
 def packages_for(python: str) -> dict[str, str]:

@@ -17,6 +17,8 @@ from opspecs.controls import SENTINELS
 from scanner.accelerators import kind_of
 from scanner.alerts import alert_caller
 from scanner.cases.rows import row_of
+from scanner.claims.matching import matches
+from scanner.modes import MODE_TABLE
 from scanner.observations.consistency import fault
 from scanner.observations.overload_records import Dispatch
 from scanner.observations.records import (
@@ -210,11 +212,14 @@ class PassRunner:
 
     def _concerns(self, row: Row, mode: Mode, process: int) -> bool:
         """Tell whether a mode has something to say of a row, by what the other modes have shown."""
-        if mode == "warn_only":
+        concern = MODE_TABLE[mode].concern
+        if concern == "raising":
             return (row.key, process) in self._raised
-        if mode == "unfilled":
+        if concern == "cured":
             return len(self._digests[row.key, "off"]) > 1 and len(self._digests[row.key, "on"]) == 1
-        return True
+        return concern == "all" or any(
+            matches(row, claim) for claim in self._header.claims if claim.section == "cublas"
+        )
 
     def _control(self, supervisor: WorkerSupervisor, mode: Mode, process: int, place: int) -> None:
         """Have the worker in service answer the controls before the row at *place*, unless it has.

@@ -26,6 +26,7 @@ from scanner.cases.rows import Planner, control_rows
 from scanner.cases.settings import Plan, settings_for
 from scanner.claims.tables import parse_claims
 from scanner.errors import UsageError
+from scanner.modes import MODE_TABLE
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Row
 from scanner.observations.runfile import Run, RunWriter, read_run
@@ -169,7 +170,7 @@ class _Scan:
     def _observe(self, passes: PassRunner) -> None:
         """Observe all rows, one worker after the other."""
         settings = self._header.settings
-        last = [mode for mode in settings.modes if mode == "unfilled"]
+        last = [mode for mode in settings.modes if MODE_TABLE[mode].concern == "cured"]
         for process in range(settings.processes):
             for mode in settings.modes:
                 if mode not in last:

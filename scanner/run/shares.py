@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
+from scanner.modes import MODE_TABLE
 from scanner.observations.records import MODES, Header, Mode, Observation
 from scanner.observations.runfile import Line, Run
 from scanner.processes.supervisor import WorkerSupervisor
@@ -41,6 +42,8 @@ class Shares:
         """
         self._header = header
         self._workers = header.settings.workers
+        # Which rows the flag cures is known when all processes of the other modes have spoken.
+        self._last = [mode for mode in header.settings.modes if MODE_TABLE[mode].concern == "cured"]
         # Of a small scan as many as give each share some.
         self._turn = max(1, min(_TURN, -(-len(header.planned) // self._workers)))
         self._lock = threading.Lock()
@@ -83,14 +86,15 @@ class Shares:
                 for mode in MODES:
                     passes.run(mode, process, places=places, supervisor=ours[mode])
             for mode in settings.modes:
-                if mode not in (*MODES, "unfilled"):
+                if mode not in (*MODES, *self._last):
                     self._whole(number, mode, process)
 
     def _observe_further(self, number: int, missing: Mapping[tuple[str, ...], int]) -> None:
         settings = self._header.settings
         self._whole(number, MODES[0], settings.processes, missing)
-        for process in range(settings.processes if "unfilled" in settings.modes else 0):
-            self._whole(number, "unfilled", process)
+        for process in range(settings.processes):
+            for mode in self._last:
+                self._whole(number, mode, process)
 
     def _whole(
         self, number: int, mode: Mode, process: int, runs: Mapping[tuple[str, ...], int] | None = None

@@ -20,6 +20,7 @@ from opspecs.model import OpSpec
 from opspecs.pytorch import database
 from opspecs.registry import SPECS
 from opspecs.user import SpecFileError, load_specs
+from scanner.modes import MODE_TABLE, WorkerMode
 from scanner.worker import perturb  # noqa: F401 - asks for the cores before torch binds threads to them
 
 _PROCESS = os.getpid()
@@ -34,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scanner.worker", allow_abbrev=False)
     parser.add_argument("--requests", type=int, required=True, help="file descriptor to read requests from")
     parser.add_argument("--replies", type=int, required=True, help="file descriptor to write replies to")
-    parser.add_argument("--mode", choices=("off", "on", "warn_only", "unfilled"), required=True)
+    parser.add_argument("--mode", choices=tuple(MODE_TABLE), required=True)
     parser.add_argument("--specs", action="append", default=[], help="a file of further specs")
     options = parser.parse_args()
     for descriptor in (options.requests, options.replies):
@@ -42,14 +43,14 @@ def main() -> None:
     with os.fdopen(options.requests, "r") as requests, os.fdopen(options.replies, "w") as replies:
         # The first line asks for the hello; nobody who has not read it can say it.
         identity = json.loads(requests.readline())["id"]
-        hello = _start(options.mode, options.specs)
+        hello = _start(MODE_TABLE[options.mode], options.specs)
         specs = hello.pop("specs", {})
         _send(replies, {"id": identity, **hello})
         if "failed" not in hello:
             _serve(requests, replies, specs)
 
 
-def _start(mode: str, spec_files: list[str]) -> dict[str, Any]:
+def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
     """Import torch, set the mode before anything else happens, and describe the build."""
     try:
         import torch  # noqa: PLC0415 - its absence is an answer, not a traceback
@@ -57,10 +58,10 @@ def _start(mode: str, spec_files: list[str]) -> dict[str, Any]:
         return {"failed": f"{type(error).__name__}: {error}".split("\n", 1)[0]}
     # Setting the flag loads PyTorch's compiler, which takes as long as torch itself. Off is how torch starts, unless
     # something in this environment turns the flag on.
-    if mode != "off" or torch.are_deterministic_algorithms_enabled():
-        torch.use_deterministic_algorithms(mode != "off", warn_only=mode == "warn_only")
+    if mode.deterministic or torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(mode.deterministic, warn_only=mode.warn_only)
     # A torch before 2.1 fills nothing in any mode.
-    if mode == "unfilled" and hasattr(torch.utils, "deterministic"):
+    if not mode.fill and hasattr(torch.utils, "deterministic"):
         torch.utils.deterministic.fill_uninitialized_memory = False
     specs: Specs = {spec.name: spec for spec in (*SPECS, *CONTROLS, *SENTINELS.values())}
     try:

@@ -44,6 +44,7 @@ class Execution:
         if not hasattr(torch, dtype):
             raise NotRunnableError(f"torch {torch.__version__} has no dtype {dtype}")
         self._in_place = spec.in_place
+        self.reference = spec.cases[case].reference
         self._some_leaves = spec.some_leaves
         self.device = device
         self.backward = direction == "backward"
@@ -153,6 +154,10 @@ class Execution:
                 )
             self._grad_outputs = [self._upstream_gradient(tensor) for tensor in differentiable]
         return differentiable, self._grad_outputs
+
+    def gradients_given(self) -> list[torch.Tensor]:
+        """Return the gradients of the outputs that were drawn; none in the forward direction."""
+        return self._grad_outputs or []
 
     def check_gradients(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Refuse gradients of which one is missing.
