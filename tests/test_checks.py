@@ -104,11 +104,11 @@ def test_annotations_tell_the_worst_first(detmatrix: Command, run: Path) -> None
     asked = detmatrix("report", run, "--format", "github", "--fail-on", "raises")
 
     assert [line.split("::")[1].split(",title=") for line in shown] == [
-        [f"error file={run}", "silent%3A torch.silent"],
-        [f"warning file={run}", "raises%3A torch.raises"],
+        [f"error file={run.name}", "silent%3A torch.silent"],
+        [f"warning file={run.name}", "raises%3A torch.raises"],
     ]
     assert [line.split(" ")[0] for line in asked.stdout.splitlines()] == ["::error", "::warning"]
-    assert asked.stdout.startswith(f"::error file={run},title=raises%3A torch.raises::")
+    assert asked.stdout.startswith(f"::error file={run.name},title=raises%3A torch.raises::")
     assert asked.returncode == 1
 
 
@@ -228,7 +228,7 @@ def test_a_comparison_for_ci(detmatrix: Command, tmp_path: Path) -> None:
     top = ET.parse(tmp_path / "out.xml").getroot()
 
     assert [line.split(" ")[0] for line in noted.stdout.splitlines()] == ["::error", "::warning"]
-    assert noted.stdout.startswith(f"::error file={runs[1]},title=regressed (unconfirmed)::torch.worse:")
+    assert noted.stdout.startswith(f"::error file={runs[1].name},title=regressed (unconfirmed)::torch.worse:")
     assert noted.returncode == 0
     assert done.returncode == 1
     assert [line.partition(" ")[0] for line in done.stdout.splitlines()] == ["regressed", "improved"]

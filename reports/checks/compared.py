@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from reports.checks import github, junit
-from reports.checks.model import Annotation, CheckCase, State, Suite, named
+from reports.checks.model import Annotation, CheckCase, State, Suite, named, place_of
 from reports.compare.judge import CHANGES, MOVES, Change, Kind
 from reports.compare.runs import Comparison, LikelyChange, Pair
 from reports.compare.words import arrow, build_notes, class_words, finding_words
@@ -72,13 +72,15 @@ def render_github(comparison: Comparison, kinds: Sequence[Kind] = ("regressed",)
     failed = list(failures(comparison, kinds))
     others = failures(comparison, [kind for kind in _WARNED if kind not in kinds])
     notes = [
-        (_first(comparison), "detmatrix", text) for pair in comparison.pairs for text in build_notes(pair)
+        (_latest(comparison), "detmatrix", text) for pair in comparison.pairs for text in build_notes(pair)
     ]
-    notes += [(one.pair.new.run.path, one.title, one.text) for one in others if one.ids]
+    notes += [(place_of(one.pair.new.run.path), one.title, one.text) for one in others if one.ids]
     return github.render(
         [
             *(
-                Annotation(level="error", title=one.title, text=one.text, file=one.pair.new.run.path)
+                Annotation(
+                    level="error", title=one.title, text=one.text, file=place_of(one.pair.new.run.path)
+                )
                 for one in failed
             ),
             *(
@@ -97,8 +99,8 @@ def render_junit(comparison: Comparison, kinds: Sequence[Kind] = ("regressed",))
     )
 
 
-def _first(comparison: Comparison) -> str:
-    return comparison.matrices[-1].run.path
+def _latest(comparison: Comparison) -> str:
+    return place_of(comparison.matrices[-1].run.path)
 
 
 def _suite(pair: Pair, failed: Sequence[Failure]) -> Suite:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from reports.checks import github, junit
-from reports.checks.model import Annotation, CheckCase, Level, State, Suite, named, rows_words
+from reports.checks.model import Annotation, CheckCase, Level, State, Suite, named, place_of, rows_words
 from reports.matrix.model import WORST_FIRST, Matrix
 from reports.matrix.words import cell_words, states
 from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow
@@ -58,7 +58,9 @@ def render_junit(matrices: Sequence[Matrix], fails: Sequence[Finding] = FAILS) -
 def _annotations(one: Matrix, fails: Sequence[Finding]) -> Iterator[Annotation]:
     for state, text in states(one):
         level: Level = "error" if state == "untrusted" else "warning"
-        yield Annotation(level=level, title="detmatrix", text=f"{one.name}: {text}", file=one.run.path)
+        yield Annotation(
+            level=level, title="detmatrix", text=f"{one.name}: {text}", file=place_of(one.run.path)
+        )
     for (finding, op), rows in _groups(one.rows).items():
         if finding not in fails and finding not in WARNS:
             continue
@@ -105,4 +107,4 @@ def _shown(row: MatrixRow) -> str:
 def _file(one: Matrix, row: MatrixRow) -> str:
     """Return the file of the user's that declares a row, if the run says which it is, or else the run file."""
     specs = one.run.header.settings.specs
-    return specs[0] if row.row.digest and len(specs) == 1 else one.run.path
+    return place_of(specs[0] if row.row.digest and len(specs) == 1 else one.run.path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Literal
 
 from msgspec import Struct
@@ -36,6 +38,13 @@ class Suite(Struct, frozen=True, kw_only=True):
 
     name: str
     cases: tuple[CheckCase, ...]
+
+
+def place_of(path: str) -> str:
+    """Return a path as CI systems want it: from the current folder; without its folder if it lies elsewhere."""
+    # By its words alone: a path that a run file holds is not looked for.
+    near = os.path.relpath(path)
+    return PurePath(path).name if near.startswith("..") else near
 
 
 def named(ids: Sequence[str]) -> str:

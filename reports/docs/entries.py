@@ -14,11 +14,11 @@ from scanner.observations.records import Claim
 
 OTHER: dict[str, ListName] = {"deterministic": "raises", "raises": "deterministic"}
 
-Entries = dict[ListName, list["Entry"]]
+Entries = dict[ListName, list["ListEntry"]]
 
 
-class Entry(Struct, kw_only=True):
-    """A bullet of a list."""
+class ListEntry(Struct, kw_only=True):
+    """A bullet of a list, in its own lines."""
 
     source: str
     claims: tuple[Claim, ...]
@@ -42,7 +42,7 @@ def text_of(entries: Entries) -> str:
     return lists({name: list(sources(some)) for name, some in entries.items()})
 
 
-def insert(entries: Entries, entry: Entry, where: ListName) -> None:
+def insert(entries: Entries, entry: ListEntry, where: ListName) -> None:
     """Put a bullet behind the last one of its list that names one of its ops, or at the end."""
     some = entries[where]
     targets = set(entry.claims[0].targets)
@@ -50,7 +50,7 @@ def insert(entries: Entries, entry: Entry, where: ListName) -> None:
     some.insert(near[-1] + 1 if near else len(some), entry)
 
 
-def _bullets(claims: Iterable[Claim]) -> Iterator[Entry]:
+def _bullets(claims: Iterable[Claim]) -> Iterator[ListEntry]:
     """Yield the bullets of the two lists.
 
     Raises:
@@ -65,21 +65,21 @@ def _bullets(claims: Iterable[Claim]) -> Iterator[Entry]:
                 "these claims do not hold the docstring's lines, so that the lists cannot be written again; scan a "
                 "torch that has docstrings, or choose --format md or json"
             )
-        yield Entry(source=source.rstrip("\n"), claims=of_bullet, loose=source.endswith("\n"))
+        yield ListEntry(source=source.rstrip("\n"), claims=of_bullet, loose=source.endswith("\n"))
 
 
-def list_of(entry: Entry) -> ListName:
+def list_of(entry: ListEntry) -> ListName:
     """Return the list that a bullet stands in."""
     return "raises" if entry.claims[0].section == "raises" else "deterministic"
 
 
-def entry_of(where: ListName, source: str) -> Entry:
+def entry_of(where: ListName, source: str) -> ListEntry:
     """Return a bullet of a list by its lines."""
     claims = parse_claims(lists({"deterministic": [], "raises": [], where: [source]}))
-    return Entry(source=source, claims=claims, loose="\n\n" in source)
+    return ListEntry(source=source, claims=claims, loose="\n\n" in source)
 
 
-def sources(entries: Sequence[Entry]) -> Iterator[str]:
+def sources(entries: Sequence[ListEntry]) -> Iterator[str]:
     """Yield the lines of each bullet, with the blank line behind it."""
     for place, entry in enumerate(entries):
         last = place == len(entries) - 1

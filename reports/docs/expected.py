@@ -17,7 +17,7 @@ from reports.builds.traced import PASSING, Traced
 from reports.docs.additions import condition_words, separating
 from reports.docs.bullets import ListName, lists, role_of, statement_of, write
 from reports.docs.conditions import narrowed
-from reports.docs.entries import Entry, entries_of, entry_of, insert, text_of
+from reports.docs.entries import ListEntry, entries_of, entry_of, insert, text_of
 from scanner.claims.tables import overlap, parse_claims
 from scanner.observations.records import Claim
 from scanner.observations.trace_records import TracedRow
@@ -66,14 +66,14 @@ class _Writer:
         elif one.expectation == "alert_reached":
             self._alerting(entry, one)
 
-    def _entry(self, claim: Claim) -> Entry | None:
+    def _entry(self, claim: Claim) -> ListEntry | None:
         """Return the entry of a claim that nothing was measured of, if it is alone in one."""
         if claim.id in self._measured:
             return None
         every = (entry for some in self.entries.values() for entry in some)
         return next((entry for entry in every if [it.id for it in entry.claims] == [claim.id]), None)
 
-    def _without_alert(self, entry: Entry, one: ExpectedClaim) -> None:
+    def _without_alert(self, entry: ListEntry, one: ExpectedClaim) -> None:
         """Say of an op that has no alert left that it acts, if the flag makes a difference, or say nothing."""
         ways = {traced.way for traced in one.traced}
         if not ways <= PASSING:
@@ -88,7 +88,7 @@ class _Writer:
         else:
             self.notes.append(f"{what}: removed from 'raises'")
 
-    def _alerting(self, entry: Entry, one: ExpectedClaim) -> None:
+    def _alerting(self, entry: ListEntry, one: ExpectedClaim) -> None:
         """Say of an op that is documented to act, and alerts, that it raises, under the condition that decides."""
         here = [traced for traced in one.traced if traced.certain]
         there = [traced for traced in one.traced if not traced.certain]

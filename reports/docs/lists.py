@@ -16,7 +16,7 @@ from reports.docs.additions import NO_WORDS, addition, with_arguments
 from reports.docs.agreement import Docs
 from reports.docs.bullets import DEVICES, ListName, Statement, statement_of, write
 from reports.docs.conditions import Action, Behaviour, Evidence, Rows, action_of, narrowed, splits
-from reports.docs.entries import OTHER, Entries, Entry, entries_of, entry_of, insert, list_of, text_of
+from reports.docs.entries import OTHER, Entries, ListEntry, entries_of, entry_of, insert, list_of, text_of
 from reports.docs.reasons import split_words
 from scanner.claims.matching import matches, names_of
 from scanner.errors import UsageError
@@ -93,7 +93,7 @@ class _Writer:
 
     # --- Bullets that are there
 
-    def _revise(self, entry: Entry) -> None:
+    def _revise(self, entry: ListEntry) -> None:
         """Move, narrow or remove an entry as the evidence on its parts says."""
         first = entry.claims[0]
         here = list_of(entry)
@@ -176,7 +176,7 @@ class _Writer:
     def _speaking(self, claim: Claim) -> Rows:
         return [(row, behaviour) for row, behaviour in self._rows if matches(row, claim)]
 
-    def _written(self, parts: Sequence[_Part], entry: Entry) -> list[Entry] | None:
+    def _written(self, parts: Sequence[_Part], entry: ListEntry) -> list[ListEntry] | None:
         """Put parts together into as few bullets as say the same, or return ``None`` if one has no words."""
         written = []
         for statement in _statements(parts):
