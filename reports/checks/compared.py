@@ -71,9 +71,7 @@ def render_github(comparison: Comparison, kinds: Sequence[Kind] = ("regressed",)
     """Yield annotations: errors of what fails, warnings of what else changed and of builds of other kinds."""
     failed = list(failures(comparison, kinds))
     others = failures(comparison, [kind for kind in _WARNED if kind not in kinds])
-    notes = [
-        (_latest(comparison), "detmatrix", text) for pair in comparison.pairs for text in build_notes(pair)
-    ]
+    notes = [(_latest(comparison), "detmatrix", text) for text in build_notes(comparison)]
     notes += [(place_of(one.pair.new.run.path), one.title, one.text) for one in others if one.ids]
     return github.render(
         [

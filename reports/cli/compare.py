@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from reports.compare.judge import CHANGES, Kind
 from reports.compare.render import RENDERERS as FOR_PEOPLE
 from reports.compare.runs import Comparison
 from reports.compare.runs import compare as compare_runs
-from reports.compare.words import build_notes
+from reports.compare.words import build_notes, build_words
 from reports.matrix.model import load
 from reports.render import blocks
 from reports.render.browse import write_page
@@ -168,8 +168,7 @@ def compare(
         tell(f"compare: starting torch: {', '.join(pythons)}")
         again = measure_again(comparison, pythons, executions, rounds, spec_files)
         comparison = compare_runs(matrices, again)
-    for text in (text for pair in comparison.pairs for text in build_notes(pair)):
-        click.echo(one_line(f"detmatrix: warning: {text}"), err=True)
+    _warn(build_notes(comparison))
     failures = [f"{one_line(line)}\n" for line in failing(comparison, fail_on)] if fail_on else []
     _write(partial(_rendered, comparison, builds, fail_on), form, outputs, (*runs, *censuses), failures)
     return EXIT_CHECK_FAILED if failures else EXIT_DONE
@@ -187,12 +186,19 @@ def _refuse_beside_into(into: str | None, *, elsewhere: bool, form: str | None) 
 def _censuses(paths: Sequence[str], form: str | None, outputs: Sequence[str]) -> int:
     """Compare censuses, and write that to every place asked for."""
     timeline = compare_censuses(paths)
+    files = [(name, one.torch) for name, one in zip(timeline.names, timeline.censuses, strict=True)]
+    _warn(text for pair in pairwise(files) for text in build_words(*pair))
     forms = [form_of(form, output, CENSUS_RENDERERS) for output in outputs]
     for output, chosen in zip(outputs, forms, strict=True):
         write_report(Path(output), CENSUS_RENDERERS[chosen](timeline), paths)
     if not outputs:
         write_to_stdout(CENSUS_RENDERERS[form or "md"](timeline))
     return EXIT_DONE
+
+
+def _warn(texts: Iterable[str]) -> None:
+    for text in texts:
+        click.echo(one_line(f"detmatrix: warning: {text}"), err=True)
 
 
 def _rendered(

@@ -118,8 +118,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
         ]
         if missing:
             yield f"{one.name}: {'; '.join(missing)}."
+    yield from build_notes(comparison)
     for pair in comparison.pairs:
-        yield from build_notes(pair)
         yield from _unlike(pair)
         for likely in pair.likely:
             yield (
@@ -132,13 +132,24 @@ def notes(comparison: Comparison) -> Iterator[str]:
     yield from dict.fromkeys(text.note for text in lists if text.note is not None)
 
 
-def build_notes(pair: Pair) -> Iterator[str]:
-    """Yield a warning where the builds of two runs are of different kinds, as those for CPUs and for CUDA are."""
-    before, after = (one.run.header.environment.torch for one in (pair.old, pair.new))
-    if versions.build_kind(before) != versions.build_kind(after):
+def build_notes(comparison: Comparison) -> Iterator[str]:
+    """Yield a warning wherever the builds of two runs are of different kinds, as those for CPUs and for CUDA are."""
+    for pair in comparison.pairs:
+        sides = [(one.name, one.run.header.environment.torch) for one in (pair.old, pair.new)]
+        yield from build_words(*sides)
+
+
+def build_words(old: tuple[str, str], new: tuple[str, str]) -> Iterator[str]:
+    """Yield a warning if two builds are of different kinds.
+
+    Args:
+        old: The name of a file, and the version of torch in it.
+        new: The same of the later one.
+    """
+    if versions.build_kind(old[1]) != versions.build_kind(new[1]):
         yield (
-            f"{pair.old.name} → {pair.new.name}: builds of different kinds, {before} and {after}; changes may be due to that, "
-            f"and not to the release."
+            f"{old[0]} → {new[0]}: builds of different kinds, {old[1]} and {new[1]}; changes may be due to that, and not to the "
+            f"release."
         )
 
 
