@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from reports.checks.compared import failing
 from reports.compare.comparable import Reason, of_rows
 from reports.compare.judge import Kind
 from reports.compare.remeasured import open_to_doubt
 from reports.compare.runs import compare
-from reports.compare.words import failing, notes
+from reports.compare.words import notes
 from reports.matrix.model import Matrix
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import MODES, Claim

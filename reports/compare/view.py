@@ -141,6 +141,14 @@ def _pair(pair: Pair, builds: Sequence[BuildTimeline]) -> View:
             "unconfirmed": pair.unconfirmed,
             "other_bits": len(bits),
             "obstacles": pair.obstacles,
+            "likely": [
+                {
+                    **fields_of(one, "kind", "op"),
+                    "rows": [change.row.row.id for change in one.changes],
+                    "tests": [_test(test) for test in one.tests],
+                }
+                for one in pair.likely
+            ],
             "again": again,
             "rows": (_row(pair, change) for change in pair.changes),
             "claims": [_claim(one) for one in pair.claims],

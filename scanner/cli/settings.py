@@ -14,6 +14,7 @@ from scanner.cases.settings import DTYPES, ordered
 from scanner.cli.options import Names, ParamType, Sources
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.perturbations import PERTURBATIONS
+from scanner.verdicts.findings import FINDING_MEANING
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -66,6 +67,18 @@ class Perturbations(ParamType):
         return ordered(names)
 
 
+class Findings(Names):
+    """Names of findings."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse a name that no finding has."""
+        names = super().convert(value, param, ctx)
+        for name in names:
+            if name not in FINDING_MEANING:
+                self.fail(f"no finding is called {name!r}; choose: {', '.join(FINDING_MEANING)}", param, ctx)
+        return names
+
+
 class Dtypes(Names):
     """Names of dtypes, or ``all``."""
 
@@ -79,6 +92,14 @@ class Dtypes(Names):
                 self.fail(f"{name!r} is no dtype; {hint}", param, ctx)
         return names
 
+
+fail_on_option = click.option(
+    "--fail-on",
+    type=Findings(),
+    metavar="FINDING,...",
+    help=f"Exit 1 when a row has one of these findings, or when nothing was settled, and say in a line which rows of which "
+    f"ops: {', '.join(FINDING_MEANING)}.",
+)
 
 # Of the settings that are neither numbers nor switches.
 TYPES: dict[str, Any] = {
