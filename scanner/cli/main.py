@@ -20,6 +20,10 @@ from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, DetmatrixErr
 COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("scanner.cli.list:command", "List the ops and cases of the catalog."),
     "scan": ("scanner.cli.scan:command", "Run ops again and again under both modes; write a run file."),
+    "locate": (
+        "reports.cli.locate:locate",
+        "Run your program; say which of its ops are not reproducible, and where.",
+    ),
     "report": ("reports.cli.report:report", "Render run files as Markdown, HTML, CSV or JSON."),
     "repro": (
         "scanner.cli.repro:command",

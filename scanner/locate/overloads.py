@@ -1,0 +1,154 @@
+"""What is known of an overload before it is executed again: what it changes, and whether it may be at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+# Namespaces whose ops speak with other processes, or with the profiler.
+_NEVER = {
+    "c10d": "takes part in communication",
+    "_c10d_functional": "takes part in communication",
+    "c10d_functional": "takes part in communication",
+    "_dtensor": "takes part in communication",
+    "symm_mem": "takes part in communication",
+    "rpc": "takes part in communication",
+    "profiler": "has effects outside of its tensors",
+}
+_EFFECTS = "has effects outside of its tensors"
+# They change what a tensor is, not what it holds, or say something to the host or the allocator.
+_NO_REPLAY = {
+    "set_",
+    "resize_",
+    "resize_as_",
+    "resize_as_sparse_",
+    "_resize_output_",
+    "record_stream",
+    "_pin_memory",
+}
+# Changes that their schemas do not tell: positions of arguments.
+_HIDDEN_CHANGES = {
+    "aten::native_batch_norm": (3, 4),
+    "aten::cudnn_batch_norm": (3, 4),
+    "aten::miopen_batch_norm": (3, 4),
+    "aten::_native_batch_norm_legit": (3, 4),
+    "aten::batch_norm_gather_stats": (3, 4),
+    "aten::batch_norm_gather_stats_with_counts": (3, 4),
+    "aten::_batch_norm_with_update": (3, 4),
+    "aten::batch_norm_update_stats": (1, 2),
+    "aten::rrelu_with_noise": (1,),
+    "aten::_fused_moving_avg_obs_fq_helper": (3, 4, 5, 6),
+    "aten::embedding_renorm_": (0,),
+}
+# They hand out memory that they do not write.
+_EMPTY = {
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "empty_permuted",
+    "empty_quantized",
+    "_empty_affine_quantized",
+    "_empty_per_channel_affine_quantized",
+    "new_empty",
+    "new_empty_strided",
+    "_efficientzerotensor",
+}
+_seeded = getattr(torch.Tag, "nondeterministic_seeded", None)
+_inplace_view = getattr(torch.Tag, "inplace_view", None)
+
+
+class KnownOverload:
+    """An overload, with what its schema and our tables say of it."""
+
+    __slots__ = ("changes", "empty", "first_calls", "name", "random", "refused", "view")
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema  # noqa: SLF001 - has no public name
+        base = schema.name
+        namespace, _, plain = base.partition("::")
+        self.name: str = base + (f".{schema.overload_name}" if schema.overload_name else "")
+        tags = getattr(func, "tags", ())
+        arguments = schema.arguments
+        written = {
+            place
+            for place, one in enumerate(arguments)
+            if one.alias_info is not None and one.alias_info.is_write
+        }
+        hidden = {place for place in _HIDDEN_CHANGES.get(base, ()) if place < len(arguments)}
+        # (position, name) of the arguments that it changes.
+        self.changes: tuple[tuple[int, str], ...] = tuple(
+            (place, arguments[place].name) for place in sorted(written | hidden)
+        )
+        self.view = not written and any(one.alias_info is not None for one in schema.returns)
+        self.empty = namespace == "aten" and plain in _EMPTY
+        # Of ops that are not PyTorch's own nobody knows whether they draw.
+        self.random = _seeded in tags or namespace != "aten" or "rnn" in plain
+        self.refused: str | None = _NEVER.get(namespace)
+        if self.refused is None and namespace == "aten" and (plain in _NO_REPLAY or _inplace_view in tags):
+            self.refused = _EFFECTS
+        # Calls for which is looked whether the schema keeps a change to itself.
+        self.first_calls = 2
+
+    def changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Return the tensors among the arguments that it changes."""
+        if not self.changes:
+            return []
+        found: list[torch.Tensor] = []
+        for place, name in self.changes:
+            value = args[place] if place < len(args) else kwargs.get(name)
+            found += tensors(value)
+        return found
+
+
+class OpaqueOperator(KnownOverload):
+    """What is called like an op and is none: a compiled region, a control-flow operator."""
+
+    __slots__ = ()
+
+    def __init__(self, func: Any) -> None:
+        self.name = str(getattr(func, "name", lambda: func)())
+        self.changes = ()
+        self.view = self.empty = self.random = False
+        self.refused = "is no single op"
+        self.first_calls = 0
+
+
+_known: dict[Any, KnownOverload] = {}
+
+
+def known(func: Any) -> KnownOverload:
+    """Return what is known of an overload; the answer is kept."""
+    found = _known.get(func)
+    if found is None:
+        kind = KnownOverload if isinstance(func, torch._ops.OpOverload) else OpaqueOperator  # noqa: SLF001
+        found = _known[func] = kind(func)
+    return found
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in an argument or in what an op returned."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return list(_walk(value)) if isinstance(value, (tuple, list, dict)) else []
+
+
+def _walk(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _walk(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _walk(item)
+
+
+def words(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return dtypes and shapes of the tensors among the arguments: ``float32[4, 128]``."""
+    return tuple(
+        f"{str(one.dtype).removeprefix('torch.')}[{', '.join(map(str, one.shape))}]"
+        for value in (args, dict(kwargs))
+        for one in tensors(value)
+    )

@@ -1,0 +1,172 @@
+"""Execute an op again in place, on the same inputs, and compare what it gives."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from scanner.alerts import caller_in
+from scanner.locate.comparison import COMPOUND, size_of, sort_of, unequal
+from scanner.locate.overloads import KnownOverload, tensors
+from scanner.located import Distance, WithFlag
+from scanner.worker.bits import parts
+from scanner.worker.difference import SeverityAccumulator
+
+# Further executions with the flag on, of an op that differed, as multiples of the replays.
+_WITH_FLAG = 3
+_NONE: tuple[Any, ...] = ()
+
+
+class Call:
+    """One call of an op that is to be executed several times, from the same state each time."""
+
+    def __init__(self, op: KnownOverload, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self._func, self._args, self._kwargs = func, args, kwargs
+        self.changed = op.changed(args, kwargs)
+        self._before = [_copied(one) for one in self.changed]
+        self._generators = [(one, one.get_state()) for one in generators(kwargs)] if op.random else ()
+
+    def first(self) -> Any:
+        """Execute the op as the program asked, and keep what it gave; errors are the program's."""
+        self.result = self._func(*self._args, **self._kwargs)
+        self.returned = [one for one in tensors(self.result) if not any(one is it for it in self.changed)]
+        self._after = [_copied(one) for one in self.changed]
+        return self.result
+
+    def again(self) -> list[torch.Tensor]:
+        """Execute it from the same state; return what is compared with ``kept``."""
+        for one, before in zip(self.changed, self._before, strict=True):
+            one.copy_(before)
+        for generator, state in self._generators:
+            generator.set_state(state)
+        result = self._func(*self._args, **self._kwargs)
+        return [one for one in tensors(result) if not any(one is it for it in self.changed)] + self.changed
+
+    @property
+    def kept(self) -> list[torch.Tensor]:
+        """What the first execution gave: returned tensors, then the arguments it changes."""
+        return self.returned + self._after
+
+    def restore(self) -> None:
+        """Leave the arguments as the first execution left them."""
+        for one, after in zip(self.changed, self._after, strict=True):
+            one.copy_(after)
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.ops.aten.clone.default(tensor)
+
+
+def generators(kwargs: Mapping[str, Any]) -> list[torch.Generator]:
+    """Return the generators that an op may draw from."""
+    own = kwargs.get("generator")
+    found = [own] if own is not None else [torch.default_generator]
+    if own is None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        found.append(torch.cuda.default_generators[torch.cuda.current_device()])
+    return found
+
+
+def differing(kept: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> list[int] | torch.Tensor | None:
+    """Return the places of tensors that differ, or a flag on their device that nobody has waited for; ``None``: equal."""
+    if len(kept) != len(again):
+        return list(range(max(len(kept), len(again))))
+    found: list[int] = []
+    flag = None
+    for place, (one, other) in enumerate(zip(kept, again, strict=True)):
+        answer = unequal(one, other)
+        if isinstance(answer, torch.Tensor):
+            flag = answer if flag is None else flag | answer
+        elif answer:
+            found.append(place)
+    return found or flag
+
+
+def settled(
+    answer: list[int] | torch.Tensor | None, kept: Sequence[torch.Tensor], again: Sequence[torch.Tensor]
+) -> list[int]:
+    """Return the places of tensors that differ, waiting for the device."""
+    if answer is None:
+        return []
+    if isinstance(answer, list) and len(kept) != len(again):
+        return answer
+    return [
+        place for place, (one, other) in enumerate(zip(kept, again, strict=True)) if bool(unequal(one, other))
+    ]
+
+
+def measure(
+    distance: Distance, kept: Sequence[torch.Tensor], again: Sequence[torch.Tensor], places: Sequence[int]
+) -> None:
+    """Note how far outputs that differ are apart, if it is farther than what was seen."""
+    elements = count = 0
+    for place in places:
+        if place >= min(len(kept), len(again)):
+            continue
+        mine, its = parts(kept[place], "output"), parts(again[place], "output")
+        for (_, one), (_, other) in zip(mine, its, strict=False):
+            if one.shape != other.shape or one.dtype != other.dtype or not one.numel():
+                continue
+            looked = SeverityAccumulator(one)
+            looked.add(other)
+            seen = looked.result() or {}
+            elements += one.numel()
+            count += seen.get("differing_elements", 0)
+            for name in ("max_abs", "max_ulp"):
+                values = [value for value in (getattr(distance, name), seen.get(name)) if value is not None]
+                setattr(distance, name, max(values) if values else None)
+    if elements and count * max(distance.elements, 1) >= distance.differing * elements:
+        distance.elements, distance.differing = elements, count
+
+
+def with_flag(call: Call, times: int) -> tuple[WithFlag, str | None]:
+    """Execute an op that differed with the flag on; return what came of it, and the caller of its alert."""
+    try:
+        unfilled = _stable(call, times * _WITH_FLAG, fill=False)
+    except RuntimeError as error:
+        caller = caller_in(str(error))
+        return ("raises", caller) if caller is not None else ("failed", None)
+    except Exception:  # noqa: BLE001 - whatever it is, the program does not meet it
+        return "failed", None
+    if unfilled:
+        return "cured", None
+    return ("filled" if _stable(call, times * _WITH_FLAG, fill=True) else "differs"), None
+
+
+def _stable(call: Call, times: int, *, fill: bool) -> bool:
+    with deterministic(fill=fill):
+        first = [_copied(one) for one in call.again()]
+        return not any(
+            settled(differing(first, again), first, again) for again in (call.again() for _ in range(times))
+        )
+
+
+@contextlib.contextmanager
+def deterministic(*, fill: bool) -> Iterator[None]:
+    """Set the flag within the block, and put it back as the program has it."""
+    was = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    settings: Any = getattr(torch.utils, "deterministic", None)
+    filled = getattr(settings, "fill_uninitialized_memory", None)
+    _set: Callable[..., None] = torch._C._set_deterministic_algorithms  # noqa: SLF001 - as the public one, but for the compiler's
+    try:
+        if filled is not None:
+            settings.fill_uninitialized_memory = fill
+        _set(True)
+        yield
+    finally:
+        _set(was, warn_only=warns)
+        if filled is not None:
+            settings.fill_uninitialized_memory = filled
+
+
+def too_large(call_tensors: Sequence[torch.Tensor], most: int) -> bool:
+    """Tell whether copies of tensors would take more than so many bytes."""
+    return sum(map(size_of, call_tensors)) > most
+
+
+def readable(values: Sequence[torch.Tensor]) -> bool:
+    """Tell whether all of the tensors have bits that can be read."""
+    return all(sort_of(one) <= COMPOUND for one in values)
