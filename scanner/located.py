@@ -70,6 +70,7 @@ class Root:
     reached: int = 0  # later ops that were given what came of it
     flag: WithFlag | None = None
     alert: str | None = None  # the caller it names
+    origin: str | None = None  # the op that handed out unwritten memory
     saved: str | None = None  # the file that holds its inputs
 
 
@@ -90,7 +91,6 @@ class Located:
     torch: str
     python: str
     threads: int
-    devices: tuple[str, ...] = ()
     replays: int = 0  # of each op; 0: none
     ops: int = 0  # that reached the dispatcher, views left out
     replayed: int = 0

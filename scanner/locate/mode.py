@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict
 from typing import Any
@@ -11,18 +12,35 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from scanner.locate.overloads import KnownOverload, known, tensors, words
 from scanner.locate.places import Places, SiteKey, call_site
-from scanner.locate.replay import Call, differing, measure, readable, settled, too_large, with_flag
+from scanner.locate.reach import Reach
+from scanner.locate.recorder import RunRecorder
+from scanner.locate.replay import (
+    RepeatedCall,
+    differing,
+    left_open,
+    measure,
+    readable,
+    settled,
+    too_large,
+    with_flag,
+)
+from scanner.locate.unwritten import UnwrittenMemory
 from scanner.located import Root
 
 # Names of ops that are kept for each reason why calls were not executed again.
 _MOST_NAMES = 8
 _LARGE = "larger than --max-bytes"
-_UNREADABLE = "has no memory that can be read"
+_UNREADABLE = "their tensors have no memory that can be read"
 _IGNORED = "ignored on request"
+_CAPTURED = "captured into a CUDA graph"
+_FAILED = "raised when they were executed again"
+_NONE: frozenset[int] = frozenset()
+# Seconds between two lines of progress.
+_TELL_SECONDS = 10.0
 
 
 class LocateMode(TorchDispatchMode):
-    """Executes each op again on the same inputs, and keeps the call sites of those that give other bits."""
+    """Executes each op again on the same inputs, or writes digests down, and keeps the call sites of roots."""
 
     supports_higher_order_operators = True
 
@@ -31,54 +49,93 @@ class LocateMode(TorchDispatchMode):
         # Otherwise the first op would import the compiler.
         return False
 
-    def __init__(self, *, replays: int, max_bytes: int, ignored: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        *,
+        replays: int,
+        max_bytes: int,
+        ignored: frozenset[str] = frozenset(),
+        record: str | None = None,
+        max_ops: int | None = None,
+        only_first: bool = False,
+        progress: bool = False,
+        save: str | None = None,
+    ) -> None:
         super().__init__()
         self.replays, self._max_bytes, self._ignored = replays, max_bytes, ignored
+        self._max_ops, self._only_first, self._progress = max_ops, only_first, progress
+        self._save = save
         self.places = Places()
+        self._unwritten = UnwrittenMemory()
+        self._reach = Reach()
+        self.recorder = RunRecorder(record, self._unwritten) if record else None
+        # Set where ops run without being looked at: outside of the window, or in another process.
         self.paused = False
+        self.ended = False
         self.ops = self.replayed = 0
         self.calls: defaultdict[SiteKey, int] = defaultdict(int)
-        self.roots: dict[SiteKey, Root] = {}
+        self.roots: dict[tuple[SiteKey, str], Root] = {}
+        # Outputs of call sites that are left unwritten, wholly or in part.
+        self._open: dict[SiteKey, frozenset[int]] = {}
         self.left_out: defaultdict[str, int] = defaultdict(int)
         self.left_out_ops: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        self.devices: dict[str, None] = {}
-        self.began = time.perf_counter()
-        # Flags on a device that nobody has waited for: (flag, site).
-        self._pending: list[tuple[torch.Tensor, SiteKey, tuple[str, ...], int]] = []
+        self._began = self._told = time.monotonic()
+        self._cuda = torch.cuda.is_available()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """See one op."""
         kwargs = kwargs or {}
-        if self.paused:
+        if self.paused or self.ended:
             return func(*args, **kwargs)
-        if types and any(_foreign(one) for one in types):
+        if types and any(map(_foreign, types)):
             # Its own ops on the tensors it holds come here in their turn.
             return NotImplemented
         op = known(func)
         if op.view:
             return func(*args, **kwargs)
-        self.ops += 1
         key = self.places.of(op.name)
-        self.calls[key] += 1
+        self._count(key)
         if op.empty:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            self._unwritten.handed_out(op, result)
+            return result
+        if origin := self._unwritten.reads(op, func, args, kwargs):
+            self._read_unwritten(key, origin, args, kwargs)
         reason = self._refusal(op, args, kwargs)
         if reason is not None:
             self._leave_out(reason, op.name)
-            return func(*args, **kwargs)
-        return self._replay(op, func, args, kwargs, key)
+            result = self._once(op, func, args, kwargs, key)
+        elif self.recorder is not None:
+            result = self._record(self.recorder, op, func, args, kwargs, key)
+        else:
+            result = self._replay(op, func, args, kwargs, key)
+        if self._reach:
+            self._reach.follow(tensors((args, kwargs)), [*tensors(result), *op.changed(args, kwargs)])
+        return result
+
+    def _count(self, key: SiteKey) -> None:
+        self.ops += 1
+        self.calls[key] += 1
+        if self.ops == self._max_ops:
+            self.ended = True
+        if self._progress and not self.ops & 127 and time.monotonic() - self._told > _TELL_SECONDS:
+            self._told = time.monotonic()
+            rate = self.ops / (self._told - self._began)
+            sys.stderr.write(f"locate: {self.ops} ops, {rate:.0f} per second, {len(self.roots)} call sites differ\n")
 
     def _refusal(self, op: KnownOverload, args: Any, kwargs: Any) -> str | None:
         """Return why an op is not executed again; ``None`` if it is."""
         if op.refused is not None:
             return op.refused
-        if op.name in self._ignored:
+        if self._ignored and (op.name in self._ignored or op.base in self._ignored):
             return _IGNORED
+        if self._cuda and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            return _CAPTURED
         changed = op.changed(args, kwargs)
         if changed:
             if not readable(changed):
                 return _UNREADABLE
-            if too_large(changed, self._max_bytes // 2):
+            if self.recorder is None and too_large(changed, self._max_bytes // 2):
                 return _LARGE
         return None
 
@@ -88,51 +145,119 @@ class LocateMode(TorchDispatchMode):
         if len(names) < _MOST_NAMES:
             names[name] = None
 
-    def _replay(self, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey) -> Any:
-        call = Call(op, func, args, kwargs)
-        result = call.first()
-        kept = call.kept
-        if not kept or too_large(kept, self._max_bytes):
-            if kept:
-                self._leave_out(_LARGE, op.name)
-            return result
-        self.replayed += 1
-        count, places = 0, set()
-        for _ in range(self.replays):
-            again = call.again()
-            answer = differing(kept, again)
-            if answer is None:
-                continue
-            found = settled(answer, kept, again)
-            if found:
-                count += 1
-                places.update(found)
-                measure(self._root(key, args, kwargs).distance, kept, again, found)
-        if count:
-            self._found(key, call, count, places)
+    def _once(self, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey) -> Any:
+        """Execute an op that must not be executed again; what it goes on writing is not digested."""
+        if self.recorder is None or self.left_out[_CAPTURED]:
+            return func(*args, **kwargs)
+        self.recorder.begin(op, args, kwargs, key)
+        result = func(*args, **kwargs)
+        self.recorder.end((), _NONE)
+        self.recorder.forget(tensors((args, kwargs)))
         return result
 
-    def _root(self, key: SiteKey, args: Any, kwargs: Any) -> Root:
-        root = self.roots.get(key)
-        if root is None:
-            root = self.roots[key] = Root(
-                site=call_site(key), cause="replay", tensors=words(args, kwargs), first=self.ops
-            )
+    def _record(
+        self, recorder: RunRecorder, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey
+    ) -> Any:
+        recorder.begin(op, args, kwargs, key)
+        first = key not in self._open and op.outputs > 1
+        if not first:
+            result = func(*args, **kwargs)
+            recorder.end([*tensors(result), *op.changed(args, kwargs)], self._open.get(key, _NONE))
+            return result
+        call = RepeatedCall(op, func, args, kwargs)
+        result = call.first()
+        self._open[key] = frozenset(self._opened(op, call))
+        recorder.end([*tensors(result), *call.changed], self._open[key])
+        return result
+
+    def _opened(self, op: KnownOverload, call: RepeatedCall) -> dict[int, torch.Tensor]:
+        """Return the outputs that an op leaves unwritten, wholly or in part, and follow their memory."""
+        found = left_open(call)
+        for place, other in found.items():
+            self._unwritten.left_open(op, call.returned[place], other)
+        return found
+
+    def _replay(self, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey) -> Any:
+        call = RepeatedCall(op, func, args, kwargs)
+        result = call.first()
+        kept = call.kept
+        if not kept:
+            return result
+        if not readable(kept) or too_large(kept, self._max_bytes):
+            self._leave_out(_LARGE if readable(kept) else _UNREADABLE, op.name)
+            return result
+        count, places, root = 0, set[int](), None
+        try:
+            for _ in range(self.replays):
+                again = call.again()
+                answer = differing(kept, again)
+                if answer is None or not (found := settled(answer, kept, again)):
+                    continue
+                if root is None and (root := self._judged(op, call, key, args, kwargs, again, found)) is None:
+                    break
+                count += 1
+                places.update(found)
+                measure(root.distance, kept, again, found)
+        except Exception:  # noqa: BLE001 - the program's own execution went well
+            self._leave_out(_FAILED, op.name)
+            call.restore()
+            return result
+        self.replayed += 1
+        if root is not None:
+            self._differed(root, call, count, places)
+        return result
+
+    def _judged(
+        self,
+        op: KnownOverload,
+        call: RepeatedCall,
+        key: SiteKey,
+        args: Any,
+        kwargs: Any,
+        again: list[torch.Tensor],
+        found: list[int],
+    ) -> Root | None:
+        """Return the root of a call site that differed; ``None`` if only memory did that nothing wrote."""
+        root = self.roots.get((key, "replay"))
+        if root is not None:
+            return root
+        # Of what the flag does with it the first call that differs is asked, before anything of it is kept.
+        other = [one.clone() for one in again]
+        flag, alert = with_flag(call, self.replays)
+        if flag == "filled":
+            for place in found:
+                if place < len(call.returned):
+                    self._unwritten.left_open(op, call.returned[place], other[place])
+            call.restore()
+            return None
+        root = self._root(key, "replay", args, kwargs)
+        root.flag, root.alert = flag, alert
         return root
 
-    def _found(self, key: SiteKey, call: Call, count: int, places: set[int]) -> None:
-        root = self.roots[key]
+    def _root(self, key: SiteKey, cause: Any, args: Any, kwargs: Any) -> Root:
+        root = self.roots[key, cause] = Root(
+            site=call_site(key), cause=cause, tensors=words(args, kwargs), first=self.ops
+        )
+        if self._only_first:
+            self.ended = True
+        return root
+
+    def _read_unwritten(self, key: SiteKey, origin: str, args: Any, kwargs: Any) -> None:
+        root = self.roots.get((key, "unwritten")) or self._root(key, "unwritten", args, kwargs)
+        root.differing_calls += 1
+        root.origin = origin
+
+    def _differed(self, root: Root, call: RepeatedCall, count: int, places: set[int]) -> None:
         root.differing_calls += 1
         root.executions += self.replays
         root.differing += count
         root.outputs = tuple(sorted({*root.outputs, *places}))
-        if root.flag is None:
-            root.flag, root.alert = with_flag(call, self.replays)
         call.restore()
+        self._reach.begin(root, [*call.returned, *call.changed])
 
     def found(self) -> tuple[Root, ...]:
         """Return the roots, with how often their sites were called."""
-        for key, root in self.roots.items():
+        for (key, _), root in self.roots.items():
             root.calls = self.calls[key]
         return tuple(self.roots.values())
 
@@ -140,7 +265,7 @@ class LocateMode(TorchDispatchMode):
 def _foreign(kind: type) -> bool:
     """Tell whether a class of tensors dispatches by itself."""
     dispatch = getattr(kind, "__torch_dispatch__", None)
-    return (
-        dispatch is not torch.Tensor.__torch_dispatch__
-        and dispatch is not torch._C._disabled_torch_dispatch_impl
-    )  # noqa: SLF001
+    plain = torch.Tensor.__torch_dispatch__, torch._C._disabled_torch_dispatch_impl  # noqa: SLF001
+    return dispatch not in plain
+
+

@@ -62,12 +62,14 @@ _inplace_view = getattr(torch.Tag, "inplace_view", None)
 class KnownOverload:
     """An overload, with what its schema and our tables say of it."""
 
-    __slots__ = ("changes", "empty", "first_calls", "name", "random", "refused", "view")
+    __slots__ = ("aten", "base", "changes", "empty", "is_out", "name", "outputs", "random", "refused", "view")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema  # noqa: SLF001 - has no public name
-        base = schema.name
+        self.base = base = str(schema.name)
         namespace, _, plain = base.partition("::")
+        self.aten = namespace == "aten"
+        self.outputs = len(schema.returns)
         self.name: str = base + (f".{schema.overload_name}" if schema.overload_name else "")
         tags = getattr(func, "tags", ())
         arguments = schema.arguments
@@ -82,14 +84,13 @@ class KnownOverload:
             (place, arguments[place].name) for place in sorted(written | hidden)
         )
         self.view = not written and any(one.alias_info is not None for one in schema.returns)
+        self.is_out = any(one.is_out for one in arguments)
         self.empty = namespace == "aten" and plain in _EMPTY
         # Of ops that are not PyTorch's own nobody knows whether they draw.
         self.random = _seeded in tags or namespace != "aten" or "rnn" in plain
         self.refused: str | None = _NEVER.get(namespace)
         if self.refused is None and namespace == "aten" and (plain in _NO_REPLAY or _inplace_view in tags):
             self.refused = _EFFECTS
-        # Calls for which is looked whether the schema keeps a change to itself.
-        self.first_calls = 2
 
     def changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors among the arguments that it changes."""
@@ -108,11 +109,11 @@ class OpaqueOperator(KnownOverload):
     __slots__ = ()
 
     def __init__(self, func: Any) -> None:
-        self.name = str(getattr(func, "name", lambda: func)())
+        self.name = self.base = str(getattr(func, "name", lambda: func)())
+        self.aten, self.outputs = False, 1
         self.changes = ()
-        self.view = self.empty = self.random = False
+        self.view = self.is_out = self.empty = self.random = False
         self.refused = "is no single op"
-        self.first_calls = 0
 
 
 _known: dict[Any, KnownOverload] = {}
@@ -152,3 +153,22 @@ def words(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
         for value in (args, dict(kwargs))
         for one in tensors(value)
     )
+
+
+def scalars(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return the arguments that hold no tensors, as text."""
+    return ", ".join(
+        [_scalar(one) for one in args] + [f"{name}={_scalar(one)}" for name, one in kwargs.items()]
+    )
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return "tensor"
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(_scalar, value))}]"
+    # Of other objects the text may hold an address, which is another one in each process.
+    plain = value is None or isinstance(
+        value, (str, int, float, complex, torch.device, torch.dtype, torch.layout, torch.memory_format)
+    )
+    return repr(value) if plain else type(value).__name__

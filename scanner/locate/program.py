@@ -22,20 +22,24 @@ _OURS = str(Path(__file__).parent) + os.sep
 _RUNNERS = ("<frozen runpy>", runpy.__file__, "<frozen importlib")
 
 
+_Program = Callable[[], object]
+
+
 def run(request: dict[str, Any]) -> int:
     """Run the program of a request under observation, write what was found, and return the program's exit code."""
-    prepare: Callable[[dict[str, Any]], Callable[[], Any]] = _KINDS[request["kind"]]
     session = Session(LocateSettings(**request["settings"]))
+    prepare = _KINDS[request["kind"]]
     ended: str | None = None
     session.start()
     try:
-        code = _exit_code(prepare(request))
+        code = _exit_code(prepare(request, session))
     except BaseException as error:  # noqa: BLE001 - as Python ends a program
         ended = f"{type(error).__name__}: {error}"
         code = _told(error)
     finally:
         session.stop()
-    Path(request["record"]).write_text(json.dumps(asdict(session.located(ended))), encoding="utf-8")
+    if not session.forked:
+        Path(request["located"]).write_text(json.dumps(asdict(session.located(ended))), encoding="utf-8")
     return code
 
 
@@ -76,11 +80,11 @@ def _each(trace: TracebackType | None) -> Sequence[TracebackType]:
     return found
 
 
-def _script(request: dict[str, Any]) -> Callable[[], None]:
+def _script(request: dict[str, Any], _: Session) -> _Program:
     path, words = request["name"], request["arguments"]
     sys.argv = [path, *words]
     if Path(path).is_dir():
-        return lambda: runpy.run_path(path, run_name="__main__") and None
+        return lambda: runpy.run_path(path, run_name="__main__")
     sys.path.insert(0, str(Path(path).resolve().parent))
     main = ModuleType("__main__")
     vars(main).update(__file__=path, __builtins__=builtins, __cached__=None)
@@ -94,13 +98,13 @@ def _script(request: dict[str, Any]) -> Callable[[], None]:
     return program
 
 
-def _module(request: dict[str, Any]) -> Callable[[], None]:
+def _module(request: dict[str, Any], _: Session) -> _Program:
     sys.argv = [request["name"], *request["arguments"]]
     sys.path.insert(0, str(Path.cwd()))
-    return lambda: runpy.run_module(request["name"], run_name="__main__", alter_sys=True) and None
+    return lambda: runpy.run_module(request["name"], run_name="__main__", alter_sys=True)
 
 
-def _function(request: dict[str, Any]) -> Callable[[], None]:
+def _function(request: dict[str, Any], session: Session) -> _Program:
     path = Path(request["name"])
     sys.argv = [str(path), *request["arguments"]]
     sys.path.insert(0, str(path.resolve().parent))
@@ -108,12 +112,16 @@ def _function(request: dict[str, Any]) -> Callable[[], None]:
     def program() -> None:
         function = getattr(importlib.import_module(path.stem), request["function"])
         for _ in range(request["calls"]):
+            before = session.steps
             function()
+            # A call that steps an optimizer has been counted.
+            if session.steps == before:
+                session.step()
 
     return program
 
 
-_KINDS: dict[str, Callable[[dict[str, Any]], Callable[[], Any]]] = {
+_KINDS: dict[str, Callable[[dict[str, Any], Session], _Program]] = {
     "script": _script,
     "module": _module,
     "function": _function,

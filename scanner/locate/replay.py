@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ _WITH_FLAG = 3
 _NONE: tuple[Any, ...] = ()
 
 
-class Call:
+class RepeatedCall:
     """One call of an op that is to be executed several times, from the same state each time."""
 
     def __init__(self, op: KnownOverload, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -67,6 +68,17 @@ def generators(kwargs: Mapping[str, Any]) -> list[torch.Generator]:
     if own is None and torch.cuda.is_available() and torch.cuda.is_initialized():
         found.append(torch.cuda.default_generators[torch.cuda.current_device()])
     return found
+
+
+@contextlib.contextmanager
+def drawing_again(op: KnownOverload, kwargs: Mapping[str, Any]) -> Iterator[None]:
+    """Leave the generators that an op may draw from as they were."""
+    states = [(one, one.get_state()) for one in generators(kwargs)] if op.random else []
+    try:
+        yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)
 
 
 def differing(kept: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> list[int] | torch.Tensor | None:
@@ -121,7 +133,7 @@ def measure(
         distance.elements, distance.differing = elements, count
 
 
-def with_flag(call: Call, times: int) -> tuple[WithFlag, str | None]:
+def with_flag(call: RepeatedCall, times: int) -> tuple[WithFlag, str | None]:
     """Execute an op that differed with the flag on; return what came of it, and the caller of its alert."""
     try:
         unfilled = _stable(call, times * _WITH_FLAG, fill=False)
@@ -135,7 +147,7 @@ def with_flag(call: Call, times: int) -> tuple[WithFlag, str | None]:
     return ("filled" if _stable(call, times * _WITH_FLAG, fill=True) else "differs"), None
 
 
-def _stable(call: Call, times: int, *, fill: bool) -> bool:
+def _stable(call: RepeatedCall, times: int, *, fill: bool) -> bool:
     with deterministic(fill=fill):
         first = [_copied(one) for one in call.again()]
         return not any(
@@ -144,7 +156,7 @@ def _stable(call: Call, times: int, *, fill: bool) -> bool:
 
 
 @contextlib.contextmanager
-def deterministic(*, fill: bool) -> Iterator[None]:
+def deterministic(*, fill: bool, warn_only: bool = False) -> Iterator[None]:
     """Set the flag within the block, and put it back as the program has it."""
     was = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -154,7 +166,7 @@ def deterministic(*, fill: bool) -> Iterator[None]:
     try:
         if filled is not None:
             settings.fill_uninitialized_memory = fill
-        _set(True)
+        _set(True, warn_only=warn_only)
         yield
     finally:
         _set(was, warn_only=warns)
@@ -170,3 +182,31 @@ def too_large(call_tensors: Sequence[torch.Tensor], most: int) -> bool:
 def readable(values: Sequence[torch.Tensor]) -> bool:
     """Tell whether all of the tensors have bits that can be read."""
     return all(sort_of(one) <= COMPOUND for one in values)
+
+
+def left_open(call: RepeatedCall) -> dict[int, torch.Tensor]:
+    """Return the outputs that an op does not write wholly, as they are where such memory is filled.
+
+    PyTorch fills it with NaN, or with the largest integer, when the flag is on.
+    """
+    if not hasattr(torch.utils, "deterministic"):
+        return {}
+    try:
+        with deterministic(fill=True, warn_only=True), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            filled = call.again()
+    except Exception:  # noqa: BLE001 - nothing is learned, and the program never meets it
+        call.restore()
+        return {}
+    call.restore()
+    found = {}
+    for place, (one, other) in enumerate(zip(call.returned, filled, strict=False)):
+        if sort_of(one) < COMPOUND and one.shape == other.shape and bool((_filled(other) & ~_filled(one)).any()):
+            found[place] = other
+    return found
+
+
+def _filled(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_floating_point() or tensor.is_complex():
+        return tensor.isnan()
+    return tensor == (True if tensor.dtype is torch.bool else torch.iinfo(tensor.dtype).max)

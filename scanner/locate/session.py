@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,9 +13,15 @@ from typing import Any
 
 import torch
 
+from scanner.errors import one_line
 from scanner.locate.mode import LocateMode
 from scanner.locate.sentinel import ask_sentinel
 from scanner.located import Located, SentinelSeen
+
+try:
+    from torch.optim.optimizer import register_optimizer_step_post_hook as _when_optimizers_stepped
+except ImportError:  # an older torch
+    _when_optimizers_stepped = None
 
 
 @dataclass(frozen=True)
@@ -23,43 +31,95 @@ class LocateSettings:
     replays: int = 4
     max_bytes: int = 1 << 30
     ignored: tuple[str, ...] = ()
+    record: str | None = None  # where digests are written, to be held against another run; nothing is replayed then
+    max_ops: int | None = None
+    only_first: bool = False
+    skip: int = 0  # steps that are not observed
+    take: int | None = None  # steps that are, then
+    progress: bool = False
+    save: str | None = None
 
 
 class Session:
     """Observes what is called between ``start`` and ``stop``."""
 
     def __init__(self, settings: LocateSettings) -> None:
+        self._settings = settings
         self.mode = LocateMode(
-            replays=settings.replays, max_bytes=settings.max_bytes, ignored=frozenset(settings.ignored)
+            replays=settings.replays,
+            max_bytes=settings.max_bytes,
+            ignored=frozenset(settings.ignored),
+            record=settings.record,
+            max_ops=settings.max_ops,
+            only_first=settings.only_first,
+            progress=settings.progress,
+            save=settings.save,
         )
+        self.steps = 0
         self._sentinels: list[SentinelSeen] = []
         self._compiled: dict[str, None] = {}
-        self._began = 0.0
-        self._process = os.getpid()
+        self._seconds = 0.0
+        self._undo: list[Callable[[], Any]] = []
+        self._forked = False
 
     def start(self) -> None:
         """Begin."""
-        self._ask("cpu")
-        os.register_at_fork(after_in_child=self._pause)
+        self._sentinels.append(ask_sentinel("cpu"))
+        os.register_at_fork(after_in_child=self._leave)
+        self._note_compilation()
+        if _when_optimizers_stepped is not None:
+            self._undo.append(_when_optimizers_stepped(lambda *_: self.step()).remove)
+        self.mode.paused = not self._within()
         self._began = time.perf_counter()
         self.mode.places.start()
+        self._undo.append(self.mode.places.stop)
         self.mode.__enter__()
 
-    def _pause(self) -> None:
+    def step(self) -> None:
+        """Count a step: of an optimizer, or a call of the function."""
+        self.steps += 1
+        self.mode.paused = self._forked or not self._within()
+
+    def _within(self) -> bool:
+        """Tell whether the step that begins is to be observed."""
+        skip, take = self._settings.skip, self._settings.take
+        return self.steps >= skip and (take is None or self.steps < skip + take)
+
+    def _leave(self) -> None:
         """Let a forked process, such as a worker of a data loader, run its ops alone."""
-        self.mode.paused = True
+        self._forked = self.mode.paused = True
+
+    def _note_compilation(self) -> None:
+        """Keep the places that ask for compilation: what compiled code does, no op of it comes here."""
+        compiled = torch.compile
+
+        @functools.wraps(compiled)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            caller = sys._getframe(1)  # noqa: SLF001 - one frame, without a list of all
+            self._compiled[one_line(f"{caller.f_code.co_filename}:{caller.f_lineno}")] = None
+            return compiled(*args, **kwargs)
+
+        torch.compile = noted
+        self._undo.append(lambda: setattr(torch, "compile", compiled))
 
     def stop(self) -> None:
         """End; ask the sentinel of each kind of device that was used."""
         self.mode.__exit__(None, None, None)
-        self.mode.places.stop()
-        self.seconds = time.perf_counter() - self._began
-        self._ask("cpu")
+        for undo in reversed(self._undo):
+            undo()
+        self._seconds = time.perf_counter() - self._began
+        if self._forked:
+            return
+        if self.mode.recorder is not None:
+            self.mode.recorder.close()
+        self._sentinels.append(ask_sentinel("cpu"))
         if torch.cuda.is_available() and torch.cuda.is_initialized():
-            self._ask("cuda")
+            self._sentinels.append(ask_sentinel("cuda"))
 
-    def _ask(self, device: str) -> None:
-        self._sentinels.append(ask_sentinel(device))
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a fork of the program's, which tells nothing."""
+        return self._forked
 
     def located(self, ended: str | None = None) -> Located:
         """Return what was found."""
@@ -68,11 +128,11 @@ class Session:
             torch=torch.__version__,
             python=platform.python_version(),
             threads=torch.get_num_threads(),
-            devices=tuple(mode.devices),
-            replays=mode.replays,
+            replays=0 if mode.recorder else mode.replays,
             ops=mode.ops,
             replayed=mode.replayed,
-            seconds=self.seconds,
+            steps=self.steps,
+            seconds=self._seconds,
             left_out=dict(mode.left_out),
             left_out_ops={reason: tuple(names) for reason, names in mode.left_out_ops.items()},
             compiled=tuple(self._compiled),
@@ -80,6 +140,3 @@ class Session:
             roots=mode.found(),
             ended=ended,
         )
-
-
-_Function = Callable[[], Any]
