@@ -14,7 +14,9 @@ from typing import Literal
 # runs       the op gave other bits in another run of the program, on the same inputs
 # unwritten  the op read memory that nothing had written, and its result depends on it
 # input      the inputs differ between runs, and no op that was seen made them so
-Cause = Literal["replay", "runs", "unwritten", "input"]
+# changed    memory that was equal in both runs differs where the op reads it, and no op wrote to it in between
+# generator  a random generator is in another state in another run
+Cause = Literal["replay", "runs", "unwritten", "input", "changed", "generator"]
 # forward, backward: the part of the program that called the op. recomputed: forward again, under checkpointing.
 Phase = Literal["forward", "backward", "recomputed"]
 # What an op that differed does with the flag on: the same bits each time (cured), so only because uninitialized memory is
@@ -85,6 +87,17 @@ class SentinelSeen:
 
 
 @dataclass
+class Parting:
+    """A place where two runs call different ops; what follows is held against each other again where that is possible."""
+
+    first: CallSite | None  # what the first run calls there; None: it had ended
+    second: CallSite | None
+    only_first: int  # ops that only the first run called there
+    only_second: int
+    run: int  # number of the other run
+
+
+@dataclass
 class Located:
     """All that one process found."""
 
@@ -106,4 +119,8 @@ class Located:
     compiled: tuple[str, ...] = ()  # places that ask for compilation
     sentinels: tuple[SentinelSeen, ...] = ()
     roots: tuple[Root, ...] = ()
+    runs: int = 1
+    compared: int = 0  # ops of the first run that had their like in another one
+    propagated: int = 0  # of these, calls that were given something else because an earlier op gave something else
+    partings: tuple[Parting, ...] = ()
     ended: str | None = None  # how the program ended, if not at its end

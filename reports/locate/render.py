@@ -6,19 +6,35 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from reports.render.json import json_of
-from scanner.located import Located
-from scanner.located_words import text
+from reports.render.json import View, json_of
+from reports.render.markdown import generate
+from reports.render.page import generate_still
+from scanner.errors import safe_lines
 
 
-def as_text(located: Located) -> Iterator[str]:
-    """Yield a table for a terminal."""
-    yield text(located)
+def as_text(report: View) -> Iterator[str]:
+    """Yield a table for a terminal, and below it a paragraph for each root."""
+    yield safe_lines(report.text)
 
 
-def as_json(located: Located) -> Iterator[str]:
+def as_json(report: View) -> Iterator[str]:
     """Yield one object."""
-    yield msgspec.json.format(json_of(located), indent=1) + "\n"
+    yield msgspec.json.format(json_of(report), indent=1) + "\n"
 
 
-RENDERERS: dict[str, Callable[[Located], Iterator[str]]] = {"text": as_text, "json": as_json}
+def as_markdown(report: View) -> Iterator[str]:
+    """Yield a document."""
+    return generate("locate", report)
+
+
+def as_html(report: View) -> Iterator[str]:
+    """Yield a page without a script."""
+    return generate_still("locate", report=report)
+
+
+RENDERERS: dict[str, Callable[[View], Iterator[str]]] = {
+    "text": as_text,
+    "md": as_markdown,
+    "html": as_html,
+    "json": as_json,
+}

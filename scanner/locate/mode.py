@@ -147,7 +147,7 @@ class LocateMode(TorchDispatchMode):
 
     def _once(self, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey) -> Any:
         """Execute an op that must not be executed again; what it goes on writing is not digested."""
-        if self.recorder is None or self.left_out[_CAPTURED]:
+        if self.recorder is None or _CAPTURED in self.left_out:
             return func(*args, **kwargs)
         self.recorder.begin(op, args, kwargs, key)
         result = func(*args, **kwargs)

@@ -15,7 +15,7 @@ from scanner.locate.digests import digest
 from scanner.locate.overloads import KnownOverload, scalars, tensors, words
 from scanner.locate.places import SiteKey, call_site
 from scanner.locate.replay import generators
-from scanner.locate.storages import StorageTable, geometry
+from scanner.locate.storages import StorageTable
 from scanner.locate.unwritten import WRITERS, UnwrittenMemory
 from scanner.worker.bits import parts
 
@@ -24,6 +24,8 @@ _BATCH = 2048
 _ALL = (1 << 64) - 1
 # Stands for what is not compared: memory that nothing has written, or that cannot be read.
 _UNKNOWN = "-"
+# Begins the digest of a generator's state.
+_GENERATOR = "g"
 
 
 class _Digest:
@@ -39,7 +41,10 @@ _NOT_COMPARED, _NO_ELEMENTS = _Digest(_UNKNOWN), _Digest("0")
 
 
 class RunRecorder:
-    """Writes a line for each op: [site, tensors, numbers, digests before, digests behind, which inputs changed between ops]."""
+    """Writes a line for each op: [site, tensors, numbers, digests before, what wrote that memory, digests behind].
+
+    What wrote the memory of an input is the number of a line; negative numbers stand for memory that no op wrote.
+    """
 
     def __init__(self, path: str, unwritten: UnwrittenMemory) -> None:
         self._file: IO[str] = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - until the program's end
@@ -47,37 +52,48 @@ class RunRecorder:
         self._lines: list[str] = []
         self._sites: dict[SiteKey, int] = {}
         self._texts: dict[str, int] = {}
-        self._rows: list[tuple[int, int, int, list[_Digest], list[_Digest], list[int]]] = []
+        self._rows: list[tuple[int, int, int, list[_Digest], list[int], list[_Digest]]] = []
+        self._count = 0
         self._waiting: list[tuple[_Digest, torch.Tensor]] = []
-        # Digests that an input was last known by, to be held against what it is: (row, place, then, now).
-        self._checks: list[tuple[list[int], int, _Digest, _Digest]] = []
-        self._last: StorageTable[dict[tuple[Any, ...], _Digest]] = StorageTable()
+        self._writers: StorageTable[int] = StorageTable()
+        self._outside = 0
 
     def begin(self, op: KnownOverload, args: Sequence[Any], kwargs: Mapping[str, Any], key: SiteKey) -> None:
         """Digest what an op is given."""
         given = tensors((args, dict(kwargs)))
-        overwritten = set(map(id, op.changed(args, kwargs))) if op.name in WRITERS or op.is_out else ()
-        changed: list[int] = []
-        before = [
-            _NOT_COMPARED if id(one) in overwritten else self._read(one, changed, place)
-            for place, one in enumerate(given)
-        ]
+        hidden = self._unwritten.given_open
+        if op.name in WRITERS or op.is_out:
+            hidden = hidden | set(map(id, op.changed(args, kwargs)))
+        before = [_NOT_COMPARED if id(one) in hidden else self._digest(one) for one in given]
+        writers = [self._writer(one) for one in given]
         if op.random and op.aten:
-            before += [self._digest(one.get_state()) for one in generators(kwargs)]
+            before += [self._digest(one.get_state(), _GENERATOR) for one in generators(kwargs)]
         site = self._sites.get(key)
         if site is None:
             site = self._sites[key] = len(self._sites)
             self._line({"site": asdict(call_site(key))})
         shapes, numbers = self._text(", ".join(words(args, kwargs))), self._text(scalars(args, kwargs))
-        self._rows.append((site, shapes, numbers, before, [], changed))
+        self._rows.append((site, shapes, numbers, before, writers, []))
 
     def end(self, written: Sequence[torch.Tensor], opened: frozenset[int]) -> None:
         """Digest what it gave, but for the places of outputs that it leaves unwritten."""
-        behind = self._rows[-1][4]
+        behind = self._rows[-1][-1]
         for place, one in enumerate(written):
-            behind.append(_NOT_COMPARED if place in opened else self._wrote(one))
+            hidden = place in opened or self._unwritten.has(one)
+            behind.append(_NOT_COMPARED if hidden else self._digest(one))
+            self._writers.set(one, self._count)
+        self._count += 1
         if len(self._rows) >= _BATCH:
             self.flush()
+
+    def _writer(self, tensor: torch.Tensor) -> int:
+        known = self._writers.get(tensor)
+        return self._from_outside(tensor) if known is None else known
+
+    def _from_outside(self, tensor: torch.Tensor) -> int:
+        self._outside -= 1
+        self._writers.set(tensor, self._outside)
+        return self._outside
 
     def _text(self, text: str) -> int:
         number = self._texts.get(text)
@@ -86,34 +102,12 @@ class RunRecorder:
             self._line({"text": text})
         return number
 
-    def _read(self, tensor: torch.Tensor, changed: list[int], place: int) -> _Digest:
-        if self._unwritten.has(tensor):
-            return _NOT_COMPARED
-        now = self._digest(tensor)
-        known = self._last.get(tensor)
-        if known is not None and (then := known.get(geometry(tensor))) is not None:
-            self._checks.append((changed, place, then, now))
-            known[geometry(tensor)] = now
-        elif known is not None:
-            known[geometry(tensor)] = now
-        else:
-            self._last.set(tensor, {geometry(tensor): now})
-        return now
+    def forget(self, given: Sequence[torch.Tensor]) -> None:
+        """Note that something else than this thread may go on writing tensors."""
+        for one in given:
+            self._from_outside(one)
 
-    def _wrote(self, tensor: torch.Tensor) -> _Digest:
-        if self._unwritten.has(tensor):
-            return _NOT_COMPARED
-        now = self._digest(tensor)
-        # Whatever else shares the memory may hold something new.
-        self._last.set(tensor, {geometry(tensor): now} if sort_of(tensor) < COMPOUND else {})
-        return now
-
-    def forget(self, changed: Sequence[torch.Tensor]) -> None:
-        """Forget tensors that something else than this thread may go on writing."""
-        for one in changed:
-            self._last.remove(one)
-
-    def _digest(self, tensor: torch.Tensor) -> _Digest:
+    def _digest(self, tensor: torch.Tensor, sign: str = "") -> _Digest:
         if sort_of(tensor) == NOTHING:
             return _NOT_COMPARED
         if sort_of(tensor) == COMPOUND:
@@ -123,7 +117,7 @@ class RunRecorder:
             found = digest(tensor) if tensor.numel() else None
         if found is None:
             return _NO_ELEMENTS
-        mine = _Digest()
+        mine = _Digest(sign)
         self._waiting.append((mine, found))
         return mine
 
@@ -135,15 +129,11 @@ class RunRecorder:
         for waiting in by_device.values():
             values = torch.ops.aten.stack.default([numbers for _, numbers in waiting]).tolist()
             for (one, _), (first, second) in zip(waiting, values, strict=True):
-                one.text = f"{first & _ALL:016x}{second & _ALL:016x}"
-        for changed, place, then, now in self._checks:
-            if then.text != now.text:
-                changed.append(place)
-        self._waiting, self._checks = [], []
-        for site, shapes, numbers, before, behind, changed in self._rows:
-            self._line(
-                [site, shapes, numbers, [one.text for one in before], [one.text for one in behind], changed]
-            )
+                one.text += f"{first & _ALL:016x}{second & _ALL:016x}"
+        self._waiting = []
+        for site, shapes, numbers, before, writers, behind in self._rows:
+            texts = [one.text for one in before], [one.text for one in behind]
+            self._line([site, shapes, numbers, texts[0], writers, texts[1]])
         self._rows = []
         self._file.write("".join(self._lines))
         # A forked process would write again what is left in the buffer.

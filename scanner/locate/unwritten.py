@@ -60,6 +60,8 @@ class UnwrittenMemory:
 
     def __init__(self) -> None:
         self._blanks: StorageTable[_Blank] = StorageTable()
+        # Tensors that the op in question was given while something of them was unwritten, by identity.
+        self.given_open: set[int] = set()
 
     def handed_out(self, op: KnownOverload, result: Any) -> None:
         """Note what ``empty`` or one of its kin returned."""
@@ -98,6 +100,7 @@ class UnwrittenMemory:
 
     def reads(self, op: KnownOverload, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
         """Before an op is called: return the op that handed out unwritten memory which its result depends on."""
+        self.given_open = set()
         if not self._blanks:
             return None
         given = tensors((args, dict(kwargs)))
@@ -112,6 +115,7 @@ class UnwrittenMemory:
             elif one.dtype != blank.dtype or op.refused is not None or self._written_behind_us(one, blank):
                 self._blanks.remove(one)
             elif bool(_like(blank.open, one).any()):
+                self.given_open.add(id(one))
                 found = self._test(op, func, args, kwargs, one, blank)
                 if found:
                     self._blanks.remove(one)
