@@ -142,7 +142,7 @@ def summary(located: Located) -> str:
         done += f", {located.propagated} given what earlier ones had made different"
     else:
         done = f"{located.ops} ops, {located.replayed} of them executed {located.replays} more times"
-    return f"{sites}: {done} (torch {one_line(located.torch)}, {located.threads} threads)."
+    return f"{sites}: {done} (torch {one_line(located.torch)}, {located.threads} thread{'s' if located.threads > 1 else ''})."
 
 
 def sentinel_words(located: Located) -> list[str]:

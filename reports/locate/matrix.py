@@ -50,7 +50,10 @@ class OverloadIndex:
         found = self._rows.get(site.op)
         if not found:
             return None
-        *_, matrix, row = min(found, key=lambda one: (one[4].row.direction != direction, *one[:3]))
+        *_, matrix, row = min(
+            found,
+            key=lambda one: (one[4].row.direction != direction, one[4].row.source != "documented", *one[:3]),
+        )
         claims: Iterable[str] = (
             bullet_words(claim) for claim in matrix.run.header.claims if matches(row.row, claim)
         )
@@ -67,8 +70,10 @@ class OverloadIndex:
 
 def recorded_run(torch: str) -> list[str]:
     """Return the recorded run of a release, if this is a checkout that has one; a GPU's rows are in none."""
-    path = _RECORDED / f"torch-{torch.partition('+')[0]}-cpu.jsonl.gz"
-    return [str(path)] if path.is_file() else []
+    release = f"torch-{torch.partition('+')[0]}-cpu"
+    # That of all databases of PyTorch reaches most overloads.
+    paths = (_RECORDED / f"{release}{which}.jsonl.gz" for which in ("-all", ""))
+    return [str(path) for path in paths if path.is_file()][:1]
 
 
 def index_of(runs: Sequence[str], torch: str) -> OverloadIndex:

@@ -24,15 +24,16 @@ from scanner.locate.replay import (
     too_large,
     with_flag,
 )
+from scanner.locate.saving import save_inputs
 from scanner.locate.unwritten import UnwrittenMemory
 from scanner.located import Root
 
 # Names of ops that are kept for each reason why calls were not executed again.
 _MOST_NAMES = 8
-_LARGE = "larger than --max-bytes"
-_UNREADABLE = "their tensors have no memory that can be read"
-_IGNORED = "ignored on request"
-_CAPTURED = "captured into a CUDA graph"
+_LARGE = "are larger than --max-bytes"
+_UNREADABLE = "have tensors without memory that can be read"
+_IGNORED = "are ignored on request"
+_CAPTURED = "are captured into a CUDA graph"
 _FAILED = "raised when they were executed again"
 _NONE: frozenset[int] = frozenset()
 # Seconds between two lines of progress.
@@ -232,6 +233,8 @@ class LocateMode(TorchDispatchMode):
             return None
         root = self._root(key, "replay", args, kwargs)
         root.flag, root.alert = flag, alert
+        if self._save is not None:
+            root.saved = save_inputs(self._save, len(self.roots), op.name, args, kwargs, call.before)
         return root
 
     def _root(self, key: SiteKey, cause: Any, args: Any, kwargs: Any) -> Root:

@@ -7,17 +7,16 @@ from typing import Any
 
 import torch
 
-# Namespaces whose ops speak with other processes, or with the profiler.
+# Namespaces whose ops speak with other processes.
 _NEVER = {
-    "c10d": "takes part in communication",
-    "_c10d_functional": "takes part in communication",
-    "c10d_functional": "takes part in communication",
-    "_dtensor": "takes part in communication",
-    "symm_mem": "takes part in communication",
-    "rpc": "takes part in communication",
-    "profiler": "has effects outside of its tensors",
+    "c10d": "take part in communication",
+    "_c10d_functional": "take part in communication",
+    "c10d_functional": "take part in communication",
+    "_dtensor": "take part in communication",
+    "symm_mem": "take part in communication",
+    "rpc": "take part in communication",
 }
-_EFFECTS = "has effects outside of its tensors"
+_EFFECTS = "have effects outside of their tensors"
 # They change what a tensor is, not what it holds, or say something to the host or the allocator.
 _NO_REPLAY = {
     "set_",
@@ -83,7 +82,10 @@ class KnownOverload:
         self.changes: tuple[tuple[int, str], ...] = tuple(
             (place, arguments[place].name) for place in sorted(written | hidden)
         )
-        self.view = not written and any(one.alias_info is not None for one in schema.returns)
+        # Ranges of the profiler compute nothing either.
+        self.view = namespace == "profiler" or (
+            not written and any(one.alias_info is not None for one in schema.returns)
+        )
         self.is_out = any(one.is_out for one in arguments)
         self.empty = namespace == "aten" and plain in _EMPTY
         # Of ops that are not PyTorch's own nobody knows whether they draw.
@@ -113,7 +115,7 @@ class OpaqueOperator(KnownOverload):
         self.aten, self.outputs = False, 1
         self.changes = ()
         self.view = self.is_out = self.empty = self.random = False
-        self.refused = "is no single op"
+        self.refused = "are no single op"
 
 
 _known: dict[Any, KnownOverload] = {}

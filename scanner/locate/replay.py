@@ -47,6 +47,11 @@ class RepeatedCall:
         return [one for one in tensors(result) if not any(one is it for it in self.changed)] + self.changed
 
     @property
+    def before(self) -> dict[int, torch.Tensor]:
+        """What stood in the arguments that it changes, by their identity."""
+        return {id(one): before for one, before in zip(self.changed, self._before, strict=True)}
+
+    @property
     def kept(self) -> list[torch.Tensor]:
         """What the first execution gave: returned tensors, then the arguments it changes."""
         return self.returned + self._after
