@@ -38,9 +38,9 @@ def _sort(tensor: torch.Tensor) -> int:
 
 def unequal(one: torch.Tensor, other: torch.Tensor) -> bool | torch.Tensor:
     """Tell whether two tensors differ in a bit; on another device than the CPU as a tensor there, waiting for nothing."""
-    if one.dtype != other.dtype or one.shape != other.shape:
-        return True
     sort = sort_of(one)
+    if sort != COMPOUND and (one.dtype != other.dtype or one.shape != other.shape):
+        return True
     if sort == CPU:
         return bool(one.numel()) and not equal_on_cpu(one, other)
     if sort == NOTHING:

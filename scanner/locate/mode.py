@@ -34,8 +34,11 @@ _LARGE = "are larger than --max-bytes"
 _UNREADABLE = "have tensors without memory that can be read"
 _IGNORED = "are ignored on request"
 _CAPTURED = "are captured into a CUDA graph"
+_LYING = "change an argument that their schema does not tell of; later calls are restored"
 _FAILED = "raised when they were executed again"
 _NONE: frozenset[int] = frozenset()
+_TORCH, _FAKE, _OWN = "torch", "fake", "own"
+_eval_frame = torch._C._dynamo.eval_frame  # noqa: SLF001 - loading the compiler itself takes seconds
 # Seconds between two lines of progress.
 _TELL_SECONDS = 10.0
 
@@ -85,12 +88,25 @@ class LocateMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """See one op."""
-        kwargs = kwargs or {}
+        if "torch._dynamo" not in sys.modules:
+            return self._see(func, types, args, kwargs or {})
+        # Or the compiler would compile what follows, too.
+        compiler = _eval_frame.set_eval_frame(None)
+        try:
+            return self._see(func, types, args, kwargs or {})
+        finally:
+            _eval_frame.set_eval_frame(compiler)
+
+    def _see(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if self.paused or self.ended:
             return func(*args, **kwargs)
-        if types and any(map(_foreign, types)):
-            # Its own ops on the tensors it holds come here in their turn.
-            return NotImplemented
+        if types:
+            names = set(map(_owner, types))
+            if _FAKE in names:
+                return func(*args, **kwargs)
+            if _OWN in names:
+                # Its own ops on the tensors it holds come here in their turn.
+                return NotImplemented
         op = known(func)
         if op.view:
             return func(*args, **kwargs)
@@ -181,6 +197,11 @@ class LocateMode(TorchDispatchMode):
     def _replay(self, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey) -> Any:
         call = RepeatedCall(op, func, args, kwargs)
         result = call.first()
+        if call.hidden is not None:
+            # Its schema keeps a change to itself.
+            op.changes = tuple(sorted({*op.changes, *call.hidden}))
+            self._leave_out(_LYING, op.name)
+            return result
         kept = call.kept
         if not kept:
             return result
@@ -265,10 +286,25 @@ class LocateMode(TorchDispatchMode):
         return tuple(self.roots.values())
 
 
-def _foreign(kind: type) -> bool:
-    """Tell whether a class of tensors dispatches by itself."""
+def _owner(kind: type) -> str:
+    """Tell who computes what is done to tensors of a class."""
     dispatch = getattr(kind, "__torch_dispatch__", None)
-    plain = torch.Tensor.__torch_dispatch__, torch._C._disabled_torch_dispatch_impl  # noqa: SLF001
-    return dispatch not in plain
+    if dispatch in {torch.Tensor.__torch_dispatch__, torch._C._disabled_torch_dispatch_impl}:  # noqa: SLF001
+        return _TORCH
+    # Tensors of PyTorch's tracers compute nothing.
+    return _FAKE if kind.__module__.startswith("torch._subclasses.f") else _OWN
 
 
+def _not_compiled(function: Any) -> None:
+    """Keep the compiler out of a function; how, depends on the release."""
+    if hasattr(_eval_frame, "set_code_exec_strategy"):
+        skip = _eval_frame._FrameAction.SKIP  # noqa: SLF001 - has no public name
+        _eval_frame.set_code_exec_strategy(
+            function.__code__,
+            _eval_frame._FrameExecStrategy(skip, skip),  # noqa: SLF001
+        )
+    elif hasattr(_eval_frame, "skip_code"):
+        _eval_frame.skip_code(function.__code__)
+
+
+_not_compiled(LocateMode.__torch_dispatch__)

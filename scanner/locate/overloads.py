@@ -61,7 +61,7 @@ _inplace_view = getattr(torch.Tag, "inplace_view", None)
 class KnownOverload:
     """An overload, with what its schema and our tables say of it."""
 
-    __slots__ = ("aten", "base", "changes", "empty", "is_out", "name", "outputs", "random", "refused", "view")
+    __slots__ = ("aten", "base", "changes", "empty", "is_out", "name", "outputs", "random", "refused", "unsure", "view")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema  # noqa: SLF001 - has no public name
@@ -90,6 +90,8 @@ class KnownOverload:
         self.empty = namespace == "aten" and plain in _EMPTY
         # Of ops that are not PyTorch's own nobody knows whether they draw.
         self.random = _seeded in tags or namespace != "aten" or "rnn" in plain
+        # Calls for which is looked whether the schema keeps a change to itself; of PyTorch's own ops it is known.
+        self.unsure = 0 if self.aten else 2
         self.refused: str | None = _NEVER.get(namespace)
         if self.refused is None and namespace == "aten" and (plain in _NO_REPLAY or _inplace_view in tags):
             self.refused = _EFFECTS
@@ -112,7 +114,7 @@ class OpaqueOperator(KnownOverload):
 
     def __init__(self, func: Any) -> None:
         self.name = self.base = str(getattr(func, "name", lambda: func)())
-        self.aten, self.outputs = False, 1
+        self.aten, self.outputs, self.unsure = False, 1, 0
         self.changes = ()
         self.view = self.is_out = self.empty = self.random = False
         self.refused = "are no single op"
@@ -151,7 +153,7 @@ def _walk(value: Any) -> Iterator[torch.Tensor]:
 def words(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
     """Return dtypes and shapes of the tensors among the arguments: ``float32[4, 128]``."""
     return tuple(
-        f"{str(one.dtype).removeprefix('torch.')}[{', '.join(map(str, one.shape))}]"
+        f"{str(one.dtype).removeprefix('torch.')}[{'nested' if one.is_nested else ', '.join(map(str, one.shape))}]"
         for value in (args, dict(kwargs))
         for one in tensors(value)
     )

@@ -7,7 +7,7 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -60,26 +60,26 @@ _Frames = tuple["_Line | None", "_Line | None", bool]
 
 
 def _frames(*, backward: bool) -> _Frames:
-    """Walk from the op outwards to the user's code; in backward no further than the engine."""
-    frame = sys._getframe(3)  # noqa: SLF001 - walks without making a list of frames
-    library = None
-    recomputed = False
+    """Walk from the op outwards to the user's code; in backward no further than the engine, or to checkpointing."""
+    frame: FrameType | None = sys._getframe(3)  # noqa: SLF001 - walks without making a list of frames
+    line = library = None
     while frame is not None:
         code = frame.f_code
         kind = _kinds.get(code)
         if kind is None:
             kind = _kind(code)
         if kind == _USER:
-            return (code, frame.f_lineno), library, recomputed
-        if kind == _LIBRARY:
-            if library is None:
-                library = (code, frame.f_lineno)
-        elif backward and kind == _ENGINE:
-            break
-        elif kind == _CHECKPOINT:
-            recomputed = backward
-        frame = frame.f_back  # type: ignore[assignment]
-    return None, library, recomputed
+            if line is None:
+                line = code, frame.f_lineno
+            if not backward:
+                break
+        elif kind == _LIBRARY:
+            if line is None and library is None:
+                library = code, frame.f_lineno
+        elif backward and kind >= _ENGINE:
+            return line, library, kind == _CHECKPOINT
+        frame = frame.f_back
+    return line, library, False
 
 
 # What identifies a call site while the program runs; made into a CallSite when it is told.

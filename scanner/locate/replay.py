@@ -28,14 +28,26 @@ class RepeatedCall:
         self._func, self._args, self._kwargs = func, args, kwargs
         self.changed = op.changed(args, kwargs)
         self._before = [_copied(one) for one in self.changed]
+        self._unsure = op.unsure
+        if self._unsure:
+            op.unsure -= 1
+            given = [(place, one) for place, value in enumerate(args) for one in tensors(value)]
+            self._given = [(place, one, _copied(one)) for place, one in given if not _among(one, self.changed)]
         self._generators = [(one, one.get_state()) for one in generators(kwargs)] if op.random else ()
 
     def first(self) -> Any:
         """Execute the op as the program asked, and keep what it gave; errors are the program's."""
         self.result = self._func(*self._args, **self._kwargs)
-        self.returned = [one for one in tensors(self.result) if not any(one is it for it in self.changed)]
+        self.returned = [one for one in tensors(self.result) if not _among(one, self.changed)]
         self._after = [_copied(one) for one in self.changed]
         return self.result
+
+    @property
+    def hidden(self) -> list[tuple[int, str]] | None:
+        """Positions of arguments that the first execution changed although the schema does not say so; asked of few calls."""
+        if not self._unsure:
+            return None
+        return [(place, "") for place, one, before in self._given if bool(unequal(one, before))] or None
 
     def again(self) -> list[torch.Tensor]:
         """Execute it from the same state; return what is compared with ``kept``."""
@@ -44,7 +56,7 @@ class RepeatedCall:
         for generator, state in self._generators:
             generator.set_state(state)
         result = self._func(*self._args, **self._kwargs)
-        return [one for one in tensors(result) if not any(one is it for it in self.changed)] + self.changed
+        return [one for one in tensors(result) if not _among(one, self.changed)] + self.changed
 
     @property
     def before(self) -> dict[int, torch.Tensor]:
@@ -60,6 +72,10 @@ class RepeatedCall:
         """Leave the arguments as the first execution left them."""
         for one, after in zip(self.changed, self._after, strict=True):
             one.copy_(after)
+
+
+def _among(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+    return any(tensor is one for one in others)
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +23,9 @@ try:
     from torch.optim.optimizer import register_optimizer_step_post_hook as _when_optimizers_stepped
 except ImportError:  # an older torch
     _when_optimizers_stepped = None
+
+
+_TORCH = str(Path(torch.__file__).parent)
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,8 @@ class Session:
         @functools.wraps(compiled)
         def noted(*args: Any, **kwargs: Any) -> Any:
             caller = sys._getframe(1)  # noqa: SLF001 - one frame, without a list of all
-            self._compiled[one_line(f"{caller.f_code.co_filename}:{caller.f_lineno}")] = None
+            if not caller.f_code.co_filename.startswith(_TORCH):
+                self._compiled[one_line(f"{caller.f_code.co_filename}:{caller.f_lineno}")] = None
             return compiled(*args, **kwargs)
 
         torch.compile = noted
