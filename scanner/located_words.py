@@ -185,8 +185,8 @@ def notes(located: Located) -> list[str]:
     ]
     if located.compiled:
         found.append(
-            f"Compiled code is not looked into; it was asked for at {', '.join(map(one_line, located.compiled))}. With "
-            f"--eager it runs uncompiled."
+            f"torch.compile is asked for at {', '.join(map(one_line, located.compiled))}: such code ran uncompiled here, or "
+            f"as one op; what compiled kernels do was not seen."
         )
     if located.ended is not None:
         found.append(f"The program ended early: {one_line(located.ended)}.")

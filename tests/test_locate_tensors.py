@@ -1,0 +1,99 @@
+"""``locate`` and tensors that are not plain ones: subclasses, tracers, nested, sparse, other modes, compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from scanner.locate import locate
+from tests.programs.planted import planted
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Wrapped(torch.Tensor):
+    """Holds a tensor, and computes with it by ops of its own."""
+
+    held: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, held: torch.Tensor) -> Any:
+        made = torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)
+        made.held = held
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG003
+        return planted.add_count(args[0].held)
+
+
+class Passing(TorchDispatchMode):
+    """A mode of the program's own."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+        return func(*args, **(kwargs or {}))
+
+
+def _fake() -> None:
+    with FakeTensorMode():
+        torch.randn(3).sum()
+
+
+def _in_mode() -> None:
+    with Passing():
+        planted.add_count(torch.ones(3))
+
+
+def _inference() -> None:
+    with torch.inference_mode():
+        planted.add_count(torch.nn.Linear(3, 3)(torch.ones(3)))
+
+
+def _nested() -> Any:
+    return torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)])
+
+
+X = torch.randn(4, 8)
+PROGRAMS: dict[str, tuple[bool, Callable[[], Any]]] = {
+    "a subclass whose ops differ": (True, lambda: Wrapped(X) + 1),
+    "fake tensors": (False, _fake),
+    "meta tensors": (False, lambda: torch.randn(3, device="meta") + 1),
+    "nested": (False, lambda: _nested() * 2),
+    "sparse": (False, lambda: torch.sparse.mm(X.to_sparse_csr(), X.t()).sum()),
+    "sparse that differs": (True, lambda: planted.sparse(X)),
+    "quantized": (False, lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.quint8).dequantize()),
+    "conjugate": (False, lambda: (torch.randn(3, dtype=torch.complex64).conj() * 2).sum()),
+    "vmap": (False, lambda: torch.func.vmap(lambda one: one.sin().sum())(X)),
+    "grad": (True, lambda: torch.func.grad(lambda one: (one.sin() * planted.total(one).sign()).sum())(X)),
+    "another mode": (True, _in_mode),
+    "inference mode": (True, _inference),
+    "no elements": (False, lambda: torch.ones(0).sum() + torch.ones(0, 3).sum()),
+    "half types": (False, lambda: (X.bfloat16() @ X.t().bfloat16()).half().sum()),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_kind_of_tensor_is_compared_or_left_alone(name: str) -> None:
+    """What differs is found inside of subclasses and modes too; what has no memory is no difference."""
+    differs, program = PROGRAMS[name]
+    with locate() as found:
+        program()
+
+    assert bool(found.roots) == differs, str(found)
+
+
+def test_code_that_is_compiled_is_named() -> None:
+    """The ops of a compiled function that ran uncompiled are seen; of what is compiled the place is told."""
+    function = torch.compile(lambda x: planted.add_count(x.sin()).sum(), backend="eager")
+    with locate() as found:
+        torch.compile(lambda x: x + 1, backend="eager")
+        function(X)
+
+    assert "test_locate_tensors.py" in str(found)
+    assert "what compiled kernels do was not seen" in str(found)
+    assert [one.site.op for one in found.roots] == ["detmatrix_planted::add_count"]
