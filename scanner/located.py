@@ -105,7 +105,7 @@ class Located:
     python: str
     threads: int
     replays: int = 0  # of each op; 0: none
-    ops: int = 0  # that reached the dispatcher, views left out
+    ops: int = 0  # that reached the dispatcher; views, and what only hands out memory, left out
     replayed: int = 0
     steps: int = 0
     seconds: float = 0.0

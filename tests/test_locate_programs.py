@@ -107,31 +107,39 @@ def test_backward_ops_stand_at_the_line_of_the_forward_call() -> None:
     assert ("a backward function of one's own", "backward") in phases
 
 
-class OfForward(torch.nn.Module):
-    """Calls an op whose backward, which PyTorch derives, calls a planted one."""
+class Sine(torch.nn.Module):
+    """The backward part of its op, which PyTorch derives, takes a cosine."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return Scaled.apply(x)  # type: ignore[no-any-return]
+        return x.sin()  # root: by its backward
 
 
-class Scaled(torch.autograd.Function):
-    """Its backward hands on what an op of PyTorch's makes."""
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_a_backward_op_has_line_and_module_of_the_forward_call() -> None:
+    """No line of Python calls it; autograd's number of the node leads back to the forward call."""
+    # A kernel of PyTorch's own that differs, on request.
+    library = torch.library.Library("aten", "IMPL")
+    counts = iter(range(1, 100))
+    try:
+        library.impl("cos", lambda x: x * next(counts), "CPU")
+        with locate() as found:
+            torch.nn.Sequential(torch.nn.Identity(), Sine())(torch.ones(3, requires_grad=True)).sum().backward()
+    finally:
+        library._destroy()
 
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(x)
-        return x.sin()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        return gradient * ctx.saved_tensors[0].cos()
+    (root,) = found.roots
+    assert (root.site.op, root.site.phase, root.site.node) == ("aten::cos", "backward", "SinBackward0")
+    assert root.site.module == "Sequential.1"
+    assert root.site.line is not None
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    assert "# root: by its backward" in lines[root.site.line.line - 1]
 
 
-def test_the_module_of_a_backward_op_is_that_of_the_forward_call() -> None:
-    """A hook that differs in the middle of the backward pass stands at the op whose gradient it got."""
+def test_a_hook_in_the_backward_part_has_a_line_of_its_own() -> None:
+    """It is the user's, whatever node of autograd called it."""
     x = torch.randn(3, requires_grad=True)
     with locate() as found:
-        y = OfForward()(x)
+        y = x.sin()
         y.register_hook(lambda gradient: planted.planted.add_count(gradient))
         y.sum().backward()
 

@@ -110,12 +110,12 @@ class LocateMode(TorchDispatchMode):
         op = known(func)
         if op.view:
             return func(*args, **kwargs)
-        key = self.places.of(op.name)
-        self._count(key)
         if op.empty:
             result = func(*args, **kwargs)
             self._unwritten.handed_out(op, result)
             return result
+        key = self.places.of(op.name)
+        self._count(key)
         if origin := self._unwritten.reads(op, func, args, kwargs):
             self._read_unwritten(key, origin, args, kwargs)
         reason = self._refusal(op, args, kwargs)

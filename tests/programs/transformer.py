@@ -71,7 +71,7 @@ class Training:
         loss = functional.cross_entropy(logits.flatten(0, 1), self.targets.flatten())
         loss.backward()
         self.optimizer.step()
-        return float(loss)
+        return float(loss.detach())
 
 
 def main() -> None:
