@@ -20,6 +20,7 @@ from scanner.locate.replay import (
     left_open,
     measure,
     readable,
+    returned,
     settled,
     too_large,
     with_flag,
@@ -179,12 +180,13 @@ class LocateMode(TorchDispatchMode):
         first = key not in self._open and op.outputs > 1
         if not first:
             result = func(*args, **kwargs)
-            recorder.end([*tensors(result), *op.changed(args, kwargs)], self._open.get(key, _NONE))
+            changed = op.changed(args, kwargs)
+            recorder.end([*returned(result, changed), *changed], self._open.get(key, _NONE))
             return result
         call = RepeatedCall(op, func, args, kwargs)
         result = call.first()
         self._open[key] = frozenset(self._opened(op, call))
-        recorder.end([*tensors(result), *call.changed], self._open[key])
+        recorder.end([*call.returned, *call.changed], self._open[key])
         return result
 
     def _opened(self, op: KnownOverload, call: RepeatedCall) -> dict[int, torch.Tensor]:

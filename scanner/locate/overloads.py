@@ -152,11 +152,23 @@ def _walk(value: Any) -> Iterator[torch.Tensor]:
 
 def words(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
     """Return dtypes and shapes of the tensors among the arguments: ``float32[4, 128]``."""
-    return tuple(
-        f"{str(one.dtype).removeprefix('torch.')}[{'nested' if one.is_nested else ', '.join(map(str, one.shape))}]"
-        for value in (args, dict(kwargs))
-        for one in tensors(value)
-    )
+    return tuple(_word(one) for value in (args, dict(kwargs)) for one in tensors(value))
+
+
+def _word(tensor: torch.Tensor) -> str:
+    if tensor.is_nested:
+        return f"{str(tensor.dtype).removeprefix('torch.')}[nested]"
+    key = tensor.dtype, tensor.shape
+    found = _words.get(key)
+    if found is None:
+        found = f"{str(tensor.dtype).removeprefix('torch.')}[{', '.join(map(str, tensor.shape))}]"
+        if len(_words) < _MOST_WORDS:
+            _words[key] = found
+    return found
+
+
+_words: dict[tuple[torch.dtype, torch.Size], str] = {}
+_MOST_WORDS = 10_000
 
 
 def scalars(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

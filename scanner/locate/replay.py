@@ -38,7 +38,7 @@ class RepeatedCall:
     def first(self) -> Any:
         """Execute the op as the program asked, and keep what it gave; errors are the program's."""
         self.result = self._func(*self._args, **self._kwargs)
-        self.returned = [one for one in tensors(self.result) if not _among(one, self.changed)]
+        self.returned = returned(self.result, self.changed)
         self._after = [_copied(one) for one in self.changed]
         return self.result
 
@@ -56,7 +56,7 @@ class RepeatedCall:
         for generator, state in self._generators:
             generator.set_state(state)
         result = self._func(*self._args, **self._kwargs)
-        return [one for one in tensors(result) if not _among(one, self.changed)] + self.changed
+        return returned(result, self.changed) + self.changed
 
     @property
     def before(self) -> dict[int, torch.Tensor]:
@@ -72,6 +72,12 @@ class RepeatedCall:
         """Leave the arguments as the first execution left them."""
         for one, after in zip(self.changed, self._after, strict=True):
             one.copy_(after)
+
+
+def returned(result: Any, changed: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the tensors that an op returned, but for arguments that it changed."""
+    found = tensors(result)
+    return [one for one in found if not _among(one, changed)] if changed else found
 
 
 def _among(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:

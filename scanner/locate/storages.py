@@ -55,6 +55,11 @@ class StorageTable(Generic[T]):
         self._sweep_at = max(_FEW, 2 * len(self._entries))
 
 
+def geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return which elements of its memory a tensor holds, and as what."""
+    return tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+
+
 def substituted(value: Any, new: dict[int, torch.Tensor]) -> Any:
     """Return an argument with other tensors in the place of some, by the identity of these."""
     if isinstance(value, torch.Tensor):
