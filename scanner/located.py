@@ -34,7 +34,7 @@ class CodeLine:
 
 
 @dataclass(frozen=True)
-class CallSite:
+class OpSite:
     """Where the program called an op, in words its author knows."""
 
     op: str  # "aten::index_put_"
@@ -59,7 +59,7 @@ class Distance:
 class Root:
     """One call site whose op is not reproducible."""
 
-    site: CallSite
+    site: OpSite
     cause: Cause
     tensors: tuple[str, ...]  # what it was given where it first differed: "float32[4, 128]"
     first: int  # number of that call among the ops of the program
@@ -90,8 +90,8 @@ class SentinelSeen:
 class Parting:
     """A place where two runs call different ops; what follows is held against each other again where that is possible."""
 
-    first: CallSite | None  # what the first run calls there; None: it had ended
-    second: CallSite | None
+    first: OpSite | None  # what the first run calls there; None: it had ended
+    second: OpSite | None
     only_first: int  # ops that only the first run called there
     only_second: int
     run: int  # number of the other run
@@ -121,6 +121,8 @@ class Located:
     roots: tuple[Root, ...] = ()
     runs: int = 1
     compared: int = 0  # ops of the first run that had their like in another one
-    propagated: int = 0  # of these, calls that were given something else because an earlier op gave something else
+    propagated: int = (
+        0  # of these, calls that were given something else because an earlier op gave something else
+    )
     partings: tuple[Parting, ...] = ()
     ended: str | None = None  # how the program ended, if not at its end

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scanner.errors import one_line
-from scanner.located import CallSite, Cause, CodeLine, Located, Root, WithFlag
+from scanner.located import Cause, CodeLine, Located, OpSite, Root, WithFlag
 
 # What an op that differed did with the flag on.
 WITH_FLAG: dict[WithFlag, str] = {
@@ -34,7 +34,18 @@ _SHORT: dict[Cause, str] = {
     "generator": "other generator state",
 }
 HEADS = ("differed", "op", "line", "module", "part", "reached", "with the flag on")
-_WARN = "torch.use_deterministic_algorithms(True)"
+_SET = "torch.use_deterministic_algorithms(True)"
+_DO: dict[Cause, str] = {
+    "unwritten": "write the memory before it is read (torch.zeros in place of torch.empty)",
+    "input": "look at what makes this input: seed the data loader and Python's generators, sort what is read from sets",
+    "changed": "look for what writes to this tensor without an op: numpy on the same memory, a kernel of an extension",
+    "generator": "call torch.manual_seed at the start, and give data loaders a generator",
+}
+_DO_WITH_FLAG: dict[WithFlag | None, str] = {
+    "cured": f"{_SET} cures it: with the flag on no execution differed",
+    "raises": f"{_SET} stops it with an error; choose another op, or compute it on another device",
+    "differs": "the flag does not cure it; choose another op, and report it to who wrote the kernel",
+}
 
 
 def worst_first(roots: Sequence[Root]) -> list[Root]:
@@ -52,14 +63,14 @@ def line_words(line: CodeLine | None) -> str:
     return one_line(f"{path}:{line.line}")
 
 
-def site_words(site: CallSite) -> str:
+def site_words(site: OpSite) -> str:
     """Return the user's line, and the library's if it is one of these that called the op."""
     if site.line is None and site.library is not None:
         return line_words(site.library)
     return line_words(site.line)
 
 
-def part_words(site: CallSite) -> str:
+def part_words(site: OpSite) -> str:
     """Say which part of the program called an op."""
     return f"backward ({one_line(site.node)})" if site.node else site.phase
 
@@ -68,7 +79,9 @@ def flag_words(root: Root) -> str:
     """Say what the op does with the flag on."""
     if root.flag is None:
         return ""
-    return f"raises ({one_line(root.alert)})" if root.flag == "raises" and root.alert else WITH_FLAG[root.flag]
+    return (
+        f"raises ({one_line(root.alert)})" if root.flag == "raises" and root.alert else WITH_FLAG[root.flag]
+    )
 
 
 def differed_words(root: Root) -> str:
@@ -96,7 +109,9 @@ def cells(root: Root) -> tuple[str, ...]:
 def details(root: Root) -> list[str]:
     """Say of a root what its line in the table has no room for."""
     calls = f"{root.differing_calls} of {root.calls} calls" if root.calls else f"{root.differing_calls} calls"
-    found = [f"{calls}, the first as op {root.first}, given {', '.join(map(one_line, root.tensors)) or 'no tensor'}"]
+    found = [
+        f"{calls}, the first as op {root.first}, given {', '.join(map(one_line, root.tensors)) or 'no tensor'}"
+    ]
     far = root.distance
     if far.elements:
         size = [f"{far.differing / far.elements:.2g} of the elements"]
@@ -114,31 +129,22 @@ def details(root: Root) -> list[str]:
 
 def advice(root: Root) -> str:
     """Say what to do about a root."""
-    if root.cause == "unwritten":
-        return "write the memory before it is read (torch.zeros in place of torch.empty)"
-    if root.cause == "input":
-        return "look at what makes this input: seed the data loader and Python's generators, sort what is read from sets"
-    if root.cause == "changed":
-        return "look for what writes to this tensor without an op: numpy on the same memory, a kernel of an extension"
-    if root.cause == "generator":
-        return "call torch.manual_seed at the start, and give data loaders a generator"
-    if root.flag == "cured":
-        return f"{_WARN} cures it: with the flag on no execution differed"
-    if root.flag == "raises":
-        return f"{_WARN} stops it with an error; choose another op, or compute it on another device"
-    if root.flag == "differs":
-        return "the flag does not cure it; choose another op, and report it to who wrote the kernel"
-    return f"try {_WARN}"
+    if root.cause in _DO:
+        return _DO[root.cause]
+    return _DO_WITH_FLAG.get(root.flag, f"try {_SET}")
 
 
 def summary(located: Located) -> str:
     """Return what was done and found in one sentence."""
     count = len(located.roots)
-    sites = "No call site differed" if not count else f"{count} call site{'s are' if count > 1 else ' is'} not reproducible"
+    sites = (
+        "No call site differed"
+        if not count
+        else f"{count} call site{'s are' if count > 1 else ' is'} not reproducible"
+    )
     if located.runs > 1:
-        done = f"{located.compared} of {located.ops} ops held against {located.runs - 1} more runs" if located.runs > 2 else (
-            f"{located.compared} of {located.ops} ops held against another run"
-        )
+        others = located.runs - 1
+        done = f"{located.compared} of {located.ops} ops held against {others} more run{'s' if others > 1 else ''}"
         done += f", {located.propagated} given what earlier ones had made different"
     else:
         done = f"{located.ops} ops, {located.replayed} of them executed {located.replays} more times"
@@ -203,7 +209,10 @@ def text(located: Located, more: Mapping[int, str] | None = None) -> str:
     lines = [summary(located)]
     roots = worst_first(located.roots)
     if roots:
-        lines += ["", *_table(("", *HEADS), [(f"{place}", *cells(root)) for place, root in enumerate(roots, 1)])]
+        lines += [
+            "",
+            *_table(("", *HEADS), [(f"{place}", *cells(root)) for place, root in enumerate(roots, 1)]),
+        ]
         for place, root in enumerate(roots, 1):
             lines += ["", f"{place}. {'; '.join(details(root))}.", f"   To do: {advice(root)}."]
             if more and place - 1 in more:

@@ -22,20 +22,21 @@ class Wrapped(torch.Tensor):
     held: torch.Tensor
 
     @staticmethod
-    def __new__(cls, held: torch.Tensor) -> Any:
+    def __new__(cls: type[Wrapped], held: torch.Tensor) -> Any:
+        """Make one."""
         made = torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)
         made.held = held
         return made
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG003
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return planted.add_count(args[0].held)
 
 
 class Passing(TorchDispatchMode):
     """A mode of the program's own."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
 
 
@@ -67,7 +68,7 @@ PROGRAMS: dict[str, tuple[bool, Callable[[], Any]]] = {
     "sparse": (False, lambda: torch.sparse.mm(X.to_sparse_csr(), X.t()).sum()),
     "sparse that differs": (True, lambda: planted.sparse(X)),
     "quantized": (False, lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.quint8).dequantize()),
-    "conjugate": (False, lambda: (torch.randn(3, dtype=torch.complex64).conj() * 2).sum()),
+    "conjugate": (False, lambda: torch.randn(3, dtype=torch.complex64).conj() * 2),
     "vmap": (False, lambda: torch.func.vmap(lambda one: one.sin().sum())(X)),
     "grad": (True, lambda: torch.func.grad(lambda one: (one.sin() * planted.total(one).sign()).sum())(X)),
     "another mode": (True, _in_mode),

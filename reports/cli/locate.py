@@ -36,7 +36,11 @@ _REPLAYS = 4
 )
 @click.option("--only-first", is_flag=True, help="Look no further than the first call site that differs.")
 @click.option(
-    "--ignore", "ignored", multiple=True, metavar="OP", help="Do not look at this op. May be given more than once."
+    "--ignore",
+    "ignored",
+    multiple=True,
+    metavar="OP",
+    help="Do not look at this op. May be given more than once.",
 )
 @click.option("--max-ops", type=click.IntRange(1), metavar="N", help="Look at the first N ops.")
 @click.option(
@@ -132,5 +136,7 @@ def locate(
 def _exit_code(located: Located) -> int:
     if located.roots:
         return EXIT_CHECK_FAILED
-    blind = located.ended is not None or not any(one.differing for one in located.sentinels) or not located.ops
+    blind = (
+        located.ended is not None or not any(one.differing for one in located.sentinels) or not located.ops
+    )
     return EXIT_UNTRUSTED if blind else EXIT_DONE

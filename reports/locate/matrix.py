@@ -10,7 +10,7 @@ from msgspec import Struct
 from reports.matrix.model import FINDINGS, Matrix, alerts_of, load
 from reports.matrix.words import bullet_words
 from scanner.claims.matching import matches
-from scanner.located import CallSite
+from scanner.located import OpSite
 from scanner.verdicts.findings import Finding, MatrixRow
 
 _RECORDED = Path(__file__).parents[1] / "runs"
@@ -44,7 +44,7 @@ class OverloadIndex:
                     places = self._rows.setdefault(name, [])
                     places.append((FINDINGS.index(row.finding), len(names), len(places), matrix, row))
 
-    def place(self, site: CallSite) -> PlaceInMatrix | None:
+    def place(self, site: OpSite) -> PlaceInMatrix | None:
         """Return the row that says most of an op; rows of the same direction come first."""
         direction = "backward" if site.phase == "backward" else "forward"
         found = self._rows.get(site.op)

@@ -10,7 +10,17 @@ from msgspec.structs import asdict as fields_of
 from reports.locate.matrix import PlaceInMatrix, index_of
 from reports.render.json import View
 from scanner.located import Located
-from scanner.located_words import CAUSE_MEANING, HEADS, advice, cells, details, notes, summary, text, worst_first
+from scanner.located_words import (
+    CAUSE_MEANING,
+    HEADS,
+    advice,
+    cells,
+    details,
+    notes,
+    summary,
+    text,
+    worst_first,
+)
 
 
 def view_of(located: Located, runs: Sequence[str] = ()) -> View:

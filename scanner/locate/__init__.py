@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from scanner.locate.session import LocateSettings, Session
-from scanner.located import Located
+from scanner.located import Located, Root
 from scanner.located_words import text
 
 __all__ = ["Found", "locate"]
@@ -28,8 +28,8 @@ class Found:
         self.located: Located | None = None
 
     @property
-    def roots(self) -> tuple[object, ...]:
-        """One ``scanner.located.Root`` for each call site whose op is not reproducible."""
+    def roots(self) -> tuple[Root, ...]:
+        """One for each call site whose op is not reproducible."""
         return self.located.roots if self.located else ()
 
     @property

@@ -6,7 +6,7 @@ is mixed with its upper half first: a difference in the upper bits alone, such a
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from threading import get_ident
 
 import torch
@@ -19,7 +19,7 @@ _COLUMNS = 1 << 12
 _aten = torch.ops.aten
 
 
-@lru_cache(maxsize=None)
+@cache
 def _weights(device: torch.device) -> torch.Tensor:
     """Return two rows of odd numbers, the same in every process."""
     numbers = torch.arange(1, 2 * _BLOCK + 1, dtype=torch.int64, device=device)

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from scanner.locate.downstream import Downstream
 from scanner.locate.overloads import KnownOverload, known, tensors, words
-from scanner.locate.places import Places, SiteKey, call_site
-from scanner.locate.reach import Reach
+from scanner.locate.places import CallPlaces, SiteKey, call_site
 from scanner.locate.recorder import RunRecorder
 from scanner.locate.replay import (
     RepeatedCall,
@@ -70,9 +70,9 @@ class LocateMode(TorchDispatchMode):
         self.replays, self._max_bytes, self._ignored = replays, max_bytes, ignored
         self._max_ops, self._only_first, self._progress = max_ops, only_first, progress
         self._save = save
-        self.places = Places()
+        self.places = CallPlaces()
         self._unwritten = UnwrittenMemory()
-        self._reach = Reach()
+        self._downstream = Downstream()
         self.recorder = RunRecorder(record, self._unwritten) if record else None
         # Set where ops run without being looked at: outside of the window, or in another process.
         self.paused = False
@@ -102,10 +102,10 @@ class LocateMode(TorchDispatchMode):
         if self.paused or self.ended:
             return func(*args, **kwargs)
         if types:
-            names = set(map(_owner, types))
-            if _FAKE in names:
+            owners = set(map(_owner, types))
+            if _FAKE in owners:
                 return func(*args, **kwargs)
-            if _OWN in names:
+            if _OWN in owners:
                 # Its own ops on the tensors it holds come here in their turn.
                 return NotImplemented
         op = known(func)
@@ -115,6 +115,10 @@ class LocateMode(TorchDispatchMode):
             result = func(*args, **kwargs)
             self._unwritten.handed_out(op, result)
             return result
+        return self._look(op, func, args, kwargs)
+
+    def _look(self, op: KnownOverload, func: Any, args: Any, kwargs: Any) -> Any:
+        """Look at an op that computes something."""
         key = self.places.of(op.name)
         self._count(key)
         if origin := self._unwritten.reads(op, func, args, kwargs):
@@ -127,8 +131,8 @@ class LocateMode(TorchDispatchMode):
             result = self._record(self.recorder, op, func, args, kwargs, key)
         else:
             result = self._replay(op, func, args, kwargs, key)
-        if self._reach:
-            self._reach.follow(tensors((args, kwargs)), [*tensors(result), *op.changed(args, kwargs)])
+        if self._downstream:
+            self._downstream.follow(tensors((args, kwargs)), [*tensors(result), *op.changed(args, kwargs)])
         return result
 
     def _count(self, key: SiteKey) -> None:
@@ -139,7 +143,9 @@ class LocateMode(TorchDispatchMode):
         if self._progress and not self.ops & 127 and time.monotonic() - self._told > _TELL_SECONDS:
             self._told = time.monotonic()
             rate = self.ops / (self._told - self._began)
-            sys.stderr.write(f"locate: {self.ops} ops, {rate:.0f} per second, {len(self.roots)} call sites differ\n")
+            sys.stderr.write(
+                f"locate: {self.ops} ops, {rate:.0f} per second, {len(self.roots)} call sites differ\n"
+            )
 
     def _refusal(self, op: KnownOverload, args: Any, kwargs: Any) -> str | None:
         """Return why an op is not executed again; ``None`` if it is."""
@@ -279,7 +285,7 @@ class LocateMode(TorchDispatchMode):
         root.differing += count
         root.outputs = tuple(sorted({*root.outputs, *places}))
         call.restore()
-        self._reach.begin(root, [*call.returned, *call.changed])
+        self._downstream.begin(root, [*call.returned, *call.changed])
 
     def found(self) -> tuple[Root, ...]:
         """Return the roots, with how often their sites were called."""

@@ -61,7 +61,19 @@ _inplace_view = getattr(torch.Tag, "inplace_view", None)
 class KnownOverload:
     """An overload, with what its schema and our tables say of it."""
 
-    __slots__ = ("aten", "base", "changes", "empty", "is_out", "name", "outputs", "random", "refused", "unsure", "view")
+    __slots__ = (
+        "aten",
+        "base",
+        "changes",
+        "empty",
+        "is_out",
+        "name",
+        "outputs",
+        "random",
+        "refused",
+        "unsure",
+        "view",
+    )
 
     def __init__(self, func: Any) -> None:
         schema = func._schema  # noqa: SLF001 - has no public name

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from scanner.located import CallSite, CodeLine, Phase
+from scanner.located import CodeLine, OpSite, Phase
 
 _current_node: Callable[[], Any] = torch._C._current_autograd_node  # noqa: SLF001 - has no public name
 _sequence: Callable[[], int] = torch.autograd._get_sequence_nr  # noqa: SLF001
@@ -61,7 +61,7 @@ _Frames = tuple["_Line | None", "_Line | None", bool]
 
 def _frames(*, backward: bool) -> _Frames:
     """Walk from the op outwards to the user's code; in backward no further than the engine, or to checkpointing."""
-    frame: FrameType | None = sys._getframe(3)  # noqa: SLF001 - walks without making a list of frames
+    frame: FrameType | None = sys._getframe(4)  # noqa: SLF001 - walks without making a list of frames
     line = library = None
     while frame is not None:
         code = frame.f_code
@@ -82,11 +82,11 @@ def _frames(*, backward: bool) -> _Frames:
     return line, library, False
 
 
-# What identifies a call site while the program runs; made into a CallSite when it is told.
+# What identifies a call site while the program runs; made into a OpSite when it is told.
 SiteKey = tuple[Any, ...]
 
 
-class Places:
+class CallPlaces:
     """Follows the modules that are being called, and the forward calls that nodes of autograd belong to."""
 
     def __init__(self) -> None:
@@ -159,11 +159,11 @@ class Places:
                 del self._forward[number]
 
 
-def call_site(key: SiteKey) -> CallSite:
+def call_site(key: SiteKey) -> OpSite:
     """Return a call site in words."""
     op, phase, line, library, module, node = key
     named: Phase = phase
-    return CallSite(op, named, _code_line(line), _code_line(library), module, node)
+    return OpSite(op, named, _code_line(line), _code_line(library), module, node)
 
 
 def _code_line(line: _Line | None) -> CodeLine | None:

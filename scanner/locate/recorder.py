@@ -126,7 +126,9 @@ class RunRecorder:
         if known is None:
             before.append(self._known(tensor, memory))
         else:
-            self._checks.append((before, len(before), self._waits(quick_digest_words(words_of(tensor)), _CHANGED)))
+            self._checks.append(
+                (before, len(before), self._waits(quick_digest_words(words_of(tensor)), _CHANGED))
+            )
             before.append(known)
 
     def _known(self, tensor: torch.Tensor, memory: _Memory) -> _Digest:

@@ -32,7 +32,9 @@ class RepeatedCall:
         if self._unsure:
             op.unsure -= 1
             given = [(place, one) for place, value in enumerate(args) for one in tensors(value)]
-            self._given = [(place, one, _copied(one)) for place, one in given if not _among(one, self.changed)]
+            self._given = [
+                (place, one, _copied(one)) for place, one in given if not _among(one, self.changed)
+            ]
         self._generators = [(one, one.get_state()) for one in generators(kwargs)] if op.random else ()
 
     def first(self) -> Any:
@@ -228,7 +230,11 @@ def left_open(call: RepeatedCall) -> dict[int, torch.Tensor]:
     call.restore()
     found = {}
     for place, (one, other) in enumerate(zip(call.returned, filled, strict=False)):
-        if sort_of(one) < COMPOUND and one.shape == other.shape and bool((_filled(other) & ~_filled(one)).any()):
+        if (
+            sort_of(one) < COMPOUND
+            and one.shape == other.shape
+            and bool((_filled(other) & ~_filled(one)).any())
+        ):
             found[place] = other
     return found
 

@@ -10,7 +10,9 @@ import torch
 from scanner.locate.storages import substituted
 
 
-def save_inputs(folder: str, number: int, name: str, args: Any, kwargs: Any, before: dict[int, torch.Tensor]) -> str:
+def save_inputs(
+    folder: str, number: int, name: str, args: Any, kwargs: Any, before: dict[int, torch.Tensor]
+) -> str:
     """Write what an op was given; return where to, or why it could not be written.
 
     Args:
@@ -25,7 +27,9 @@ def save_inputs(folder: str, number: int, name: str, args: Any, kwargs: Any, bef
     saved = {
         "op": name,
         "args": _plain(substituted(tuple(args), before)),
-        "kwargs": {key: _plain(substituted(one, before)) for key, one in kwargs.items() if key != "generator"},
+        "kwargs": {
+            key: _plain(substituted(one, before)) for key, one in kwargs.items() if key != "generator"
+        },
         "torch": str(torch.__version__),
     }
     try:

@@ -1,4 +1,7 @@
-"""One program under observation: the mode around it, the sentinel before and behind it, and what is told in the end."""
+"""One program under observation: the mode around it, what is told in the end, and the sentinel before and behind it.
+
+The sentinel is an op that differs wherever anything races, in the program's process, under a mode like the program's.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,6 @@ import torch
 
 from scanner.errors import one_line
 from scanner.locate.mode import LocateMode
-from scanner.locate.sentinel import ask_sentinel
 from scanner.located import Located, SentinelSeen
 
 try:
@@ -25,6 +27,10 @@ except ImportError:  # an older torch
     _when_optimizers_stepped = None
 
 
+# The sentinel: as those of a scan (opspecs/controls.py), additions into few slots.
+_SLOTS = 64
+_ADDITIONS = {"cpu": 1 << 16, "cuda": 1 << 20}
+_EXECUTIONS = 16
 _TORCH = str(Path(torch.__file__).parent)
 
 
@@ -35,7 +41,9 @@ class LocateSettings:
     replays: int = 4
     max_bytes: int = 1 << 30
     ignored: tuple[str, ...] = ()
-    record: str | None = None  # where digests are written, to be held against another run; nothing is replayed then
+    record: str | None = (
+        None  # where digests are written, to be held against another run; nothing is replayed then
+    )
     max_ops: int | None = None
     only_first: bool = False
     skip: int = 0  # steps that are not observed
@@ -145,3 +153,24 @@ class Session:
             roots=mode.found(),
             ended=ended,
         )
+
+
+def ask_sentinel(device: str) -> SentinelSeen:
+    """Replay the sentinel of a kind of device; the program's generators are not touched."""
+    generator = torch.Generator().manual_seed(0)
+    count = _ADDITIONS[device]
+    index = torch.randint(_SLOTS, (count,), generator=generator, device="cpu").to(device)
+    source = torch.randn(count, generator=generator, device="cpu", dtype=torch.float32).to(device)
+    into = torch.randn(_SLOTS, generator=generator, device="cpu", dtype=torch.float32).to(device)
+    with torch.no_grad(), LocateMode(replays=_EXECUTIONS, max_bytes=1 << 30) as mode:
+        if device == "cpu":
+            into.index_put((index,), source, accumulate=True)
+        else:
+            into.scatter_add(0, index, source)
+    roots = mode.found()
+    return SentinelSeen(
+        op="aten::index_put" if device == "cpu" else "aten::scatter_add",
+        device=device,
+        executions=_EXECUTIONS,
+        differing=max((root.differing for root in roots), default=0),
+    )

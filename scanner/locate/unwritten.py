@@ -98,7 +98,9 @@ class UnwrittenMemory:
             return False
         return tensor.dtype != blank.dtype or bool(_like(blank.open, tensor).any())
 
-    def reads(self, op: KnownOverload, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    def reads(
+        self, op: KnownOverload, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> str | None:
         """Before an op is called: return the op that handed out unwritten memory which its result depends on."""
         self.given_open = set()
         if not self._blanks:
@@ -146,40 +148,24 @@ class UnwrittenMemory:
         blank: _Blank,
     ) -> str | None:
         """Execute an op on copies that hold one thing or another where nothing was written."""
-        own = read.untyped_storage()._cdata  # noqa: SLF001 - has no public name
         changed = op.changed(args, kwargs)
         memory = _memory(read, blank.dtype)
-        results, after = [], []
+        seen = []
         for values in (blank.values[0], blank.values[0], blank.values[1]):
             poisoned = torch.where(blank.open, values, memory)
-            new: dict[int, torch.Tensor] = {}
-            for one in tensors((args, dict(kwargs))):
-                if sort_of(one) in {CPU, DEVICE} and one.untyped_storage()._cdata == own:  # noqa: SLF001
-                    if one.dtype != blank.dtype:
-                        self._blanks.remove(read)
-                        return None
-                    new[id(one)] = _like(poisoned, one)
-                elif any(one is it for it in changed):
-                    new[id(one)] = one.clone()
-            try:
-                with drawing_again(op, kwargs):
-                    result = func(*substituted(args, new), **substituted(dict(kwargs), new))
-            except Exception:  # noqa: BLE001 - nothing can be said, and the program never meets it
+            results = _executed(op, func, args, kwargs, changed, read, poisoned)
+            if results is None:
                 self._blanks.remove(read)
                 return None
-            mine = {id(one) for one in new.values()}
-            fresh = [one for one in tensors(result) if id(one) not in mine and not _shares(one, poisoned)]
-            results.append(fresh + [new[id(one)] for one in changed if not _shares(new.get(id(one), one), poisoned)])
-            after.append(poisoned)
-        if not _same(results[0], results[1]) or not _same(after[:1], after[1:2]):
+            seen.append((results, poisoned))
+        (first, one), (again, same), (second, other) = seen
+        if not _same([*first, one], [*again, same]):
             # It differs by itself.
             self._blanks.remove(read)
             return None
-        kept = blank.open.clone()
-        for poisoned, values in ((after[0], blank.values[0]), (after[2], blank.values[1])):
-            kept &= _same_elements(poisoned, values)
-        moved = ~_same_elements(after[0], after[2]) & ~kept
-        if not _same(results[0], results[2]) or bool(moved.any()):
+        kept = blank.open & _same_elements(one, blank.values[0]) & _same_elements(other, blank.values[1])
+        moved = ~_same_elements(one, other) & ~kept
+        if not _same(first, second) or bool(moved.any()):
             return blank.origin
         if changed:
             blank.open, blank.content = kept, None
@@ -188,14 +174,47 @@ class UnwrittenMemory:
         return None
 
 
+def _executed(
+    op: KnownOverload,
+    func: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    changed: Sequence[torch.Tensor],
+    read: torch.Tensor,
+    poisoned: torch.Tensor,
+) -> list[torch.Tensor] | None:
+    """Execute an op with other memory in the place of that of *read*; return what it gave beside, ``None`` if it raised."""
+    new: dict[int, torch.Tensor] = {}
+    for one in tensors((args, dict(kwargs))):
+        if _shares(one, read):
+            if one.dtype != poisoned.dtype:
+                return None
+            new[id(one)] = _like(poisoned, one)
+        elif any(one is it for it in changed):
+            new[id(one)] = one.clone()
+    try:
+        with drawing_again(op, kwargs):
+            result = func(*substituted(args, new), **substituted(dict(kwargs), new))
+    except Exception:  # noqa: BLE001 - nothing can be said, and the program never meets it
+        return None
+    mine = {id(one) for one in new.values()}
+    found = [one for one in tensors(result) if id(one) not in mine]
+    found += [new[id(one)] for one in changed]
+    return [one for one in found if not _shares(one, poisoned)]
+
+
 def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().nbytes()
+    return int(tensor.untyped_storage().nbytes())
 
 
 def _memory(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return all elements of the memory of a tensor."""
     count = _bytes(tensor) // tensor.element_size()
-    return tensor.view(dtype).as_strided((count,), (1,), 0) if tensor.dtype != dtype else tensor.as_strided((count,), (1,), 0)
+    return (
+        tensor.view(dtype).as_strided((count,), (1,), 0)
+        if tensor.dtype != dtype
+        else tensor.as_strided((count,), (1,), 0)
+    )
 
 
 def _like(memory: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
@@ -205,13 +224,14 @@ def _like(memory: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 
 def _shares(one: torch.Tensor, other: torch.Tensor) -> bool:
     return (
-        sort_of(one) in {CPU, DEVICE}
-        and one.untyped_storage()._cdata == other.untyped_storage()._cdata  # noqa: SLF001 - has no public name
+        sort_of(one) in {CPU, DEVICE} and one.untyped_storage()._cdata == other.untyped_storage()._cdata  # noqa: SLF001 - has no public name
     )
 
 
 def _same(ones: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    return len(ones) == len(others) and not any(bool(unequal(x, y)) for x, y in zip(ones, others, strict=True))
+    return len(ones) == len(others) and not any(
+        bool(unequal(x, y)) for x, y in zip(ones, others, strict=True)
+    )
 
 
 def _same_elements(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,9 @@ class Alignment:
     """Which ops of two runs belong together."""
 
     pairs: list[tuple[int, int]]
-    gaps: list[tuple[int, int, int, int]]  # where the runs part: from and to in the first, from and to in the second
+    gaps: list[
+        tuple[int, int, int, int]
+    ]  # where the runs part: from and to in the first, from and to in the second
 
 
 def align(first: Sequence[Hashable], second: Sequence[Hashable]) -> Alignment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from scanner.located import CallSite, Cause, Located, Parting, Root
+from scanner.located import Cause, Located, OpSite, Parting, Root
 from scanner.programs.align import align
 from scanner.programs.recorded_run import GENERATOR, NOT_COMPARED, RecordedOp, RecordedRun
 
@@ -18,12 +18,12 @@ _MOST_PARTINGS = 5
 class _Judge:
     """Walks through the ops that two runs have in common, and follows what came of those that differed."""
 
-    def __init__(self, one: RecordedRun, other: RecordedRun, unwritten: set[CallSite]) -> None:
+    def __init__(self, one: RecordedRun, other: RecordedRun, unwritten: set[OpSite]) -> None:
         self._one, self._other = one, other
         # Call sites that read memory which nothing had written: what differs there comes of that.
         self._unwritten = unwritten
-        self.roots: dict[tuple[CallSite, Cause], Root] = {}
-        self._numbers: dict[tuple[CallSite, Cause], int] = {}
+        self.roots: dict[tuple[OpSite, Cause], Root] = {}
+        self._numbers: dict[tuple[OpSite, Cause], int] = {}
         # Roots that what a line wrote, or memory from outside, came of.
         self._marks: defaultdict[int, _Marks] = defaultdict(frozenset)
         # Memory that was read, and was equal then.
@@ -109,10 +109,10 @@ def judge(runs: list[RecordedRun], located: Located) -> Located:
         located: What the process of the first run told.
     """
     first = runs[0]
-    calls: defaultdict[CallSite, int] = defaultdict(int)
+    calls: defaultdict[OpSite, int] = defaultdict(int)
     for op in first.ops:
         calls[first.sites[op.site]] += 1
-    roots: dict[tuple[CallSite, Cause], Root] = {(root.site, root.cause): root for root in located.roots}
+    roots: dict[tuple[OpSite, Cause], Root] = {(root.site, root.cause): root for root in located.roots}
     partings: list[Parting] = []
     compared = propagated = 0
     for number, other in enumerate(runs[1:], start=2):

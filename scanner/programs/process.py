@@ -87,7 +87,9 @@ def observe_program(program: Program, settings: ProgramSettings, runs: int = 1) 
         return judge(recorded, located[0])
 
 
-def _observed(program: Program, settings: ProgramSettings, folder: Path, record: Path | None = None) -> Located:
+def _observed(
+    program: Program, settings: ProgramSettings, folder: Path, record: Path | None = None
+) -> Located:
     """Run it once."""
     place = folder / "located.json"
     place.unlink(missing_ok=True)
@@ -106,7 +108,9 @@ def _observed(program: Program, settings: ProgramSettings, folder: Path, record:
     except FileNotFoundError:
         raise UntrustedScanError(f"{program.name}: {_ending(code)}; nothing is known of its ops") from None
     except msgspec.MsgspecError as error:
-        raise UntrustedScanError(f"{program.name}: what its process wrote cannot be read ({error})") from error
+        raise UntrustedScanError(
+            f"{program.name}: what its process wrote cannot be read ({error})"
+        ) from error
 
 
 def _run(command: list[str], settings: ProgramSettings) -> int:

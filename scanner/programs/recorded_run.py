@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from scanner.errors import UntrustedScanError
-from scanner.located import CallSite
+from scanner.located import OpSite
 
 # Stands for what is not compared, and begins the digest of a generator's state.
 NOT_COMPARED, GENERATOR = "-", "g"
@@ -26,7 +26,7 @@ class RecordedOp(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Named(msgspec.Struct):
-    site: CallSite | None = None
+    site: OpSite | None = None
     text: str | None = None
 
 
@@ -34,7 +34,7 @@ class RecordedRun:
     """All ops of a run in their order, with the call sites and texts that they refer to by number."""
 
     def __init__(self, path: Path) -> None:
-        self.sites: list[CallSite] = []
+        self.sites: list[OpSite] = []
         self.texts: list[str] = []
         self.ops: list[RecordedOp] = []
         op, named = msgspec.json.Decoder(RecordedOp), msgspec.json.Decoder(_Named)

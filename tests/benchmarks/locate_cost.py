@@ -29,7 +29,9 @@ DIGESTS_AIM, REPLAY_AIM = 6.0, 2.5
 
 def main() -> None:
     """Print how many times the bare step each takes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--replay", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=7)
@@ -43,7 +45,9 @@ def main() -> None:
         times = _times(training, ways, options.rounds, options.device)
     bare = times.pop("bare")
     aims = {"digests of two runs": DIGESTS_AIM, f"replay {options.replay}": REPLAY_AIM + options.replay}
-    print(f"one step of a transformer on {options.device}, {torch.get_num_threads()} threads, over the bare step:")
+    print(
+        f"one step of a transformer on {options.device}, {torch.get_num_threads()} threads, over the bare step:"
+    )
     for name, seconds in times.items():
         ratio = statistics.median(one / of for one, of in zip(seconds, bare, strict=True))
         aim = f" (aim: {aims[name]:g})" if name in aims else ""
@@ -56,7 +60,9 @@ def _ways(folder: Path, replays: int) -> dict[str, Callable[[], AbstractContextM
         "bare": nullcontext,
         "the mode, nothing replayed": lambda: _Observed(replays=0, max_bytes=1 << 30),
         f"replay {replays}": lambda: _Observed(replays=replays, max_bytes=1 << 30),
-        "digests of two runs": lambda: _Observed(replays=0, max_bytes=1 << 30, record=str(folder / "run.jsonl")),
+        "digests of two runs": lambda: _Observed(
+            replays=0, max_bytes=1 << 30, record=str(folder / "run.jsonl")
+        ),
     }
     try:
         from torch.utils._debug_mode import DebugMode  # noqa: PLC0415 - an older torch has none

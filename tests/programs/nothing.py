@@ -22,13 +22,21 @@ def step() -> list[Any]:
     z = torch.empty(4, 4)
     z[:2], z[2:] = 1, 2
     values, places = torch.sort(torch.randint(0, 3, (40,)), stable=True)
-    noise = [nn.functional.dropout(x), torch.multinomial(torch.ones(20), 5), torch.randperm(9), nn.functional.rrelu(x, training=True)]
+    noise = [
+        nn.functional.dropout(x),
+        torch.multinomial(torch.ones(20), 5),
+        torch.randperm(9),
+        nn.functional.rrelu(x, training=True),
+    ]
     cell = nn.LSTM(8, 8, 2, dropout=0.3)
     sequence, _ = cell(x[None])
     sparse = torch.eye(6).to_sparse() @ x
     bag = nn.EmbeddingBag(10, 3, mode="max")(torch.randint(10, (4, 5)))
     losses = nn.functional.ctc_loss(
-        torch.randn(20, 2, 5).log_softmax(2), torch.randint(1, 5, (2, 6)), torch.full((2,), 20), torch.full((2,), 6)
+        torch.randn(20, 2, 5).log_softmax(2),
+        torch.randint(1, 5, (2, 6)),
+        torch.full((2,), 20),
+        torch.full((2,), 6),
     )
     number = x.sum().item() + bool(torch.equal(x, x)) + int((y > 0).sum())
     unique, counts = torch.unique(values, return_counts=True)

@@ -13,7 +13,9 @@ class Residual(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.convolutions = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1, bias=False) for _ in range(2))
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False) for _ in range(2)
+        )
         self.norms = nn.ModuleList(nn.BatchNorm2d(channels) for _ in range(2))
 
     def forward(self, x: Any) -> Any:
@@ -24,7 +26,9 @@ class Residual(nn.Module):
 def step() -> tuple[float, Any]:
     """Train once; return the loss and the running means."""
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(3, 8, 3), Residual(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3), Residual(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
+    )
     optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9, nesterov=True)
     loss = nn.functional.cross_entropy(net(torch.randn(4, 3, 10, 10)), torch.tensor([0, 1, 2, 3]))
     loss.backward()

@@ -57,7 +57,9 @@ class Net(nn.Module):
 class Training:
     """A model, its optimizer and a batch."""
 
-    def __init__(self, width: int = 32, layers: int = 2, batch: int = 2, length: int = 16, words: int = 64) -> None:
+    def __init__(
+        self, width: int = 32, layers: int = 2, batch: int = 2, length: int = 16, words: int = 64
+    ) -> None:
         torch.manual_seed(0)
         self.net = Net(width, layers, words)
         self.optimizer = torch.optim.AdamW(self.net.parameters(), 1e-3)

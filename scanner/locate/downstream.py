@@ -10,7 +10,7 @@ from scanner.locate.storages import StorageTable
 from scanner.located import Root
 
 
-class Reach:
+class Downstream:
     """Follows memory that roots, or what was made of them, have written."""
 
     def __init__(self) -> None:
