@@ -9,6 +9,7 @@ from msgspec.structs import asdict as fields_of
 
 from reports.locate.matrix import PlaceInMatrix, index_of
 from reports.render.json import View
+from scanner.errors import one_line
 from scanner.located import Located
 from scanner.located_words import (
     CAUSE_MEANING,
@@ -36,6 +37,7 @@ def view_of(located: Located, runs: Sequence[str] = ()) -> View:
     shown = [
         View(
             {**asdict(root), "matrix": place and fields_of(place), "to_do": advice(root)},
+            name=one_line(root.site.op),
             cells=cells(root),
             details="; ".join(details(root)),
             place=matrix_words(place) if place else None,

@@ -24,8 +24,14 @@ __all__ = ["Found", "locate"]
 class Found:
     """What a ``locate`` block found; empty until the block ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self.located: Located | None = None
+
+    @property
+    def ops(self) -> int:
+        """Ops that were looked at so far."""
+        return self._session.mode.ops
 
     @property
     def roots(self) -> tuple[Root, ...]:
@@ -53,8 +59,8 @@ def locate(
         max_bytes: That copies of an op's tensors may take; larger ones are executed once.
         save: A folder for the inputs of roots, which ``detmatrix repro`` makes scripts of.
     """
-    found = Found()
     session = Session(LocateSettings(replays=replays, ignored=ignored, max_bytes=max_bytes, save=save))
+    found = Found(session)
     session.start()
     try:
         yield found
