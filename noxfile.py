@@ -154,7 +154,6 @@ def scan(session: nox.Session) -> None:
         # Running the session again means scanning again, but an interrupted scan goes on.
         again = ["--force" if _closing(run) else "--resume"]
     session.run("detmatrix", "scan", *again, *rest, "--python", python, "-o", str(run))
-    session.run("detmatrix", "report", str(run))
     page = run.with_suffix(".html")
     session.run("detmatrix", "report", str(run), "--format", "html", "-o", str(page))
     session.log(f"The matrix for a browser: {page.resolve()}")
@@ -376,6 +375,14 @@ def claims(session: nox.Session) -> None:
         for wheel in Path(folder).glob("torch-*.whl"):
             session.run("python", "-m", "scanner.claims.tables", "--check", str(wheel))
             wheel.unlink()
+
+
+@nox.session(default=False)
+def names(session: nox.Session) -> None:
+    """Add the entries of PyTorch's databases in some releases to the names by which ops are known: ``-- 2.15.0``."""
+    install_without_torch(session)
+    for torch in _resolved(session, session.posargs or [TORCH]):
+        session.run(environment_of(session, torch), "-m", "opspecs.pytorch.entries", external=True)
 
 
 @nox.session(default=False)

@@ -97,6 +97,8 @@ class OpSpec:
     # Leaves that get no gradient are left out of the backward direction, unless that is all of them; else each must
     # get one.
     some_leaves: bool = False
+    # Its dtype and directions are those of what the inputs are, which a worker says.
+    described: bool = False
     family: str = field(default="", compare=False)
     # Where the spec is from, as run files call it; what loads specs of another origin says so.
     source: str = field(default="documented", compare=False)

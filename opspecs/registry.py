@@ -1,14 +1,12 @@
-"""The catalog: the families, joined in one explicit list, and the patterns that select from it.
+"""The catalog: the families, joined in one explicit list, and what patterns select from it.
 
-A pattern matches names or row ids by ``fnmatch`` rules, and one that matches nothing is an error: a typing
-slip must not read as an empty, and therefore clean, scan.
+A pattern that matches nothing is an error: a typing slip must not read as an empty, and therefore clean, scan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 from opspecs.families import (
     attention,
@@ -33,6 +31,7 @@ from opspecs.families import (
     uninitialized,
 )
 from opspecs.model import OpSpec, Planned
+from opspecs.patterns import OpNames, near, op_names, recorded_names, rows_of
 
 # Reports show the families in this order.
 FAMILIES: dict[str, tuple[OpSpec, ...]] = {
@@ -63,6 +62,11 @@ SPECS: tuple[OpSpec, ...] = tuple(
 )
 
 
+def names_of(spec: OpSpec) -> OpNames:
+    """Return what patterns may call the op of a spec."""
+    return op_names(spec.name, spec.family, spec.op_name, spec.documented)
+
+
 class NoMatchError(LookupError):
     """A pattern selects nothing; ``near`` holds what its writer may have meant, best first."""
 
@@ -82,8 +86,8 @@ def select(
     """Return the rows that at least one pattern selects, in catalog order; all of them without a pattern.
 
     Args:
-        patterns: Each selects by spec name (``torch.nn.Conv2d``), by its last component (``Conv2d``), by
-            family (``pooling``) or, if it holds a colon, by row id (``spec:case:direction:dtype``), of which
+        patterns: As ``opspecs.patterns`` reads them: each selects by name (``torch.nn.Conv2d``, ``Conv2d``, ``conv2d``),
+            by family (``pooling``) or, if it holds a colon, by row id (``spec:case:direction:dtype``), of which
             trailing parts may be left out. ``*``, ``?`` and ``[...]`` are those of ``fnmatch``.
         device: ``"cpu"``, ``"cuda"``, or ``"any"`` for the rows of all devices.
         specs: What to select from.
@@ -95,54 +99,11 @@ def select(
     if not patterns:
         return rows
     chosen: set[str] = set()
+    names = {spec.name: names_of(spec) for spec in specs}
+    named = [(names[spec.name], planned.id) for spec, planned in rows]
     for pattern in patterns:
-        matching = {planned.id for spec, planned in rows if _matches(pattern, spec, planned)}
+        matching = rows_of(pattern, named)
         if not matching:
-            raise NoMatchError(pattern, _near(pattern, rows))
+            raise NoMatchError(pattern, near(pattern, named, recorded_names()))
         chosen |= matching
     return [(spec, planned) for spec, planned in rows if planned.id in chosen]
-
-
-def _matches(pattern: str, spec: OpSpec, planned: Planned) -> bool:
-    """Say whether a pattern selects a row."""
-    if ":" in pattern:
-        # As many parts of the id as the pattern has; the name of a database's entry may count as one or as two.
-        parts = planned.id.split(":")
-        return any(
-            fnmatchcase(":".join(parts[: pattern.count(":") + 1 + extra]), pattern)
-            for extra in range(spec.name.count(":") + 1)
-        )
-    return any(fnmatchcase(name, pattern) for name in _names(spec.name, spec.family))
-
-
-def could_match(pattern: str, name: str, family: str) -> bool:
-    """Tell whether a pattern may select a row of a database's entry, whose cases are not known yet.
-
-    Args:
-        pattern: As ``select`` takes it.
-        name: Of the spec, ``opinfo:nn.functional.conv2d``.
-        family: Of the spec.
-    """
-    if ":" not in pattern:
-        return any(fnmatchcase(one, pattern) for one in _names(name, family))
-    parts = pattern.split(":")
-    return any(fnmatchcase(name, ":".join(parts[:count])) for count in (1, 2))
-
-
-def _names(name: str, family: str) -> tuple[str, ...]:
-    """Return what a spec answers to: of ``opinfo:nn.functional.conv2d`` also without what stands before the colon."""
-    plain = name.rpartition(":")[2]
-    return tuple(dict.fromkeys((name, plain, plain.rpartition(".")[2], family)))
-
-
-def _near(pattern: str, rows: Sequence[tuple[OpSpec, Planned]]) -> tuple[str, ...]:
-    """Return up to three names like *pattern*; row ids if it has their form."""
-    # Only a typing slip needs it, and listing must start fast.
-    from difflib import get_close_matches  # noqa: PLC0415
-
-    if ":" in pattern:
-        length = pattern.count(":") + 1
-        names = [":".join(planned.id.split(":")[:length]) for _, planned in rows]
-    else:
-        names = [name for spec, _ in rows for name in _names(spec.name, spec.family)]
-    return tuple(get_close_matches(pattern, list(dict.fromkeys(names)), cutoff=0.5))

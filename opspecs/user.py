@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
+from opspecs.functions import FunctionName, reference, spec_of
 from opspecs.model import OpSpec
 from opspecs.validation import faults
 
@@ -27,25 +28,17 @@ class SpecFileError(Exception):
 def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
     """Execute a Python file and return the ``SPECS`` it declares, each in the family named after the file.
 
-    A file that lies in a package is executed as a part of it, whether or not this Python has it installed, so that it
+    Of ``FILE.py:FUNCTION``, as ``opspecs.functions`` reads it, return the one that is made of the function. A file that lies in a package is executed as a part of it, whether or not this Python has it installed, so that it
     may import what lies beside it.
 
     Raises:
         SpecFileError: It cannot be executed, or ``SPECS`` is not a sequence of specs that can be scanned.
     """
+    if (named := reference(str(file))) is not None:
+        return (_of_function(named),)
     path = Path(file)
-    if not path.exists():
-        raise SpecFileError(f"{path}: no such file")
-    if path.suffix != ".py":
-        raise SpecFileError(f"{path}: not a Python file; give one that ends in .py")
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        with _staying():
-            specs = getattr(_module(path.resolve()), "SPECS", None)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
-        raise SpecFileError(f"{_where(error, path)}: {type(error).__name__}: {error}") from error
+    module, digest = _executed(path)
+    specs = getattr(module, "SPECS", None)
     assigned = _line(path, lambda node: isinstance(node, ast.Name) and node.id == "SPECS")
     if not isinstance(specs, (tuple, list)) or not all(isinstance(spec, OpSpec) for spec in specs):
         raise SpecFileError(f"{path}{assigned}: declares no SPECS; assign a tuple of OpSpec to it")
@@ -56,17 +49,56 @@ def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
             name = spec.name
             where = _line(path, lambda node: _names(node, name)) or assigned  # noqa: B023
             raise SpecFileError(f"{path}{where}: {name!r}: {wrong}")
-    return tuple(
-        replace(
-            spec,
-            documented=tuple(spec.documented),
-            family=spec.family or path.stem,
-            source="own",
-            file=str(path.resolve()),
-            digest=digest,
-        )
-        for spec in specs
+    return tuple(_owned(spec, path, digest) for spec in specs)
+
+
+def _of_function(named: FunctionName) -> OpSpec:
+    """Return the spec of a function; a file that holds both it and what gives its inputs is executed once.
+
+    Raises:
+        SpecFileError: It has no such function, or one that cannot be called so.
+    """
+    files = dict.fromkeys(filter(None, (named.file, named.inputs_file)))
+    executed = {file: _executed(Path(file)) for file in files}
+    try:
+        spec = spec_of(named, {file: vars(module) for file, (module, _) in executed.items()})
+    except (LookupError, TypeError) as error:
+        raise SpecFileError(str(error.args[0])) from error
+    digests = [digest for _, digest in executed.values()]
+    digest = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    return _owned(spec, Path(named.file), digest)
+
+
+def _owned(spec: OpSpec, path: Path, digest: str) -> OpSpec:
+    """Return a spec with what is known of the file that declares it."""
+    return replace(
+        spec,
+        documented=tuple(spec.documented),
+        family=spec.family or path.stem,
+        source="own",
+        file=str(path.resolve()),
+        digest=digest,
     )
+
+
+def _executed(path: Path) -> tuple[ModuleType, str]:
+    """Return the module of a file, executed once, and the digest of what was executed.
+
+    Raises:
+        SpecFileError: It cannot be executed.
+    """
+    if not path.exists():
+        raise SpecFileError(f"{path}: no such file")
+    if path.suffix != ".py":
+        raise SpecFileError(f"{path}: not a Python file; give one that ends in .py")
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        with _staying():
+            return _module(path.resolve()), digest
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise SpecFileError(f"{_where(error, path)}: {type(error).__name__}: {error}") from error
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """``python -m scanner`` is ``detmatrix``."""
 
-from scanner.cli.main import main
+from detmatrix import main
 
 if __name__ == "__main__":
     main()

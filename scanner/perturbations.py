@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Blocks are made in the sizes of a case's outputs, up to so many bytes at once, and in a few common sizes.
@@ -38,12 +39,17 @@ class Perturbation:
     # Other circumstances may rightly give other bits, so executions are compared among themselves.
     apart: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
+    # Of what each perturbation but the first gets of the executions.
+    share: float = 1.0
 
 
 # By the names of `--perturb`; `threads`, the last, stands for one group for each thread count.
 PERTURBATIONS: dict[str, Perturbation] = {
     "quiet": Perturbation("nothing is done"),
-    "stress": Perturbation("one busy thread per core runs alongside; on CUDA, another stream is busy"),
+    # An execution takes thrice as long there, and on a CPU it shows hardly anything that a quiet one does not.
+    "stress": Perturbation(
+        "one busy thread per core runs alongside; on CUDA, another stream is busy", share=0.5
+    ),
     "shift": Perturbation("blocks of the outputs' sizes are held, so that the op's allocations move"),
     "poison": Perturbation(
         "free memory is filled with a different byte each time, to expose reads of uninitialized memory"
@@ -55,7 +61,13 @@ PERTURBATIONS: dict[str, Perturbation] = {
 DEFAULT = ("quiet", "stress", "shift", "poison")
 
 
-def shares(runs: int, groups: int) -> list[int]:
-    """Divide *runs* executions among *groups*: half for the first, and the rest equally among the others."""
-    each = runs // 2 // max(1, groups - 1)
-    return [runs - each * (groups - 1), *[each] * (groups - 1)]
+def shares(runs: int, names: Sequence[str]) -> list[int]:
+    """Divide *runs* executions among groups: about half for the first, and the rest among the others.
+
+    Args:
+        runs: How many there are.
+        names: Of the groups, ``"quiet"``, ``"threads=1"``.
+    """
+    each = runs / 2 / max(1, len(names) - 1)
+    others = [int(each * PERTURBATIONS[name.partition("=")[0]].share) for name in names[1:]]
+    return [runs - sum(others), *others]

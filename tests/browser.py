@@ -119,12 +119,20 @@ class Page:
         Select(self.one(f"#{name}")).select_by_value(value)
 
     def shown(self) -> list[str]:
-        """Return the ops of the rows that can be seen, each once per row."""
+        """Return the ops that can be seen."""
         script = (
-            "return [...document.querySelectorAll('tr.row')].filter((r) => r.checkVisibility())"
-            ".map((r) => r.parentElement.querySelector('.op').textContent)"
+            "return [...document.querySelectorAll('tbody.op')].filter((op) => op.checkVisibility())"
+            ".map((op) => op.querySelector('.open').textContent)"
         )
         return [name.rsplit(".", 1)[-1] for name in self.run(script)]
+
+    def unfold(self) -> list[Any]:
+        """Unfold every op that can be seen, and return the buttons of its rows."""
+        self.run(
+            "for (const op of document.querySelectorAll('tbody.op:not([hidden]) > tr:first-child .open[aria-expanded=false]'))"
+            "op.click()"
+        )
+        return [button for button in self.all(".row .open") if button.is_displayed()]
 
     def shows(self, text: str) -> None:
         """Wait for what the live region announces."""

@@ -81,7 +81,8 @@ def rendered_by_process(
     environment = os.environ | {"PYTHONHASHSEED": "2"}
     command = [sys.executable, "-c", script, text, *forms]
     done = tied.run(command, cwd=folder, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
+    # A page says where it is.
+    assert (done.returncode, done.stderr) == (0, "Wrote rendered.html\n" if "html" in forms else "")
     return {form: (folder / f"rendered.{form}").read_bytes() for form in forms}
 
 

@@ -143,9 +143,20 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+# What a scan says before it knows whether it can do what was asked.
+PROGRESS = (
+    "scan: /",
+    "check: loading",
+    "check: starting torch",
+    "scan: loading",
+    "scan: only PyTorch's databases have",
+    "scan: starting torch",
+)
+
+
 def one_line(text: str) -> str:
-    """Return the only line of *text*, and fail if there are more: errors are one line each."""
-    (line,) = text.splitlines()
+    """Return the only line of *text* beside progress, and fail if there are more: errors are one line each."""
+    (line,) = (line for line in text.splitlines() if not line.startswith(PROGRESS))
     return line
 
 

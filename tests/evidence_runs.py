@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from reports.cli.report import RENDERERS
+from reports.cli.report import LONG, RENDERERS
 from reports.matrix.model import Matrix, load
 from scanner.observations.records import (
     MODES,
@@ -47,7 +47,7 @@ FORMS = ("md", "html")  # the reports that people read
 
 def text(form: str, *paths: Path) -> str:
     """Return a report of these run files."""
-    return "".join(RENDERERS[form](load([str(path) for path in paths])))
+    return "".join((RENDERERS | LONG)[form](load([str(path) for path in paths])))
 
 
 def rows_of(path: Path) -> dict[str, Any]:

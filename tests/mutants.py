@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from reports.cli.report import LONG
 from reports.cli.report import RENDERERS as REPORTS
 from reports.compare.render import RENDERERS as COMPARISONS
 from reports.compare.runs import compare as compare_runs
@@ -168,7 +169,7 @@ Action = Callable[[Matrix, Matrix], Iterator[str] | Sequence[str]]
 def actions() -> dict[str, Action]:
     """Return what commands do with a run, given it and the run it was before it was changed."""
     found: dict[str, Action] = {"repro": lambda one, _: _scripts(one)}
-    for name, render in REPORTS.items():
+    for name, render in [*REPORTS.items(), *LONG.items()]:
         found[f"report {name}"] = lambda one, _, render=render: render([one])  # type: ignore[misc]
     for name, docs in DOCS.items():
         found[f"docs {name}"] = lambda one, _, docs=docs: list(docs(join([one])))  # type: ignore[misc]

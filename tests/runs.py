@@ -293,5 +293,11 @@ def two_runs(folder: Path) -> tuple[Path, Path]:
     environment = replace(ENVIRONMENT, gpu="Example GPU", torch="2.11.0+cu130")
     return (
         write_run(folder / "cpu.jsonl"),
-        write_run(folder / "cuda.jsonl", on_cuda, environment=environment, closing=None),
+        write_run(
+            folder / "cuda.jsonl",
+            on_cuda,
+            environment=environment,
+            settings=replace(SETTINGS, device="cuda:0"),
+            closing=None,
+        ),
     )

@@ -16,6 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+# It is started in isolation, where nothing of ours is found.
+sys.path.append(str(Path(__file__).parents[1]))
+from scanner.perturbations import shares
+
 TORCH = "2.13.0+standin"
 ALERT = (
     "{} does not have a deterministic implementation, but you set "
@@ -232,16 +236,16 @@ def _ran(asked: Answer, digest_of: Callable[[int, str], str]) -> Answer:
 
     One thread does what a row does, so that nothing of it is executed under stress; the sentinel races.
     """
-    threads = (2 if asked["do"] == "sentinel" else 1) if asked["runs"] > 1 else None
+    threads = (
+        (2 if asked["do"] == "sentinel" else 1) if asked.get("count_threads") and asked["runs"] > 1 else None
+    )
     names = asked.get("perturbations") or ["quiet"]
-    each = asked["runs"] // 2 // max(1, len(names) - 1)
-    shares = [asked["runs"] - each * (len(names) - 1), *[each] * (len(names) - 1)]
     first = digest_of(0, names[0])
     digests = {first: 1}
     groups = []
     first_differing = None
     number = 1
-    for name, share in zip(names, shares, strict=True):
+    for name, share in zip(names, shares(asked["runs"], names), strict=True):
         if name == "stress" and threads == 1:
             continue
         done, differing = (1 if name == names[0] else 0), 0

@@ -14,6 +14,7 @@ import pytest
 from scanner.cli.main import COMMANDS, cli
 from tests.commands import Command
 from tests.conftest import refused
+from tests.stand_in import StandIn
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,9 +30,9 @@ ROOT = Path(__file__).parent.parent
         (["scan", "--runs"], "Option '--runs' requires an argument"),
         (["list", "--format", "xml"],
          "Invalid value for '--format': 'xml' is not one of 'table', 'json' (see detmatrix list --help)"),
-        (["list", "Conv2D"], "no op matches 'Conv2D'; did you mean Conv2d or "),
-        (["scan", "Conv2D"], "no op matches 'Conv2D'; did you mean Conv2d or "),
-        (["scan", "cumsum", "Conv2D"], "no op matches 'Conv2D'; did you mean Conv2d or "),
+        (["list", "Cnov2d"], "no op matches 'Cnov2d'; did you mean Conv2d or "),
+        (["scan", "Cnov2d"], "no op matches 'Cnov2d'; did you mean Conv2d or "),
+        (["scan", "cumsum", "Cnov2d"], "no op matches 'Cnov2d'; did you mean Conv2d or "),
         (["list", "zzzzzzzz"], "no op matches 'zzzzzzzz'; detmatrix list shows what there is"),
         (["list", "torch.cumsum:*:sideways"], "no op matches 'torch.cumsum:*:sideways'; "),
         (["list", ""], "no op matches ''; detmatrix list shows what there is"),
@@ -123,6 +124,7 @@ def test_output_that_goes_nowhere_gives_no_traceback(
 
 RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
 CENSUS = ROOT / "reports" / "censuses" / "torch-2.13.0-cpu.json.gz"
+STANDS_IN = "an interpreter that needs no torch"
 # What each is called with, and a word of what it prints, or writes.
 SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
     "list": (("put_",), "torch.Tensor.put_"),
@@ -131,6 +133,11 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
         "",
     ),
     "report": ((RUN, "--rows", "torch.Tensor.put_:*"), "| `torch.Tensor.put_` "),
+    "check": (
+        (f"{ROOT / 'tests' / 'checked.py'}:constant", "--device", "cpu", "--runs", 2),
+        "no difference in 1 row",
+    ),
+    "explain": (("take", RUN), "torch.take:collisions:backward:float32"),
     "repro": ((RUN, "torch.Tensor.put_:overwrite:forward:float32"), "import torch"),
     "trace": (("torch.cumsum:long_rows:forward:float32",), "1 traced"),
     "docs": ((RUN,), "torch.Tensor.put_"),
@@ -141,9 +148,11 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_runs_as_a_process(detmatrix_process: Command, name: str) -> None:
+def test_every_command_runs_as_a_process(detmatrix_process: Command, tmp_path: Path, name: str) -> None:
     """Nothing that a command needs is there only because a test has loaded it."""
-    arguments, expected = SMOKE[name]
+    asked, expected = SMOKE[name]
+    described = {"do": "describe", "then": {"directions": ["forward"], "dtype": "float32"}}
+    arguments = [StandIn(tmp_path, described).python if one is STANDS_IN else one for one in asked]
 
     done = detmatrix_process(name, *arguments)
 

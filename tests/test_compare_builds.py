@@ -147,7 +147,7 @@ def test_the_command_writes_them(tmp_path: Path) -> None:
     written = [tmp_path / "a.md", tmp_path / "a.html"]
     code, out, err = detmatrix("compare", *RUNS, *options, *(w for p in written for w in ("-o", p)))
 
-    assert (code, out, err) == (0, "", "")
+    assert (code, out, err) == (0, "", f"Wrote {written[1]}\n")
     for path in written:
         assert "Builds for CUDA, expected: 2.9.1 → 2.10.0 (no run of 2.10.0)" in path.read_text()
     assert "0 alerts gained and 32 lost" in written[1].read_text()

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.claims import NOT_LISTED, ClaimKind, Measured, compare_claims, documented, lists_of
+from reports.compare.claims import ClaimKind, Measured, compare_claims
 from reports.compare.runs import Pair
+from reports.matrix.listed import NOT_LISTED, documented, lists_of
 from scanner.claims.tables import documented_claims, parse_claims
 from scanner.observations.records import Claim
 from scanner.verdicts.findings import Finding

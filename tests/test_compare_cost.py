@@ -58,7 +58,7 @@ def test_cost_that_changed_is_unconfirmed() -> None:
     comparison = compare([_timed(1e-5, 1e-5, name="a"), _timed(1e-5, 3e-5, name="b")])
 
     for text in ("".join(markdown(comparison)), "".join(html(comparison))):
-        assert "1 seem to have changed, by one timing of each run (unconfirmed)." in text
+        assert "1 may have changed, by one timing of each run (unconfirmed)." in text
 
 
 def test_cost_needs_the_same_hardware_and_inputs() -> None:

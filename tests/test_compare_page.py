@@ -175,6 +175,27 @@ def test_filters_and_orders(page: Page, filters: dict[str, str], ops: list[str])
     assert page.errors() == []
 
 
+def test_ops_that_changed_stand_first(page: Page) -> None:
+    """One line for each op that changed, the worst first, what every run shows beside it; its rows unfold and lead on."""
+    ops = page.all(".changed .op")
+    assert [op.find_element("tag name", "button").text for op in ops] == [
+        "torch.add",
+        "torch.put",
+        "torch.take",
+    ]
+    cells = [cell.text.split("\n")[0] for cell in ops[0].find_elements("css selector", "td[class]")]
+    assert cells == ["≠/!", "·", "≠/=", "·", "=/≠", "·"]
+    assert "↓regressed, unconfirmed" in ops[0].text
+    assert "↑seems improved, not comparable" in ops[2].text
+    assert page.one("main h2").text == "Ops that changed, the worst first"
+
+    ops[1].find_element("tag name", "button").send_keys(Keys.ENTER)
+    rows = ops[1].find_element("css selector", ".rows")
+    assert "collisions forward float32 2.15.0: regressed (unconfirmed), on: 0 of 98 → 19 of 98" in rows.text
+    rows.find_element("tag name", "a").send_keys(Keys.ENTER)
+    page.focused("torch.put")
+
+
 def test_search_among_all_rows(page: Page) -> None:
     """A word that stands in no changed row leads to all of them; reset goes back."""
     page.one("#q").send_keys("torch.sort")

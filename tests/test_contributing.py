@@ -20,13 +20,14 @@ def test_adding_a_spec_takes_the_four_steps(tmp_path: Path) -> None:
     section = guide.split("## Add an op spec in four steps")[1].split("\n## ")[0]
     (example,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
     (check,) = re.findall(r"`nox -s tests -- (tests/test_specs\.py -k \w+)`", section)
-    (scan, report) = re.findall(r"`detmatrix (scan \S+) && detmatrix (report \S+)`", section)[0]
+    (scan, report) = re.findall(r"`detmatrix (scan \S+) && detmatrix (report \S+ --all)`", section)[0]
     assert [line[0] for line in section.splitlines() if re.match(r"\d\. ", line)] == ["1", "2", "3", "4"]
     for package in ("opspecs", "scanner", "reports", "tests"):
         shutil.copytree(
             ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "runs")
         )
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for file in ("pyproject.toml", "detmatrix.py"):
+        shutil.copy(ROOT / file, tmp_path)
     family = tmp_path / "opspecs" / "families" / "cumulative.py"
     source = family.read_text(encoding="utf-8").rstrip()
     assert source.endswith(")")

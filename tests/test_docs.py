@@ -156,8 +156,8 @@ def test_low_power_is_told_with_its_reason() -> None:
 
     assert [judged.agreement for judged in docs.judged] == ["not_run", "confirmed"]
     assert docs.judged[0].reason == f"no evidence in 1 row: low power: {why}"
-    assert "1 for, 1 of low power: `torch.b:" in text
-    assert "| complete, 2 rows of low power |" in text
+    assert "1 for, 1 underpowered: `torch.b:" in text
+    assert "| complete, 2 underpowered rows |" in text
     assert [run["low_power"] for run in data["runs"]] == [{why: 2}, {}]
     assert [(one["reason"], one["low_power"]) for one in data["claims"][0]["rows"]] == [
         (f"low power: {why}", why)

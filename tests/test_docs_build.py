@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.builds.expectations import BuildExpectations, ExpectedClaim, Reader, count, expect
+from reports.builds.expectations import BuildExpectations, ExpectedClaim, count, expect
 from reports.builds.files import paired
 from reports.builds.links import Places, words
+from reports.builds.traced import Reader
 from reports.builds.words import trace as trace_words
 from scanner.census.record import AlertSite, Census, encode, read_census
 from scanner.claims.tables import documented_claims
@@ -68,7 +69,8 @@ def test_every_cuda_bullet_comes_out_as_something(build: BuildExpectations) -> N
     wanted = [claim.id for claim in documented_claims("2.15") if claim.device in {"any", "cuda"}]
 
     assert wanted == [one.claim.id for one in build.expected]
-    assert len(wanted) + len(build.unspoken) == sum(number for _, number, _ in count(build))
+    kinds = sum(len(one.kinds) for one in build.ops)
+    assert len(wanted) + len(build.unspoken) + kinds == sum(number for _, number, _ in count(build))
 
 
 def test_an_alert_taken_out_of_a_build_is_gone(
@@ -277,6 +279,13 @@ def test_a_machine_without_a_gpu_sees_both_columns() -> None:
     assert all(one["binary"] and one["trace"] for one in text["claims"])
     assert {"not measured"} == {one["measured"] for one in text["claims"]}
     assert len(text["claims"]) == sum(text["counts"][name] for name in json.loads(out)["expectations"])
+    (median,) = [one for one in text["ops"] if one["op"] == "torch.nanmedian"]
+    assert (median["documented"], median["kinds"]) == ([], ["unlisted_raise"])
+    assert "torch.nanmedian:tied_rows:forward:float32" in median["unlisted"]
+    _, table, _ = detmatrix("docs", "--census", CENSUS, "--trace", TRACE)
+    (line,) = [line for line in table.splitlines() if line.startswith("| `torch.nanmedian`")]
+    assert "in no list" in line
+    assert "5 of 6 cases" in line
 
 
 def test_measured_stays_with_what_ran() -> None:
@@ -358,7 +367,7 @@ def _renamed(alert: AlertSite, name: str) -> AlertSite:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        ([], 2, "nothing to hold the lists against"),
+        ([], 2, "nothing to check the lists against"),
         ([str(RUN), "--census", str(CENSUS), "--format", "rst"], 2, "on what was measured alone"),
         (["--census", str(CENSUS), "--check"], 2, "give a run file too"),
         (["--census", str(TRACE)], 3, "not a census"),

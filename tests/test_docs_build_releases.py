@@ -56,7 +56,7 @@ def test_the_list_of_cublas_is_one_of_what_raises(build_of: str) -> None:
     assert "cuBLAS" not in {one.place.alert for one in build.unspoken}
 
 
-@pytest.mark.parametrize("release", ["2.13.0", "2.15.0"])
+@pytest.mark.parametrize("release", ["2.11.0", "2.13.0", "2.15.0"])
 @pytest.mark.parametrize("with_trace", [False, True])
 def test_every_alert_is_on_a_bullet_or_without_one(release: str, with_trace: bool) -> None:
     """None is left out: it is linked to a bullet, met by a case with the flag on late, or has no bullet."""

@@ -114,7 +114,7 @@ def test_where_nothing_can_race_rows_are_of_low_power(tmp_path: Path, how: str) 
     assert "torch.index_put" in rows["doubles"].weak
     assert ("one thread" in rows["doubles"].weak) == (how == "one thread")
     report = command_in(tmp_path)
-    assert "low power" in report("report", "run.jsonl").stdout
+    assert "low power" in report("report", "run.jsonl", "--all").stdout
     assert "low power" in report("report", "run.jsonl", "--format", "html").stdout
 
 

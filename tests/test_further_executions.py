@@ -14,27 +14,24 @@ from tests.conftest import lines
 from tests.stand_in import StandIn
 
 QUICK = Path(__file__).with_name("quick.py")
-OPTIONS = ("--specs", QUICK, "--device", "cpu", "--no-cost", "--no-overloads", "-o", "run.jsonl")
+OPTIONS = (
+    "--specs", QUICK, "--device", "cpu", "--perturb", "quiet", "--no-cost", "--no-overloads", "-o", "run.jsonl",
+)  # fmt: skip
 ROW = "quick.cumsum:small:forward:float32"
-RUNS = 6  # of which one would be beside stress
+RUNS = 6
 OTHER_BITS = {"mode": "on", "spec": "quick.cumsum", "dtype": "float32", "direction": "forward"}
 
 
 def _scan(
     folder: Path, *rules: dict[str, Any], runs: int = RUNS, more: tuple[object, ...] = ()
 ) -> tuple[Run, StandIn]:
-    other = {**OTHER_BITS, "then": {"digests": {"other": _executed(runs)}}}
+    other = {**OTHER_BITS, "then": {"digests": {"other": runs}}}
     standing = StandIn(folder, *rules, other)
     done = command_in(folder)(
         "scan", "quick.cumsum", *OPTIONS, "--runs", runs, *more, "--python", standing.python
     )
     assert done.returncode == 0, done.stderr
     return read_run(folder / "run.jsonl"), standing
-
-
-def _executed(runs: int) -> int:
-    """Return the executions of a row that one thread does, which leaves stress out."""
-    return runs - runs // 2 // 3
 
 
 def _row(run: Run) -> MatrixRow:
@@ -56,11 +53,11 @@ def test_rows_with_other_bits_are_executed_further(tmp_path: Path) -> None:
 
     (asked,) = _further(standing)
     assert ":".join(asked[name] for name in ("spec", "case", "direction", "dtype")) == ROW
-    missing = 100 - 2 * _executed(RUNS)
+    missing = 100 - 2 * RUNS
     assert (asked["mode"], asked["runs"]) == ("off", missing)
     assert asked["max_time"] == run.header.settings.timeout / 2
     row = _row(run)
-    assert (row.finding, row.off.runs) == ("mode_dependent", 2 * _executed(RUNS) + _executed(missing))
+    assert (row.finding, row.off.runs) == ("mode_dependent", 2 * RUNS + missing)
     assert [one.process for one in row.observations if one.mode == "off"] == [0, 1, 2]
     # A worker of its own, with the controls, and a sentinel before and behind.
     assert len([one for one in run.controls if one.process == 2]) == 6
@@ -72,14 +69,14 @@ def test_what_may_race_is_executed_far_oftener(tmp_path: Path) -> None:
     several = {**OTHER_BITS, "mode": "off", "then": {"threads": 2}}
     run, standing = _scan(tmp_path, several, runs=50)
 
-    assert [one["runs"] for one in _further(standing) if one["runs"] != 50] == [1000 - 2 * _executed(50)]
+    assert [one["runs"] for one in _further(standing) if one["runs"] != 50] == [1000 - 2 * 50]
     assert _row(run).finding == "mode_dependent"
 
 
 def test_a_race_that_shows_then_is_none_of_the_flags_doing(tmp_path: Path) -> None:
     """What differs in the further executions differs."""
-    missing = 100 - 2 * _executed(RUNS)
-    raced = {"digests": {"first": _executed(missing) - 1, "b": 1}, "first_differing": 60}
+    missing = 100 - 2 * RUNS
+    raced = {"digests": {"first": missing - 1, "b": 1}, "first_differing": 60}
     run, _ = _scan(tmp_path, {"do": "observe", "runs": missing, "spec": "quick.cumsum", "then": raced})
 
     assert (_row(run).finding, _row(run).off.differing) == ("fixed_by_mode", 1)
@@ -89,10 +86,11 @@ def test_where_time_ends_the_executions_nothing_is_said(tmp_path: Path) -> None:
     """With too few executions all the same, the row is inconclusive and says why."""
     few = {"executions": 3, "digests": {"first": 3}, "groups": []}
     run, _ = _scan(
-        tmp_path, {"do": "observe", "mode": "off", "runs": 90, "spec": "quick.cumsum", "then": few}
+        tmp_path,
+        {"do": "observe", "mode": "off", "runs": 100 - 2 * RUNS, "spec": "quick.cumsum", "then": few},
     )
 
-    assert (_row(run).finding, _row(run).off.runs) == ("inconclusive", 2 * _executed(RUNS) + 3)
+    assert (_row(run).finding, _row(run).off.runs) == ("inconclusive", 2 * RUNS + 3)
     assert "of at least 50 that would show whether the flag gives other bits" in str(_row(run).reason)
 
 

@@ -45,27 +45,27 @@ def test_no_root_in_a_hundred_thousand_ops() -> None:
 
 
 def test_no_root_in_pytorch_s_own_samples() -> None:
-    """Forward and backward, of every op of its database in four dtypes; ops and programs compute the same under the mode."""
+    """Forward and backward, of every op of its database in two dtypes."""
     from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415 - takes seconds
 
     roots = set()
     replayed = 0
     for op in op_db:
-        for dtype in (torch.float32, torch.int64, torch.complex64, torch.bfloat16):
+        for dtype in (torch.float32, torch.int64):
             if dtype not in op.supported_dtypes("cpu"):
                 continue
             for mode in _samples(op, dtype):
                 replayed += mode.replayed
                 roots |= {(op.name, root.site.op, root.cause) for root in mode.found()}
 
-    assert replayed > 50_000
+    assert replayed > 15_000
     assert {root for root in roots if root[0] not in KNOWN and root[2] != "unwritten"} == set()
 
 
 def _samples(op: Any, dtype: torch.dtype) -> Iterator[LocateMode]:
     differentiable = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
     try:
-        samples = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=differentiable), 4))
+        samples = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=differentiable), 3))
     except Exception:  # noqa: BLE001 - of an op that cannot be drawn nothing is asked
         return
     for sample in samples:

@@ -14,8 +14,10 @@ import pytest
 import torch
 
 from opspecs.inputs import Inputs
+from opspecs.patterns import op_names, ops_of
 from opspecs.pytorch import database, enlarge
-from opspecs.registry import could_match
+from opspecs.pytorch.entries import recorded_entries
+from opspecs.pytorch.sources import ADAPTERS
 from tests.commands import Command, command_in
 from tests.conftest import lines, one_line
 
@@ -193,14 +195,15 @@ def test_list_shows_what_a_scan_would_run(detmatrix: Command, rows: list[dict[st
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["scan", "opinfo:add"], "no op matches 'opinfo:add'; add --source opinfo"),
+        (["scan", "opinfo:add", "--source", "modules"], "no op matches 'opinfo:add'; add --source opinfo"),
+        (["list", "linalg.norm", "--source", "modules"], "no op matches 'linalg.norm'; add --source opinfo"),
         (
             ["scan", "--source", "opinf"],
             "unknown source 'opinf'; choose: documented, opinfo, modules, all",
         ),
         (
             ["scan", "--samples", "3"],
-            "--samples is said of the databases; add --source opinfo, modules or all",
+            "--samples applies to PyTorch's databases; add --source opinfo, modules or all",
         ),
         (
             ["list", "--python", sys.executable],
@@ -251,7 +254,16 @@ run_name='__main__')"
 )
 def test_patterns_know_entries_before_their_cases(pattern: str, *, expected: bool) -> None:
     """Only the entries that a pattern could select are asked for their samples."""
-    assert could_match(pattern, "opinfo:nn.functional.conv2d", "opinfo") == expected
+    ops = [op_names("opinfo:nn.functional.conv2d", "opinfo"), op_names("torch.nn.Conv3d", "convolution")]
+
+    assert (ops[0] in ops_of(pattern, ops)) == expected
+
+
+def test_recorded_names_are_fresh() -> None:
+    """What this torch has is in the table by which names are understood; nox -s names adds what is missing."""
+    here = {name for source in ADAPTERS for name in database.entries(source)}
+
+    assert here - set(recorded_entries()) == set()
 
 
 # Drawing and growing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +45,48 @@ def test_written_file_is_what_stdout_shows(detmatrix: Command, run: Path, form: 
     shown = detmatrix("report", run, "--format", form).stdout
     written = detmatrix("report", run, "--format", form, "-o", "report.out")
 
-    assert (written.returncode, written.stdout, written.stderr) == (0, "", "")
+    said = "Wrote report.out\n" if form == "html" else ""
+    assert (written.returncode, written.stdout, written.stderr) == (0, "", said)
     assert shown == (run.parent / "report.out").read_bytes().decode()
     assert sorted(path.name for path in run.parent.iterdir()) == ["report.out", "run.jsonl"]
+
+
+def test_the_ending_of_a_name_is_its_format(detmatrix: Command, run: Path) -> None:
+    """A name that ends in .html is a page, and it is said where that is."""
+    written = detmatrix("report", run, "-o", "page.html")
+
+    assert (written.stdout, written.stderr) == ("", "Wrote page.html\n")
+    assert (run.parent / "page.html").read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_a_page_is_opened(
+    detmatrix: Command, run: Path, monkeypatch: pytest.MonkeyPatch, found: bool
+) -> None:
+    """--open writes a page named after the run and shows it; without a browser a line says where it is."""
+    asked: list[str] = []
+
+    def open_(address: str) -> bool:
+        asked.append(address)
+        return found
+
+    monkeypatch.setattr(webbrowser, "open", open_)
+    opened = detmatrix("report", run, "--open")
+
+    address = (run.parent / "run.html").as_uri()
+    told = "" if found else f"detmatrix: no web browser was found; open {address}\n"
+    assert (opened.returncode, opened.stdout) == (0, "")
+    assert opened.stderr == f"Wrote run.html\n{told}"
+    assert asked == [address]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (
+            ["--open", "--format", "md"],
+            "detmatrix: --open shows the web page; give it without --into, and with no other --format",
+        ),
         (
             ["--only", "silnt"],
             (
@@ -85,7 +120,7 @@ def test_written_file_is_what_stdout_shows(detmatrix: Command, run: Path, form: 
         (
             ["--format", "pdf"],
             (
-                "detmatrix: Invalid value for '--format': 'pdf' is not one of 'md', 'html', 'csv', 'json' (see "
+                "detmatrix: Invalid value for '--format': 'pdf' is not one of 'text', 'md', 'html', 'csv', 'json' (see "
                 "detmatrix report --help)"
             ),
         ),
@@ -170,7 +205,7 @@ def test_rows_are_chosen_by_their_ids(detmatrix: Command, run: Path) -> None:
     assert [found["case"] for found in json.loads(shown.stdout)["rows"]] == [row["case"]]
     assert (refused.returncode, refused.stderr) == (
         2,
-        "detmatrix: --rows: no row id matches 'nothing*'; ids are spec:case:direction:dtype\n",
+        "detmatrix: --rows: no row matches 'nothing*'; detmatrix report shows what there is\n",
     )
 
 
@@ -191,5 +226,5 @@ def test_a_block_of_a_file_holds_an_excerpt(detmatrix: Command, run: Path) -> No
         "before\n<!-- detmatrix matrix:begin detmatrix report run.jsonl --only raises --into page.md"
     )
     assert text.endswith("<!-- detmatrix matrix:end -->\nafter\n")
-    assert "| raises " in text
-    assert "| silent " not in text
+    assert "| no fix: raises " in text
+    assert "differs silently" not in text

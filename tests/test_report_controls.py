@@ -13,6 +13,7 @@ from reports.matrix import trust
 from reports.report import markdown
 from scanner.observations.records import MODES, WORKER_MODES, Closing, Mode
 from tests.evidence_runs import FORCING, FORMS, ONE, controls, only, quiet_row, table_of, text
+from tests.page_data import block
 from tests.runs import Planned, raised, ran, stable, write_run
 
 
@@ -61,7 +62,7 @@ def test_an_unfinished_scan_with_a_wrong_control_is_not_trustworthy(tmp_path: Pa
     assert '<td class="untrusted">no</td>' in page
     assert "<title>NOT TRUSTWORTHY: detmatrix" in page
     assert '<h1>Nondeterminism matrix<span class="untrusted">, not trustworthy</span></h1>' in page
-    assert '<span class="untrusted">not trustworthy</span></td>' in page
+    assert '<span class="untrusted">not trustworthy</span></th>' in page
     assert table_of(path)["torch.cumsum"]["distrust"] == reason
 
 
@@ -78,17 +79,17 @@ def test_runs_are_trusted_each_by_itself(tmp_path: Path, run: Path) -> None:
     page = text("html", run, bad)
 
     assert ", not all of it trustworthy" in page
-    assert page.count('<span class="untrusted">not trustworthy</span></td>') == 1
+    assert [run["distrust"] for run in block(page, "runs")] == ["", "not trustworthy"]
 
 
 def test_an_excerpt_says_first_that_it_cannot_be_trusted(tmp_path: Path) -> None:
     """Where a few rows stand in another page they carry the same marks."""
     closing = Closing(seconds=1, load=(), observations=0, distrust=("a control was wrong",))
     path = write_run(tmp_path / "r.jsonl", [quiet_row()], closing=closing)
-    message = "".join(markdown.excerpt([only(path)]))
+    message = "".join(markdown.excerpt([only(path)], whole=True))
 
     assert message.startswith("**Not trustworthy: a control was wrong**\n")
-    assert "1 rows, found by a scan that is not trustworthy: 1 deterministic." in message
+    assert "1 row · " in message
     assert "per mode), not trustworthy |" in message
 
 

@@ -10,29 +10,133 @@ from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Opener, Page
-from tests.evidence_runs import controls, evidence_run
+from tests.evidence_runs import controls, evidence_run, quiet_row
 from tests.runs import ENVIRONMENT, drifting, ended, every_finding, ran, row, stable, two_runs, write_run
 
 pytestmark = NEEDS_BROWSER
 
 
 def test_page_loads_without_a_complaint(page: Page) -> None:
-    """The whole matrix is shown, counted and announced, and the browser has nothing to say."""
-    page.shows("10 of 10 rows")
+    """The ops are shown, the worst first, counted and announced, and the browser has nothing to say."""
+    page.shows("8 of 9 ops")
 
-    assert len(page.shown()) == 10
-    assert [tile.text.split("\n")[0:2] for tile in page.all(".tile")][:3] == [
-        ["all rows", "10"],
-        ["▲silent", "1"],
-        ["■raises", "1"],
+    assert page.shown() == [
+        *("index_put_", "put_", "MaxUnpool2d", "scatter_add_", "Conv2d", "cumsum", "new_op", "AvgPool3d"),
+    ]
+    assert [tile.text.split("\n") for tile in page.all(".tile")][:3] == [
+        ["all ops", "9", "ops.", "10 rows"],
+        ["▲silent", "1", "op.", "1 row"],
+        ["■raises", "1", "op.", "1 row"],
+    ]
+    assert [one.text for one in page.all("tbody.op")[1].find_elements("css selector", "th, td")] == [
+        *("torch.Tensor.put_", "≠/!\nraises", "·\nno row", "MISSING", "–", "no fix: raises"),  # noqa: RUF001
     ]
     assert page.one("#shown").get_attribute("aria-live") == "polite"
     assert page.errors() == []
 
 
+def test_clean_ops_are_one_line(page: Page) -> None:
+    """What needs nothing done is folded until it is asked for: by its line, by its name, by its finding, by a link."""
+    fold = page.one(".fold")
+    assert fold.text.startswith("Show 1 clean op")
+    fold.find_element("tag name", "button").click()
+    page.shows("9 of 9 ops")
+    assert not fold.is_displayed()
+    assert page.driver.current_url.endswith("#clean=shown")
+
+    page.one("#reset").click()
+    page.shows("8 of 9 ops")
+    page.one('.tile[data-finding="deterministic"]').click()
+    page.shows("1 of 9 ops")
+    page.one("#reset").click()
+    page.one("#q").send_keys("fractional")
+    page.shows("1 of 9 ops")
+
+
+def test_an_address_names_an_op_or_a_row(page: Page) -> None:
+    """The link of a row shows it again, unfolded, also where it is one of a clean op."""
+    page.one("tbody.op .open").click()
+    page.one(".row .here").click()
+    address = page.driver.current_url
+    assert address == f"{page.address}#torch.Tensor.index_put_:duplicates:backward:float64"
+
+    page.driver.get("about:blank")
+    page.driver.get(address)
+    page.focused("duplicates")
+    assert page.one(".panel").is_displayed()
+    page.driver.get("about:blank")
+    page.driver.get(f"{page.address}#torch.nn.functional.fractional_max_pool2d")
+    page.focused("torch.nn.functional.fractional")
+    assert [button.text for button in page.all(".row .open")] == ["wide"]
+
+
+def test_ops_match_by_name_first(open_page: Opener, tmp_path: Path) -> None:
+    """What is typed is looked for in names before it is in reasons, and only rows that match are unfolded."""
+    named, other = row("torch.crash_report"), row("torch.aaa")
+    rest = row("torch.aaa", "calm")
+    page = open_page(
+        write_run(
+            tmp_path / "run.jsonl",
+            [
+                (other, ended(other, "off", "crash", "signal 11")),
+                quiet_row(rest),
+                quiet_row(named),
+            ],
+        )
+    )
+    page.one("#q").send_keys("crash")
+    page.shows("2 of 2 ops")
+    assert page.shown() == ["crash_report", "aaa"]
+    assert [button.text for button in page.unfold()] == ["collisions", "collisions"]
+
+    page.one("#reset").click()
+    page.shows("1 of 2 ops")
+    assert page.shown() == ["aaa"]
+    assert [button.text for button in page.unfold()] == ["collisions", "calm"]
+
+
+def test_several_runs_are_columns(open_page: Opener, tmp_path: Path) -> None:
+    """A pair of columns for each device and release; what a run does not have is no row; rows say their run."""
+    page = open_page(*two_runs(tmp_path))
+    page.shows("8 of 9 ops")
+
+    assert [head.text for head in page.all(".ops thead .of")] == ["2.13.0 CPU", "2.11.0 CUDA"]
+    cells = [
+        cell.text.split("\n") for cell in page.all("tbody.op")[2].find_elements("css selector", "td[class]")
+    ]
+    assert cells == [["·", "no row"], ["=/!", "over_alert"], ["·", "no row"], ["·", "no row"]]
+    page.all("tbody.op .open")[0].click()
+    assert [line.text.split("\n")[-1].split()[-2:] for line in page.all(".row")] == [
+        ["2.13.0", "CPU"],
+        ["2.11.0", "CUDA"],
+    ]
+    links = [link.get_attribute("href").partition("#")[2] for link in page.all(".row .here")]
+    assert links == [f"torch.Tensor.index_put_:duplicates:backward:float64@{number}" for number in (1, 2)]
+
+
+def test_a_phone_shows_one_column(open_page: Opener, tmp_path: Path) -> None:
+    """Where not all columns have room one is chosen, and what is unfolded is as wide as the table."""
+    page = open_page(*two_runs(tmp_path))
+    page.command(
+        "Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=True
+    )
+    heads = [head.text for head in page.all(".ops thead .of") if head.is_displayed()]
+    page.select("column", "1")
+    page.all("tbody.op .open")[0].click()
+
+    assert heads == ["2.11.0 CUDA"]
+    assert [head.text for head in page.all(".ops thead .of") if head.is_displayed()] == ["2.13.0 CPU"]
+    assert page.driver.current_url.endswith("#column=1")
+    assert page.run(
+        "return Math.abs(document.querySelector('.rows > td').offsetWidth - document.querySelector('.ops').clientWidth) < 4"
+    )
+
+
 def test_low_power_leads_to_its_reason(open_page: Opener, tmp_path: Path) -> None:
     """The mark of a row of low power is a link to why."""
     page = open_page(evidence_run(tmp_path / "run.jsonl"))
+    page.select("power", "low")
+    page.unfold()
     (link,) = page.all("a.weak")
     link.send_keys(Keys.ENTER)
 
@@ -42,9 +146,10 @@ def test_low_power_leads_to_its_reason(open_page: Opener, tmp_path: Path) -> Non
 def test_panel_tells_the_evidence(open_page: Opener, tmp_path: Path) -> None:
     """Perturbations, distances, what an op that raises does, costs, and why a row means little."""
     page = open_page(evidence_run(tmp_path / "run.jsonl"))
-    for button in page.all(".open"):
+    page.select("clean", "shown")
+    for button in page.unfold():
         button.click()
-    add, put, ties, empty, conv, cumsum = (panel.text for panel in page.all(".panel"))
+    put, add, ties, conv, empty, cumsum = (panel.text for panel in page.all(".panel"))
 
     assert "stress 6 of 50 none" in add
     assert "off output 47 (process 0) 6 of 6 48 of 192 (25 %) 0.0625 1.5e-05 128 2.5e-07 0.25" in add
@@ -71,7 +176,10 @@ def test_panel_tells_the_evidence(open_page: Opener, tmp_path: Path) -> None:
 
 def test_panel_by_keyboard(page: Page) -> None:
     """A row's case is a button: Enter opens its panel, Space closes it, and both are announced."""
-    button = page.all(".open")[3]
+    op = page.one("tbody.op .open")
+    op.send_keys(Keys.ENTER)
+    button = page.one(".row .open")
+    assert (op.get_attribute("aria-expanded"), op.accessible_name) == ("true", "torch.Tensor.index_put_")
     assert (button.aria_role, button.accessible_name) == ("button", "duplicates")
     assert button.get_attribute("aria-expanded") == "false"
 
@@ -87,7 +195,11 @@ def test_panel_by_keyboard(page: Page) -> None:
     assert "nondeterministic: 49 of 100 differed, 50 distinct" in text
     assert "0 of n leaves a rate of differing up to 2.95 % plausible (95 %)." in text
     assert "grad of args[0] (64, 3) float64 0 49" in text
-    assert "on 0 ran 50 50 1 1 0.25 0.125" in text
+    assert "on 0 ran 50 50 1 1 250" in text
+    assert (
+        "detmatrix repro 'run.jsonl' 'torch.Tensor.index_put_:duplicates:backward:float64' -o repro.py"
+        in text
+    )
     assert (
         "detmatrix scan 'torch.Tensor.index_put_:duplicates:backward:float64' --device cpu --runs 50 --processes 2 "
         "--timeout 60 --seed 0 --perturb quiet -o rerun.jsonl"
@@ -100,13 +212,14 @@ def test_panel_by_keyboard(page: Page) -> None:
 
 def test_panel_tells_alert_and_reason(page: Page) -> None:
     """The alert's whole text, and why a row is inconclusive, stand in the panel; absence is a word."""
-    for place in (2, 4, 5):
-        page.all(".open")[place].click()
+    rows = page.unfold()
+    for place in (1, 6, 7):
+        rows[place].click()
     raised, crashed, missing = (panel.text for panel in page.all(".panel"))
 
     assert "put_ does not have a deterministic implementation, but you set" in raised
     assert "off: crash (killed by signal 11)" in crashed
-    assert "off 0 crash none none none none none" in crashed
+    assert "off 0 crash none none none none" in crashed
     assert "None were recorded." in missing
     assert not any(
         word in text for word in ("undefined", "NaN", "null") for text in (raised, crashed, missing)
@@ -115,34 +228,39 @@ def test_panel_tells_alert_and_reason(page: Page) -> None:
 
 def test_panel_follows_its_row(page: Page) -> None:
     """A panel disappears with its row and comes back with it, still open."""
-    page.all(".open")[0].click()
+    (collisions, no_collisions) = [one for one in page.unfold() if "collisions" in one.text]
+    collisions.click()
     page.one("#q").send_keys("no_collisions")
-    page.shows("1 of 10 rows")
+    page.shows("1 of 9 ops")
+    assert no_collisions.is_displayed()
     assert not page.one(".panel").is_displayed()
 
     page.one("#reset").click()
-    page.shows("10 of 10 rows")
+    page.shows("8 of 9 ops")
     assert page.one(".panel").is_displayed()
 
 
 def test_rerun_command_quotes_the_row(open_page: Opener, tmp_path: Path) -> None:
-    """The command names exactly this row, though ids are patterns and shells read quotes."""
-    odd = row("torch.x[idx]", "it's*")
+    """The command names exactly this row, though ids are patterns, shells read quotes, and terminals control characters."""
+    odd = row("torch.x[idx]", "it's*\x03\n")
     page = open_page(write_run(tmp_path / "run.jsonl", [(odd, [])]))
-    page.one(".open").click()
+    page.unfold()[0].click()
+    repro, again = (box.text for box in page.all(".command pre"))
 
-    assert page.one(".command pre").text.startswith(
-        r"detmatrix scan 'torch.x[[]idx]:it'\''s[*]:forward:float32' --device cpu"
-    )
+    assert repro == r"detmatrix repro 'run.jsonl' 'torch.x[idx]:it'\''s*??:forward:float32' -o repro.py"
+    assert again.startswith(r"detmatrix scan 'torch.x[[]idx]:it'\''s[*]??:forward:float32' --device cpu")
 
 
 def test_tables_are_tables_to_a_screen_reader(page: Page) -> None:
     """Headers have their scope, tables their caption, controls their names; the skip link comes first."""
-    assert {head.get_attribute("scope") for head in page.all(".family thead th")} == {"col"}
-    assert {head.get_attribute("scope") for head in page.all("tr.row th")} == {"row"}
-    assert len(page.all(".family caption")) == len(page.all(".family"))
-    assert {sign.get_attribute("aria-hidden") for sign in page.all("i")} == {"true"}
-    assert all(control.accessible_name for control in page.all("input, select, button"))
+    page.unfold()
+    assert {head.get_attribute("scope") for head in page.all("thead th")} == {"col", "colgroup"}
+    assert {head.get_attribute("scope") for head in page.all("tr.row th, .op > tr > th")} == {"row"}
+    assert len(page.all("caption")) == len(page.all("table"))
+    assert {sign.get_attribute("aria-hidden") for sign in page.all("b i")} == {"true"}
+    assert all(
+        control.accessible_name for control in page.all("input, select, button") if control.is_displayed()
+    )
 
     page.one("body").send_keys(Keys.TAB)
     skip = page.driver.switch_to.active_element
@@ -169,7 +287,8 @@ def test_no_overflow(open_page: Opener, tmp_path: Path, width: int) -> None:
     page.command(
         "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 500
     )
-    for button in page.all(".open")[::4]:
+    page.select("clean", "shown")
+    for button in page.unfold()[::4]:
         page.run("arguments[0].click()", button)
 
     assert page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
@@ -191,11 +310,14 @@ def test_contrast(open_page: Opener, tmp_path: Path, scheme: str, width: int) ->
         "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False
     )
     page.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-    for button in page.all(".open")[:5]:
+    page.select("clean", "shown")
+    for button in page.unfold()[:9]:
         page.run("arguments[0].click()", button)
     worst = page.run(CONTRAST)
 
-    assert {"B f silent", "B f deterministic", "B v raises", "B v nondeterministic", "TD "} <= set(worst)
+    assert {"B f silent", "B f deterministic", "B v raises", "B v nondeterministic", "TD raises"} <= set(
+        worst
+    )
     assert {"A weak", "SPAN untrusted", "B slower", "TD bar-of", "SPAN strong"} <= set(worst)
     assert {name: ratio for name, ratio in worst.items() if ratio < 4.5} == {}
     dark = page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(16, 19, 23)"
@@ -214,19 +336,21 @@ def test_hostile_text_stays_text(open_page: Opener, tmp_path: Path) -> None:
             environment=environment,
         )
     )
-    page.one(".open").click()
+    page.unfold()[0].click()
 
     assert page.run("return window.hacked") is None
     assert page.all("img, main script, main b b") == []
-    assert page.one(".op").text == HOSTILE
+    assert page.one(".op .open").text == HOSTILE
     assert page.one(".panel").text.count(HOSTILE) >= 5
     page.one("#q").send_keys("onerror")
-    page.shows("1 of 1 row")
+    page.shows("1 of 1 op")
+    page.one(".row .here").send_keys(Keys.ENTER)
+    assert page.run("return window.hacked") is None
     assert page.errors() == []
 
 
 def test_print(page: Page) -> None:
-    """On paper: light, no controls, every family laid out, the words and the environment with it."""
+    """On paper: light, no controls, every op that is shown, the words and the environment with it."""
     page.command(
         "Emulation.setEmulatedMedia",
         media="print",
@@ -235,28 +359,24 @@ def test_print(page: Page) -> None:
 
     assert not page.one(".bar").is_displayed()
     assert (
-        page.run("return getComputedStyle(document.querySelector('.family')).contentVisibility") == "visible"
+        page.run("return getComputedStyle(document.querySelector('td:not([class])')).color")
+        == "rgb(26, 31, 38)"
     )
-    assert page.run("return getComputedStyle(document.querySelector('td')).color") == "rgb(26, 31, 38)"
-    assert len(page.shown()) == 10
+    assert len(page.shown()) == 8
     assert page.one(".words").is_displayed()
 
 
 def test_page_without_scripts(driver: webdriver.Chrome, open_page: Opener, tmp_path: Path) -> None:
-    """Without JavaScript the matrix is all there, reasons included, and nothing offers what cannot work."""
+    """Without JavaScript every op is there, and nothing offers what cannot work."""
     driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     page = open_page(write_run(tmp_path / "run.jsonl"), evidence_run(tmp_path / "evidence.jsonl"))
     text = page.one("body").text
 
     assert not page.one(".bar").is_displayed()
-    assert "Filters and details need JavaScript." in text
+    assert "Filters and the rows of an op need JavaScript." in text
     for expected in (
         "torch.Tensor.scatter_add_",
-        "49 of 100 differed, 50 distinct",
-        "killed by signal 11",
-        "put_, index_put_",
-        "warn_only: nondeterministic, 9 of 100 differed, 10 distinct",
-        "constant: the flag fills it",
+        "torch.nn.functional.fractional_max_pool2d",
         "1 row: the sentinel (torch.index_put) differed in 2 of 11 executions",
         "varies off 0-1 50 distinct of 50 50 distinct of 50 yes",
         "torch.empty:plain:forward:float32 2.50\N{MULTIPLICATION SIGN}",

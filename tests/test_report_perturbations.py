@@ -15,6 +15,7 @@ from reports.matrix.view import cell_view, row_view
 from scanner.observations.records import MODES, Group
 from scanner.perturbations import DEFAULT
 from tests.evidence_runs import FORMS, ONE, one_row, only, rows_of, table_of, text, under
+from tests.page_data import told
 from tests.runs import RUNS, SETTINGS, Planned, drifting, ran, row, stable, write_run
 
 
@@ -195,7 +196,7 @@ def test_differences_between_processes_are_told_apart(run: Path) -> None:
     cell = rows_of(run)["torch.nn.Conv2d"]["off"]
 
     assert "50 of 100 differed, 2 distinct, between processes only |" in text("md", run)
-    assert "50 of 100 differed, 2 distinct, between processes only</span>" in text("html", run)
+    assert "50 of 100 differed, 2 distinct, between processes only" in told(text("html", run))
     assert (cell["where"], cell["within"], cell["between"]) == ("between processes only", 0, True)
     assert rows_of(run)["torch.Tensor.scatter_add_"]["off"]["where"] == "within a process"
     assert table_of(run)["torch.nn.Conv2d"]["off_where"] == "between processes only"

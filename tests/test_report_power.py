@@ -10,7 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
-from reports.cli.report import RENDERERS
+from reports.cli.report import LONG, RENDERERS
 from reports.matrix import words
 from reports.matrix.model import load
 from scanner.observations.records import MODES, Group
@@ -28,6 +28,7 @@ from tests.evidence_runs import (
     text,
     under,
 )
+from tests.page_data import block, results, told
 from tests.runs import ENVIRONMENT, RUNS, SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
 
 
@@ -43,7 +44,8 @@ def test_low_power_is_marked_in_every_report(run: Path) -> None:
     assert "| deterministic (n = 100 per mode), low power |" in message
     assert message.count(", low power |") == 1
     assert f"* {reason}: 1 shown: `torch.cumsum:n_d:forward:float32`\n" in message
-    assert page.count('<a class="weak" href="#power-0-0">low power</a>') == 1
+    assert block(page, "runs")[0]["weak"] == [reason]
+    assert reason in told(page)
     assert f'<li id="power-0-0" tabindex="-1">1 row: {reason}</li>' in page
     assert '<p class="alarm low_power"' in page
     assert {spec: one["low_power"] for spec, one in rows_of(run).items()} == {
@@ -76,10 +78,9 @@ def test_serial_rows_are_marked_in_every_report(tmp_path: Path) -> None:
 
     assert [it.serial for it in one.rows] == [True, False, False, True]
     assert (one.serial, one.serial_provoking) == (2, 1)
-    assert "Serial: 2 of 4 rows did not differ, and one thread did all their work" in message
-    assert "1 of these provoke a difference" in message
+    assert "Serial: in 2 of 4 rows, 1 of them provoking, one thread did all the work" in message
     assert message.count("| deterministic (n = 100 per mode), serial |") == 2
-    assert page.count('<a class="weak" href="#serial-0">serial</a>') == 2
+    assert sum(result[6] for result in results(page)) == 2
     assert page.count('id="serial-0"') == 1
     data = json.loads(text("json", path))
     assert (data["serial"], [it["serial"] for it in data["rows"]]) == (2, [True, False, False, True])
@@ -100,7 +101,7 @@ def test_many_rows_of_low_power_are_counted(tmp_path: Path) -> None:
         sentinels=[sentinel(before=0, differing=0), sentinel(before=12), sentinel("on", 0, 13, 1)],
     )
     (one,) = load([str(path)], patterns=("torch.op1*:*",))
-    message = "".join(RENDERERS["md"]([one]))
+    message = "".join(LONG["md"]([one]))
 
     assert list(one.weak.values()) == [12, 2]
     assert "Low power: 14 of 14 rows did not differ" in message
@@ -144,7 +145,7 @@ def test_hostile_evidence_stays_text(tmp_path: Path) -> None:
     assert not [token for token in inline if token.type in ("html_block", "html_inline", "link_open")]
     assert not [token for token in inline if "x" in token.content and token.type == "strong_open"]
     assert "<b>x" not in page
-    assert page.count("<script") == 4
+    assert page.count("<script") == 6
     lines = [line.replace("\\|", "") for line in message.splitlines() if line.startswith("| `torch.")]
     assert [line.count("|") for line in lines if "float32 |" in line] == [10, 10]
 
@@ -173,7 +174,7 @@ def test_a_constant_does_not_lean_on_its_n(run: Path) -> None:
 
     assert "| deterministic (constant: the flag fills it) |" in text("md", run)
     assert "| deterministic: 0 of 100 differed, constant |" in text("md", run)
-    assert "</b> <span>constant: the flag fills it</span></td>" in text("html", run)
+    assert "constant: the flag fills it" in told(text("html", run))
     assert (message["constant"], message["off"]["constant"], message["off"]["upper_bound"]) == (
         "the flag fills it",
         True,
@@ -244,5 +245,5 @@ def test_old_files_render(tmp_path: Path, form: str) -> None:
     plan: list[Planned] = [quiet_row(), (row("torch.put"), raised(row("torch.put"), "on", "put_"))]
     message = text(form, write_run(tmp_path / "old.jsonl", plan, format_=1))
 
-    assert "torch.cumsum" in message
+    assert "cumsum" in message
     assert form != "md" or "raises; warn_only not run" in message

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from reports.matrix import words
 from scanner.observations.records import WORKER_MODES, Observation
 from tests.evidence_runs import FORCING, FORMS, ONE, one_row, only, rows_of, table_of, text
+from tests.page_data import told
 from tests.runs import SETTINGS, Planned, drifting, ended, raised, ran, stable, write_run
 
 
@@ -20,8 +21,7 @@ def test_an_op_that_raises_is_told_as_made_to_run(run: Path) -> None:
 
     assert f"| raises; {cell} |" in text("md", run)
     assert "| `put_`, `index_put_` |" in text("md", run)
-    assert f"<span>{cell}</span></td>" in text("html", run)
-    assert "<td><code>put_</code>, <code>index_put_</code></td>" in text("html", run)
+    assert cell in told(text("html", run))
     assert message["torch.Tensor.put_"]["finding"] == "raises"
     assert message["torch.Tensor.put_"]["alerts"] == ["put_", "index_put_"]
     warn_only = message["torch.Tensor.put_"]["warn_only"]
@@ -90,7 +90,7 @@ def test_a_row_that_could_not_be_made_to_run_says_why_it_is_inconclusive(tmp_pat
     if form == "md":
         assert f"* {reason}\n  * `{ONE.id}`\n" in message.split("## Cells without a usable verdict")[1]
     else:
-        assert f"inconclusive</b> <small>{reason}</small></td>" in message
+        assert reason in told(message)
     assert only(path).rows[0].reason == reason
 
 
@@ -132,4 +132,4 @@ def test_what_the_fill_cures_is_told_apart(
     assert (shown["finding"], flat["finding"]) == (finding, finding)
     assert flat["unfilled_verdict"] == shown["unfilled"]["verdict"]
     assert f"| {message} | {finding} |" in " ".join(text("md", path).split())
-    assert message.partition("; ")[2] in text("html", path)
+    assert message.partition("; ")[2] in ["", *told(text("html", path))]

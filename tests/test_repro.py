@@ -223,10 +223,11 @@ def test_scripts_import_torch_alone(scanned: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["torch.Tensor.put"], "no row of run.jsonl is called 'torch.Tensor.put'; did you mean torch.Tensor.put_"),
+        (["torch.Tensor.pot"], "no row of run.jsonl is called 'torch.Tensor.pot'; did you mean torch.Tensor.put"),
         (["torch.Tensor.put_:overwritten"], "did you mean torch.Tensor.put_:overwrite"),
         (["zzz"], "no row of run.jsonl is called 'zzz'; detmatrix report shows what there is"),
         (["control.varies"], "no row of run.jsonl is called 'control.varies'"),
+        (["put"], "'put' means 2 rows of run.jsonl; give one of them: torch.Tensor.put_:over"),
         (["torch.Tensor.put_"], "'torch.Tensor.put_' means 2 rows of run.jsonl; give one of them: torch.Tensor.put_:over"),
         (["take", "-o", "run.jsonl"], "run.jsonl: is the run file; choose another place with -o"),
         (["take", "-o", "no/such/folder.py"], "no/such/folder.py: cannot be written (No such file or directory)"),

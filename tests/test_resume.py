@@ -25,7 +25,7 @@ from scanner.errors import UsageError
 from scanner.observations.runfile import read_run
 from tests import tied
 from tests.commands import Command
-from tests.conftest import lines
+from tests.conftest import lines, one_line
 from tests.in_process import Requests, in_process, small_scan
 from tests.stand_in import StandIn, using
 
@@ -284,7 +284,7 @@ def test_interrupted_before_anything_was_observed(tmp_path: Path) -> None:
     _, text = process.communicate(timeout=30)
 
     assert process.returncode == 130
-    assert text == "detmatrix: interrupted; nothing was observed yet, start again\n"
+    assert one_line(text) == "detmatrix: interrupted; nothing was observed yet, start again"
     assert not path.exists()
     _until(lambda: not using(standing))
 
@@ -379,7 +379,7 @@ def test_full_disk_is_one_line(detmatrix_process: Command, tmp_path: Path, stand
 
 def test_distrust_is_not_forgotten(detmatrix: Command, tmp_path: Path) -> None:
     """A worker that replaced another and failed a control voids the scan, also when the scan is cut off and goes on."""
-    broken = {"seeded": False, "digests": {"a": 6, "b": 1}}
+    broken = {"seeded": False, "digests": {"a": 7, "b": 1}}
     standing = StandIn(
         tmp_path,
         {"worker": 1, "spec": "quick.fails", "then": "die"},
@@ -391,7 +391,7 @@ def test_distrust_is_not_forgotten(detmatrix: Command, tmp_path: Path) -> None:
     done = detmatrix(*command)
 
     reason = (
-        "the control random in process 0 of mode off should show 0 of 7 differed, seeded, and shows 1 of 7 differed, "
+        "the control random in process 0 of mode off should show 0 of 8 differed, seeded, and shows 1 of 8 differed, "
         "not seeded"
     )
     assert (done.returncode, lines(path)[-1]["distrust"]) == (4, [reason])

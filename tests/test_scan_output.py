@@ -27,7 +27,10 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Scan a case in both modes, and return the run file."""
     folder = tmp_path_factory.mktemp("complete")
     done = command_in(folder)("scan", *OPTIONS, "--python", StandIn(folder).python, "-o", "run.jsonl")
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert done.returncode == 0, done.stderr
+    # What came out is shown at once.
+    assert done.stdout.startswith("1 op, ")
+    assert done.stderr.endswith("detmatrix report run.jsonl --open\n")
     return (folder / "run.jsonl").read_bytes()
 
 
@@ -69,20 +72,34 @@ def test_output_that_cannot_be_is_refused(
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def test_complete_run_is_not_overwritten_unasked(scan: Command, tmp_path: Path, complete: bytes) -> None:
-    """Only --force throws a run away."""
+def test_complete_run_is_kept_under_a_number(scan: Command, tmp_path: Path, complete: bytes) -> None:
+    """The next scan of the same name goes on as the guide says; only --force throws a run away."""
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(complete)
+    (tmp_path / "run.jsonl.1").write_text("precious")
+
+    done = scan("--seed", 1, "-o", "run.jsonl")
+
+    assert done.returncode == 0, done.stderr
+    assert "scan: run.jsonl: the earlier run is kept as run.jsonl.2\n" in done.stderr
+    assert (tmp_path / "run.jsonl.2").read_bytes() == complete
+    assert (tmp_path / "run.jsonl.1").read_text() == "precious"
+    assert read_run(path).header.settings.seed == 1
+    done = scan("--seed", 2, "-o", "run.jsonl", "--force")
+    assert done.returncode == 0, done.stderr
+    assert read_run(path).header.settings.seed == 2
+    assert not (tmp_path / "run.jsonl.3").exists()
+
+
+def test_complete_run_stays_where_nothing_is_scanned(scan: Command, tmp_path: Path, complete: bytes) -> None:
+    """A slip in a pattern moves nothing."""
     path = tmp_path / "run.jsonl"
     path.write_bytes(complete)
 
-    text = refused(scan("-o", "run.jsonl"))
+    refused(scan("quick.nothing", "-o", "run.jsonl"))
 
-    assert text == (
-        "run.jsonl: holds a complete run; choose another place with -o, or overwrite it with --force"
-    )
     assert path.read_bytes() == complete
-    done = scan("--seed", 1, "-o", "run.jsonl", "--force")
-    assert done.returncode == 0, done.stderr
-    assert read_run(path).header.settings.seed == 1
+    assert not (tmp_path / "run.jsonl.1").exists()
 
 
 def test_unfinished_run_asks_what_to_do(scan: Command, unfinished: Path) -> None:

@@ -41,7 +41,7 @@ def _observed(
     )
     return observe(
         spec, "only", direction=direction, dtype="float32", device="cpu", seed=0, runs=8,
-        **{"perturbations": ["quiet", "stress"], **more},
+        **{"perturbations": ["quiet", "stress"], "count_threads": True, **more},
     )  # fmt: skip
 
 

@@ -244,7 +244,8 @@ def test_recorded_trace_shows_known_reroutes() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda trace: trace.update(format=2), "trace file format 2, this detmatrix reads up to 1; upgrade"),
+        (lambda trace: trace.update(format=3), "trace file format 3, this detmatrix reads up to 2; upgrade"),
+        (lambda trace: trace.update(rules=9), "trace rule set 9, this detmatrix reads up to 2; upgrade"),
         (lambda trace: trace.update(format=0), "no such trace file format: 0 - at `$.format`"),
         (
             lambda trace: trace.update(kind="header"),

@@ -146,7 +146,7 @@ def test_failing_in_a_sentinel_leaves_rows_without_power(
     fields = {sentinel.mode: (sentinel.executions, sentinel.message) for sentinel in run.sentinels}
     assert fields == {"off": (11, None), "on": (0, TOLD[fault]), "warn_only": (11, None)}
     assert run.observations == healthy[0].observations
-    assert "low power" in command_in(tmp_path)("report", "run.jsonl").stdout
+    assert "low power" in command_in(tmp_path)("report", "run.jsonl", "--all").stdout
 
 
 @pytest.mark.parametrize("fault", TOLD)

@@ -7,6 +7,8 @@ names of the entry; what it is a variant of decides conditions, not names.
 
 from __future__ import annotations
 
+import re
+
 # Below these the next part of an entry's name is that of a function, and what follows it that of a variant.
 _NAMESPACES = (
     "nn.functional",
@@ -44,6 +46,15 @@ _MODULES = {
     "multi_margin_loss": "MultiMarginLoss",
     "multilabel_margin_loss": "MultiLabelMarginLoss",
     "nll_loss": "NLLLoss",
+}
+# Modules whose function goes by another name than theirs.
+_FUNCTIONS = {
+    "BCELoss": "binary_cross_entropy",
+    "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
+    "MultiheadAttention": "multi_head_attention_forward",
+    "Upsample": "interpolate",
+    "UpsamplingBilinear2d": "interpolate",
+    "UpsamplingNearest2d": "interpolate",
 }
 # Methods of a tensor that are no functions of torch, and those of them that only write into it.
 _METHODS_ONLY = {
@@ -96,6 +107,15 @@ def names_for(name: str) -> tuple[str, ...]:
         if entry.startswith(f"{namespace}."):
             return _function(namespace, entry.removeprefix(f"{namespace}.").split(".")[0])
     return _method(entry.split(".")[0])
+
+
+def function_of(module: str) -> str:
+    """Return the function in ``torch.nn.functional`` that a module calls, underscores aside: ``Conv2d``, ``batch_norm``."""
+    if module in _FUNCTIONS:
+        return _FUNCTIONS[module]
+    if re.fullmatch(r"\w+Pad[123]d", module):
+        return "pad"
+    return {"BatchNorm": "batch_norm", "InstanceNorm": "instance_norm"}.get(module[:-2], module)
 
 
 def _function(namespace: str, function: str) -> tuple[str, ...]:

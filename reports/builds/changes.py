@@ -14,7 +14,7 @@ from scanner.errors import UsageError
 Kind = Literal["alerts", "flags", "python"]
 KINDS: dict[Kind, str] = {
     "alerts": "Call sites of alerts",
-    "flags": "Functions that ask for a flag",
+    "flags": "Functions that check a flag",
     "python": "Places in Python files",
 }
 RAISED = {"always": "always", "conditional": "on some ways", "unknown": "unknown"}
@@ -128,6 +128,11 @@ def read_censuses(paths: Sequence[str]) -> list[tuple[str, Census]]:
     for place, one in enumerate(censuses):
         if one in censuses[:place]:
             raise UsageError(f"{paths[place]}: is there twice; give each census once")
+        if one.rules != censuses[0].rules:
+            raise UsageError(
+                f"{paths[place]}: was made by rule set {one.rules}, {paths[0]} by {censuses[0].rules}; make the older "
+                f"one again, since differences of rules are none of builds"
+            )
     return [(PurePath(path).name, one) for path, one in zip(paths, censuses, strict=True)]
 
 

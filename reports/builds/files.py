@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reports.builds.expectations import device_of
+from scanner.census import record as census_record
 from scanner.census.record import Census
-from scanner.observations import versions
+from scanner.observations import trace_records, versions
 from scanner.observations.trace_records import TraceFile
 
 Source = Census | TraceFile
@@ -52,3 +53,15 @@ def release(one: Source) -> str:
 def git_of(one: Source) -> str | None:
     """Return the git revision of a file's build."""
     return one.torch_git if isinstance(one, Census) else one.build.torch_git
+
+
+def outdated(one: Source, name: str = "it") -> str | None:
+    """Say of a file that an older rule set made what has changed since; ``None`` of one that today's made."""
+    known = (census_record if isinstance(one, Census) else trace_records).RULE_SETS
+    if one.rules == len(known):
+        return None
+    what = "census" if isinstance(one, Census) else "trace"
+    since = "; ".join(known[one.rules :])
+    return (
+        f"{name} was made by rule set {one.rules} of {what}, today's is {len(known)} ({since}); make it again"
+    )

@@ -62,9 +62,9 @@ _DIMENSION = re.compile(r"\d+d")
 
 
 class Place(Struct, frozen=True):
-    """Where a build alerts, or checks the flag."""
+    """Where a build alerts, or checks the flag; ``fill``: to fill uninitialized memory, and for nothing else."""
 
-    kind: Literal["alert", "flag"]
+    kind: Literal["alert", "flag", "fill"]
     library: str
     function: str  # short
     alert: str | None = None  # the caller named; None: unresolved, or no alert
@@ -196,8 +196,9 @@ def _places(census: Census) -> Iterator[Place]:
     # Who also asks whether memory is to be filled asks because of that, which is documented elsewhere.
     filling = {(one.library, one.function) for one in census.asks if "FillUninitialized" in one.flag}
     for ask in census.asks:
-        if (ask.library, ask.function) not in filling and not ask.function.startswith("at::Context::"):
-            yield Place("flag", ask.library, ask.function)
+        if not ask.function.startswith("at::Context::"):
+            fills = (ask.library, ask.function) in filling
+            yield Place("fill" if fills else "flag", ask.library, ask.function)
     for place in census.python:
         # What runs when an op is called; the compiler's own files and the tests ask for reasons of theirs.
         if place.kind == "asks" and place.file.startswith(("torch/nn/", "torch/_native/")):

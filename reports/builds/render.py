@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from reports.builds.changes import KINDS, RAISED, CensusTimeline, Item
+from reports.builds.files import outdated
+from reports.builds.traced import names_another
 from reports.render.json import View, json_of
 from reports.render.markdown import generate
 from scanner.census.record import Census
@@ -22,7 +24,17 @@ from scanner.verdicts.reroutes import CHOSEN_MEANING, chosen, reroutes
 def census(record: Census) -> Iterator[str]:
     """Yield a census for people."""
     alerts = sorted(record.alerts, key=lambda one: (one.alert is None, one.alert or "", one.id))
-    return generate("census", View({}, record=record, summary=summary(record), alerts=alerts, raised=RAISED))
+    return generate(
+        "census",
+        View(
+            {},
+            record=record,
+            summary=summary(record),
+            alerts=alerts,
+            raised=RAISED,
+            outdated=outdated(record),
+        ),
+    )
 
 
 def summary(record: Census) -> str:
@@ -42,14 +54,19 @@ def trace(record: TraceFile) -> Iterator[str]:
     alerts: defaultdict[tuple[str, ...], list[Row]] = defaultdict(list)
     rest: defaultdict[tuple[str, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     met = set()
+    names = [one.name for one in record.overloads]
     for row in record.rows:
+        another = names_another(row, names)
         for one in reroutes(row):
             when = chosen(row) if one.part == "backward" else None
             met.add(when)
             rerouted[row.row.spec, one.part, one.only_off, one.only_on, when or ""].append(row.row)
         for reach in row.reached:
             if reach.outcome == "alert":
-                alerts[row.row.spec, reach.mode, reach.stopped or "", reach.caller or ""].append(row.row)
+                whose = "another op" if another else "its op"
+                alerts[row.row.spec, reach.mode, reach.stopped or "", reach.caller or "", whose].append(
+                    row.row
+                )
             elif reach.outcome != "traced":
                 why = reach.outcome, reach.stopped or "", reach.message or ""
                 rest[why][row.row.spec].add(row.row.id)
@@ -58,6 +75,7 @@ def trace(record: TraceFile) -> Iterator[str]:
         View(
             {},
             record=record,
+            outdated=outdated(record),
             outcomes=Counter(map(_worst, record.rows)).most_common(),
             rerouted=rerouted,
             chosen={name: meaning for name, meaning in CHOSEN_MEANING.items() if name in met},

@@ -19,6 +19,14 @@ def alerting(alerts: Sequence[Link], asking: set[str | None]) -> str:
     return f"reaches {first.overload}, {whose(first)} alerts {path}{also}"
 
 
+def other_alert(caller: str | None) -> str:
+    """Say that the trace met an alert that is another op's."""
+    return (
+        f"the trace met the alert of {caller}, which names another op: Python code of shapes raises it for several ops, "
+        f"and the kernel of this one is not known to raise it"
+    )
+
+
 def backward_only_text(row: TracedRow, alerts: Sequence[Link]) -> str | None:
     """Say what turning the flag on for the backward part alone comes to, where the path is chosen before."""
     on, backward_only = row.in_mode("on"), row.in_mode("late")

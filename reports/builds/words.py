@@ -29,7 +29,9 @@ def binary(one: ExpectedClaim, build: BuildExpectations) -> str:
 def linked(alerts: Sequence[Link], flags: Sequence[Link]) -> str:
     """Say which alerts and which checks of the flag of a census something leads to."""
     lines = [f"alert in build: {_links(alerts)}" if alerts else "no alert in build that is linked"]
-    return "; ".join([*lines, *([f"checks the flag: {_links(flags)}"] if flags else [])])
+    said = {"flag": "checks the flag", "fill": "checks the flag to fill memory only"}
+    found = ((text, [link for link in flags if link.place.kind == kind]) for kind, text in said.items())
+    return "; ".join([*lines, *(f"{text}: {_links(some)}" for text, some in found if some)])
 
 
 def trace(one: ExpectedClaim, build: BuildExpectations) -> str:
@@ -58,7 +60,9 @@ def link_words(link: Link) -> str:
     what = (
         f"alert {place.alert or 'unresolved'}, {_PATHS[place.path]}, in"
         if place.kind == "alert"
-        else "asks in"
+        else "asks, to fill memory only, in"
+        if place.kind == "fill"
+        else "checks in"
     )
     through = f" through {link.overload}" if link.overload else ""
     return f"{what} {place.function} ({place.library}), by {link.way}{through}"

@@ -10,7 +10,7 @@ import click
 from reports.builds import render
 from reports.render.output import write_report, write_to_stdout
 from scanner.census.record import Census, encode, read_census
-from scanner.cli.options import format_option
+from scanner.cli.options import form_of
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from scanner.observations.runfile import read_run
 
@@ -21,12 +21,14 @@ from scanner.observations.runfile import read_run
 )
 @click.option("--wheel", metavar="FILE", help="Read the torch in this wheel; nothing is installed.")
 @click.option("--census", "recorded", metavar="FILE", help="Show this recorded census (.json or .json.gz).")
-@format_option(["md", "json"], "Tables for people, or the record.")
+@click.option("--format", "form", type=click.Choice(["md", "json"]),
+              help="Tables for people, or the record. Default: what the name given with -o ends in, else the record; md "
+              "without -o.")  # fmt: skip
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
-    help="Write the record (JSON) to FILE, and one sentence to the terminal.",
+    help="Write to FILE, and one sentence to the terminal.",
 )
 @click.option(
     "--check",
@@ -42,7 +44,7 @@ def census(
     python: str | None,
     wheel: str | None,
     recorded: str | None,
-    form: str,
+    form: str | None,
     output: str | None,
     check: str | None,
     sass: bool,
@@ -69,10 +71,11 @@ def census(
         else _take(python, wheel, sass=sass, arch=arch, cuobjdump=cuobjdump)
     )
     if output is not None:
-        write_report(Path(output), [encode(found)])
+        form = form_of(form, output, ("md", "json"), "json")
+        write_report(Path(output), render.census(found) if form == "md" else [encode(found)])
         write_to_stdout([f"{one_line(render.summary(found))}\n"])
     elif run is None:
-        write_to_stdout(render.census(found) if form == "md" else [encode(found)])
+        write_to_stdout([encode(found)] if form == "json" else render.census(found))
     if run is None:
         return EXIT_DONE
     from scanner.census.check import met, missing_alerts  # noqa: PLC0415 - as the rest of the census

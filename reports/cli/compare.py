@@ -22,8 +22,9 @@ from reports.compare.runs import compare as compare_runs
 from reports.compare.words import failing
 from reports.matrix.model import load
 from reports.render import blocks
+from reports.render.browse import write_page
 from reports.render.output import check_place, write_report, write_to_stdout
-from scanner.cli.options import block_check_option, format_option, into_option, specs_option
+from scanner.cli.options import block_check_option, form_of, format_option, into_option, specs_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from scanner.observations.settings import MOST_RUNS
 
@@ -36,9 +37,7 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
 @click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True)
 @format_option(
     RENDERERS,
-    "Tables for people, a web page that works offline, or JSON. Default: what the name given with -o ends "
-    "in, else md.",
-    default=None,
+    "Tables for people, a web page that works offline, or JSON.",
 )
 @click.option(
     "--fail-on",
@@ -160,9 +159,7 @@ def _refuse_beside_into(into: str | None, *, elsewhere: bool, form: str | None) 
 def _censuses(paths: Sequence[str], form: str | None, outputs: Sequence[str]) -> int:
     """Compare censuses, and write that to every place asked for."""
     timeline = compare_censuses(paths)
-    forms = [form or _form_of(output) for output in outputs]
-    if "html" in forms:
-        raise UsageError("censuses are compared in Markdown and JSON; name a file .md or .json")
+    forms = [form_of(form, output, CENSUS_RENDERERS) for output in outputs]
     for output, chosen in zip(outputs, forms, strict=True):
         write_report(Path(output), CENSUS_RENDERERS[chosen](timeline), paths)
     if not outputs:
@@ -183,7 +180,9 @@ def _write(
 ) -> None:
     """Write the report to every place asked for, or to standard output; the failures of a check go first."""
     for output in outputs:
-        write_report(Path(output), rendered(form or _form_of(output)), runs)
+        chosen = form_of(form, output, RENDERERS)
+        write = write_page if chosen == "html" else write_report
+        write(Path(output), rendered(chosen), runs)
     if outputs:
         write_to_stdout(failures)
     elif form in {"json", "html"}:
@@ -192,9 +191,3 @@ def _write(
         write_to_stdout(rendered(form))
     else:
         write_to_stdout(chain(failures, ["\n"] if failures else [], rendered("md")))
-
-
-def _form_of(output: str) -> str:
-    """Return the format that a file's name ends in, Markdown if it names none."""
-    suffix = Path(output).suffix.removeprefix(".")
-    return suffix if suffix in RENDERERS else "md"

@@ -10,7 +10,7 @@ from reports.coverage.model import coverages
 from reports.coverage.render import RENDERERS
 from reports.matrix.model import load
 from reports.render.output import write_report, write_to_stdout
-from scanner.cli.options import format_option, output_option, runs_argument
+from scanner.cli.options import form_of, format_option, output_option, runs_argument
 from scanner.errors import EXIT_DONE
 
 
@@ -18,13 +18,13 @@ from scanner.errors import EXIT_DONE
 @runs_argument
 @format_option(RENDERERS, "Markdown, in which long lists are cut, or JSON, which has all of them.")
 @output_option
-def coverage(runs: tuple[str, ...], form: str, output: str | None) -> int:
+def coverage(runs: tuple[str, ...], form: str | None, output: str | None) -> int:
     """Say which of PyTorch's overloads the rows of run files reach, and which they never do.
 
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Runs of one build on one kind of device are
     joined.
     """
-    pieces = RENDERERS[form](coverages(load(runs)))
+    pieces = RENDERERS[form_of(form, output, RENDERERS)](coverages(load(runs)))
     if output is None:
         write_to_stdout(pieces)
     else:

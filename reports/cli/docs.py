@@ -13,7 +13,7 @@ from reports.docs.render import RENDERERS, drift_lines, state_lines
 from reports.matrix.model import load
 from reports.render import blocks
 from reports.render.output import write_report, write_to_stdout
-from scanner.cli.options import format_option, into_option, output_option
+from scanner.cli.options import form_of, format_option, into_option, output_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 
 BLOCK = "docs"
@@ -52,12 +52,12 @@ def docs(
     runs: tuple[str, ...],
     censuses: tuple[str, ...],
     traces: tuple[str, ...],
-    form: str,
+    form: str | None,
     check: bool,
     output: str | None,
     into: str | None,
 ) -> int:
-    """Hold the op lists that PyTorch documents against run files, and write them again.
+    """Check the op lists that PyTorch documents against run files, and regenerate them.
 
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them, of one torch release, are
     joined: a CPU run and a CUDA run fill different cells. An entry changes on evidence alone. What a census or a
@@ -65,6 +65,7 @@ def docs(
     """
     if into is not None and output is not None:
         raise UsageError("--into and -o both say where to write; give one of them")
+    form = form_of(form, output, RENDERERS)
     if censuses or traces:
         if form in {"rst", "diff"}:
             raise UsageError(
@@ -74,7 +75,7 @@ def docs(
         if not runs and (check or into is not None):
             raise UsageError("--check and --into speak of runs; give a run file too")
     elif not runs:
-        raise UsageError("nothing to hold the lists against; give run files, or --census or --trace")
+        raise UsageError("nothing to check the lists against; give run files, or --census or --trace")
     joined = join(load(runs)) if runs else None
     files = read_files(censuses, traces, joined) if censuses or traces else None
     if joined is None:

@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 
-from reports.matrix.model import FINDINGS, Matrix, load, parse_findings
+from reports.matrix.model import FINDINGS, Matrix, load, matrix_of, parse_findings
 from reports.render import blocks
+from reports.render.browse import open_option, place_of, write_page
 from reports.render.output import write_report, write_to_stdout
-from reports.report import export, html, markdown
+from reports.report import export, html, markdown, text
 from reports.report.expected_files import with_builds
-from scanner.cli.options import block_check_option, format_option, into_option, output_option, runs_argument
+from scanner.cli.options import (
+    block_check_option,
+    form_of,
+    format_option,
+    into_option,
+    output_option,
+    runs_argument,
+)
 from scanner.errors import EXIT_DONE, UsageError
+from scanner.observations.runfile import Run
 
 Renderer = Callable[[Sequence[Matrix]], Iterator[str]]
 
 BLOCK = "matrix"
 RENDERERS: dict[str, Renderer] = {
+    "text": text.render,
     "md": markdown.render,
     "html": html.render,
     "csv": export.render_csv,
     "json": export.render_json,
 }
+# The long form of those that leave out what needs nobody's attention.
+LONG: dict[str, Renderer] = {
+    "text": partial(text.render, whole=True),
+    "md": partial(markdown.render, whole=True),
+}
 
 
 @click.command()
 @runs_argument
-@format_option(RENDERERS, "Markdown, a web page that works offline, or a table for machines.")
+@format_option(
+    RENDERERS,
+    "Text for a terminal, Markdown, a web page that works offline, or a table for machines.",
+    default="text on a terminal, and md",
+)
 @output_option
+@open_option
 @click.option(
     "--only",
     metavar="FINDING,...",
@@ -41,10 +64,21 @@ RENDERERS: dict[str, Renderer] = {
     "patterns",
     metavar="PATTERN",
     multiple=True,
-    help="Only the rows whose id, spec:case:direction:dtype, matches; * and ? match as in a shell. May be given "
-    "more than once.",
+    help="Only the rows that PATTERN selects, as in scan: the name of an op, a family, or a row id "
+    "spec:case:direction:dtype. May be given more than once.",
 )
-@into_option(BLOCK, ": the counts and the rows, without environment and words.")
+@click.option(
+    "--all",
+    "whole",
+    is_flag=True,
+    help="In text every op, those with nothing to do too; in Markdown also every row and what lies behind it.",
+)
+@click.option(
+    "--level",
+    type=click.Choice(["ops", "rows"]),
+    help="Of csv: a line for each op in each release, or for each row. Default: rows. JSON has both.",
+)
+@into_option(BLOCK, ": the counts and the ops, with --all their rows too.")
 @click.option(
     "--census",
     "censuses",
@@ -63,20 +97,29 @@ RENDERERS: dict[str, Renderer] = {
 @block_check_option
 def report(
     runs: tuple[str, ...],
-    form: str,
+    form: str | None,
     output: str | None,
     only: tuple[str, ...],
     patterns: tuple[str, ...],
     into: str | None,
     censuses: tuple[str, ...],
     traces: tuple[str, ...],
+    *,
+    opens: bool,
+    whole: bool,
+    level: str | None,
     check: bool,
 ) -> int:
-    """Say what run files mean: the matrix of verdicts and findings.
+    """Say what run files mean: the worst case of each op, the worst first, and what to do about it.
 
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them make one report.
     """
     findings = parse_findings(only)
+    form, output = _asked(runs, form, output, into, opens=opens)
+    if whole and form not in LONG:
+        raise UsageError(f"--all is for {' and '.join(LONG)}: {form} leaves nothing out")
+    if level is not None and form != "csv":
+        raise UsageError("--level says what a line of csv is about; give it with --format csv")
     if into is not None and (output is not None or form != "md"):
         raise UsageError("--into writes Markdown into a file of its own; give it without -o and --format")
     if check and into is None:
@@ -85,16 +128,43 @@ def report(
     if censuses or traces:
         matrices = with_builds(matrices, censuses, traces)
     if into is not None:
-        options = [*(["--only", ",".join(findings)] if findings else [])]
+        options = [*["--all"] * whole, *(["--only", ",".join(findings)] if findings else [])]
         options += [word for pattern in patterns for word in ("--rows", pattern)]
         options += [word for path in censuses for word in ("--census", blocks.shown(path))]
         options += [word for path in traces for word in ("--trace", blocks.shown(path))]
         command = blocks.command_words("report", runs, [*options, "--into", Path(into).name])
-        body = "".join(markdown.excerpt(matrices))
+        body = "".join(markdown.excerpt(matrices, whole=whole))
         return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
-    pieces = RENDERERS[form](matrices)
-    if output is None:
-        write_to_stdout(pieces)
+    render = export.render_ops_csv if level == "ops" else (LONG if whole else RENDERERS)[form]
+    if output is None and form == "text":
+        show(matrices, whole=whole)
+    elif output is None:
+        write_to_stdout(render(matrices))
     else:
-        write_report(Path(output), pieces, (*runs, *censuses, *traces))
+        write = partial(write_page, opens=opens) if form == "html" else write_report
+        write(Path(output), render(matrices), (*runs, *censuses, *traces))
     return EXIT_DONE
+
+
+def _asked(
+    runs: Sequence[str], form: str | None, output: str | None, into: str | None, *, opens: bool
+) -> tuple[str, str | None]:
+    """Return the format and the place that a report is asked for in."""
+    if opens and (form not in {None, "html"} or into is not None):
+        raise UsageError("--open shows the web page; give it without --into, and with no other --format")
+    if opens:
+        return "html", output or place_of(runs)
+    on_terminal = output is None and into is None and sys.stdout.isatty()
+    return form_of(form, output, RENDERERS, "text" if on_terminal else "md"), output
+
+
+def summarize(run: Run) -> None:
+    """Show what a scan came to."""
+    show([matrix_of(Path(run.path).name, run)])
+
+
+def show(matrices: Sequence[Matrix], *, whole: bool = False) -> None:
+    """Write what run files mean to a terminal, in colour if it has any, and behind it what to do next."""
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    write_to_stdout(text.render(matrices, whole=whole, colour=colour))
+    click.echo(text.following(matrices), err=True)

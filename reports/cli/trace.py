@@ -10,7 +10,14 @@ import click
 
 from reports.builds import render
 from reports.render.output import write_report, write_to_stdout
-from scanner.cli.options import format_option, output_option, python_option, specs_option
+from scanner.cli.options import (
+    form_of,
+    format_option,
+    output_option,
+    patterns_argument,
+    python_option,
+    specs_option,
+)
 from scanner.errors import EXIT_DONE, UsageError
 from scanner.observations.trace_file import read_trace, trace_text
 from scanner.observations.trace_records import TraceFile
@@ -26,7 +33,7 @@ _TELL_SECONDS = 10.0
 
 
 @click.command()
-@click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
+@patterns_argument
 @click.option(
     "--device",
     type=click.Choice(["cuda", "cpu"]),
@@ -59,7 +66,7 @@ def trace(
     spec_files: tuple[str, ...],
     timeout: float,
     recorded: str | None,
-    form: str,
+    form: str | None,
     output: str | None,
 ) -> int:
     """Run the cases that match the PATTERNs (default: all) with fake tensors, with the flag off and on.
@@ -78,7 +85,7 @@ def trace(
         traced = trace_rows(
             patterns, device, python=python, spec_files=spec_files, timeout=timeout, tell=_Progress().tell
         )
-    pieces = RENDERERS[form](traced)
+    pieces = RENDERERS[form_of(form, output, RENDERERS)](traced)
     if output is None:
         write_to_stdout(pieces)
     else:

@@ -29,8 +29,8 @@ HEADS = (
     "census",
     "alerts gained",
     "alerts lost",
-    "functions that ask, gained",
-    "functions that ask, lost",
+    "checks of the flag, gained",
+    "checks of the flag, lost",
 )
 NO_RUN, NO_CENSUS = "no run", "no census"
 _FIRST_RUN, _FIRST_CENSUS = "the first run", "the first census"

@@ -8,11 +8,8 @@ from typing import Literal
 from msgspec import Struct
 
 from reports.compare.judge import MOVES, Change
-from reports.matrix.model import Matrix
 from scanner.claims.matching import matches, names_of
-from scanner.claims.tables import documented_claims
-from scanner.errors import UsageError
-from scanner.observations.records import Claim, Row, Section
+from scanner.observations.records import Claim, Section
 
 ClaimKind = Literal["moved", "added", "dropped", "reworded"]
 Measured = Literal["changed", "otherwise", "same", "not_comparable", "other_device", "not_covered"]
@@ -33,21 +30,7 @@ MEASURED_MEANING: dict[Measured, str] = {
     "other_device": "It is about another device than these runs.",
     "not_covered": "No row of these runs speaks to it.",
 }
-SECTION_WORDS: dict[Section, str] = {
-    "deterministic": "acts",
-    "raises": "raises",
-    "cublas": "raises without a cuBLAS workspace",
-    "other": "other list",
-}
 _RAISING: set[Section] = {"raises", "cublas"}
-NOT_LISTED = "not listed"
-
-
-class RunLists(Struct, frozen=True):
-    """What the lists of one run's torch say, and where they come from if not from the run."""
-
-    claims: tuple[Claim, ...]
-    note: str | None = None
 
 
 class ClaimChange(Struct, frozen=True, kw_only=True):
@@ -70,27 +53,6 @@ class ClaimChange(Struct, frozen=True, kw_only=True):
     def unmeasured(self) -> bool:
         """Whether the lists say that something changed, and the rows that it did not; words alone say nothing."""
         return self.measured in {"same", "otherwise"} and self.kind != "reworded"
-
-
-def lists_of(one: Matrix) -> RunLists:
-    """Return the claims of a run; for want of them, those tabled for its release; for want of a table, none."""
-    header = one.run.header
-    if header.claims:
-        return RunLists(header.claims)
-    torch = header.environment.torch
-    try:
-        return RunLists(
-            documented_claims(torch),
-            f"{one.name} holds no claims; those tabled for torch {torch} stand in for them.",
-        )
-    except UsageError:
-        return RunLists((), f"{one.name} holds no claims, and there is no table of those of torch {torch}.")
-
-
-def documented(row: Row, claims: Iterable[Claim]) -> str:
-    """Return in which lists a row's op stands, in words: "acts", "raises", "not listed"."""
-    sections = dict.fromkeys(claim.section for claim in claims if matches(row, claim))
-    return " and ".join(SECTION_WORDS[section] for section in sections) or NOT_LISTED
 
 
 def compare_claims(

@@ -14,7 +14,7 @@ from reports.matrix.cost import Timed, timed
 FACTOR = 1.5
 MEANING = (
     f"Cost is the median time with the flag on over that with it off, in one process of one run; times of two runs are "
-    f"never held against each other. Listed are the rows whose ratio grew or shrank by more than {FACTOR:g} times "
+    f"never compared. Listed are the rows whose ratio grew or shrank by more than {FACTOR:g} times "
     f"while the ratios that the quartiles leave plausible do not overlap. Each row was timed once in each run and is "
     f"never timed again, so that all of these changes are unconfirmed."
 )

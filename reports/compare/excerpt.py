@@ -7,10 +7,11 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from reports.compare.claims import documented
 from reports.compare.judge import MOVES, Change
 from reports.compare.runs import Comparison, Pair, Timeline, timelines
-from reports.compare.words import arrow, caveats, class_words, labels, machine_words
+from reports.compare.words import arrow, caveats, class_words, labels
+from reports.matrix.listed import documented
+from reports.matrix.words import machine_words
 from reports.render.json import View
 from reports.render.markdown import generate
 

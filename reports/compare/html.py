@@ -49,17 +49,23 @@ def render(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Iter
     """Yield the page in pieces."""
     report = view_of(comparison, builds)
     lines = [line for table in report.tables for line in table.lines]
+    anchors = _anchors(lines)
     counts = Counter(chain.from_iterable(line.choices for line in lines))
     pool = Pool()
     return generate(
         "compare",
         words,
+        styles=("ops",),
         report=report,
         page=View(
             {},
             matrices=comparison.matrices,
             rows=len(lines),
-            anchors=_anchors(lines),
+            anchors=anchors,
+            anchor_of={
+                (line.of.row.row.key, line.of.row.row.device): anchor
+                for line, anchor in zip(lines, anchors, strict=True)
+            },
             choices=[(choice, meaning, counts[choice]) for choice, meaning in _CHOICES.items()],
             families=sorted({line.of.row.row.family for line in lines}),
             facts=_facts(report.tables, pool),

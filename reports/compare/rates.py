@@ -23,7 +23,7 @@ LEVEL = 0.01
 CHANCE = 0.05
 # Printed wherever a p-value is.
 CAVEAT = (
-    f"Whether two rates of differing are told apart is decided by Fisher's exact test, two-sided, at a level of "
+    f"Whether two rates differ is decided by Fisher's exact test, two-sided, at a level of "
     f"{LEVEL:g} for each row: of a hundred rows whose rates are equal, one may seem to differ. Counted are the "
     f"executions that do not give the most frequent output of their process, or processes where nothing differs within "
     f"one; of each set one is left out, which cannot differ from itself. Executions of one "

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.compare.claims import ClaimChange, RunLists, compare_claims, lists_of, undocumented
+from reports.compare.claims import ClaimChange, compare_claims, undocumented
 from reports.compare.comparable import NotComparable, kind_of, of_absence, of_rows, of_runs
 from reports.compare.cost import CostComparison, compare_costs
 from reports.compare.judge import CHANGES, CLASS_MEANING, MOVES, Change, JudgedRow, Kind, blocked, judge
 from reports.compare.remeasured import Again, Outcome, outcome_of, settle
+from reports.matrix.listed import RunLists, lists_of
 from reports.matrix.model import Matrix
 from scanner.errors import UsageError
 from scanner.verdicts.findings import MatrixRow

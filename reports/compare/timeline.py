@@ -7,16 +7,20 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from reports.compare.claims import documented
-from reports.compare.judge import Change
+from reports.compare.judge import Change, Kind
 from reports.compare.runs import Timeline, TimelineRow
 from reports.compare.words import class_words, finding_notes, finding_words, labels
 from reports.matrix import words
+from reports.matrix.by_op import direction_of
+from reports.matrix.listed import documented
 from reports.matrix.model import Matrix
+from reports.matrix.ops import OpDirection
 from reports.render.json import View
+from scanner.observations.records import Direction
 from scanner.verdicts.findings import MatrixRow
 
 NO_LISTS = "no lists"
+_WORST: tuple[Kind, ...] = ("regressed", "changed", "removed", "added", "improved")
 
 
 class Moment(Struct, frozen=True):
@@ -62,6 +66,17 @@ class TimelineLine(Struct, frozen=True):
         return chosen | {"all"}
 
 
+class ChangedOp(Struct, frozen=True):
+    """One op with a row that changed from one run to the next, or seems to have."""
+
+    name: str
+    rows: int
+    changed: tuple[TimelineLine, ...]  # its rows that did
+    worst: Change  # what became of it
+    cells: tuple[tuple[OpDirection, OpDirection], ...]  # forward and backward, by run
+    documented: str  # by the releases of the runs, of the row that changed worst
+
+
 class Table(Struct, frozen=True, dict=True):
     """A timeline as it is shown."""
 
@@ -89,6 +104,18 @@ class Table(Struct, frozen=True, dict=True):
         """The rows that changed from one run to the next, or seem to have."""
         return list(map(self._line, self.timeline.differing))
 
+    @cached_property
+    def ops(self) -> list[ChangedOp]:
+        """The ops that changed, the worst first, then those of which most rows did."""
+        rows: dict[str, list[TimelineRow]] = {}
+        for row in self.timeline.rows:
+            rows.setdefault(row.row.row.spec, []).append(row)
+        changed: dict[str, list[TimelineLine]] = {}
+        for line in self.differing:
+            changed.setdefault(line.of.row.row.spec, []).append(line)
+        ops = [_op(name, rows[name], lines) for name, lines in changed.items()]
+        return sorted(ops, key=lambda op: (_rank(op.worst), -len(op.changed)))
+
     def _line(self, one: TimelineRow) -> TimelineLine:
         """Join what the runs show of a row with what their releases document."""
         timeline = self.timeline
@@ -111,6 +138,34 @@ class Table(Struct, frozen=True, dict=True):
                 )
             ),
         )
+
+
+def _op(name: str, rows: Sequence[TimelineRow], changed: Sequence[TimelineLine]) -> ChangedOp:
+    """Join the rows of an op."""
+    found = [
+        (one.change, line) for line in changed for one in line.moments if one.change and one.change.differs
+    ]
+    worst, line = min(found, key=lambda it: _rank(it[0]))
+    listed = [one.documented for one in line.moments]
+    # What a run did not plan is no row in it.
+    seen = [[one for one in cells if one] for cells in zip(*(row.cells for row in rows), strict=True)]
+    return ChangedOp(
+        name,
+        len(rows),
+        tuple(changed),
+        worst,
+        tuple((_way(cells, "forward"), _way(cells, "backward")) for cells in seen),
+        " → ".join(text for place, text in enumerate(listed) if not place or text != listed[place - 1]),
+    )
+
+
+def _way(rows: Sequence[MatrixRow], direction: Direction) -> OpDirection:
+    return direction_of([row for row in rows if row.row.direction == direction])
+
+
+def _rank(change: Change) -> tuple[int, bool]:
+    """Return how bad a change is; what only seems to be one stands behind those that are."""
+    return _WORST.index(change.judged.apparent or change.kind), change.judged.apparent is not None
 
 
 def _note(cell: MatrixRow | None, one: Matrix) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from reports.compare import cost as compare_cost
 from reports.compare.builds import HEADS, NOTE, BuildStep, BuildTimeline, counts_words
-from reports.compare.claims import CLAIM_MEANING, MEASURED_MEANING, SECTION_WORDS, ClaimChange, documented
+from reports.compare.claims import CLAIM_MEANING, MEASURED_MEANING, ClaimChange
 from reports.compare.comparable import REASON_MEANING, Reason, hardware
 from reports.compare.cost import CostChange
 from reports.compare.excerpt import step_counts
@@ -24,14 +24,15 @@ from reports.compare.words import (
     cell_words,
     class_words,
     finding_words,
-    machine_words,
     notes,
     title,
 )
 from reports.matrix import words
 from reports.matrix.cost import ratio_words, spread_words, times
 from reports.matrix.expected import device_words
-from reports.matrix.model import Matrix, cell_fields, cell_of_mode
+from reports.matrix.listed import SECTION_WORDS, documented
+from reports.matrix.model import Matrix, cell_of_mode
+from reports.matrix.view import cell_view
 from reports.render.json import View, fields_of
 from reports.render.markdown import NONE
 from scanner.observations.records import MODES
@@ -123,7 +124,7 @@ def _run(one: Matrix) -> View:
             "sentinels": len(one.run.sentinels),
             "findings": one.counts,
         },
-        machine=machine_words(one),
+        machine=words.machine_words(one),
         python=header.environment.python,
     )
 
@@ -220,7 +221,7 @@ def _modes(old: MatrixRow, new: MatrixRow) -> list[str]:
 def _seen(row: MatrixRow) -> dict[str, object]:
     return {
         **fields_of(row, "finding", "reason"),
-        **{mode: {name: cell_fields(row, mode)[name] for name in _CELL} for mode in MODES},
+        **{mode: fields_of(cell_view(row, mode), *_CELL) for mode in MODES},
         "low_power": row.weak,
         "serial": row.serial,
     }

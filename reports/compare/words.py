@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from reports.compare.comparable import hardware, kind_of
+from reports.compare.comparable import kind_of
 from reports.compare.judge import Change
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import COMPARED, Matrix, constant_of
-from reports.matrix.words import doubts, states
+from reports.matrix.view import counted, doubts
+from reports.matrix.words import states
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import MatrixRow
 
@@ -54,25 +55,19 @@ def finding_notes(row: MatrixRow, one: Matrix) -> tuple[str, list[str]]:
         rests = f"n = {min(row.off.runs, row.on.runs)}" if constant_of(row) is None else "constant"
     elif row.finding == "inconclusive":
         rests = f"{row.off.verdict}, {row.on.verdict}"
-    return rests, doubts(row) + ["not trustworthy"] * bool(one.distrust)
+    return rests, doubts(row.weak, serial=row.serial, trusted=not one.distrust)
 
 
 def cell_words(cell: Cell) -> str:
     """Return a cell: its verdict, and k of n or the alert's caller."""
     if cell.verdict in COMPARED:
-        return f"{cell.verdict}, {cell.differing} of {cell.runs} differed"
+        return f"{cell.verdict}, {counted(cell)}"
     return f"{cell.verdict} ({cell.alert})" if cell.alert else cell.verdict
 
 
 def arrow(before: str, after: str) -> str:
     """Return what something was and is; once if that is the same."""
     return before if before == after else f"{before} → {after}"
-
-
-def machine_words(one: Matrix) -> str:
-    """Return what a run's ops ran on."""
-    threads = one.run.header.environment.threads
-    return f"{hardware(one)}, {threads} threads" if kind_of(one) == "cpu" else hardware(one)
 
 
 def again_words(again: Mapping[str, Any]) -> str:

@@ -6,7 +6,6 @@ whose finding rests on nothing having differed are shown but are no evidence.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 
 from reports.docs import reasons
 from reports.docs.conditions import Effect, Evidence, behaviour_of, effect_of
+from reports.matrix.listed import UNDOCUMENTED, is_about, is_filled
 from reports.matrix.model import Matrix, input_elements
 from scanner.claims.matching import matches, names_of
 from scanner.claims.tables import contradictions, documented_claims
@@ -39,10 +39,8 @@ KIND_MEANING = {
     "undocumented": "Measured groups of rows that raise or differ, and that no claim is about.",
     "self_contradictory": "Pairs of claims that put one call of an op into both lists.",
     "unread": "The same of ops that an unparsed bullet names, which may be about them.",
-    "unparsed": "Bullets that were not understood; no row is held against them.",
+    "unparsed": "Bullets that were not understood; no row is compared with them.",
 }
-UNDOCUMENTED: tuple[Finding, ...] = ("silent", "raises", "over_alert", "fixed_by_mode", "uninitialized")
-
 
 _SERIAL = "serial: one thread did all the work with the flag off, so that nothing could race"
 
@@ -117,7 +115,7 @@ def join(matrices: Sequence[Matrix]) -> Docs:
     claims, note = _claims(matrices, torch)
     rows = tuple(_rows(matrices))
     parsed = [claim for claim in claims if claim.parsed]
-    missing = list(_undocumented(claims, [one for one in rows if not _is_filled(one)]))
+    missing = list(_undocumented(claims, [one for one in rows if not is_filled(one.row)]))
     return Docs(
         torch=torch,
         matrices=tuple(matrices),
@@ -129,7 +127,7 @@ def join(matrices: Sequence[Matrix]) -> Docs:
         filled=tuple(
             one
             for one in rows
-            if _is_filled(one) and not any(matches(one.row.row, claim) for claim in parsed)
+            if is_filled(one.row) and not any(matches(one.row.row, claim) for claim in parsed)
         ),
         self_contradictory=contradictions(claims),
         unparsed=tuple(claim for claim in claims if not claim.parsed),
@@ -227,15 +225,6 @@ def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -
     return JudgedClaim(claim=claim, agreement=agreement, reason=reason, evidence=evidence)
 
 
-def _is_filled(evidence: Evidence) -> bool:
-    """Tell whether a row differs only because it returns memory that the flag has filled.
-
-    A run that was made before the fill was told apart from the flag knows it of the ops that declare it.
-    """
-    row = evidence.row
-    return row.finding == "uninitialized" or ("fill" in row.row.traits and row.finding == "fixed_by_mode")
-
-
 def _undocumented(claims: Sequence[Claim], rows: Iterable[Evidence]) -> Iterator[Undocumented]:
     """Yield what raises or differs without a claim about it, the ops in alphabetical order."""
     groups: dict[tuple[str, str, str, int], list[Evidence]] = {}
@@ -255,15 +244,8 @@ def _undocumented(claims: Sequence[Claim], rows: Iterable[Evidence]) -> Iterator
             direction=direction,
             finding=UNDOCUMENTED[place],
             evidence=tuple(evidence),
-            named=tuple(claim for claim in claims if _names(claim, names)),
+            named=tuple(claim for claim in claims if is_about(claim, names)),
         )
-
-
-def _names(claim: Claim, names: Iterable[str]) -> bool:
-    """Tell whether a claim is about one of these ops; of one that was not understood, whether its words name it."""
-    if claim.parsed:
-        return any(name in claim.targets for name in names)
-    return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!\.?\w)", claim.text) for name in names)
 
 
 def count(docs: Docs) -> list[tuple[str, int, str]]:

@@ -17,13 +17,14 @@ from reports.builds.expectations import (
     count,
     expect,
 )
-from reports.builds.files import Source, fits, git_of, paired, release, version
+from reports.builds.files import Source, fits, git_of, outdated, paired, release, version
 from reports.builds.links import WAY_MEANING
+from reports.builds.ops import OP_MEANING, ExpectedOp
 from reports.docs.agreement import Docs
 from reports.matrix.expected import link_fields
 from reports.render.json import View, fields_of
 from scanner.census.record import read_census
-from scanner.claims.tables import documented_claims
+from scanner.claims.tables import contradictions, documented_claims
 from scanner.errors import UsageError
 from scanner.observations.records import Claim
 from scanner.observations.trace_file import read_trace
@@ -47,7 +48,9 @@ class BuildFiles(Struct, frozen=True, kw_only=True):
     note: str | None  # where the claims come from, if not from a run
     builds: tuple[BuildExpectations, ...]
     left: tuple[str, ...]  # a sentence for each file that was not joined
+    outdated: tuple[str, ...]  # a sentence for each that an older rule set made
     docs: Docs | None  # what was measured, if anything was
+    self_contradictory: tuple[tuple[Claim, Claim], ...]
 
 
 def read_files(censuses: Sequence[str], traces: Sequence[str], docs: Docs | None) -> BuildFiles:
@@ -85,7 +88,15 @@ def read_files(censuses: Sequence[str], traces: Sequence[str], docs: Docs | None
     claims: tuple[Claim, ...] = docs.claims if docs is not None else documented_claims(torch)
     note = None if docs is not None else f"The bullets are those tabled for torch {torch}."
     builds = tuple(expect(claims, *files) for files in paired(fitting))
-    return BuildFiles(torch=torch, note=note, builds=builds, left=left, docs=docs)
+    return BuildFiles(
+        torch=torch,
+        note=note,
+        builds=builds,
+        left=left,
+        outdated=tuple(f"{text}." for name, one in fitting if (text := outdated(one, name)) is not None),
+        docs=docs,
+        self_contradictory=contradictions(claims),
+    )
 
 
 def view_of(files: BuildFiles) -> View:
@@ -95,10 +106,18 @@ def view_of(files: BuildFiles) -> View:
             "torch": files.torch,
             "note": files.note,
             "not_joined": files.left,
+            "outdated": files.outdated,
             "expectations": EXPECTATION_MEANING,
+            "self_contradictory": [
+                {"deterministic": one.id, "raises": other.id, "texts": [one.text, other.text]}
+                for one, other in files.self_contradictory
+            ],
             "builds": [_build(build, files.docs) for build in files.builds],
         },
+        # Runs have said it before.
+        pairs=files.self_contradictory if files.docs is None else (),
         places=PLACE_MEANING,
+        op_kinds=OP_MEANING,
         ways=WAY_MEANING,
         disagreements=_DISAGREEMENTS,
     )
@@ -117,9 +136,28 @@ def _build(build: BuildExpectations, docs: Docs | None) -> View:
                 {"kind": one.kind, **fields_of(one.place, "function", "library", "alert"), "ops": one.ops}
                 for one in build.unspoken
             ],
+            "ops": [_op(one) for one in build.ops],
         },
         of=_DEVICES.get(build.device, build.device),
         files=[name for name in (build.census_name, build.trace_name) if name is not None],
+    )
+
+
+def _op(one: ExpectedOp) -> View:
+    groups = {
+        "unlisted": ("no bullet speaks of", one.unlisted),
+        "passing": ("documented to raise, and no alert is known of", one.passing),
+        "unsure": ("documented to raise, and may pass the alert by, of", one.unsure),
+    }
+    return View(
+        {
+            **fields_of(one, "op", "direction", "documented", "kinds", "alerts", "innocent"),
+            "cases": len(one.rows),
+            "raising": [row.row.row.id for row in one.raising],
+            **{name: [row.row.row.id for row in rows] for name, (_, rows) in groups.items()},
+        },
+        may_pass=sum(row.may_pass for row in one.raising),
+        groups=[(text, len(rows), one.named(rows)) for text, rows in groups.values() if rows],
     )
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from scanner.claims.tables import parse_claims
-from scanner.observations.records import ClaimDirection, Condition, Kind
+from scanner.observations.records import Claim, ClaimDirection, Condition, Kind
 
 ListName = Literal["deterministic", "raises"]
 
@@ -60,6 +60,17 @@ class Statement(Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...]  # empty: any
     direction: ClaimDirection
     conditions: tuple[Condition, ...]
+
+
+def statement_of(claim: Claim) -> Statement:
+    """Return what a claim says."""
+    return Statement(
+        list="raises" if claim.section == "raises" else "deterministic",
+        targets=claim.targets,
+        devices=() if claim.device == "any" else (claim.device,),
+        direction=claim.direction,
+        conditions=claim.conditions,
+    )
 
 
 def kind_of(name: str) -> Kind:

@@ -146,7 +146,9 @@ def _features(claim: Claim, row: Row) -> dict[str, str]:
     direction = {"direction": row.direction} if claim.direction == "any" else {}
     ops = [name for name in names_of(row) if name in claim.targets]
     op = {"op": " and ".join(ops)} if len(claim.targets) > 1 else {}
-    return {**row.traits, **direction, **op, "dtype": dtype_kind(row.dtype)}
+    exact = any(row.dtype in one.values for one in claim.conditions if one.kind == "dtype")
+    dtype = row.dtype if exact else dtype_kind(row.dtype)
+    return {**row.traits, **direction, **op, "dtype": dtype}
 
 
 def _split(

@@ -12,15 +12,17 @@ from itertools import groupby
 from msgspec import Struct
 from msgspec.structs import replace
 
+from reports.docs.additions import NO_WORDS, addition, with_arguments
 from reports.docs.agreement import Docs
-from reports.docs.bullets import DEVICES, ListName, Statement, lists, write
+from reports.docs.bullets import DEVICES, ListName, Statement, lists, statement_of, write
 from reports.docs.conditions import Action, Behaviour, Evidence, Rows, action_of, narrowed, splits
 from reports.docs.reasons import split_words
-from scanner.claims.matching import matches
-from scanner.claims.tables import overlap, parse_claims
+from scanner.claims.matching import matches, names_of
+from scanner.claims.tables import parse_claims
 from scanner.errors import UsageError
-from scanner.observations.records import Claim, Row
+from scanner.observations.records import Claim
 
+_UNTOLD = " (whether the flag cures it or the fill of uninitialized memory, the run does not tell)"
 _OTHER: dict[str, ListName] = {"deterministic": "raises", "raises": "deterministic"}
 
 
@@ -73,6 +75,10 @@ class _Writer:
     def __init__(self, docs: Docs) -> None:
         self._rows = [(one.row.row, one.behaviour) for one in docs.rows if one.behaviour]
         self._docs = docs
+        self._evidence: dict[str, list[Evidence]] = {}
+        for one in docs.rows:
+            for name in names_of(one.row.row) if one.behaviour else ():
+                self._evidence.setdefault(name, []).append(one)
         self._changes: dict[int, str] = {}
         self._added: dict[tuple[str, str], str] = {}
         self._entries: dict[ListName, list[_Entry]] = {"deterministic": [], "raises": []}
@@ -203,87 +209,25 @@ class _Writer:
         """Add bullets for rows without one; yield what was added, or why nothing was."""
         wanted: tuple[tuple[ListName, Behaviour], ...] = (("raises", "raises"), ("deterministic", "acts"))
         for where, behaviour in wanted:
-            rows = [one.row.row for one in evidence if one.behaviour == behaviour]
+            rows = [with_arguments(one) for one in evidence if one.behaviour == behaviour]
             if not rows:
                 continue
-            statement = self._statement(op, device, where, rows)
-            source = None if statement is None else write(statement)
+            measured = [with_arguments(one) for one in self._evidence.get(op, ())]
+            standing = [
+                one for entries in self._entries.values() for entry in entries for one in entry.claims
+            ]
+            claim = addition(op, device, where, rows, measured, standing)
+            source = None if isinstance(claim, str) else write(statement_of(claim))
             if source is None:
-                yield f"not added to the list {where!r}: no words for it fit these rows and leave out all others"
+                yield f"not added to the list {where!r}: {claim if isinstance(claim, str) else NO_WORDS}"
                 continue
             entry = _entry(where, source)
             self._place(entry, where)
-            yield f"added to the list {where!r}: {entry.claims[0].text}"
+            # Runs of today tell them apart: what the fill cures is no "fixed_by_mode" there.
+            cured = any(one.behaviour == "acts" and one.row.unfilled.verdict == "not_run" for one in rows)
+            yield f"added to the list {where!r}: {entry.claims[0].text}{_UNTOLD if cured else ''}"
         if any(one.behaviour == "differs" for one in evidence):
             yield "in neither list: it differs with the flag on, and nothing is raised"
-
-    def _statement(self, op: str, device: str, where: ListName, rows: Sequence[Row]) -> Statement | None:
-        """Return what can be said of some rows without saying it of a row that shows otherwise."""
-        backward = all(row.direction == "backward" for row in rows)
-        (claim, *_) = parse_claims(
-            lists({"deterministic": [], "raises": [], where: [f"* :func:`{op}`"]})
-        ) or (None,)
-        if claim is None or not claim.parsed:
-            return None
-        claim = replace(claim, device=device, direction="backward" if backward else "any")
-        for attempt in (claim, self._shared(claim, rows)):
-            found = self._fitting(attempt, rows)
-            if found is not None:
-                return found
-        return None
-
-    def _shared(self, claim: Claim, rows: Sequence[Row]) -> Claim:
-        """Return a claim restricted by the traits that all *rows* have in common."""
-        for name, value in sorted(rows[0].traits.items()):
-            part = narrowed(claim, name, [value])
-            if all(row.traits.get(name) == value for row in rows) and write(_statement(part)):
-                claim = part
-        return claim
-
-    def _fitting(self, claim: Claim, rows: Sequence[Row]) -> Statement | None:
-        """Return a claim as it is or narrowed, if it then fits all rows it speaks to, and no other bullet.
-
-        A bullet that already speaks to some of the rows, or says part of what the claim says, would say nothing any
-        more beside it.
-        """
-        speaking = self._speaking(claim)
-        action = action_of(claim, speaking)
-        if action != "keep":
-            found = [
-                part
-                for split in splits(claim, speaking)
-                if split.values["keep"]
-                and write(_statement(part := narrowed(claim, split.name, split.values["keep"])))
-                and all(matches(row, part) for row in rows)
-            ]
-            if len(found) != 1:
-                return None
-            (claim,) = found
-        standing = [one for entries in self._entries.values() for entry in entries for one in entry.claims]
-        sections = {"deterministic", "raises"}
-        if any(
-            one.parsed and {one.section, claim.section} == sections and overlap(claim, one)
-            for one in standing
-        ):
-            return None
-        taken = any(matches(row, one) for row, _ in self._speaking(claim) for one in standing)
-        return None if taken or any(_swallows(claim, one) for one in standing) else _statement(claim)
-
-
-def _swallows(claim: Claim, other: Claim) -> bool:
-    """Tell whether all that another claim says of an op on a device is said by this one, too."""
-    stated = {(condition.kind, condition.name): set(condition.values) for condition in other.conditions}
-    return (
-        other.parsed
-        and not set(claim.targets).isdisjoint(other.targets)
-        and (claim.device == other.device or "any" in {claim.device, other.device})
-        and claim.direction in {"any", other.direction}
-        and all(
-            (condition.kind, condition.name) in stated
-            and stated[condition.kind, condition.name] <= set(condition.values)
-            for condition in claim.conditions
-        )
-    )
 
 
 def _bullets(claims: Iterable[Claim]) -> Iterator[_Entry]:
@@ -325,21 +269,13 @@ def _has_words(part: _Part, name: str, values: dict[Action, tuple[str | None, ..
     """Tell whether both sides of a split can be written."""
     return all(
         write(
-            _statement(replace(narrowed(part.claim, name, some), targets=(part.target,), device=part.device)),
+            statement_of(
+                replace(narrowed(part.claim, name, some), targets=(part.target,), device=part.device)
+            ),
             source,
         )
         for action in ("keep", "move")
         if (some := values[action])
-    )
-
-
-def _statement(claim: Claim) -> Statement:
-    return Statement(
-        list="raises" if claim.section == "raises" else "deterministic",
-        targets=claim.targets,
-        devices=() if claim.device == "any" else (claim.device,),
-        direction=claim.direction,
-        conditions=claim.conditions,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from reports.docs.conditions import Behaviour, Evidence, Split, separations
 from reports.matrix.model import Matrix
-from reports.matrix.words import counted, doubts
+from reports.matrix.view import counted, doubts
 from scanner.claims.matching import is_vague
 from scanner.observations.records import Claim
 
@@ -30,7 +30,7 @@ def shown_words(evidence: Evidence) -> str:
         case "over_alert" | "inconclusive":
             return (
                 f"the alert is raised, though no difference was seen with the flag off ({counted(row.off)}"
-                f"{''.join(f', {doubt}' for doubt in doubts(row))})"
+                f"{''.join(f', {doubt}' for doubt in doubts(row.weak, serial=row.serial))})"
             )
         case "silent":
             return f"differs with the flag on and nothing is raised ({counted(row.on)})"

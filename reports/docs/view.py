@@ -10,7 +10,8 @@ from reports.docs.conditions import Effect, Evidence
 from reports.docs.lists import RegeneratedLists, lists_of
 from reports.docs.reasons import shown_words, strongest
 from reports.matrix import words
-from reports.matrix.model import Matrix, cell_fields
+from reports.matrix.model import Matrix
+from reports.matrix.view import cell_view
 from reports.render.json import View, fields_of
 from scanner.claims.matching import device_kind
 from scanner.observations.records import MODES
@@ -69,7 +70,7 @@ def view_of(docs: Docs) -> View:
 def _run(one: Matrix) -> View:
     header = one.run.header
     weak = sum(one.weak.values())
-    power = f", {weak} {'row' if weak == 1 else 'rows'} of low power" if weak else ""
+    power = f", {weak} underpowered {'row' if weak == 1 else 'rows'}" if weak else ""
     power += f", {one.serial} serial" if one.serial else ""
     state = ("complete" if one.run.closing else "incomplete") + power
     return View(
@@ -94,7 +95,7 @@ def _run(one: Matrix) -> View:
 
 def _doubted(one: Evidence) -> str:
     """Say why a row is no evidence although it ran."""
-    return "of low power" if one.low_power else "serial" if one.serial else ""
+    return "underpowered" if one.low_power else "serial" if one.serial else ""
 
 
 def _claim(judged: JudgedClaim, lists: RegeneratedLists | None) -> View:
@@ -143,9 +144,7 @@ def _undocumented(one: Undocumented, lists: RegeneratedLists | None) -> View:
 
 def _row(one: Evidence) -> dict[str, object]:
     row = one.row
-    cells: dict[str, object] = {
-        mode: {name: cell_fields(row, mode)[name] for name in _CELL} for mode in MODES
-    }
+    cells: dict[str, object] = {mode: fields_of(cell_view(row, mode), *_CELL) for mode in MODES}
     return {
         "id": row.row.id,
         "run": one.run,

@@ -71,14 +71,16 @@ def costs(rows: Sequence[RowView]) -> TableSection:
         rest = f" ({rest})" if rest else ""
         return TableSection(f"The cost of the flag was not measured in any of these rows{rest}.", heads, [])
     ratios = [one.ratio for _, one in found]
-    number = sum(ratio >= SLOW for ratio in ratios)
+    slow = [(row, one) for row, one in found if one.is_slow]
+    filled = sum(one.flag < SLOW for _, one in slow)
     text = (
-        f"{number} of {len(found)} timed rows shown here {'takes' if number == 1 else 'take'} at least twice as long "
-        f"with the flag on; the median ratio is {times(statistics.median(ratios))}, the highest {times(ratios[0])}."
+        f"{len(slow)} of {len(found)} timed rows shown here {'takes' if len(slow) == 1 else 'take'} at least twice as "
+        f"long with the flag on{f', {filled} of them through the fill of uninitialized memory' if filled else ''}; the "
+        f"median ratio is {times(statistics.median(ratios))}, the highest {times(ratios[0])}."
         f"{f' Without a cost: {rest}.' if rest else ''}"
         f"{_WORKSPACE if any(row.device.startswith('cuda') and isinstance(row.cost, Timed) for row in rows) else ''}"
     )
-    return TableSection(text, heads, [_line(*one) for one in found[:number]])
+    return TableSection(text, heads, [_line(*one) for one in slow])
 
 
 def _line(row: str, one: Timed) -> tuple[str, ...]:
@@ -116,6 +118,6 @@ def chart(rows: Sequence[RowView]) -> Chart | None:
             for power in range(high, low - 1, -1)
             if power in {0, 1} or power % step == 0
         ],
-        widths=[round(100 * math.log2(it.ratio) / high, 1) for it in found if it.ratio >= SLOW],
+        widths=[round(100 * math.log2(it.ratio) / high, 1) for it in found if it.is_slow],
         memory=any(it.on_memory is not None for it in found),
     )

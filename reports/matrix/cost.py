@@ -16,6 +16,7 @@ from scanner.verdicts.cells import Verdict
 from scanner.verdicts.findings import MatrixRow
 
 TIMES = "×"  # noqa: RUF001 - the sign for "times"
+APPROXIMATELY = "≈"  # stands before a ratio that is not told apart from 1
 NOT_MEASURED = "not measured"
 SLOW = 2.0  # the ratio from which a row is listed
 # Outcomes that verdicts call otherwise.
@@ -54,10 +55,21 @@ class Timed(CostView, frozen=True, kw_only=True):
         return _apart(self.off, self.on)
 
     @property
+    def is_slow(self) -> bool:
+        """Whether the row takes at least twice as long with the flag on, by more than the spread."""
+        return self.ratio >= SLOW and self.told_apart
+
+    @property
     def filling(self) -> float | None:
         """The ratio with fill_uninitialized_memory off, if filling makes a difference of more than the spread."""
         unfilled = self.unfilled
         return self.unfilled_ratio if unfilled is not None and _apart(self.on, unfilled) else None
+
+    @property
+    def flag(self) -> float:
+        """The ratio without what filling takes, and 1 where the times are not told apart: that is no difference."""
+        timing = self.on if self.filling is None else self.unfilled
+        return (timing.median / self.off.median) if timing and _apart(self.off, timing) else 1.0
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -104,7 +116,7 @@ def cost_text(cost: CostView | None, on: Verdict) -> str:
 
 def ratio_words(one: Timed) -> str:
     """Return a ratio, marked where the spread of the times could make it 1."""
-    return f"{'' if one.told_apart else '≈'}{times(one.ratio)}"
+    return f"{'' if one.told_apart else APPROXIMATELY}{times(one.ratio)}"
 
 
 def times(ratio: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from reports.builds.links import Link
+from reports.builds.traced import PASSING
 from scanner.claims.matching import device_kind
 from scanner.observations.records import Row
 from scanner.verdicts.findings import MatrixRow
@@ -23,9 +24,6 @@ DISAGREEMENTS = (
     "Rows whose measurement contradicts what the files of their build predict: an alert of another caller or none where "
     "one was expected, or one where the trace ends without. One of the two is not understood."
 )
-# What a trace comes to that ends without an alert that is known.
-_PASSES = ("reroutes", "asks", "same")
-
 Key = tuple[str, str, str, str]
 
 
@@ -39,6 +37,12 @@ class ExpectedText(Struct, frozen=True):
     alerts: tuple[Link, ...]
     flags: tuple[Link, ...]
 
+    @property
+    def raises(self) -> bool:
+        """Whether an alert is expected: the trace met one, or reaches, by an overload, a function that always alerts."""
+        sure = any(link.overload is not None and link.place.path == "always" for link in self.alerts)
+        return self.way == "met" or (self.way == "alerts" and sure)
+
 
 class ExpectedRows(Struct, frozen=True, kw_only=True):
     """What the files of one build say of the rows of one run."""
@@ -49,6 +53,7 @@ class ExpectedRows(Struct, frozen=True, kw_only=True):
     trace: str | None
     run_torch: str
     run_device: str
+    outdated: tuple[str, ...]  # a sentence for each file that an older rule set made
     rows: dict[Key, ExpectedText]
 
     @property
@@ -82,7 +87,7 @@ class ExpectedRows(Struct, frozen=True, kw_only=True):
             )
         if self.torch != self.run_torch:
             text += f" Their build is {self.torch}, that of the run {self.run_torch}: other files, made from the same sources."
-        return text
+        return " ".join([text, *(f"{one}." for one in self.outdated)])
 
     @property
     def files(self) -> list[str]:
@@ -106,17 +111,14 @@ def device_words(device: str) -> str:
 def disagreement(row: MatrixRow, said: ExpectedText) -> str | None:
     """Say where a row measured something else than the files of its build let expect; ``None`` if it did not, or who knows.
 
-    An alert is expected of a case whose trace met one or reaches, by an overload, a function that always alerts. None is
-    expected of a case whose trace ends without one that is known.
+    None is expected of a case whose trace ends without an alert that is known.
     """
     callers = sorted({link.place.alert for link in said.alerts if link.place.alert is not None})
     if row.on.verdict == "raises" and row.on.alert is not None:
-        if said.way == "met" or row.on.alert in callers or not (callers or said.way in _PASSES):
+        if said.way == "met" or row.on.alert in callers or not (callers or said.way in PASSING):
             return None
         return f"raised {row.on.alert}; expected {', '.join(callers) or f'no alert ({said.trace})'}"
-    sure = [link for link in said.alerts if link.overload is not None and link.place.path == "always"]
-    ran = row.on.verdict in ("deterministic", "nondeterministic")
-    if ran and (said.way == "met" or (said.way == "alerts" and sure)):
+    if row.on.verdict in ("deterministic", "nondeterministic") and said.raises:
         return f"ran to its end; expected {', '.join(callers) or 'an alert'} ({said.trace})"
     return None
 

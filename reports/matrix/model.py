@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,6 +20,7 @@ from msgspec.structs import replace
 from reports.matrix.database_rows import sampled_words
 from reports.matrix.difference import joined
 from reports.matrix.expected import ExpectedRows
+from scanner.cases.chosen import chosen_rows
 from scanner.errors import UsageError
 from scanner.observations.records import Mode, Observation, Output
 from scanner.observations.runfile import Run, read_run
@@ -29,6 +29,17 @@ from scanner.verdicts.controls import misbehaving
 from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow, matrix, unequal_inputs
 
 FINDINGS: tuple[Finding, ...] = tuple(FINDING_MEANING)
+# What a user must act on first. Beside a row that was not settled, one that did not differ says nothing of the op.
+WORST_FIRST: tuple[Finding, ...] = (
+    "silent",  # nothing helps, and nothing warns
+    "raises",  # nothing helps, and the flag warns
+    "over_alert",  # the flag stops a program that was not seen to need it
+    "fixed_by_mode",
+    "uninitialized",
+    "mode_dependent",
+    "inconclusive",
+    "deterministic",
+)
 COMPARED = ("deterministic", "nondeterministic")  # verdicts that rest on compared executions
 
 # "args[0]: float32 (64, 3), strides (1, 64)", as a worker writes its inputs down
@@ -41,7 +52,7 @@ class Matrix(Struct, frozen=True, kw_only=True):
     name: str  # of the run file, without its folder; numbered where two runs share it
     run: Run
     rows: tuple[MatrixRow, ...]  # those asked for, in planned order
-    planned: int  # rows of the whole scan
+    scanned: tuple[MatrixRow, ...]  # those of the whole scan
     counts: dict[Finding, int]  # over the whole scan, whatever was asked for
     only: tuple[Finding, ...]  # the findings asked for; empty: all
     patterns: tuple[str, ...]  # the row ids asked for; empty: all
@@ -57,6 +68,11 @@ class Matrix(Struct, frozen=True, kw_only=True):
     expected: tuple[
         ExpectedRows, ...
     ] = ()  # what files of its build say of the rows asked for; never measured
+
+    @property
+    def planned(self) -> int:
+        """How many rows the whole scan has."""
+        return len(self.scanned)
 
     @property
     def executions(self) -> int:
@@ -75,14 +91,19 @@ def load(
         UsageError: A pattern matches no row of any run.
     """
     runs = [read_run(path) for path in paths]
-    for pattern in patterns:
-        if not any(fnmatchcase(row.id, pattern) for run in runs for row in run.header.planned):
-            raise UsageError(f"--rows: no row id matches {pattern!r}; ids are spec:case:direction:dtype")
-    return [matrix_of(name, run, only, patterns) for name, run in zip(_names(paths), runs, strict=True)]
+    planned = [row for run in runs for row in run.header.planned] if patterns else []
+    ids = chosen_rows(patterns, planned, "--rows: no row matches")
+    return [matrix_of(name, run, only, patterns, ids) for name, run in zip(_names(paths), runs, strict=True)]
 
 
-def matrix_of(name: str, run: Run, only: tuple[Finding, ...] = (), patterns: tuple[str, ...] = ()) -> Matrix:
-    """Derive the matrix of a run and keep the rows found as *only* and matching *patterns*; empty is all."""
+def matrix_of(
+    name: str,
+    run: Run,
+    only: tuple[Finding, ...] = (),
+    patterns: tuple[str, ...] = (),
+    ids: Container[str] = (),
+) -> Matrix:
+    """Derive the matrix of a run and keep the rows found as *only*, and those among *ids* if there are *patterns*."""
     rows = tuple(
         matrix(
             run.header,
@@ -97,12 +118,9 @@ def matrix_of(name: str, run: Run, only: tuple[Finding, ...] = (), patterns: tup
         name=name,
         run=run,
         rows=tuple(
-            row
-            for row in rows
-            if (not only or row.finding in only)
-            and (not patterns or any(fnmatchcase(row.row.id, pattern) for pattern in patterns))
+            row for row in rows if (not only or row.finding in only) and (not patterns or row.row.id in ids)
         ),
-        planned=len(rows),
+        scanned=rows,
         counts={finding: findings[finding] for finding in FINDINGS},
         only=only,
         patterns=patterns,
@@ -151,26 +169,6 @@ def parse_findings(texts: Iterable[str]) -> tuple[Finding, ...]:
     return tuple(finding for finding in FINDINGS if finding in asked)
 
 
-def cell_fields(row: MatrixRow, mode: Mode) -> dict[str, Any]:
-    """Return what the machine-readable reports say of one cell; ``None`` where there is no such thing.
-
-    The counts of a cell in which nothing was compared are absent, not zero.
-    """
-    cell = cell_of_mode(row, mode)
-    compared = cell.verdict in COMPARED
-    return {
-        "verdict": cell.verdict,
-        "runs": cell.runs if compared else None,
-        "differing": cell.differing if compared else None,
-        "distinct": cell.distinct if compared else None,
-        "upper_bound": bound_of(cell),
-        "alert": cell.alert,
-        "reason": cell.reason,
-        "seeded": is_seeded(row, mode),
-        "seconds": cell.seconds,
-    }
-
-
 def cell_of_mode(row: MatrixRow, mode: Mode) -> Cell:
     """Return the cell of one mode."""
     cell: Cell = getattr(row, mode)
@@ -191,11 +189,6 @@ def alerts_of(row: MatrixRow) -> tuple[str, ...]:
     """Return the callers of all alerts: of the one that ended the op, and of those it passes under warn_only."""
     raised = [alert for alert in (row.on.alert or row.off.alert,) if alert]
     return tuple(dict.fromkeys([*raised, *row.warn_only.alerts]))
-
-
-def is_seeded(row: MatrixRow, mode: Mode) -> bool:
-    """Whether the op consumed the random generator, which was then seeded before every execution."""
-    return any(observation.seeded for observation in row.observations if observation.mode == mode)
 
 
 def outputs_of(observations: Iterable[Observation]) -> tuple[Output, ...]:

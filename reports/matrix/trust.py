@@ -113,9 +113,8 @@ def serial_words(one: Matrix) -> str | None:
     if not one.serial:
         return None
     return (
-        f"Serial: {one.serial} of {several(one.planned, 'row')} did not differ, and one thread did all their work, so that "
-        f"nothing in them could race; {one.serial_provoking} of these provoke a difference. They were not executed under "
-        f"stress, and confirm no bullet."
+        f"Serial: in {one.serial} of {several(one.planned, 'row')}, {one.serial_provoking} of them provoking, one thread "
+        f"did all the work: nothing could race. They confirm no bullet."
     )
 
 

@@ -11,17 +11,22 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from reports.matrix.cost import SLOW, CostView, Timed, cost_text, cost_view
+from reports.matrix.cost import CostView, Timed, cost_text, cost_view
 from reports.matrix.difference import NOT_MEASURED, distance, first_differing, worst
 from reports.matrix.expected import ExpectedRows, disagreement, link_fields
-from reports.matrix.model import COMPARED, alerts_of, cell_fields, cell_of_mode, constant_of, outputs_of
+from reports.matrix.model import COMPARED, alerts_of, bound_of, cell_of_mode, constant_of, outputs_of
 from reports.render.markdown import NONE
 from scanner.observations.records import WORKER_MODES, Direction, Mode, Output, Provoked, Severity, Source
-from scanner.verdicts.cells import GroupCount, Verdict
+from scanner.verdicts.cells import Cell, GroupCount, Verdict
 from scanner.verdicts.findings import Finding, MatrixRow
 
 # What a cell view takes from a cell as it is.
-_SAME = ("first", "constant", "within", "between", "where", "groups", "other_threads", "alerts")
+_SAME = (
+    *("verdict", "alert", "reason", "seconds"),
+    *("first", "constant", "within", "between", "where", "groups", "other_threads", "alerts"),
+)
+# Likewise where executions were compared.
+_COUNTS = ("runs", "differing", "distinct")
 # What a row view takes from a planned row: as it is, and with absence in place of an empty text.
 _PLANNED = ("spec", "case", "direction", "dtype", "device", "family", "op", "source")
 _OPTIONAL = ("provokes", "why", "provoked", "enlargement", "samples")
@@ -63,13 +68,18 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
         if not self.compared:
             return ""
         parts = (
-            f"{self.differing} of {self.runs} differed",
+            counted(self),
             "constant" if self.constant else f"{self.distinct} distinct",
             self.where if not self.within else None,
             self._threads,
             "seeded" if self.seeded else None,
         )
         return ", ".join(filter(None, parts))
+
+    @property
+    def short(self) -> str:
+        """The verdict, or k of n as a fraction."""
+        return f"{self.differing}/{self.runs}" if self.compared else self.verdict
 
     @property
     def words(self) -> str:
@@ -209,8 +219,13 @@ class RowView(Struct, frozen=True, kw_only=True):
 
     @property
     def is_slow(self) -> bool | None:
-        """Whether the row takes at least twice as long with the flag on; ``None`` if it was not timed."""
-        return self.cost.ratio >= SLOW if isinstance(self.cost, Timed) else None
+        """Whether the row surely takes at least twice as long with the flag on; ``None`` if it was not timed."""
+        return self.cost.is_slow if isinstance(self.cost, Timed) else None
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why it shows little that the row did not differ."""
+        return doubts(self.low_power, serial=self.serial)
 
     @property
     def cost_words(self) -> str:
@@ -241,13 +256,19 @@ class RowView(Struct, frozen=True, kw_only=True):
 
     def finding_words(self, *, trusted: bool = True) -> str:
         """Return the finding with all that must not be read without it."""
-        marks = {
-            "low power": self.low_power is not None,
-            "serial": self.serial,
-            "not trustworthy": not trusted,
-        }
         finding = f"{self.finding} ({self.note})" if self.note else self.finding
-        return ", ".join([finding, *(mark for mark, holds in marks.items() if holds)])
+        return ", ".join([finding, *doubts(self.low_power, serial=self.serial, trusted=trusted)])
+
+
+def doubts(weak: str | None, *, serial: bool, trusted: bool = True) -> list[str]:
+    """Return why it shows little what a row showed: of low power, serial, or of a scan that cannot be trusted."""
+    marks = {"low power": weak is not None, "serial": serial, "not trustworthy": not trusted}
+    return [mark for mark, holds in marks.items() if holds]
+
+
+def counted(cell: Cell | CellView) -> str:
+    """Return "k of n differed" of a cell in which executions were compared, else nothing."""
+    return f"{cell.differing} of {cell.runs} differed" if cell.verdict in COMPARED else ""
 
 
 def cell_view(row: MatrixRow, mode: Mode) -> CellView:
@@ -255,9 +276,12 @@ def cell_view(row: MatrixRow, mode: Mode) -> CellView:
     cell = cell_of_mode(row, mode)
     mine = [observation for observation in row.observations if observation.mode == mode]
     first = first_differing(mine)
+    names = (*_SAME, *_COUNTS) if cell.verdict in COMPARED else _SAME
+    same: dict[str, Any] = {name: getattr(cell, name) for name in names}
     return CellView(
-        **cell_fields(row, mode),
-        **{name: getattr(cell, name) for name in _SAME},
+        **same,
+        upper_bound=bound_of(cell),
+        seeded=any(observation.seeded for observation in mine),
         forward_differing=sum(observation.forward_differing for observation in mine) if mine else None,
         outputs=outputs_of(mine),
         first_differing=dict(zip(("execution", "process"), first, strict=True)) if first else None,

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from typing import Literal
 
 from reports.matrix import perturbations, trust
 from reports.matrix.database_rows import enumerated_words
-from reports.matrix.model import COMPARED, Matrix, bound_of
+from reports.matrix.model import Matrix, bound_of
 from reports.matrix.trust import several
 from reports.matrix.view import cell_view, row_view
 from reports.render.markdown import NONE
+from scanner.claims.matching import device_kind
 from scanner.observations.records import MODES, Claim, Mode
 from scanner.observations.settings import SETTINGS, Setting, Settings
-from scanner.verdicts.cells import Cell, upper_bound
+from scanner.verdicts.cells import upper_bound
 from scanner.verdicts.findings import MatrixRow
 
 State = Literal["untrusted", "incomplete", "low_power"]
@@ -74,11 +76,6 @@ _ENVIRONMENT = {
 _UNFINISHED = "not recorded, the scan did not finish"
 
 
-def counted(cell: Cell) -> str:
-    """Return "k of n differed" of a cell in which executions were compared, else nothing."""
-    return f"{cell.differing} of {cell.runs} differed" if cell.verdict in COMPARED else ""
-
-
 def cell_words(row: MatrixRow, mode: Mode) -> str:
     """Return a cell of the matrix: the verdict, k of n, the distinct outputs, and where they differ."""
     return cell_view(row, mode).words
@@ -89,6 +86,14 @@ def on_words(row: MatrixRow) -> str:
     return row_view(row).on_words
 
 
+def machine_words(one: Matrix) -> str:
+    """Return what a run's ops ran on."""
+    environment = one.run.header.environment
+    if device_kind(one.run.header.settings.device) != "cpu":
+        return environment.gpu or environment.cpu
+    return f"{environment.cpu}, {several(environment.threads, 'thread')}"
+
+
 def percent(share: float) -> str:
     """Return a share with three significant digits."""
     return f"{100 * share:.3g} %"
@@ -97,8 +102,7 @@ def percent(share: float) -> str:
 def n_words(one: Matrix) -> str:
     """Say what n is in this run, and what 0 of n leaves possible."""
     settings = one.run.header.settings
-    values = sorted({cell.runs for row in one.rows for cell in (row.off, row.on) if bound_of(cell)})
-    values = values or [one.executions]
+    values = _executions(one, one.rows)
     if len(values) > _ROUNDED:
         values = [values[0], values[-1]]
     bounds = ", ".join(f"{percent(upper_bound(n))} for n = {n}" for n in values)
@@ -122,6 +126,19 @@ def n_words(one: Matrix) -> str:
         f"{perturbations.ran_words(one)}{chosen}{stopped} Where 0 of n differed, the rate of differing is below "
         f"1 - 0.05^(1/n) with 95 % confidence: {bounds}. This bounds the rate; it does not rule out nondeterminism."
     )
+
+
+def bound_words(one: Matrix) -> str:
+    """Say in short what n is in a run, and what 0 of n leaves possible where n is the smallest."""
+    values = _executions(one, one.scanned)
+    several_n = f"{values[0]}–{values[-1]}" if len(values) > 1 else values[0]  # noqa: RUF001
+    return f"n={several_n} (0/{values[0]}: rate < {percent(upper_bound(values[0]))})"
+
+
+def _executions(one: Matrix, rows: Sequence[MatrixRow]) -> list[int]:
+    """Return the values of n of cells that did not differ, the smallest first; for want of any, what was asked for."""
+    values = {cell.runs for row in rows for cell in (row.off, row.on) if bound_of(cell)}
+    return sorted(values) or [one.executions]
 
 
 def states(one: Matrix) -> list[tuple[State, str]]:
@@ -157,11 +174,6 @@ def shown_words(one: Matrix) -> str | None:
     if not asked:
         return None
     return f"Shown: {len(one.rows)} of {one.planned} rows, those {' and '.join(asked)}."
-
-
-def doubts(row: MatrixRow) -> list[str]:
-    """Return why it shows little that a row did not differ."""
-    return ["low power"] * (row.weak is not None) + ["serial"] * row.serial
 
 
 def environment_words(one: Matrix) -> list[tuple[str, str]]:

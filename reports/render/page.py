@@ -10,29 +10,7 @@ from types import ModuleType
 import jinja2
 import msgspec
 
-from scanner.verdicts.cells import Verdict
-from scanner.verdicts.findings import Finding
-
-# Shapes, so that colour never carries meaning alone.
-FINDING_SIGN: dict[Finding, str] = {
-    "silent": "▲",
-    "raises": "■",
-    "over_alert": "□",
-    "fixed_by_mode": "◆",
-    "uninitialized": "◈",
-    "mode_dependent": "◇",
-    "deterministic": "●",
-    "inconclusive": "○",
-}
-VERDICT_SIGN: dict[Verdict, str] = {
-    "deterministic": "=",
-    "nondeterministic": "≠",
-    "raises": "!",
-    "error": "×",  # noqa: RUF001
-    "timeout": "…",
-    "crash": "†",
-    "not_run": "–",  # noqa: RUF001
-}
+from reports.render.signs import FINDING_SIGN, VERDICT_SIGN
 
 
 class Pool:

@@ -7,12 +7,12 @@ from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from reports.builds.expectations import Reader
-from reports.builds.files import Source, fits, git_of, paired, version
+from reports.builds.files import Source, fits, git_of, outdated, paired, version
 from reports.builds.links import Link
+from reports.builds.traced import Reader
 from reports.builds.words import linked
-from reports.compare.claims import documented, lists_of
 from reports.matrix.expected import ExpectedRows, ExpectedText, Key
+from reports.matrix.listed import documented, lists_of
 from reports.matrix.model import Matrix
 from scanner.census.record import Census, read_census
 from scanner.errors import UsageError
@@ -56,6 +56,11 @@ def with_builds(matrices: Sequence[Matrix], censuses: Sequence[str], traces: Seq
     ]
 
 
+def fits_run(path: str, matrix: Matrix) -> bool:
+    """Tell whether a recorded census or trace is of the build that a run is of."""
+    return _fits(read_trace(path) if "traces" in PurePath(path).parts else read_census(path), matrix)
+
+
 def _fits(one: Source, matrix: Matrix) -> bool:
     environment = matrix.run.header.environment
     gits = set() if environment.torch_git is None else {environment.torch_git}
@@ -74,6 +79,11 @@ def _expected(matrix: Matrix, named: Sequence[tuple[str, Source]]) -> Iterator[E
             trace=trace[0] if trace else None,
             run_torch=header.environment.torch,
             run_device=header.settings.device,
+            outdated=tuple(
+                text
+                for file in (census, trace)
+                if file is not None and (text := outdated(file[1], file[0])) is not None
+            ),
             rows=_rows(matrix, *files, kind),
         )
 
@@ -98,10 +108,9 @@ def _rows(
             if key not in worded:
                 worded[key] = reader.worded(row)
             links = worded[key]
-        alerts, flags = (
-            tuple(dict.fromkeys(link for link in links if link.place.kind == kind))
-            for kind in ("alert", "flag")
-        )
+        links = list(dict.fromkeys(links))
+        alerts = tuple(link for link in links if link.place.kind == "alert")
+        flags = tuple(link for link in links if link.place.kind != "alert")
         rows[row.key] = ExpectedText(
             documented=documented(replace(row, device=device), claims),
             binary=linked(alerts, flags) if census else "no census",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,12 @@ from msgspec.structs import asdict
 
 from reports.matrix.difference import MEASURES
 from reports.matrix.expected import EXPECTED_MEANING
+from reports.matrix.listed import NOT_LISTED
 from reports.matrix.model import FINDINGS, Matrix
+from reports.matrix.ops import OpsView, OpView
 from reports.matrix.perturbations import meaning_of
 from reports.matrix.view import RowView
-from reports.render.json import object_pieces, one_or_several
+from reports.render.json import fields_of, json_of, object_pieces
 from reports.report.view import RunView, report_view
 from scanner.errors import one_line
 from scanner.observations.records import MODES
@@ -42,6 +44,13 @@ _COLUMNS = {
     **{f"cost_{name.replace('.', '_')}": f"cost.{name}" for name in _COST},
     **{f"unfilled_{name}": f"unfilled.{name}" for name in ("verdict", "runs", "differing")},
 }
+_DEVICES = ("cpu", "cuda", "mps")
+_OP_COLUMNS = (
+    *("op", "family", "device", "torch", "expected", "finding"),
+    *("forward_off", "forward_on", "backward_off", "backward_on", "forward_doubts", "backward_doubts"),
+    *(f"documented_{device}" for device in _DEVICES),
+    *("missing", "op_finding", "action", "cost_low", "cost_high", "fill_low", "fill_high", "rows"),
+)
 _EXPECTED = ("documented", "binary", "trace")
 # Rows of the flat table that are in memory at a time.
 _AT_ONCE = 1000
@@ -51,15 +60,34 @@ _NA = "NA"  # what does not exist: pandas and R read it as missing
 
 
 def render_json(matrices: Sequence[Matrix]) -> Iterator[str]:
-    """Yield one object for one run, and ``{"runs": […]}`` for several; one row per line."""
-    return one_or_several("runs", report_view(matrices).runs, _run)
+    """Yield one object for one run, and ``{"runs": […], …}`` for several, with the ops of all; one row and one op a line."""
+    report = report_view(matrices)
+    ops = {
+        "columns": report.ops.columns,
+        "unmeasured": report.ops.unmeasured,
+        "op_counts": report.ops.counts,
+        "ops": [_op(op, report.ops) for op in report.ops.ops],
+    }
+    if len(report.runs) == 1:
+        yield from object_pieces(_run(report.runs[0]) | ops, "rows", "ops")
+    else:
+        runs = map(_run, report.runs)
+        yield from object_pieces({"runs": runs, **ops}, "runs", "ops", each=_member)
+    yield "\n"
 
 
 def render_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
-    """Yield the flat table."""
-    names = _names(matrices)
+    """Yield the flat table of rows."""
+    return _csv(_names(matrices), _rows(matrices))
+
+
+def render_ops_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
+    """Yield the flat table of ops: a line for each op in each release on each kind of device."""
+    return _csv([*_OP_COLUMNS, *FINDINGS], _op_rows(report_view(matrices).ops))
+
+
+def _csv(names: Sequence[str], rows: Iterator[Sequence[object]]) -> Iterator[str]:
     yield ",".join(names) + "\n"
-    rows = _rows(matrices)
     while some := list(islice(rows, _AT_ONCE)):
         yield _frame(some, names).to_csv(index=False, header=False, na_rep=_NA, lineterminator="\n")
 
@@ -129,35 +157,65 @@ def _expected(row: RowView, devices: Sequence[str]) -> Iterator[str | None]:
             yield " | ".join(dict.fromkeys(str(one[name]) for one in found)) or None
 
 
-def _run(run: RunView) -> Iterator[str]:
+def _op(op: OpView, view: OpsView) -> dict[str, object]:
+    """Return an op for machines, each of its cells with the column that it stands in."""
+    cells = [
+        fields_of(column, "device", "torch", "expected") | asdict(cell)
+        for column, cell in zip(view.columns, op.cells, strict=True)
+    ]
+    return asdict(op) | {"cells": cells, "rows": [it.row.id for it in op.rows]}
+
+
+def _op_rows(view: OpsView) -> Iterator[list[object]]:
+    for op in view.ops:
+        for column, cell in zip(view.columns, op.cells, strict=True):
+            ways = (cell.forward, cell.backward)
+            listed = [(cell.documented or {}).get(device) for device in _DEVICES]
+            values = [
+                *(op.name, op.family, column.device, column.torch, column.expected, cell.finding),
+                *(mark.verdict for way in ways for mark in (way.off, way.on)),
+                *(" and ".join(way.doubts) or None for way in ways),
+                *(None if words is None else " and ".join(words) or NOT_LISTED for words in listed),
+                *(cell.missing, op.finding, op.action),
+                *(
+                    value
+                    for it in (op.cost, op.fill)
+                    for value in ((it.low, it.high) if it else (None, None))
+                ),
+                sum(cell.counts.values()),
+                *(cell.counts.get(finding, 0) for finding in FINDINGS),
+            ]
+            yield list(map(_cell, values))
+
+
+def _member(one: dict[str, object]) -> Iterable[str]:
+    """Yield the text of a run or of an op among several."""
+    return object_pieces(one, "rows") if "environment" in one else [json_of(one)]
+
+
+def _run(run: RunView) -> dict[str, object]:
     one, header, closing = run.matrix, run.header, run.matrix.run.closing
     fields = {
-        "environment": header.environment,
-        "settings": header.settings,
+        **fields_of(header, "environment", "settings"),
         "rows": run.rows,
         "path": run.name,
-        "format": header.format,
-        "tool": header.tool,
-        "started": header.started,
+        **fields_of(header, "format", "tool", "started"),
         "complete": closing is not None,
-        "distrust": one.distrust,
+        **fields_of(one, "distrust", "serial", "executions", "planned", "counts"),
         "controls": [asdict(it) | {"ok": it.ok} for it in check_controls(header, one.run.controls)],
         "sentinels": one.run.sentinels,
         "low_power": one.weak,
-        "serial": one.serial,
         "perturbations": {name: meaning_of(name) for name in header.settings.perturb},
         "seconds": closing.seconds if closing else None,
         "load_after": closing.load if closing else None,
-        "executions": one.executions,
         "upper_bound": upper_bound(one.executions),
-        "planned": one.planned,
         "only": one.only or FINDINGS,
-        "counts": one.counts,
         "verdicts": VERDICT_MEANING,
         "findings": FINDING_MEANING,
     }
     if one.expected:
-        names = ("device", "torch", "census", "trace", "note")
-        fields["builds"] = [{name: getattr(build, name) for name in names} for build in one.expected]
+        fields["builds"] = [
+            fields_of(build, "device", "torch", "census", "trace", "note") for build in one.expected
+        ]
         fields["expected"] = EXPECTED_MEANING
-    return object_pieces(fields, "rows")
+    return fields

@@ -1,4 +1,4 @@
-"""The matrix in Markdown, by templates: tables as GitHub renders them, which are also what the terminal shows."""
+"""The matrix in Markdown, by templates: tables as GitHub renders them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from reports.render.markdown import generate
 from reports.report.view import report_view
 
 
-def render(matrices: Sequence[Matrix]) -> Iterator[str]:
-    """Yield the report in pieces, one document per run and the words once at the end."""
-    return generate("report", report_view(matrices))
+def render(matrices: Sequence[Matrix], *, whole: bool = False) -> Iterator[str]:
+    """Yield the report in pieces: a line an op; if *whole*, then also every row and what lies behind it, run by run."""
+    return generate("report" if whole else "report_ops", report_view(matrices))
 
 
-def excerpt(matrices: Sequence[Matrix]) -> Iterator[str]:
-    """Yield what a page that is about something else shows: what was scanned, the counts, the rows asked for."""
-    return generate("report_excerpt", report_view(matrices))
+def excerpt(matrices: Sequence[Matrix], *, whole: bool = False) -> Iterator[str]:
+    """Yield what a page that is about something else shows: what was scanned, the counts, the ops, if *whole* the rows."""
+    return generate("report_excerpt" if whole else "report_ops_excerpt", report_view(matrices))

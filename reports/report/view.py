@@ -9,9 +9,11 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from reports.matrix import perturbations, trust, words
+from reports.matrix.by_op import ops_view
 from reports.matrix.chart import Chart, chart, costs
 from reports.matrix.expected import DISAGREEMENTS, EXPECTED_MEANING, Key
 from reports.matrix.model import Matrix
+from reports.matrix.ops import OpsView
 from reports.matrix.trust import TableSection
 from reports.matrix.view import Difference, RowView, row_view
 from scanner.observations.records import Header
@@ -27,7 +29,7 @@ class RowLine(NamedTuple):
     record: MatrixRow
 
 
-class OpView(Struct, frozen=True):
+class OpLines(Struct, frozen=True):
     """One op, with its rows in every run."""
 
     name: str
@@ -39,7 +41,7 @@ class FamilyView(Struct, frozen=True):
 
     name: str
     slug: str  # numbered, since two names may have one
-    ops: list[OpView]
+    ops: list[OpLines]
 
     @property
     def lines(self) -> list[RowLine]:
@@ -108,10 +110,44 @@ class ReportView(Struct, frozen=True, kw_only=True):
 
     runs: list[RunView]
     families: list[FamilyView]  # those of all runs; what several share stands together
+    ops: OpsView
     counts: dict[Finding, int]  # over all scans
     devices: list[str]
     notes: dict[str, list[str]]  # what is said of n and of the rows left out, and the runs it is said of
     expected: Mapping[str, str]  # the words about files of builds; empty if there are no such files
+
+    @property
+    def head(self) -> str:
+        """What was scanned, with n and what 0 of n leaves possible."""
+        matrices = [run.matrix for run in self.runs]
+        rows = trust.several(sum(one.planned for one in matrices), "row")
+        runs = f" in {len(matrices)} runs" if len(matrices) > 1 else ""
+        places = ", ".join(column.title for column in self.ops.columns)
+        bounds = ", ".join(dict.fromkeys(words.bound_words(one) for one in matrices))
+        ops = trust.several(sum(self.ops.counts.values()), "op")
+        return f"{ops}, {rows}{runs} · torch {places} · {bounds}"
+
+    @property
+    def machines(self) -> str:
+        """What the ops ran on."""
+        return " and ".join(dict.fromkeys(words.machine_words(run.matrix) for run in self.runs))
+
+    @property
+    def states(self) -> list[tuple[words.State, str]]:
+        """What a reader must know before believing anything, each with what it is called."""
+        return [(state, self._of(run, text)) for run in self.runs for state, text in run.states]
+
+    @property
+    def limits(self) -> list[str]:
+        """What the ops that did not differ rest on, where that is little."""
+        texts = [
+            self._of(run, text) for run in self.runs for text in (run.serial, run.matrix.sampled) if text
+        ]
+        return [self.ops.doubted_words, *texts] if self.ops.doubted_words else texts
+
+    def _of(self, run: RunView, text: str) -> str:
+        """Return what is said of one run, which is named if there are several."""
+        return f"{run.name}: {text}" if len(self.runs) > 1 else text
 
     verdicts = VERDICT_MEANING
     findings = FINDING_MEANING
@@ -129,6 +165,7 @@ def report_view(matrices: Sequence[Matrix]) -> ReportView:
     return ReportView(
         runs=runs,
         families=_families(runs),
+        ops=ops_view(matrices, [run.rows for run in runs]),
         counts={finding: sum(one.counts[finding] for one in matrices) for finding in FINDING_MEANING},
         devices=sorted({row.device for run in runs for row in run.rows}),
         notes=notes,
@@ -171,7 +208,7 @@ def _families(runs: Sequence[RunView]) -> list[FamilyView]:
         FamilyView(
             name,
             f"family-{number}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}",
-            [OpView(op, [line for lines in same.values() for line in lines]) for op, same in ops.items()],
+            [OpLines(op, [line for lines in same.values() for line in lines]) for op, same in ops.items()],
         )
         for number, (name, ops) in enumerate(families.items())
     ]

@@ -45,7 +45,7 @@
     (!verdict || judged(shown.verdicts, verdict)) &&
     powered(shown, power) &&
     (!slower || COSTS[slower](cost[1]));
-  const matches = (row, values, chosen) => {
+  const matches = (row, values, chosen, words) => {
     const { step, family, direction, device } = values;
     const [table, place] = step ? step.split(":").map(Number) : [0, 0];
     if (table && row.table !== table - 1) return false;
@@ -55,7 +55,8 @@
       row.moments.some((moment) => shows(moment, values)) &&
       (!family || row.family === family) &&
       (!direction || row.direction === direction) &&
-      (!device || row.table === Number(device) - 1)
+      (!device || row.table === Number(device) - 1) &&
+      words.every((word) => row.text.includes(word))
     );
   };
 
@@ -67,6 +68,7 @@
   };
   let sorted = "";
   const applied = ({ sort }) => {
+    for (const row of rows) if (row.panel) row.panel.hidden = row.element.hidden || !isOpen(row);
     for (const table of all(".device")) table.hidden = !$("tr.row:not([hidden])", table);
     if (sort === sorted) return;
     sorted = sort;
@@ -97,11 +99,16 @@
         part("What could expose a difference", text(row.provokes || "Nothing: these inputs leave the op no choice of order.")),
         row.why ? part("Why", linked(row.why)) : null),
       make("div", {},
-        reasons.length ? part("Inconclusive, or of low power", ...reasons.map((told) => make("p", { class: "told" }, told))) : null));
+        reasons.length ? part("Inconclusive, or underpowered", ...reasons.map((told) => make("p", { class: "told" }, told))) : null));
   };
 
-  panels(rows, panel);
+  for (const element of all(".changed .op")) {
+    const button = $("button", element);
+    button.className = "open";
+    foldable({ element, button }, () => $(".rows", element));
+  }
+  for (const row of rows) foldable(row, () => below(row, panel(row)));
   const names = ["q", "class", "step", "finding", "verdict", "power", "slower", "family", "direction", "device", "sort"];
-  const choose = filters({ rows, names, choice: "class", matches, everything: "all", applied });
+  const choose = filters({ items: rows, names, choice: "class", matches, told: (shown) => `${shown} of ${rows.length} ${rows.length === 1 ? "row" : "rows"}`, everything: "all", applied });
   $("#everything").addEventListener("click", () => choose(["all"]));
 })();

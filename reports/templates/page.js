@@ -35,15 +35,19 @@ const sift = (items, keep) => {
   return shown;
 };
 
-// Shows the rows that match. The state of the controls is in the address too: #q=…&finding=a,b&verdict=on:raises. One
-// of the controls, the choice, takes several values: the tiles switch them. An address that is the id of a row
-// shows that row.
-//   rows: each with its element, its button, its panel once that is drawn, and the text that is searched
+// Shows the items that match. The state of the controls is in the address too: #q=…&finding=a,b&verdict=on:raises. One
+// of the controls, the choice, takes several values: the tiles switch them. An address that is the id of an item, or
+// of what is in one, shows that item.
+//   items: each with its element; those that a link can lead to also with a button that unfolds them
 //   names: the controls, by their ids, as the address names them
-//   matches: tells of a row, the values of the controls and the set chosen whether the row is shown
-//   everything: the value of the choice that shows every row, if showing all is not the default
-//   applied: called with the values of the controls when the rows have been shown and hidden
-const filters = ({ rows, names, choice, matches, everything = "", applied = () => {} }) => {
+//   matches: tells of an item, the values of the controls, the set chosen and the words typed whether the item is shown
+//   everything: the value of the choice that shows every item, if showing all is not the default
+//   widened: makes the controls such that every item is shown, and returns the set to choose
+//   applied: called with the values of the controls, the set chosen and the words when items have been shown and hidden
+//   told: says how many are shown
+//   find: returns the item of an id;  show: unfolds it and goes there
+const filters = ({ items, names, choice, matches, told, everything = "", widened = () => new Set([everything]), applied = () => {},
+  find = (id) => items.find(({ element }) => element.id === id), show = reveal }) => {
   const controls = Object.fromEntries(names.map((name) => [name, $("#" + name)]).filter(([, element]) => element));
   const tiles = all(".tile");
   const choices = tiles.map((tile) => tile.dataset[choice]).filter(Boolean); // One tile stands for the default.
@@ -56,14 +60,13 @@ const filters = ({ rows, names, choice, matches, everything = "", applied = () =
   const apply = () => {
     const values = current();
     const words = wordsOf(values.q);
-    const shown = sift(rows, (row) => matches(row, values, chosen) && words.every((word) => row.text.includes(word)));
-    for (const row of rows) if (row.panel) row.panel.hidden = row.element.hidden || row.button.getAttribute("aria-expanded") !== "true";
+    const shown = sift(items, (item) => matches(item, values, chosen, words));
     for (const tile of tiles) tile.setAttribute("aria-pressed", String(tile.dataset[choice] ? chosen.has(tile.dataset[choice]) : !chosen.size));
     several.hidden = chosen.size < 2;
     controls[choice].value = chosen.size > 1 ? "*" : [...chosen][0] || "";
-    $("#shown").textContent = `${shown} of ${rows.length} ${rows.length === 1 ? "row" : "rows"}`;
+    $("#shown").textContent = told(shown);
     $(".nothing").hidden = shown > 0;
-    applied(values);
+    applied(values, chosen, words);
   };
 
   const save = () => {
@@ -77,17 +80,12 @@ const filters = ({ rows, names, choice, matches, everything = "", applied = () =
   const addressed = () => {
     try {
       const id = decodeURIComponent(location.hash.slice(1));
-      return id && rows.find((row) => row.element.id === id);
+      return id && find(id);
     } catch {
       return undefined; // An address that was cut short.
     }
   };
 
-  const show = (row) => {
-    if (row.button.getAttribute("aria-expanded") !== "true") row.button.click();
-    row.element.scrollIntoView();
-    row.button.focus({ preventScroll: true });
-  };
   const restore = () => {
     const told = new URLSearchParams(location.hash.slice(1));
     for (const [name, element] of Object.entries(controls)) {
@@ -96,13 +94,14 @@ const filters = ({ rows, names, choice, matches, everything = "", applied = () =
       if (element.selectedIndex === -1) element.selectedIndex = 0; // An address that names what this page has not.
     }
     chosen = new Set((told.get(choice) || "").split(",").filter((one) => choices.includes(one)));
-    const row = addressed();
-    if (row && everything && !matches(row, current(), chosen)) chosen = new Set([everything]);
+    const item = addressed();
+    if (item && !matches(item, current(), chosen, [])) chosen = widened();
     apply();
-    if (!row) return;
-    // While a page loads the browser has yet to go to the row itself, and takes the focus with it.
-    if (document.readyState === "loading") addEventListener("load", () => show(row));
-    else show(row);
+    if (!item) return;
+    const id = decodeURIComponent(location.hash.slice(1));
+    // While a page loads the browser has yet to go to the item itself, and takes the focus with it.
+    if (document.readyState === "loading") addEventListener("load", () => show(item, id));
+    else show(item, id);
   };
 
   const changed = () => {
@@ -140,8 +139,8 @@ const filters = ({ rows, names, choice, matches, everything = "", applied = () =
     setTimeout(() => choose([])); // After the browser has emptied the controls.
   });
   addEventListener("hashchange", () => {
-    const row = addressed();
-    if (row && !row.element.hidden) show(row); // The filters stay as they are.
+    const item = addressed();
+    if (item && !item.element.hidden) show(item, decodeURIComponent(location.hash.slice(1))); // The filters stay as they are.
     else restore();
   });
   restore();
@@ -192,17 +191,34 @@ const table = (caption, columns, lines) => {
 };
 const word = (value) => (value === null || value === "" ? "none" : value);
 
-// Draws the panel of a row when it is opened, below the row.
-const panels = (rows, draw) => document.addEventListener("click", (event) => {
-  const button = event.target.closest("button.open");
-  if (!button) return;
-  const row = rows[Number(button.getAttribute("aria-controls").slice(1))];
-  const open = button.getAttribute("aria-expanded") !== "true";
-  button.setAttribute("aria-expanded", String(open));
-  if (!row.panel) {
-    const width = String(row.element.cells.length);
-    row.panel = make("tr", { class: "detail", id: button.getAttribute("aria-controls") }, make("td", { colspan: width }, draw(row)));
-    row.element.after(row.panel);
-  }
-  row.panel.hidden = !open;
-});
+// What a button unfolds is drawn when it is opened first, and only hidden when it is closed.
+//   item: has the button
+//   draw: returns the element that is unfolded, in its place
+const folds = new Map();
+const foldable = (item, draw) => {
+  const id = `d${folds.size}`;
+  item.button.setAttribute("aria-expanded", "false");
+  folds.set(item.button, () => {
+    const open = !isOpen(item);
+    if (!item.panel) {
+      item.panel = draw(item);
+      item.panel.id = id;
+      item.button.setAttribute("aria-controls", id);
+    }
+    item.button.setAttribute("aria-expanded", String(open));
+    item.panel.hidden = !open;
+  });
+};
+const isOpen = ({ button }) => button.getAttribute("aria-expanded") === "true";
+document.addEventListener("click", (event) => folds.get(event.target.closest("button"))?.());
+const reveal = (item) => {
+  if (!isOpen(item)) folds.get(item.button)();
+  item.element.scrollIntoView();
+  item.button.focus({ preventScroll: true });
+};
+// The panel of a row stands below it.
+const below = (row, child) => {
+  const panel = make("tr", { class: "detail" }, make("td", { colspan: String(row.element.cells.length) }, child));
+  row.element.after(panel);
+  return panel;
+};

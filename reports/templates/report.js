@@ -1,92 +1,216 @@
-// Filters the matrix and draws the panels of its rows.
+// Filters the ops, unfolds one into its rows, and a row into all that is known of it.
 (() => {
   const runs = data("runs");
+  const signs = data("signs");
 
-  // The fields of a row, a cell, a cost and a process, as reports/report/html.py writes them.
-  const ROW = shape("run family* spec* op* case* direction* dtype* device* provokes* why* finding* reason* inputs* outputs* weak* serial* constant* groups* differences* cells processes cost expected*");
-  const CELL = shape("mode* verdict* words* bound* reason* alert* seeded where* alerts*");
-  const COST = shape("words* ratio told* variants samples calls");
-  const PROCESS = shape("mode* process outcome* executions distinct first forward seconds setup told*");
+  // The fields of an op, of a row, of what it showed, of a cell, a process and a cost, as reports/report/page_rows.py writes them.
+  const OP = shape("finding* family* call* counts* lists* rows");
+  const ROW = shape("run case* kind* about* result* inputs* outputs* cost times expected*");
+  const RESULT = shape("finding* note* reason* joint* weak* constant* serial alerts further* cells groups differing differences processes");
+  const CELL = shape("mode* verdict* details* bound* cause* reason* where* seeded alerts");
+  const PROCESS = shape("mode process outcome executions distinct first forward told");
+  const pooled = (places) => places.map((place) => pool[place]);
 
-  const elements = all("tr.row");
-  const rows = data("rows").map((values, place) => {
+  const rowOf = (op, values) => {
     const row = read(ROW, values);
-    row.cells = row.cells.map((cell) => read(CELL, cell));
-    row.cost = read(COST, row.cost);
-    row.element = elements[place];
-    row.button = $(".open", row.element);
-    row.id = [row.spec, row.case, row.direction, row.dtype].join(":");
-    row.text = [row.id, row.family, row.op, row.device, runs[row.run].name, row.finding]
-      .concat(row.cells.flatMap((cell) => [cell.verdict, cell.reason, cell.alert, ...cell.alerts, cell.seeded ? "seeded" : ""]))
+    Object.assign(row, read(RESULT, row.result));
+    [row.direction, row.dtype, row.device] = row.kind;
+    const [call, provokes, why] = row.about;
+    Object.assign(row, { call: call || op.call, provokes: pool[provokes], why: pool[why] });
+    row.id = [op.name, row.case, row.direction, row.dtype].join(":");
+    row.anchor = runs.length > 1 ? `${row.id}@${row.run + 1}` : row.id;
+    row.cells = pooled(row.cells).map((cell) => read(CELL, cell));
+    row.processes = pooled(row.processes).map((one, place) => ({ ...read(PROCESS, one), time: row.times[place] }));
+    const [words, ratio = null, samples, calls, timings, ...memory] = [row.cost].flat();
+    const [price, slow, told] = pool[words];
+    row.cost = { words: price, slow, told, ratio, samples, calls, timings, memory };
+    row.text = [row.id, op.family, row.call, row.device, runs[row.run].name, row.finding]
+      .concat(row.cells.flatMap((cell) => [cell.verdict, cell.reason, ...cell.alerts, cell.seeded ? "seeded" : ""]), row.alerts)
       .concat(row.weak ? ["low power"] : [], row.serial ? ["serial"] : [], row.constant === null ? [] : ["constant", row.constant])
       .concat((row.expected || []).flat(2))
       .join(" ")
       .toLowerCase();
     return row;
+  };
+
+  const table_ = $(".ops");
+  const columns = Number(table_.dataset.columns);
+  const facts = data("rows");
+  const ops = all("tbody.op", table_).map((element, place) => {
+    const { rows: values, ...op } = read(OP, facts[place]);
+    const button = $("button", element);
+    button.className = "open";
+    const name = button.textContent;
+    let rows;
+    // Only the rows that are asked for are made.
+    return Object.assign(op, { element, button, name, place, small: name.toLowerCase(), count: values.length, get rows() {
+      return (rows ||= values.map((one) => rowOf(op, one)));
+    } });
   });
 
-  const matches = (row, { verdict, device, run, power, slower }, findings) => {
-    return (
-      (!findings.size || findings.has(row.finding)) &&
-      (!verdict || judged(MODES.map((mode) => row.cells.find((cell) => cell.mode === mode)?.verdict), verdict)) &&
-      (!device || row.device === device) &&
-      (!run || row.run === Number(run) - 1) &&
-      powered(row, power) &&
-      (!slower || COSTS[slower](row.cost.ratio))
-    );
+  // What a filter of rows asks for; an op is shown if a row of it is.
+  const suits = (row, { verdict, device, run, power, slower }) =>
+    (!verdict || judged(MODES.map((mode) => row.cells.find((cell) => cell.mode === mode)?.verdict), verdict)) &&
+    (!device || row.device === device) &&
+    (!run || row.run === Number(run) - 1) &&
+    powered({ weak: row.weak, serial: row.serial || null }, power) &&
+    (!slower || COSTS[slower](row.cost.ratio));
+  const isClean = (op) => op.finding === "deterministic";
+  const matches = (op, values, findings, words) => {
+    op.named = words.every((word) => op.small.includes(word));
+    op.asked = ["verdict", "device", "run", "power", "slower"].some((name) => values[name]) || !op.named;
+    op.shows = (row) => !op.asked || (suits(row, values) && (op.named || words.every((word) => row.text.includes(word))));
+    if (findings.size ? !findings.has(op.finding) : hides(values, words) && isClean(op)) return false;
+    return !op.asked || op.rows.some(op.shows);
   };
-  const applied = () => {
-    for (const body of all(".family > table > tbody")) body.hidden = !$("tr.row:not([hidden])", body);
-    for (const family of all(".family")) family.hidden = !$("tbody:not([hidden])", family);
+  // Clean ops are folded until something is asked for that only they may have.
+  const hides = ({ clean, verdict, power, slower }, words) => clean === "hidden" && !(verdict || power || slower || words.length);
+
+  const fold = $("tbody.fold", table_);
+  const chosen = document.head.appendChild(make("style", {}));
+  const applied = (values, findings, words) => {
+    for (const op of ops) if (op.panel) limit(op);
+    // Those whose names match stand first.
+    const order = words.length ? [...ops].sort((one, other) => other.named - one.named) : ops;
+    if (order.some((op, place) => op.element !== table_.tBodies[place])) fold.before(...order.map((op) => op.element));
+    fold.hidden = !ops.some(isClean) || !hides(values, words) || findings.size > 0;
+    if (!fold.hidden) $(".nothing").hidden = true;
+    // Where there is no room for all of them, one column is shown.
+    const first = 2 * Number(values.column) - 1;
+    if (columns > 1) chosen.textContent = `@media screen and (max-width: ${columns > 4 ? 84 : 60}rem) {
+      .ops > .op > tr:first-child > [class]:not(:nth-child(n + ${first + 1}):nth-child(-n + ${first + 2})), .ops .of:not(:nth-child(${Number(values.column) + 1})),
+      .ops .way:not(:nth-child(n + ${first}):nth-child(-n + ${first + 1})) { display: none } }`;
+    fit();
+  };
+  // What is unfolded is as wide as the columns that are there.
+  const fit = () => {
+    const line = ops.find(({ element }) => !element.hidden)?.element.rows[0];
+    const width = line ? [...line.cells].filter((cell) => cell.checkVisibility()).length : 1;
+    for (const { panel } of ops) if (panel) panel.cells[0].colSpan = width;
+    fold.rows[0].cells[0].colSpan = width;
+  };
+  addEventListener("resize", fit);
+  const limit = (op) => {
+    for (const row of op.drawn) {
+      row.element.hidden = !op.shows(row);
+      if (row.panel) row.panel.hidden = row.element.hidden || !isOpen(row);
+    }
   };
 
-  // A mode's observation that never ran has no counts and no times.
-  const counted = (process, value) => (process.executions ? value : "none");
-  const quote = (told) => `'${told.replaceAll("'", `'\\''`)}'`;
-
-  const LIVED = { off: "With the flag off", on: "With the flag on", warn_only: "The flag on, with warn_only", unfilled: "The flag on, fill off" };
-  const modePart = (cell) =>
-    part(LIVED[cell.mode],
-      text(cell.where ? `${cell.words}, ${cell.where}` : cell.words),
-      cell.alerts.length ? make("p", {}, "Alerts: ", ...cell.alerts.flatMap((one, n) => [n ? ", " : "", make("code", {}, one)])) : null,
-      cell.bound ? text(`0 of n leaves a rate of differing up to ${cell.bound} plausible (95 %).`) : null,
-      cell.seeded ? text("Draws random numbers: the generator was seeded before every execution.") : null,
-      cell.reason ? make("p", { class: "told" }, cell.reason) : null);
-
-  const command = (row) => {
-    // The id is a pattern to scan, in which these characters stand for themselves only in brackets.
-    const line = `detmatrix scan ${quote(row.id.replace(/[[*?]/g, "[$&]"))} ${runs[row.run].options}`;
-    const copy = make("button", { type: "button", class: "copy" }, "Copy");
+  // A pasted control character is a key that was pressed; in a pattern any character stands for it.
+  const quote = (told) => `'${told.replace(/\p{C}/gu, "?").replaceAll("'", `'\\''`)}'`;
+  const copied = (button, line, box) => button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(line);
+      button.textContent = "Copied";
+    } catch {
+      if (box) getSelection().selectAllChildren(box); // Without leave to use the clipboard the line is marked instead.
+      button.textContent = box ? "Marked" : "Not copied";
+    }
+  });
+  const command = (line) => {
     const box = make("pre", {}, line);
-    copy.addEventListener("click", async () => {
-      try {
-        await navigator.clipboard.writeText(line);
-        copy.textContent = "Copied";
-      } catch {
-        getSelection().selectAllChildren(box); // Without leave to use the clipboard the line is marked instead.
-        copy.textContent = "Marked";
-      }
-    });
+    const copy = make("button", { type: "button", class: "copy" }, "Copy");
+    copied(copy, line, box);
     return make("div", { class: "command" }, box, copy);
   };
+  const repro = (row) => `detmatrix repro ${quote(runs[row.run].name)} ${quote(row.id)} -o repro.py`;
+  // The id is a pattern to scan, in which these characters stand for themselves only in brackets.
+  const rerun = (row) => `detmatrix scan ${quote(row.id.replace(/[[*?]/g, "[$&]"))} ${runs[row.run].options}`;
+
+  // A line of an op's rows.
+  const badge = (sort, name) => make("b", { class: `${sort} ${name}` }, make("i", { "aria-hidden": "true" }, signs[sort][name]), name);
+  const some = (tag, told, attributes = {}) => (told ? make(tag, attributes, told) : null);
+  const cell = ({ verdict, details, cause }, further) =>
+    make("td", {}, badge("v", verdict), some("span", details), some("small", cause), some("span", further));
+  const finding = (row) =>
+    make("td", {}, badge("f", row.finding), some("span", row.note), some("small", row.joint),
+      row.weak && make("span", {}, make("a", { class: "weak", href: `#power-${row.run}-${runs[row.run].weak.indexOf(row.weak)}` }, "low power")),
+      row.serial ? make("span", {}, make("a", { class: "weak", href: `#serial-${row.run}` }, "serial")) : null,
+      some("span", runs[row.run].distrust, { class: "untrusted" }));
+  const codes = (names) => names.flatMap((one, n) => [n ? ", " : "", make("code", {}, one)]);
+  const address = (id) => `#${encodeURIComponent(id).replaceAll("%3A", ":").replaceAll("%40", "@")}`;
+  const link = (id, of) => make("a", { class: "here", href: address(id), "aria-label": `Link to ${of}` }, "#");
+  const said = (row, place) => {
+    const lines = (row.expected || []).map(([build, about, ...texts]) =>
+      make("span", {}, row.expected.length > 1 || about ? make("b", {}, `${about || build}: `) : null, texts[place]));
+    return make("td", { class: "expected" }, ...(lines.length ? lines : [make("span", {}, "no file")]));
+  };
+  const EXPECTED = ["Documented", "Binary (expected)", "Trace (expected)"];
+  const builds = runs.some((run) => run.builds);
+  const HEADS = ["Case", "Direction", "Dtype", "Flag off", "Flag on", "Finding", "Alert caller", "Cost", ...(runs.length > 1 ? ["Run"] : []), ...(builds ? EXPECTED : [])];
+  const line = (row) => {
+    row.button = make("button", { type: "button", class: "open" }, row.case);
+    const copy = make("button", { type: "button", class: "small" }, "Copy repro");
+    copied(copy, repro(row));
+    row.element = make("tr", { class: "row" },
+      make("th", { scope: "row" }, row.button, make("span", { class: "links" }, link(row.anchor, row.anchor), copy)),
+      make("td", {}, row.direction), make("td", {}, row.dtype), cell(row.cells[0], null), cell(row.cells[1], row.further), finding(row),
+      make("td", {}, ...(row.alerts.length ? codes(row.alerts) : [make("span", {}, "none")])),
+      make("td", {}, row.cost.slow === null ? make("span", {}, row.cost.words) : row.cost.slow ? make("b", { class: "slower" }, row.cost.words) : row.cost.words),
+      ...(runs.length > 1 ? [make("td", {}, runs[row.run].label)] : []),
+      ...(builds ? EXPECTED.map((label, place) => said(row, place)) : []));
+    for (const [place, told] of [...row.element.cells].entries()) if (place) told.dataset.label = HEADS[place];
+    foldable(row, () => below(row, panel(row)));
+    return row.element;
+  };
+  const unfold = (op) => {
+    op.drawn = op.rows;
+    const lists = op.lists.flatMap(([torch, lines], n) => [n ? "; " : "Documented in ", make("b", {}, torch), ": ", lines.map((one) => one.join(" ")).join(", ")]);
+    const grid = make("table", { class: `grid${runs.length > 1 ? " several" : ""}${builds ? " told" : ""}` },
+      make("caption", { class: "hidden" }, `${op.name}: verdict with the flag off and on, finding, alert callers and cost of each case`),
+      make("thead", {}, make("tr", {}, ...HEADS.map((head) => make("th", { scope: "col" }, head)))),
+      make("tbody", {}, ...op.drawn.map(line)));
+    const head = make("p", { class: "about" }, link(op.name, op.name), ` ${op.family}; ${op.counts}. `, ...lists);
+    const panel_ = make("tr", { class: "rows" }, make("td", {}, make("h3", { class: "hidden" }, `Rows of ${op.name}`), head, grid));
+    op.element.append(panel_);
+    op.panel = panel_;
+    limit(op);
+    fit();
+    return panel_;
+  };
+  for (const op of ops) foldable(op, unfold);
+
+  // What a row unfolds. A mode's observation that never ran has no counts and no times.
+  const counted = (process, value) => (process.executions ? value : "none");
+  const LIVED = { off: "With the flag off", on: "With the flag on", warn_only: "The flag on, with warn_only", unfilled: "The flag on, fill off" };
+  const wordsOfCell = ({ verdict, details, seeded }) => (details ? `${verdict}: ${details}` : seeded ? `${verdict}, seeded` : verdict);
+  const modePart = (one) =>
+    part(LIVED[one.mode],
+      text(one.where ? `${wordsOfCell(one)}, ${one.where}` : wordsOfCell(one)),
+      one.alerts.length ? make("p", {}, "Alerts: ", ...codes(one.alerts)) : null,
+      one.bound ? text(`0 of n leaves a rate of differing up to ${one.bound} plausible (95 %).`) : null,
+      one.seeded ? text("Draws random numbers: the generator was seeded before every execution.") : null,
+      some("p", one.reason, { class: "told" }));
 
   const processTable = (row) => {
-    const lines = row.processes.map((values) => {
-      const it = read(PROCESS, values);
-      const line = [it.mode, it.process, it.outcome, counted(it, it.executions), counted(it, it.distinct), word(it.first)];
-      if (row.direction === "backward") line.push(counted(it, it.forward));
-      return line.concat([counted(it, it.seconds), counted(it, it.setup)]);
+    const lines = row.processes.map((it) => {
+      const first = [it.mode, it.process, it.outcome, counted(it, it.executions), counted(it, it.distinct), word(it.first)];
+      if (row.direction === "backward") first.push(counted(it, it.forward));
+      return first.concat(counted(it, it.time));
     });
-    const columns = ["Mode", "Process", "Outcome", "#Executions", "#Distinct", "#First differing"]
-      .concat(row.direction === "backward" ? ["#Forward differing"] : [], ["#Seconds", "#Setup seconds"]);
-    return table("Processes", columns, lines);
+    const heads = ["Mode", "Process", "Outcome", "#Executions", "#Distinct", "#First differing"]
+      .concat(row.direction === "backward" ? ["#Forward differing"] : [], ["#Milliseconds"]);
+    return table("Processes", heads, lines);
   };
 
-  const costPart = ({ words, told, variants, samples, calls }) =>
-    part("Cost", text(words),
-      told ? make("p", { class: "told" }, told) : null,
-      variants ? table("Cost", ["Flag", "Median (quartiles)", "Peak memory"], variants) : null,
-      variants ? text(`${samples} samples of ${calls} ${calls === 1 ? "execution" : "executions"} each, taken in turns.`) : null);
+  const UNITS = [[1e6, "s"], [1e3, "ms"], [1, "µs"], [1e-3, "ns"]];
+  const SIZES = [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "bytes"]];
+  const short = (value) => String(Number(value.toPrecision(3)));
+  const duration = ([median, low, high]) => {
+    const [unit, name] = UNITS.find(([least]) => median >= least) || UNITS[3];
+    return `${short(median / unit)} ${name} (${short(low / unit)} to ${short(high / unit)})`;
+  };
+  const size = (bytes) => {
+    if (bytes === null || bytes === undefined) return "not measured";
+    const [unit, name] = SIZES.find(([least]) => bytes >= least) || SIZES[3];
+    return `${short(bytes / unit)} ${name}`;
+  };
+  const costPart = ({ words, told, ratio, samples, calls, timings, memory }) =>
+    part("Cost", text(words), some("p", told, { class: "told" }),
+      ratio === null ? null : table("Cost", ["Flag", "Median (quartiles)", "Peak memory"],
+        timings.map((timing, place) => [["off", "on", "on, fill off"][place], duration(timing), size(memory[place])])),
+      ratio === null ? null : text(`${samples} samples of ${calls} ${calls === 1 ? "execution" : "executions"} each, taken in turns.`));
 
   // What files of a build say: expected, never measured.
   const expectedPart = ([build, about, documented, binary, trace, measured, links]) =>
@@ -96,15 +220,18 @@
 
   const FAR = ["Mode", "Output", "First differing execution", "Examined of those that differed", "Elements differing", "#Largest absolute", "#Largest relative", "#Largest ULP", "#V_ermv", "#V_c"];
   const panel = (row) => {
-    const modes = row.cells.map((cell) => ({ off: "Off", on: "On", unfilled: "fill off" })[cell.mode] || cell.mode);
-    const outputs = row.outputs.map(([name, shape_, dtype, ...counts]) => [name, `(${shape_.join(", ")}${shape_.length === 1 ? "," : ""})`, dtype, ...counts.map(word)]);
-    const groups = row.groups.map(([name, ...counts]) => [name, ...counts.map(word)]);
-    return make("div", { class: "panel", role: "group", "aria-label": `Details of ${row.id}` },
+    const modes = row.cells.map((one) => ({ off: "Off", on: "On", unfilled: "fill off" })[one.mode] || one.mode);
+    // Of outputs that never differed no counts are kept; a mode that ended without one has none.
+    const never = row.cells.map((one) => (one.details ? 0 : null));
+    const outputs = pooled(row.outputs).map(([name, shape_, dtype], place) =>
+      [pool[name], `(${shape_.join(", ")}${shape_.length === 1 ? "," : ""})`, pool[dtype], ...(row.differing[place] || never).map(word)]);
+    return make("div", { class: "panel", role: "group", "aria-label": `Details of ${row.anchor}` },
+      whole("A script that shows it, and needs only torch", command(repro(row))),
       make("div", {},
-        part("Calls", make("code", {}, row.op), ` on ${row.device}`),
+        part("Calls", make("code", {}, row.call), ` on ${row.device}`),
         part("What could expose a difference", text(row.provokes)),
         row.why ? part("Why", linked(row.why)) : null,
-        part("Inputs", row.inputs.length ? make("ul", {}, ...row.inputs.map((one) => make("li", {}, make("code", {}, one)))) : text("None were recorded.")),
+        part("Inputs", row.inputs.length ? make("ul", {}, ...pooled(row.inputs).map((one) => make("li", {}, make("code", {}, one)))) : text("None were recorded.")),
         row.reason ? part("Why inconclusive", make("p", { class: "told" }, row.reason)) : null,
         row.weak ? part("Low power", make("p", { class: "told" }, row.weak)) : null,
         row.constant === null ? null : part("Constant", make("p", { class: "told" }, row.constant)),
@@ -112,35 +239,74 @@
       make("div", {},
         ...row.cells.map(modePart),
         part("Perturbations, and executions that differed within their process",
-          groups.length ? table("Perturbations", ["Perturbation", ...modes.map((mode) => "#" + mode)], groups) : text("Not recorded.")),
+          row.groups.length ? table("Perturbations", ["Perturbation", ...modes.map((mode) => "#" + mode)], row.groups.map(([name, ...counts]) => [name, ...counts.map(word)])) : text("Not recorded.")),
         part("Compared outputs, and executions that differed within their process",
           outputs.length ? table("Compared outputs", ["Output", "Shape", "Dtype", ...modes.map((mode) => "#" + mode)], outputs) : text("None were recorded.")),
         part("Processes", row.processes.length ? processTable(row) : text("None were recorded."))),
       ...(row.expected || []).map(expectedPart),
       row.differences.length ? whole("Magnitude of differences from the first execution, at most", table("Magnitude of differences", FAR, row.differences)) : null,
-      whole("Run it again", command(row)));
+      whole("Run it again", command(rerun(row))));
   };
 
-  panels(rows, panel);
-  filters({ rows, names: ["q", "finding", "verdict", "device", "run", "power", "slower"], choice: "finding", matches, applied });
+  // An address names an op, or a row of it.
+  const find = (id) => ops.filter(({ name }) => id === name || id.startsWith(`${name}:`)).sort((one, other) => other.name.length - one.name.length)[0];
+  const show = (op, id) => {
+    const row = op.rows.find(({ anchor }) => anchor === id);
+    if (!row) return reveal(op);
+    if (!isOpen(op)) folds.get(op.button)();
+    row.element.hidden = false;
+    reveal(row);
+  };
+  const choose = filters({
+    items: ops, names: ["q", "finding", "verdict", "device", "run", "power", "slower", "clean", "column"], choice: "finding",
+    matches, applied, find, show,
+    widened: () => {
+      $("#clean").value = "shown";
+      return new Set();
+    },
+    told: (shown) => `${shown} of ${ops.length} ${ops.length === 1 ? "op" : "ops"}`,
+  });
+  $("button", fold).addEventListener("click", () => {
+    $("#clean").value = "shown";
+    choose([]);
+  });
 
-  // The overloads: their filters are not part of the address.
+  // The overloads, drawn when they are opened; their filters are not part of the address.
   const form = $("form.overloads");
-  if (form) {
-    const overloads = all(".overload").map((element) => ({ element, worst: element.dataset.worst, text: element.textContent.toLowerCase() }));
-    const lists = all("details.never");
-    const choose = () => {
+  if (form) form.closest("details").addEventListener("toggle", () => {
+    const drawn = data("overloads").map(([title, reached, never]) => {
+      const executed = reached.map(([name, sorts, ...rest]) => [...pooled([name, sorts]), ...rest]);
+      const grid = table(`Executed overloads of ${title}`, ["Overload", "Sort", "Kernel", "Rows", "Worst finding", "Found in"],
+        executed.map(([name, [sort, kernel], op, rows]) => [name, sort, kernel || "not listed", rows, "", ops[op]?.name ?? op]));
+      grid.classList.add("box", "tall");
+      const lines = all("tbody tr", grid);
+      for (const [place, element] of lines.entries()) {
+        [, , element.worst] = executed[place][1];
+        element.cells[4].append(badge("f", element.worst));
+      }
+      const lists = never.map(([name, names]) => {
+        const list = make("details", { class: "never" }, make("summary", {}, `Never reached: ${name}: ${names.length}`),
+          make("p", {}, ...pooled(names).flatMap((one) => [make("code", {}, one), " "])));
+        for (const one of all("code", list)) one.worst = "never";
+        return list;
+      });
+      form.after(grid, ...lists);
+      return { lines, lists };
+    });
+    const overloads = drawn.flatMap(({ lines, lists }) => [...lines, ...lists.flatMap((list) => all("code", list))])
+      .map((element) => ({ element, worst: element.worst, text: element.textContent.toLowerCase() }));
+    const chooseOverloads = () => {
       const worst = form.elements.worst.value;
       const words = wordsOf(form.elements.q.value);
-      const shown = sift(overloads, (one) => (!worst || one.worst === worst) && words.every((word) => one.text.includes(word)));
-      for (const list of lists) {
+      const shown = sift(overloads, (one) => (!worst || one.worst === worst) && words.every((one_) => one.text.includes(one_)));
+      for (const list of drawn.flatMap(({ lists }) => lists)) {
         list.hidden = !$("code:not([hidden])", list);
         list.open = words.length > 0 && !list.hidden;
       }
       $(".shown", form).textContent = `${shown} of ${overloads.length} overloads`;
     };
-    form.addEventListener("input", choose);
+    form.addEventListener("input", chooseOverloads);
     form.addEventListener("submit", (event) => event.preventDefault());
-    choose();
-  }
+    chooseOverloads();
+  }, { once: true });
 })();

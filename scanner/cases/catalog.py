@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from opspecs.functions import reference, resolved
 from opspecs.model import OpSpec, Planned
 from opspecs.registry import SPECS, NoMatchError, select
 from scanner.errors import UsageError
@@ -43,6 +44,28 @@ def load_catalog(spec_files: Sequence[str], sources: Sequence[str] = ("documente
                 raise UsageError(f"{path}: the name {spec.name} is taken; give the spec a name of its own")
             specs[spec.name] = spec
     return tuple(specs.values())
+
+
+def function_named(function: str, inputs: str | None) -> tuple[str, str]:
+    """Return how a function of the user's is named among files of specs, and what its spec is called.
+
+    Args:
+        function: ``FILE.py:FUNCTION``.
+        inputs: The one that returns its arguments, likewise; ``None``: it takes none.
+
+    Raises:
+        UsageError: One of them is not written so.
+    """
+    found = []
+    for text in filter(None, (function, inputs)):
+        one = reference(text)
+        if one is None or one.inputs:
+            raise UsageError(f"{text!r} names no function; give FILE.py:FUNCTION")
+        found.append(one)
+    named = (
+        found[0] if inputs is None else found[0]._replace(inputs_file=found[1].file, inputs=found[1].function)
+    )
+    return resolved(str(named)), named.name
 
 
 def with_installed(files: Sequence[str]) -> tuple[str, ...]:

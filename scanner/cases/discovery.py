@@ -6,19 +6,20 @@ import contextlib
 import os
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypedDict
 
 from msgspec import Struct, convert
 
 from opspecs.model import Case, OpSpec, Planned
-from opspecs.pytorch.sources import PREFIXES, databases
-from opspecs.registry import could_match
+from opspecs.patterns import op_names, ops_of, recorded_names
+from opspecs.pytorch.sources import SOURCES, databases
+from opspecs.registry import names_of
 from scanner.cases.settings import asked_for, settings_for
-from scanner.errors import UntrustedScanError, UsageError
+from scanner.errors import UsageError
 from scanner.observations.records import (
     MODES,
     Count,
@@ -143,9 +144,15 @@ def _described(row: Row) -> _EntryRow:
 
 
 def enumerate_sources(
-    supervisor: WorkerSupervisor, settings: Settings, tell: Tell = _say_nothing
+    supervisor: WorkerSupervisor, settings: Settings, specs: Sequence[OpSpec], tell: Tell = _say_nothing
 ) -> tuple[tuple[OpSpec, ...], tuple[Enumerated, ...]]:
     """Ask a worker for the entries that patterns could select; return them as specs, and what was counted.
+
+    Args:
+        supervisor: Its device is resolved.
+        settings: Of the scan.
+        specs: Those that patterns could select beside them.
+        tell: Told how far it is.
 
     Raises:
         UsageError: A database cannot be imported.
@@ -157,13 +164,15 @@ def enumerate_sources(
         "dtypes": list(settings.dtypes) or None,
         "samples": settings.samples,
     }
-    specs: list[OpSpec] = []
+    entries: list[OpSpec] = []
     counted = []
-    for source in databases(settings.sources):
+    named = {source: _names(supervisor, source) for source in databases(settings.sources)}
+    selected = _selected(settings.patterns, named, specs)
+    for source, all_names in named.items():
         counts: Counter[str] = Counter()
-        names = [name for name in _names(supervisor, source) if _selected(settings.patterns, name, source)]
+        names = [name for name in all_names if name in selected]
         for name, answer in zip(names, _answers(supervisor, names, options, tell), strict=True):
-            specs.append(_spec(name, source, answer, settings.device))
+            entries.append(_spec(name, source, answer, settings.device))
             counts.update(entries=1, samples=answer["samples"], refused=answer["refused"])
             taken = {(row["dtype"], row["case"], row["provoked"]) for row in answer["rows"]}
             counts.update("enlarged" if provoked == "enlarged" else "taken" for _, _, provoked in taken)
@@ -177,30 +186,72 @@ def enumerate_sources(
                 refused=counts["refused"],
             )
         )
-    return tuple(specs), tuple(counted)
+    return tuple(entries), tuple(counted)
 
 
-def listed(sources: Sequence[str], patterns: Sequence[str], python: str | None) -> tuple[OpSpec, ...]:
+class _Described(Struct):
+    """What a worker says of a spec that leaves it to what its inputs are."""
+
+    directions: tuple[Direction, ...] = ("forward",)
+    dtype: Dtype = "float32"
+
+
+def described(
+    supervisor: WorkerSupervisor, settings: Settings, specs: Sequence[OpSpec]
+) -> tuple[OpSpec, ...]:
+    """Return specs with the directions and dtypes that a worker finds, of those that leave them to it.
+
+    Raises:
+        UntrustedScanError: No worker could start.
+    """
+    return tuple(_described_spec(supervisor, settings, one) if one.described else one for one in specs)
+
+
+def _described_spec(supervisor: WorkerSupervisor, settings: Settings, spec: OpSpec) -> OpSpec:
+    case = next(iter(spec.cases))
+    request = {
+        "do": "describe",
+        "spec": spec.name,
+        "case": case,
+        "device": settings.device,
+        "seed": settings.seed,
+    }
+    try:
+        answer = supervisor.ask_for(_Described, MODES[0], request, settings.timeout)
+    except WorkerEndedError:
+        answer = _Described()
+    return replace(spec, directions=answer.directions, dtypes=(answer.dtype,))
+
+
+def listed(
+    sources: Sequence[str], patterns: Sequence[str], specs: Sequence[OpSpec], python: str | None
+) -> tuple[OpSpec, ...]:
     """Return the entries of databases that patterns could select, as a scan with default settings would plan them.
 
     Raises:
-        UsageError: There is no torch, or a database cannot be imported.
+        UsageError: A database cannot be imported.
+        UntrustedScanError: No worker could start.
     """
     asked = asked_for(patterns=tuple(patterns), sources=tuple(sources))
     python = sys.executable if python is None else python
     with ImportSandbox() as sandbox:
         supervisor = WorkerSupervisor(python, sandbox.path, (), "auto")
         try:
-            supervisor.device = resolve_device("auto", supervisor.start(MODES[0]).build)
-            return enumerate_sources(supervisor, settings_for(asked, supervisor.device))[0]
-        except UntrustedScanError as error:
-            raise UsageError(f"--source: {error}") from error
+            supervisor.device = resolve_device("auto", supervisor.first(MODES[0]).build)
+            return enumerate_sources(supervisor, settings_for(asked, supervisor.device), specs)[0]
         finally:
             supervisor.retire()
 
 
-def _selected(patterns: Sequence[str], name: str, source: str) -> bool:
-    return not patterns or any(could_match(pattern, name, source) for pattern in patterns)
+def _selected(
+    patterns: Sequence[str], entries: Mapping[str, Sequence[str]], specs: Sequence[OpSpec]
+) -> set[str]:
+    """Return the names of the entries, by source, that patterns could select; all of them without a pattern."""
+    named = [op_names(name, source) for source, names in entries.items() for name in names]
+    if not patterns:
+        return {one.name for one in named}
+    ops = [*map(names_of, specs), *named]
+    return {one.name for pattern in patterns for one in ops_of(pattern, ops)}
 
 
 def _names(supervisor: WorkerSupervisor, source: str) -> list[str]:
@@ -304,13 +355,28 @@ def _never(_: Any) -> Any:
     raise AssertionError("the inputs of a database's entry are drawn by a worker")
 
 
-def check_patterns(patterns: Sequence[str], sources: Sequence[str]) -> None:
-    """Refuse a pattern that names an entry of a source which is not scanned.
+def with_databases(
+    patterns: Sequence[str], sources: Sequence[str], specs: Sequence[OpSpec], *, said: bool
+) -> tuple[str, ...]:
+    """Return the sources with those databases that patterns name and no spec that is at hand does.
+
+    Which database has an op is known from the names recorded; whether the torch at hand has it, that alone knows.
+
+    Args:
+        patterns: As the command line has them.
+        sources: Those asked for, or the default.
+        specs: All that can be known of them without a worker.
+        said: Whether the sources were asked for, so that no other is scanned.
 
     Raises:
-        UsageError: Says which source to add.
+        UsageError: A pattern names an entry of a source that was left out; says which one to add.
     """
+    ops = [*map(names_of, specs), *(one for one in recorded_names() if one.family in sources)]
+    found = set(sources)
     for pattern in patterns:
-        for prefix, source in PREFIXES.items():
-            if pattern.startswith(prefix) and source not in sources:
-                raise UsageError(f"no op matches {pattern!r}; add --source {source}")
+        if not ops_of(pattern, ops):
+            missing = {one.family for one in ops_of(pattern, recorded_names())}
+            if missing and said:
+                raise UsageError(f"no op matches {pattern!r}; add --source {' or '.join(sorted(missing))}")
+            found |= missing
+    return tuple(name for name in SOURCES if name in found)

@@ -9,7 +9,7 @@ from opspecs.model import OpSpec, Planned
 from opspecs.pytorch.names import names_for
 from opspecs.pytorch.sources import databases
 from scanner.cases.catalog import choose
-from scanner.cases.discovery import EntrySpec, Tell, enumerate_sources, recorded
+from scanner.cases.discovery import EntrySpec, Tell, described, enumerate_sources, recorded
 from scanner.observations.records import Enumerated, Header, Row, Settings
 from scanner.processes.supervisor import WorkerSupervisor
 
@@ -44,10 +44,11 @@ def plan_rows(
         UsageError: A pattern matches nothing on the device, or a database cannot be imported.
         UntrustedScanError: No worker could start.
     """
+    specs = described(supervisor, settings, specs)
     if not databases(settings.sources):
         return planned_rows(settings, specs), ()
     if begun is None:
-        entries, enumerated = enumerate_sources(supervisor, settings, tell)
+        entries, enumerated = enumerate_sources(supervisor, settings, specs, tell)
     else:
         entries = recorded(supervisor, [row for row in begun.planned if row.provoked])
         enumerated = begun.enumerated

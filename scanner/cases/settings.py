@@ -11,7 +11,7 @@ import msgspec
 
 from scanner.errors import UsageError
 from scanner.observations.settings import MOST_RUNS, SETTINGS, Settings
-from scanner.perturbations import PERTURBATIONS
+from scanner.perturbations import PERTURBATIONS, shares
 
 # All that a torch from 2.0 to 2.15 has; the main process has none to ask.
 DTYPES = (
@@ -91,10 +91,14 @@ def settings_for(asked: Settings, device: str) -> Settings:
 def _runs_for(asked: Settings, max_rate: float) -> int:
     """Return the executions in each process that show a difference at that rate."""
     confidence = asked.confidence or SETTINGS["confidence"].default
-    share = math.ceil(executions_for(confidence, max_rate) / asked.processes)
-    # The first perturbation has half of the executions, however many the others are.
-    runs = share if len(asked.perturb) == 1 else 2 * share
-    if runs > MOST_RUNS:
+    needed = executions_for(confidence, max_rate)
+    share = math.ceil(needed / asked.processes)
+    # Those of the first perturbation are to suffice; `threads` stands for three groups at most.
+    names = [*asked.perturb, *["threads"] * (2 * asked.perturb.count("threads"))]
+    runs = share
+    while runs <= MOST_RUNS and (missing := share - shares(runs, names)[0]) > 0:
+        runs += missing
+    if max(needed, runs) > MOST_RUNS:
         raise UsageError(
             f"--max-rate {max_rate:g} needs more than {MOST_RUNS} executions per process; give a rate "
             f"farther from 0 and 1, a smaller --confidence, or more --processes"

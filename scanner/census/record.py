@@ -21,7 +21,11 @@ from scanner.observations.records import Count, Record
 # Census format history:
 #
 # 1: the build, its libraries, alerts, what checks the flag, Python places, kernels.
-FORMAT = 1
+# 2: the rule set it was made by; a file of format 1 is of the first.
+FORMAT = 2
+# The rule sets that censuses were made by, the last is today's. A rule that changes what a census holds of the same build
+# adds one.
+RULE_SETS = ("as first recorded",)
 MAX_BYTES = 256 << 20
 _OPENING = 256  # bytes that tell a census from other files
 
@@ -137,6 +141,7 @@ class Census(Record, frozen=True, kw_only=True):
     kind: Literal["census"] = "census"
     format: Annotated[int, Meta(ge=1)]
     tool: str  # "detmatrix 0.1.0"
+    rules: Annotated[int, Meta(ge=1)] = 1  # which of the rule sets
     torch: str
     torch_git: str | None
     cuda: str | None
@@ -155,6 +160,7 @@ class _Opening(msgspec.Struct):
 
     kind: object = None
     format: object = None
+    rules: object = None
 
 
 def encode(census: Census) -> str:
@@ -175,7 +181,8 @@ def read_census(path: str | Path) -> Census:
         opening = _Opening()
     if opening.kind != "census":
         raise BuildError(f"{path}: not a census; give a file that detmatrix census wrote")
-    refuse_newer(path, "census", opening.format, FORMAT, BuildError)
+    refuse_newer(path, "census format", opening.format, FORMAT, BuildError)
+    refuse_newer(path, "census rule set", opening.rules, len(RULE_SETS), BuildError)
     try:
         return msgspec.json.decode(data, type=Census)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -10,7 +10,17 @@ from scanner.census.build import Build
 from scanner.census.elf import Image
 from scanner.census.names import demangle, short
 from scanner.census.python_places import python_places
-from scanner.census.record import FORMAT, AlertSite, Census, Counts, FlagCheck, FlagSite, KernelCode, Library
+from scanner.census.record import (
+    FORMAT,
+    RULE_SETS,
+    AlertSite,
+    Census,
+    Counts,
+    FlagCheck,
+    FlagSite,
+    KernelCode,
+    Library,
+)
 from scanner.census.sites import (
     ALERT,
     CUBLAS,
@@ -54,6 +64,7 @@ def take(
     return Census(
         format=FORMAT,
         tool=f"detmatrix {tool_version()}",
+        rules=len(RULE_SETS),
         torch=build.version.torch,
         torch_git=build.version.git,
         cuda=build.version.cuda,

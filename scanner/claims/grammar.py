@@ -120,7 +120,7 @@ def _clause(text: str, position: int) -> tuple[Facts, int] | None:
 
 _DEVICES = r"((?:cpu|cuda|mps)(?:(?:, or |, | or | and |/)(?:cpu|cuda|mps))*)"
 _TENSOR = rf"(?:an? )?{_DEVICES} tensors?"
-_DTYPE = r"(?:floating[ -]point|floating|complex|integer|integral|boolean|bool)"
+_DTYPE = r"(?:(?:b?float|complex|u?int)\d+|floating[ -]point|floating|complex|integer|integral|boolean|bool)"
 _DTYPES = rf"({_DTYPE}(?:(?:, or |, | or | and |/){_DTYPE})*)"
 _SPELLINGS = {
     "floating point": "floating",

@@ -39,6 +39,7 @@ class Measured(Protocol):
         """Such as ``cpu`` or ``cuda:0``."""
 
 
+RAISING_LISTS = frozenset({"raises", "cublas"})  # the lists of what raises
 AnyRow = TypeVar("AnyRow", bound=Measured)
 
 
@@ -67,13 +68,25 @@ def holds(condition: Condition, row: Measured) -> bool:
     """Tell whether a row is an instance of a condition."""
     match condition.kind, condition.name:
         case "dtype", _:
-            return dtype_kind(row.dtype) in condition.values
+            return not {row.dtype, dtype_kind(row.dtype)}.isdisjoint(condition.values)
         case "input", "requires_grad":
             return (row.direction == "backward") == ("True" in condition.values)
         case "unspecified", _:
             # "In some cases", and no word of which: any row may be one of them.
             return True
     return row.traits.get(condition.name) in condition.values
+
+
+def meet(one: Condition, other: Condition) -> bool:
+    """Tell whether two conditions of one kind and name hold of some call at once."""
+    if one.kind != "dtype":
+        return not set(one.values).isdisjoint(other.values)
+    # "floating" is said of float32, too.
+    return any(
+        value in {held, dtype_kind(held)} or held == dtype_kind(value)
+        for value in one.values
+        for held in other.values
+    )
 
 
 def is_vague(claim: Claim) -> bool:

@@ -20,6 +20,7 @@ from typing import get_args
 import msgspec
 
 from scanner.claims import grammar
+from scanner.claims.matching import meet
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 from scanner.observations import versions
 from scanner.observations.records import Claim, ClaimDevice, ClaimDirection, Condition, Kind, Record, Section
@@ -102,13 +103,13 @@ def contradictions(claims: Iterable[Claim]) -> tuple[tuple[Claim, Claim], ...]:
 
 def overlap(one: Claim, other: Claim) -> bool:
     """Tell whether some call of some op is meant by both claims."""
-    allowed = {(condition.kind, condition.name): condition.values for condition in one.conditions}
+    stated = {(condition.kind, condition.name): condition for condition in one.conditions}
     return (
         not set(one.targets).isdisjoint(other.targets)
         and (one.device == other.device or "any" in {one.device, other.device})
         and (one.direction == other.direction or "any" in {one.direction, other.direction})
-        and not any(
-            set(condition.values).isdisjoint(allowed.get((condition.kind, condition.name), condition.values))
+        and all(
+            meet(condition, stated.get((condition.kind, condition.name), condition))
             for condition in other.conditions
         )
     )

@@ -7,16 +7,18 @@ from collections.abc import Sequence
 import click
 
 from opspecs.model import OpSpec, Planned
+from opspecs.patterns import ops_of
 from opspecs.pytorch.sources import databases
-from opspecs.registry import select
+from opspecs.registry import names_of, select
 from scanner.cases.catalog import choose, load_catalog, with_installed
-from scanner.cli.options import Sources, format_option
+from scanner.cli.options import Sources, patterns_argument
 from scanner.errors import UsageError
 
 
 @click.command(name="list")
-@click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
-@format_option(["table", "json"], "A table to read, or JSON with every row id.", default="table")
+@patterns_argument
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
+              help="A table to read, or JSON with every row id.")  # fmt: skip
 @click.option("--claims", is_flag=True, help="List what PyTorch documents instead, and what speaks to it.")
 @click.option(
     "--torch", "version", metavar="VERSION", help="With --claims: the release (default: the latest)."
@@ -39,7 +41,9 @@ def command(
     sources: tuple[str, ...] | None,
     python: str | None,
 ) -> None:
-    """List the ops and cases that match the PATTERNs (default: all). Needs a torch for the databases alone.
+    """List the ops and cases that match the PATTERNs (default: all), which are those of scan.
+
+    Needs a torch for PyTorch's databases alone, which are asked where a PATTERN names an op that only they have.
 
     Specs that installed packages bring are among them.
 
@@ -56,13 +60,17 @@ def command(
         return
     if version is not None:
         raise UsageError("--torch names the release whose claims are listed; add --claims")
-    specs = load_catalog(with_installed(()), sources or ("documented",))
-    if databases(sources):
+    asked = sources or ("documented",)
+    specs = load_catalog(with_installed(()), asked)
+    ops = list(map(names_of, specs)) if patterns else []
+    if databases(sources) or not all(ops_of(pattern, ops) for pattern in patterns):
         # They start a worker.
-        from scanner.cases.discovery import listed  # noqa: PLC0415
+        from scanner.cases.discovery import listed, with_databases  # noqa: PLC0415
 
-        specs += listed(sources or (), patterns, python)
-    elif python is not None:
+        asked = with_databases(patterns, asked, specs, said=sources is not None)
+        if databases(asked):
+            specs += listed(asked, patterns, specs, python)
+    if python is not None and not databases(asked):
         raise UsageError(
             "--python names the torch whose databases are listed; add --source opinfo, modules or all"
         )
@@ -114,7 +122,8 @@ def _table(rows: Sequence[tuple[OpSpec, Planned]], on: dict[str, set[str]]) -> s
         lines.append(f"    {case:{width}}  {directions}; {dtypes}; {provokes}")
     specs = len({name for _, name, _ in cases})
     cpu, cuda = (sum(planned.id in on[device] for _, planned in rows) for device in ("cpu", "cuda"))
-    lines += ["", f"{specs} ops, {len(cases)} cases, {cuda} rows on CUDA, {cpu} on the CPU"]
+    ops = f"{specs} op{'s' * (specs != 1)}, {len(cases)} case{'s' * (len(cases) != 1)}"
+    lines += ["", f"{ops}, {cuda} row{'s' * (cuda != 1)} on CUDA, {cpu} on the CPU"]
     return "\n".join(lines[1:])
 
 

@@ -14,17 +14,24 @@ from typing import Any, NoReturn
 
 import click
 
+from scanner.cli.defaults import defaults_file, defaults_of
+from scanner.cli.options import DEFAULTS
 from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, DetmatrixError, one_line
 
 # Command -> (module:attribute, what help says of it).
 COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("scanner.cli.list:command", "List the ops and cases of the catalog."),
     "scan": ("scanner.cli.scan:command", "Run ops again and again under both modes; write a run file."),
+    "check": ("reports.cli.check:check", "Run one function of yours again and again: FILE.py:FUNCTION."),
     "locate": (
         "reports.cli.locate:locate",
         "Run your program; say which of its ops are not reproducible, and where.",
     ),
-    "report": ("reports.cli.report:report", "Render run files as Markdown, HTML, CSV or JSON."),
+    "report": ("reports.cli.report:report", "Render run files as text, Markdown, HTML, CSV or JSON."),
+    "explain": (
+        "reports.cli.explain:explain",
+        "Say all that is known of one op: documented, measured, why, what to do.",
+    ),
     "repro": (
         "scanner.cli.repro:command",
         "Write a script that needs only torch and shows what a row showed.",
@@ -46,6 +53,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+# What shows a scan that has ended: the scanner itself knows no reports.
+SUMMARY = "reports.cli.report:summarize"
+
+
+def load(place: str) -> Any:
+    """Import what lies at "module:attribute"."""
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
 class LazyGroup(click.Group):
     """A group that imports a command's module when the command is called."""
 
@@ -53,12 +70,14 @@ class LazyGroup(click.Group):
         """Name the commands in the table's order."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import one command."""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command, and look for defaults of its options."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        command: click.Command = load(COMMANDS[cmd_name][0])
+        if (path := defaults_file()) is not None:
+            ctx.default_map = {cmd_name: defaults_of(path, cmd_name, command, COMMANDS)}
+            ctx.meta[DEFAULTS] = str(path)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from opspecs.pytorch.sources import SOURCES
+from scanner.errors import UsageError
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[str]
@@ -17,6 +19,13 @@ else:
     ParamType = click.ParamType
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+# What the ending of a file's name may ask for, and endings that say it otherwise.
+_FORMS = ("csv", "diff", "github", "html", "json", "junit", "md", "patch", "rst", "table", "text")
+_ENDINGS = {"txt": "text", "htm": "html", "markdown": "md", "xml": "junit"}
+
+# Where a context holds the path of the file that defaults come from.
+DEFAULTS = "scanner.cli.defaults"
 
 runs_argument = click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 output_option = click.option(
@@ -27,12 +36,33 @@ block_check_option = click.option(
 )
 
 
-def format_option(
-    forms: Iterable[str], text: str, default: str | None = "md"
-) -> Callable[[_Command], _Command]:
-    """Offer the *forms* a command can write, as its parameter ``form``."""
-    choice = click.Choice(list(forms))
-    return click.option("--format", "form", type=choice, default=default, show_default=True, help=text)
+def format_option(forms: Iterable[str], text: str, default: str = "md") -> Callable[[_Command], _Command]:
+    """Offer the *forms* a command can write, as its parameter ``form``, for ``form_of``."""
+    text = f"{text} Default: what the name given with -o ends in, else {default}."
+    return click.option("--format", "form", type=click.Choice(list(forms)), help=text)
+
+
+def form_of(form: str | None, output: str | None, forms: Iterable[str], default: str = "md") -> str:
+    """Return the format to write: the one asked for, or else what the file's name ends in.
+
+    Args:
+        form: What ``--format`` says.
+        output: The file.
+        forms: What the command can write.
+        default: What it writes into a file of another name, and to standard output.
+
+    Raises:
+        UsageError: The name ends in a format that the command does not write.
+    """
+    ending = "" if output is None else os.path.splitext(output)[1].removeprefix(".").lower()  # noqa: PTH122 - fast
+    ending = _ENDINGS.get(ending, ending)
+    if form is not None or ending not in _FORMS:
+        return form or default
+    if ending not in forms:
+        raise UsageError(
+            f"{output}: this is not written as {ending}; choose a name that ends in {' or '.join(forms)}, or give --format"
+        )
+    return ending
 
 
 def into_option(block: str, text: str) -> Callable[[_Command], _Command]:
@@ -54,17 +84,30 @@ def specs_option(text: str) -> Callable[[_Command], _Command]:
     return click.option("--specs", "spec_files", multiple=True, metavar="FILE.py", help=text)
 
 
+def complete_op(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of ops that begin like this, for a shell that completes words."""
+    from opspecs.patterns import recorded_names  # noqa: PLC0415 - only shells ask
+    from opspecs.registry import SPECS, names_of  # noqa: PLC0415
+
+    names = (name for one in (*map(names_of, SPECS), *recorded_names()) for name in one.own)
+    return sorted({name for name in names if name.startswith(incomplete)})
+
+
+patterns_argument = click.argument("patterns", nargs=-1, metavar="[PATTERN]...", shell_complete=complete_op)
+
+
 class Names(ParamType):
     """Names, separated by commas, each once."""
 
     name = "list"
+    chooses = True  # a default may come from a file
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse an empty list."""
         if isinstance(value, tuple):
             return value
         names = tuple(dict.fromkeys(name.strip() for name in str(value).split(",") if name.strip()))
-        return names or self.fail("none given", param, ctx)
+        return names or self.fail("none given; separate names by commas", param, ctx)
 
 
 class Sources(Names):

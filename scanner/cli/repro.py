@@ -6,17 +6,17 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from opspecs.functions import file_of, resolved
 from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
 from scanner.cases.catalog import named_files
+from scanner.cases.chosen import chosen_rows
 from scanner.cli.options import python_option, specs_option
 from scanner.errors import UsageError
 from scanner.observations.records import Header, Row
@@ -48,7 +48,8 @@ _TIMEOUT = 600.0
 def command(run: str, row: str | None, output: Path | None, spec_files: tuple[str, ...], python: str) -> None:
     """Write a script that needs only torch and shows what a row of a run file showed.
 
-    ROW is a row id spec:case:direction:dtype, or a pattern or beginning of one that only one row of RUN has. The
+    ROW is a pattern as scan takes it that only one row of RUN matches: a row id spec:case:direction:dtype, of which
+    trailing parts may be left out, or the name of an op. The
     script draws the same inputs, runs both modes in processes of their own, and prints verdicts and finding.
 
     RUN may be a file that detmatrix locate --save wrote, FILE.pt, which holds the inputs of one op; it has no rows.
@@ -95,20 +96,13 @@ def _row(asked: str, planned: Sequence[Row], path: str) -> Row:
     Raises:
         UsageError: There is none, or there are several.
     """
-    depth = asked.count(":") + 1
-    ids = {row.id: ":".join(row.key[:depth]) for row in planned}
-    found = [row for row in planned if asked == row.id or fnmatchcase(ids[row.id], asked)]
-    if not found and depth == 1:
-        found = [row for row in planned if fnmatchcase(row.spec.rpartition(".")[2], asked)]
+    ids = chosen_rows([asked], planned, f"no row of {path} is called")
+    found = [row for row in planned if row.id in ids]
     if len(found) == 1:
         return found[0]
-    if found:
-        text = ", ".join(row.id for row in found[:3])
-        more = ", ..." if len(found) > 3 else ""  # noqa: PLR2004
-        raise UsageError(f"{asked!r} means {len(found)} rows of {path}; give one of them: {text}{more}")
-    near = get_close_matches(asked, list(dict.fromkeys(ids.values())), cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else "detmatrix report shows what there is"
-    raise UsageError(f"no row of {path} is called {asked!r}; {hint}")
+    text = ", ".join(row.id for row in found[:3])
+    more = ", ..." if len(found) > 3 else ""  # noqa: PLR2004
+    raise UsageError(f"{asked!r} means {len(found)} rows of {path}; give one of them: {text}{more}")
 
 
 def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: str) -> InputSource:
@@ -124,15 +118,15 @@ def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: s
     allowed = (
         named_files(spec_files, header.settings.specs, f"{text}: its spec is none of ours") if own else ()
     )
-    files = [Path(path).resolve() for path in allowed]
+    files = list(map(resolved, allowed))
     for path in files:
-        if not path.is_file():
+        if not file_of(path).is_file():
             raise UsageError(f"{text}: {path} is not there; say where it is now with --specs")
     request = {name: getattr(row, name) for name in ("spec", "case", "direction", "dtype")}
     request |= {
         "device": row.device.partition(":")[0],
         "seed": header.settings.seed,
-        "specs": list(map(str, files)),
+        "specs": files,
         "grown": row.enlargement,
     }
     with ImportSandbox() as sandbox:

@@ -61,20 +61,20 @@ def _check_size(path: Path, file: IO[bytes], writer: str, failure: type[Detmatri
 def refuse_newer(
     path: str | Path, what: str, written: object, newest: int, failure: type[DetmatrixError]
 ) -> None:
-    """Refuse a file of a format above the newest that is known; what is no number is not judged here.
+    """Refuse a file of a format or rule set above the newest that is known; what is no number is not judged here.
 
     Args:
         path: The file.
-        what: What the format is of: ``"run file"``.
-        written: The format that the file says it has.
+        what: What is numbered: ``"run file format"``, ``"trace rule set"``.
+        written: The number that the file says it has.
         newest: The newest that this detmatrix reads.
         failure: What to raise.
 
     Raises:
-        DetmatrixError: As *failure*: the file has a newer format.
+        DetmatrixError: As *failure*: the number is above the newest.
     """
     if isinstance(written, int) and written > newest:
         raise failure(
-            f"{path}: written in {what} format {written}, this detmatrix reads up to {newest}; "
+            f"{path}: written in {what} {written}, this detmatrix reads up to {newest}; "
             f"upgrade detmatrix to read it"
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -228,7 +229,7 @@ def _check_format(path: str, line: bytes) -> None:
         raise RunFileError(f"{path}: not a detmatrix run file (no header line); give a file that scan wrote")
     if not isinstance(opening.format, int):
         return  # decoding says what is wrong with it
-    refuse_newer(path, "run file", opening.format, FORMAT, RunFileError)
+    refuse_newer(path, "run file format", opening.format, FORMAT, RunFileError)
     if opening.format < 1:
         raise RunFileError(f"{path}, line 1: no such run file format: {opening.format} - at `$.format`")
 
@@ -277,6 +278,25 @@ class RunWriter:
             raise cannot_write(path, error) from error
         self._end: int | None = None
         self._lost = False  # whether what has its name now is another's
+
+    def set_aside(self) -> Path:
+        """Keep what the file holds under another name, that with the next free number, and go on with an empty file.
+
+        Raises:
+            UsageError: The folder cannot be written.
+        """
+        # Not the link that leads to it.
+        target = Path(os.path.realpath(self._path))
+        named = (target.with_name(f"{target.name}.{number}") for number in itertools.count(1))
+        kept = next(path for path in named if not os.path.lexists(path))
+        try:
+            target.rename(kept)
+        except OSError as error:
+            raise cannot_write(kept, error) from error
+        os.close(self._file)
+        self._file, self._created = _open(target)
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return kept
 
     def begin(self, keep: int) -> None:
         """Drop all but the first *keep* bytes; what follows is appended there.

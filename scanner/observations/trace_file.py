@@ -10,7 +10,7 @@ import msgspec
 
 from scanner.errors import RunFileError
 from scanner.observations.files import readable, refuse_newer
-from scanner.observations.trace_records import FORMAT, TraceFile
+from scanner.observations.trace_records import FORMAT, RULE_SETS, TraceFile
 
 # A trace of the whole catalog is a few megabytes.
 _MOST_BYTES = 256 << 20
@@ -22,6 +22,7 @@ class _Opening(msgspec.Struct):
 
     kind: str = ""
     format: object = None
+    rules: object = None
 
 
 def trace_text(trace: TraceFile) -> str:
@@ -50,7 +51,8 @@ def read_trace(path: str | Path) -> TraceFile:
         ) from error
     if opening.kind != "trace":
         raise RunFileError(f"{path}: not a detmatrix trace file; give a file that trace wrote")
-    refuse_newer(path, "trace file", opening.format, FORMAT, RunFileError)
+    refuse_newer(path, "trace file format", opening.format, FORMAT, RunFileError)
+    refuse_newer(path, "trace rule set", opening.rules, len(RULE_SETS), RunFileError)
     if isinstance(opening.format, int) and opening.format < 1:
         raise RunFileError(f"{path}: no such trace file format: {opening.format} - at `$.format`")
     try:

@@ -14,7 +14,14 @@ from scanner.observations.records import Record, Row
 # Trace file format history:
 #
 # 1: settings, build, overloads, rows.
-FORMAT = 1
+# 2: the rule set it was made by; a file of format 1 is of the first.
+FORMAT = 2
+# The rule sets that traces were made by, the last is today's. A rule that changes what a trace holds of the same build adds
+# one.
+RULE_SETS = (
+    "as first recorded",
+    "the functions of an overload are those that dense tensors reach, without those of other layouts",
+)
 
 # off   the flag is off
 # on    the flag is on before the forward part
@@ -91,11 +98,12 @@ class TracedBuild(Record, frozen=True):
     gpus: tuple[str, ...]  # what the build saw, though nothing ran there
 
 
-class TraceFile(Record, frozen=True, tag="trace", tag_field="kind"):
+class TraceFile(Record, frozen=True, kw_only=True, tag="trace", tag_field="kind"):
     """A whole trace."""
 
     format: int
     tool: str  # version of detmatrix
+    rules: Annotated[int, Meta(ge=1)] = 1  # which of the rule sets
     started: str  # UTC, ISO 8601
     settings: TraceSettings
     build: TracedBuild

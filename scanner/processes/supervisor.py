@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from opspecs.functions import resolved
+from scanner.errors import UntrustedScanError, UsageError
 from scanner.observations.records import Mode
 from scanner.processes.process import WorkerEndedError, WorkerProcess
 
@@ -29,7 +32,7 @@ class WorkerSupervisor:
         # A worker lives in another folder.
         self._python = os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
         self._sandbox = sandbox
-        self._spec_files = tuple(str(Path(path).resolve()) for path in spec_files)
+        self._spec_files = tuple(map(resolved, spec_files))
         self.device = device
         self._worker: WorkerProcess | None = None
         self._mode: Mode | None = None
@@ -51,6 +54,20 @@ class WorkerSupervisor:
         self._used = False
         self.started += 1
         return self._worker
+
+    def first(self, mode: Mode) -> WorkerProcess:
+        """Start the worker that says which torch there is.
+
+        Raises:
+            UntrustedScanError: It did not start.
+            UsageError: It did not start in an interpreter that the user named.
+        """
+        try:
+            return self.start(mode)
+        except UntrustedScanError as error:
+            if self._python == sys.executable:
+                raise
+            raise UsageError(f"--python {error}") from error
 
     def renew(self, mode: Mode) -> None:
         """See to it that what is asked next is asked of a fresh worker of this mode."""

@@ -41,7 +41,7 @@ from scanner.verdicts.controls import misbehaving
 from scanner.verdicts.findings import unequal_inputs
 
 # A sentinel runs after so many rows, or after so many seconds.
-_SENTINEL_ROWS = 12
+_SENTINEL_ROWS = 24
 _SENTINEL_SECONDS = 2.0
 _SENTINEL_RUNS = 20
 # Controls and sentinels get at least so long: the first of them may have to wait for a GPU to start.
@@ -94,6 +94,8 @@ class PassRunner:
         self._unequal: list[str] = []
         self._controls: list[Observation] = []
         self._raised: set[tuple[tuple[str, ...], int]] = set()
+        # How many threads worked in the first process of each mode that told; the others execute the same code.
+        self._threads: dict[tuple[tuple[str, ...], Mode], int] = {}
         # The digests of each row in each mode, to know which rows the flag cures.
         self._digests: defaultdict[tuple[tuple[str, ...], Mode], set[str]] = defaultdict(set)
         # By mode and process: the place of the last row observed, and what the last sentinel stood before.
@@ -153,7 +155,7 @@ class PassRunner:
         # Every pass begins in a process of its own; the one that described the build may still be unused.
         self._supervisor.renew(mode)
         if mode not in MODES or runs is not None:
-            self._progress.more(len(rows))
+            self._progress.further(len(rows))
         since = _SENTINEL_ROWS
         watched = 0.0
         for place, row in rows:
@@ -165,7 +167,7 @@ class PassRunner:
             since += 1
             self._progress.at(row, f"{self._prefix}{mode}, process {process}")
             if runs is None:
-                observation = self._observe(row, mode, process, list(self._header.settings.perturb))
+                observation = self._observe_row(row, mode, process)
             else:
                 observation = self._observe_further(row, mode, process, runs[row.key])
             self._keep(observation)
@@ -256,6 +258,13 @@ class PassRunner:
         place = place_of(row) | {"mode": mode, "process": process}
         return ask(self._supervisor, Observation, place, mode, request, timeout, settings)
 
+    def _observe_row(self, row: Row, mode: Mode, process: int) -> Observation:
+        """Execute a row as the settings say; what one thread does alone is not asked again, nor executed under stress."""
+        perturb, threads = list(self._header.settings.perturb), self._threads.get((row.key, mode))
+        if threads == 1:
+            perturb = [name for name in perturb if name != "stress"] or perturb
+        return self._observe(row, mode, process, perturb, count_threads=threads is None)
+
     def _observe_further(self, row: Row, mode: Mode, process: int, runs: int) -> Observation:
         """Execute a row more often; those executions count only that are compared with the others of the cell."""
         settings = self._header.settings
@@ -315,6 +324,8 @@ class PassRunner:
                 inputs_digest=observation.inputs_digest,
             )
             self._unequal += unequal_inputs((self._inputs.setdefault(key, brief), brief))
+        if observation.threads is not None:
+            self._threads.setdefault((key, mode), observation.threads)
         if mode in MODES:
             self._digests[key, mode].update(observation.digests)
         if mode == "on" and alert_caller(observation.exception, observation.message):

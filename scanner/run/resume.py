@@ -23,7 +23,7 @@ def begun(plan: Plan) -> Run | None:
     """Return the scan to go on with, or ``None`` to start anew.
 
     Raises:
-        UsageError: The file holds something that would be lost, or settings that are not those asked for.
+        UsageError: The file holds something unfinished or foreign, or settings that are not those asked for.
         RunFileError: The file to resume is damaged.
     """
     path = plan.output
@@ -45,9 +45,7 @@ def begun(plan: Plan) -> Run | None:
             f"with --force"
         ) from None
     if run.closing is not None:
-        raise UsageError(
-            f"{path}: holds a complete run; choose another place with -o, or overwrite it with --force"
-        )
+        return None  # it is kept under another name
     # Only what raises runs in a further mode, and how much that will be is not known before.
     processes = run.header.settings.processes
     total = len(run.header.planned) * processes * len(MODES)

@@ -8,7 +8,7 @@ last, in a process that switches the flag itself.
 
 from __future__ import annotations
 
-import sys
+import contextlib
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -20,11 +20,10 @@ from msgspec.structs import replace
 from opspecs.model import OpSpec
 from opspecs.pytorch.sources import databases
 from scanner.cases.catalog import choose, load_catalog, with_installed
-from scanner.cases.discovery import check_patterns
+from scanner.cases.discovery import with_databases
 from scanner.cases.rows import control_rows, plan_rows
 from scanner.cases.settings import Plan, settings_for
 from scanner.claims.tables import parse_claims
-from scanner.errors import UntrustedScanError, UsageError
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Header, Row
 from scanner.observations.runfile import Run, RunWriter, read_run
@@ -50,7 +49,8 @@ def scan(plan: Plan, progress: Progress) -> Run:
         UntrustedScanError: No worker could start.
     """
     # Opened first, for it is also the lock: what is read below stays as it is until the scan is done.
-    with RunWriter(plan.output) as writer:
+    with RunWriter(plan.output) as writer, contextlib.ExitStack() as ending:
+        ending.callback(progress.end)
         before = begun(plan)
         if before is not None:
             if before.closing is not None:
@@ -60,8 +60,17 @@ def scan(plan: Plan, progress: Progress) -> Run:
             files = with_installed(plan.settings.specs)
             plan = replace(plan, settings=replace(plan.settings, specs=files))
         asked = plan.settings
+        if asked.specs:
+            progress.doing(f"loading {' '.join(asked.specs)}")
         specs = load_catalog(asked.specs, asked.sources)
-        check_patterns(asked.patterns, asked.sources)
+        if before is None:
+            sources = with_databases(asked.patterns, asked.sources, specs, said="sources" in plan.said)
+            if sources != asked.sources:
+                progress.note(
+                    f"only PyTorch's databases have what a pattern names: --source {','.join(sources)}"
+                )
+            asked = replace(asked, sources=sources)
+            plan = replace(plan, settings=asked)
         if not databases(asked.sources):
             # A pattern that matches nothing anywhere is told before a worker starts.
             choose(asked.patterns, "any", specs)
@@ -98,6 +107,7 @@ class _Scan:
         """Execute what is planned and not yet observed."""
         started = time.monotonic()
         self._writer = writer
+        self._progress.doing(f"starting torch: {self._plan.python}")
         try:
             self._header = header = self._first_header(self._first_worker())
             self._begin()
@@ -107,24 +117,21 @@ class _Scan:
                 rows * (settings.processes * len(MODES) + settings.cost + settings.overloads),
                 self._passes.rows_observed + len(self._timed) + len(self._dispatched),
             )
-            try:
-                last = [mode for mode in settings.modes if mode == "unfilled"]
-                for process in range(settings.processes):
-                    for mode in settings.modes:
-                        if mode not in last:
-                            self._passes.run(mode, process)
-                self._passes.run(MODES[0], settings.processes, self._missing())
-                # Which rows the flag cures is known when all processes of the other modes have spoken.
-                for process in range(settings.processes):
-                    for mode in last:
+            last = [mode for mode in settings.modes if mode == "unfilled"]
+            for process in range(settings.processes):
+                for mode in settings.modes:
+                    if mode not in last:
                         self._passes.run(mode, process)
-                self._supervisor.renew("on")
-                if settings.cost:
-                    self._cost_pass()
-                if settings.overloads:
-                    self._dispatch_pass()
-            finally:
-                self._progress.end()
+            self._passes.run(MODES[0], settings.processes, self._missing())
+            # Which rows the flag cures is known when all processes of the other modes have spoken.
+            for process in range(settings.processes):
+                for mode in last:
+                    self._passes.run(mode, process)
+            self._supervisor.renew("on")
+            if settings.cost:
+                self._cost_pass()
+            if settings.overloads:
+                self._dispatch_pass()
         finally:
             self._supervisor.retire()
         writer.write(
@@ -147,17 +154,12 @@ class _Scan:
             UsageError: It did not start in an interpreter that the user named.
         """
         supervisor = self._supervisor
-        try:
-            worker = supervisor.start(MODES[0])
-            asked, supervisor.device = supervisor.device, resolve_device(supervisor.device, worker.build)
-            if asked == "auto" and supervisor.device != "cpu":
-                # The one that was asked lives where threads are placed for work on the CPU.
-                supervisor.retire()
-                worker = supervisor.start(MODES[0])
-        except UntrustedScanError as error:
-            if self._plan.python == sys.executable:
-                raise
-            raise UsageError(f"--python {error}") from error
+        worker = supervisor.first(MODES[0])
+        asked, supervisor.device = supervisor.device, resolve_device(supervisor.device, worker.build)
+        if asked == "auto" and supervisor.device != "cpu":
+            # The one that was asked lives where threads are placed for work on the CPU.
+            supervisor.retire()
+            worker = supervisor.first(MODES[0])
         return worker
 
     def _first_header(self, worker: WorkerProcess) -> Header:
@@ -190,6 +192,9 @@ class _Scan:
     def _begin(self) -> None:
         """Make the file ready to append to, and note what it has already."""
         self._passes = PassRunner(self._header, self._supervisor, self._progress, self._writer.write)
+        if self._plan.output.stat().st_size and not (self._begun or self._plan.force or self._plan.resume):
+            kept = self._writer.set_aside()
+            self._progress.note(f"{self._plan.output}: the earlier run is kept as {kept.name}")
         self._writer.begin(self._begun.end if self._begun else 0)
         if self._begun is None:
             self._writer.write(self._header)

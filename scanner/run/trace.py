@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -11,10 +10,11 @@ import msgspec
 
 from scanner.cases.catalog import choose, load_catalog
 from scanner.cases.rows import row_of
-from scanner.errors import UntrustedScanError, UsageError
+from scanner.errors import UntrustedScanError
 from scanner.observations.records import Row
 from scanner.observations.trace_records import (
     FORMAT,
+    RULE_SETS,
     Reach,
     TracedBuild,
     TracedOverload,
@@ -68,7 +68,7 @@ def trace(
         # Threads are placed for work that is measured; here nothing is.
         supervisor = WorkerSupervisor(python, sandbox.path, tuple(spec_files), "cuda")
         try:
-            build = _build(supervisor, python)
+            build = _build(supervisor)
             traced = []
             for place, row in enumerate(rows):
                 tell(place, len(rows), row.id)
@@ -79,6 +79,7 @@ def trace(
     return TraceFile(
         format=FORMAT,
         tool=tool_version(),
+        rules=len(RULE_SETS),
         started=started,
         settings=TraceSettings(
             patterns=tuple(patterns), device=_DEVICES[device], timeout=timeout, specs=tuple(spec_files)
@@ -89,14 +90,9 @@ def trace(
     )
 
 
-def _build(supervisor: WorkerSupervisor, python: str) -> TracedBuild:
+def _build(supervisor: WorkerSupervisor) -> TracedBuild:
     """Start the first worker, and return what it says of its torch."""
-    try:
-        text = supervisor.start("off").build
-    except UntrustedScanError as error:
-        if python == sys.executable:
-            raise
-        raise UsageError(f"--python {error}") from error
+    text = supervisor.first("off").build
     return TracedBuild(
         torch=text["torch"],
         torch_git=text["torch_git"],

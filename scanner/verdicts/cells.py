@@ -157,6 +157,8 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
     runs += sum(outputs.total() for outputs in apart.values())
     differing += sum(outputs.total() - outputs[firsts[name]] for name, outputs in apart.items())
     blank, part = ordered[0].blank, ordered[0].blank_output
+    # The first process that can tell how many threads work does; the others need not.
+    threads = {observation.threads for observation in ordered} - {None}
     if not differing and blank in _VACUOUS and ((part and strict) or not constant):
         reason = f"{part}: {BLANK_MEANING[blank]}" if part else BLANK_MEANING[blank]
         return Cell(verdict="error", runs=runs, reason=reason, seconds=seconds)
@@ -173,7 +175,7 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
         alerts=tuple(dict.fromkeys(alert for observation in ordered for alert in observation.alerts)),
         groups=_joined(ordered),
         other_threads=tuple(name for name, reference in firsts.items() if reference != first),
-        serial=all(observation.threads == 1 for observation in ordered),
+        serial=threads == {1},
     )
 
 

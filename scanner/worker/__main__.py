@@ -186,6 +186,14 @@ def _enumerate(_: Specs, request: Request) -> Request:
         return {"answer": {"failed": str(error)}}
 
 
+def _describe(specs: Specs, request: Request) -> Request:
+    """Return what a spec leaves to what its inputs are."""
+    from scanner.worker.execution import describe  # noqa: PLC0415
+
+    _on_device(request)
+    return {"answer": describe(specs[request.pop("spec")], request.pop("case"), **request)}
+
+
 def _functions(_: Specs, request: Request) -> Request:
     """Return what the build has for overloads, without a device: what is expected, not what happens."""
     from scanner.worker.native_functions import kernels  # noqa: PLC0415
@@ -233,6 +241,7 @@ _HANDLERS: dict[str, Handler] = {
     "kernels": _kernels,
     "entries": _entries,
     "enumerate": _enumerate,
+    "describe": _describe,
     "functions": _functions,
     "trace": _trace,
 }

@@ -21,7 +21,7 @@ from opspecs.model import MissingError, OpSpec
 from scanner.worker import global_state
 from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
 
-_FEWEST, _MOST = 5, 25  # samples of each variant
+_FEWEST, _MOST = 5, 15  # samples of each variant
 # A shorter sample would time the clock and the loop.
 _SAMPLE_SECONDS = 100e-6
 

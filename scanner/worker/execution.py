@@ -206,6 +206,31 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     )
 
 
+def describe(spec: OpSpec, case: str, *, device: str, seed: int) -> dict[str, Any]:
+    """Return the directions and the dtype of a case whose spec leaves them to what its inputs are.
+
+    Inputs that cannot be drawn take no part in backward; the row says what is wrong with them.
+    """
+    inputs = Inputs(
+        f"{seed}|{spec.name}|{case}|float32", dtype="float32", device=device, direction="backward"
+    )
+    try:
+        drawn = spec.cases[case].inputs(inputs)
+    except Exception:  # noqa: BLE001 - a function of the user's fails in any way it likes
+        return {"directions": ["forward"], "dtype": "float32"}
+    tensors = [tensor for _, tensor in bits.parts([drawn.args, dict(drawn.kwargs)], "args", skip_others=True)]
+    dtypes = sorted((str(one.dtype).removeprefix("torch.") for one in tensors), key=_rank)
+    return {
+        "directions": ["forward", "backward"] if inputs.leaves else ["forward"],
+        "dtype": dtypes[0] if dtypes else "float32",
+    }
+
+
+def _rank(dtype: str) -> bool:
+    """Sort what can be differentiated before indices and masks."""
+    return not dtype.startswith(("float", "bfloat", "complex"))
+
+
 def resolve(op: str | Callable[..., Any]) -> Callable[..., Any]:
     """Look up a dotted path below torch.
 

@@ -45,6 +45,7 @@ def observe(
     runs: int,
     perturbations: list[str] | None = None,
     max_time: float | None = None,
+    count_threads: bool = False,
 ) -> dict[str, Any]:
     """Execute a case and return the observation, as fields of ``records.Observation``.
 
@@ -58,6 +59,8 @@ def observe(
         runs: Executions; fewer if the case has differed often enough, or for *max_time*.
         perturbations: Names that share the executions; all are quiet if nothing is said.
         max_time: Seconds the executions may take, after the first two.
+        count_threads: Count the threads of a CPU that work in one quiet execution. Those of the execution before must
+            have gone to sleep for that, which takes milliseconds.
     """
     before = global_state.snapshot()
     observed: dict[str, Any] = {"outcome": "invalid"}
@@ -66,6 +69,7 @@ def observe(
             observed,
             lambda: Execution(spec, case, direction=direction, dtype=dtype, device=device, seed=seed),
             Budget(runs, perturbations or ["quiet"], max_time),
+            count_threads=count_threads and device == "cpu",
         )
     except (NotRunnableError, MissingError) as error:
         observed.update(outcome="not_run", message=str(error))
@@ -87,7 +91,7 @@ class Budget:
         groups = perturb.expand(perturbations, torch.get_num_threads())
         # Where a machine has no other thread count there may be no group left.
         self.groups = groups or perturb.expand(["quiet"], torch.get_num_threads())
-        self.shares = shares(runs, len(self.groups))
+        self.shares = shares(runs, [name for name, _ in self.groups])
 
     def deadline(self, group: int, now: float) -> float:
         """Return when a group must end for the others to get their part of the time that is left."""
@@ -109,7 +113,7 @@ def _message(error: BaseException, file: str) -> str:
     return f"{text}{place_of(error, file)}".removeprefix(", ")
 
 
-def _observe(observed: dict[str, Any], prepare: Any, budget: Budget) -> None:
+def _observe(observed: dict[str, Any], prepare: Any, budget: Budget, *, count_threads: bool) -> None:
     """Fill in *observed* step by step, so that what was seen before an exception is kept."""
     started = time.perf_counter()
     execution: Execution = prepare()
@@ -123,7 +127,7 @@ def _observe(observed: dict[str, Any], prepare: Any, budget: Budget) -> None:
     )
     started, times_set = time.perf_counter(), global_state.times_set()
     try:
-        comparison = _Repetition(execution, budget, observed).run()
+        comparison = _Repetition(execution, budget, observed, count_threads=count_threads).run()
     finally:
         observed["seconds"] = time.perf_counter() - started
     observed.update(comparison)
@@ -143,8 +147,11 @@ def _summary(name: str, tensor: torch.Tensor) -> str:
 class _Repetition:
     """The executions of one case, compared with the first, group by group."""
 
-    def __init__(self, execution: Execution, budget: Budget, observed: dict[str, Any]) -> None:
+    def __init__(
+        self, execution: Execution, budget: Budget, observed: dict[str, Any], *, count_threads: bool
+    ) -> None:
         self._execution = execution
+        self._count_threads = count_threads
         self._budget = budget
         self._observed = observed
         self._index = 0
@@ -217,7 +224,9 @@ class _Repetition:
                     looked = now
                 before(self._index)
                 self._execution.reseed()
-                forward, judged = self._execute(measured=name == "quiet" and done == 1)
+                forward, judged = self._execute(
+                    count_threads=self._count_threads and name == "quiet" and done == 1
+                )
                 if compare is None:
                     compare = OutputComparison(judged, share)
                     known = 0
@@ -241,10 +250,10 @@ class _Repetition:
             group["digests"] = compare.result()["digests"]
         return group
 
-    def _execute(self, *, measured: bool) -> tuple[list[bits.Part], list[bits.Part]]:
-        """Execute once; if *measured*, note how many threads of a CPU worked."""
+    def _execute(self, *, count_threads: bool) -> tuple[list[bits.Part], list[bits.Part]]:
+        """Execute once, and note how many threads worked, if that is asked."""
         execution = self._execution
-        if not measured or execution.device != "cpu":
+        if not count_threads:
             return _judged(execution, *execution())
         # A copy of what the op writes into, and the gradients that the first execution drew, are no work of the op.
         args = execution.arguments()

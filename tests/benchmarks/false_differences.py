@@ -133,7 +133,7 @@ def _long_enough(spec: OpSpec, name: str, case: dict[str, Any], runs: int, secon
         return seen
     had = {group["perturbation"]: group["executions"] for group in seen["groups"]}
     fewest = min(FEWEST, runs)
-    wanted = zip(DEFAULT, shares(fewest, len(DEFAULT)), strict=True)
+    wanted = zip(DEFAULT, shares(fewest, DEFAULT), strict=True)
     # What one thread does alone is not executed under stress.
     skipped = {"stress"} if seen["threads"] == 1 else set()
     if all(

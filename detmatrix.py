@@ -1,0 +1,43 @@
+"""The entry of the command line: our packages are those beside this file, whatever else bears their names.
+
+``scanner.py`` and ``reports`` are names that files of a user's may have, and with ``PYTHONPATH=.`` or ``python -m`` the
+current folder is searched first. Nothing of theirs is run in place of ours.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+_PACKAGES = ("opspecs", "scanner", "reports")
+
+
+def main() -> NoReturn:
+    """Run the command line, and exit."""
+    for name in _PACKAGES:
+        _claim(name)
+    from scanner.cli.main import main as run  # noqa: PLC0415 - only now it is ours
+
+    run()
+
+
+def _claim(name: str) -> None:
+    """Import one of our packages from where it lies, so that its modules are found there too."""
+    folder = Path(__file__).resolve().parent / name
+    known = getattr(sys.modules.get(name), "__file__", None)
+    if known is not None and Path(known).resolve().parent == folder:
+        return
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+
+
+if __name__ == "__main__":
+    main()

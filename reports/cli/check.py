@@ -1,0 +1,90 @@
+"""The ``check`` command: a function of the user's in, what a scan shows of it out."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import click
+
+from reports.explain import text
+from reports.explain.view import explained
+from reports.matrix.model import Matrix, load
+from reports.render.json import View, json_of
+from reports.render.output import write_to_stdout
+from scanner.cases.catalog import function_named
+from scanner.cases.settings import Plan, asked_for
+from scanner.cli.options import python_option
+from scanner.cli.settings import Device
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, one_line
+from scanner.observations.settings import MOST_RUNS
+from scanner.run.progress import progress_for
+from scanner.run.scan import scan
+
+RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
+    "text": text.render,
+    "json": lambda view: [json_of(view), "\n"],
+}
+
+
+@click.command()
+@click.argument("function", metavar="FILE.py:FUNCTION")
+@click.option(
+    "--inputs",
+    metavar="FILE.py:FUNCTION",
+    help="A function that returns the arguments: a tuple, a dict of keywords, or a single one. Default: no arguments.",
+)
+@click.option("--device", type=Device(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to run.")
+@click.option("--runs", type=click.IntRange(2, MOST_RUNS), default=50, metavar="N", show_default=True,
+              help="Executions per process; there are two processes per mode.")  # fmt: skip
+@python_option("The interpreter whose torch runs it; it needs only torch and what the file imports.")
+@click.option("--format", "form", type=click.Choice(list(RENDERERS)), default="text", show_default=True,
+              help="Text for a terminal, or JSON.")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="RUN.jsonl",
+              help="Keep the run file, for report and repro. Default: it is thrown away.")  # fmt: skip
+def check(
+    function: str,
+    inputs: str | None,
+    device: str,
+    runs: int,
+    python: str,
+    form: str,
+    output: Path | None,
+) -> int:
+    """Run one function of yours again and again, with the flag off and on: does it give the same bits?
+
+    The file is executed, in the process of this command and in workers. Where an input requires grad, the gradients are
+    compared too. Exits with 1 where a row has no verdict, and with 0 whatever the verdict is.
+    """
+    named, name = function_named(function, inputs)
+    # A batch system that ends the job gives it time to stop its workers.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with tempfile.TemporaryDirectory(prefix="detmatrix-check-") as folder:
+        said = {"patterns": (name,), "specs": (named,), "device": device, "runs": runs, "overloads": False}
+        plan = Plan(
+            output=output or Path(folder, "run.jsonl"),
+            settings=asked_for(**said),
+            said=frozenset(said),
+            python=python,
+        )
+        run = scan(plan, progress_for("check"))
+        matrices = load([run.path])
+    view = explained(name, (name,), (), {}, matrices, [str(output or "not kept")])
+    # Without a run file there is nothing to make a script of, and not all inputs can be written into one.
+    view["commands"] = (
+        []
+        if output is None or inputs
+        else [one.replace("FILE.py", shlex.quote(named)) for one in view["commands"]]
+    )
+    write_to_stdout(RENDERERS[form](view))
+    return _code(matrices[0])
+
+
+def _code(one: Matrix) -> int:
+    if one.distrust:
+        click.echo(f"detmatrix: the scan cannot be trusted: {one_line(one.distrust[0])}", err=True)
+        return EXIT_UNTRUSTED
+    return EXIT_CHECK_FAILED if any(row.finding == "inconclusive" for row in one.rows) else EXIT_DONE

@@ -1,0 +1,123 @@
+"""What is known of one op, for a terminal of 80 columns: plain text, nothing that only colour says."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+
+from reports.render.json import View
+from scanner.errors import one_line
+
+_WIDTH = 80
+_MOST_EXPECTED = 4  # lines about one build
+_DEVICES = {"any": "any device", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
+
+
+def render(view: View) -> Iterator[str]:
+    """Yield the text in pieces."""
+    yield from (f"{line}\n" for line in _lines(view))
+
+
+def _lines(view: View) -> Iterator[str]:
+    yield one_line(view["op"])
+    if others := [name for name in view["specs"] if name != view["op"]]:
+        yield from _wrapped(f"with {', '.join(others)}", "  ")
+    if view["releases"]:
+        yield from _documented(view)
+    yield from _measured(view)
+    yield from _section("WHY IT COULD DIFFER", view["why"])
+    for build in view["builds"]:
+        yield from ("", *_build(build))
+    yield from _section("WHAT TO DO", [view["action"]] if view["action"] else [])
+    costs = [f"{name}: {text}" for name, text in view["cost"].items()]
+    yield from _section("COST OF THE FLAG (time with it on, over that with it off)", costs)
+    if view["commands"]:
+        yield from ("", "SHOW IT" if view["measured"] else "MEASURE IT")
+        # Whole, to be copied.
+        yield from (f"  {one_line(command)}" for command in view["commands"])
+
+
+def _documented(view: View) -> Iterator[str]:
+    yield from ("", f"DOCUMENTED (torch {view.releases_words})")
+    for bullet in view["documented"]:
+        yield from _wrapped(
+            f"{bullet.span}: {bullet['list']}, {_DEVICES.get(bullet['device'], bullet['device'])}: {bullet['text']}",
+            "  ",
+        )
+    if not view["documented"]:
+        yield "  In no list of any of these releases."
+
+
+def _measured(view: View) -> Iterator[str]:
+    for run in view["measured"]:
+        yield from ("", *_run(run))
+    if not view["measured"]:
+        yield from ("", "MEASURED", "  Not in these runs.")
+    for device, count in view["unmeasured"].items():
+        yield f"  {_DEVICES.get(device, device)} NOT MEASURED: {count} documented {'claim' if count == 1 else 'claims'}"
+
+
+def _run(run: View) -> Iterator[str]:
+    same = f"; the same findings in {', '.join(run['same'])}" if run["same"] else ""
+    yield from _wrapped(
+        f"MEASURED on {run['device']}, torch {run['torch']}, {run['machine']}, n = {run['executions']} per mode "
+        f"({run['run']}){same}",
+        "",
+    )
+    for reason in run["distrust"]:
+        yield from _wrapped(f"NOT TRUSTWORTHY: {reason}", "  ")
+    for direction, findings in run["cases"].items():
+        for found in findings:
+            yield from _wrapped(f"{direction}: {found['finding']}: {_cases(found['cases'])}", "  ")
+            yield from _wrapped(_shown(found), "    ")
+            for reason in found["reasons"]:
+                yield from _wrapped(reason, "    ")
+
+
+def _shown(found: View) -> str:
+    doubts = "".join(f"; {count} {name}" for name, count in found["doubts"].items())
+    if found.differ:
+        which = f"of {found['shown']}: " if len(found["rows"]) > 1 else ""
+        return f"{which}off {found['off']}; on {found['on']}{doubts}"
+    bound = f": rate < {found.bound_words}" if found.bound_words else ""
+    rows = len(found["rows"])
+    return f"no difference in {rows} {'row' if rows == 1 else 'rows'}{bound}{doubts}"
+
+
+def _cases(cases: Mapping[str, Sequence[str]]) -> str:
+    """Return cases with their dtypes, said once where they are the same for all."""
+    kinds = {tuple(dtypes) for dtypes in cases.values()}
+    if len(kinds) == 1:
+        return f"{', '.join(cases)} ({', '.join(next(iter(kinds)))})"
+    return ", ".join(f"{name} ({', '.join(dtypes)})" for name, dtypes in cases.items())
+
+
+def _build(build: View) -> Iterator[str]:
+    files = ", ".join(build["files"])
+    yield from _wrapped(f"EXPECTED, NOT MEASURED: {build.title}, torch {build['torch']} ({files})", "")
+    for said in build["expected"][:_MOST_EXPECTED]:
+        yield from _wrapped(
+            f"{said['direction']}: binary: {said['binary']}; trace: {said['trace']} ({', '.join(said['cases'])})",
+            "  ",
+        )
+    if (more := len(build["expected"]) - _MOST_EXPECTED) > 0:
+        yield f"  and {more} more: --format json"
+
+
+def _section(title: str, texts: Sequence[str]) -> Iterator[str]:
+    if texts:
+        yield from ("", title)
+        for text in texts:
+            yield from _wrapped(text, "  ")
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    """Break a text into lines; what goes on stands further in."""
+    return textwrap.wrap(
+        one_line(text),
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

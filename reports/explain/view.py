@@ -1,0 +1,236 @@
+"""What every format says of one op."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from msgspec.structs import replace
+
+from reports.matrix.by_op import ops_view
+from reports.matrix.listed import SECTION_WORDS
+from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
+from reports.matrix.ops import OpView
+from reports.matrix.view import RowView, row_view
+from reports.matrix.words import bullet_words, percent
+from reports.render.json import View
+from scanner.claims.matching import device_kind
+from scanner.observations import versions
+from scanner.observations.records import Claim, Direction
+from scanner.verdicts.findings import FINDING_MEANING, Finding
+
+# What to do about an op of this finding.
+ADVICE: dict[Finding, str] = {
+    "silent": "The flag does not help, and does not say so: use another op, or accept the difference.",
+    "raises": "With the flag on it raises: use another op, or warn_only=True and accept the difference.",
+    "over_alert": "With the flag on it raises, though no difference was seen: warn_only=True lets it run.",
+    "fixed_by_mode": "Set the flag: torch.use_deterministic_algorithms(True).",
+    "uninitialized": "It returns memory that nobody wrote: write it before it is read. The flag fills it, with "
+    "torch.utils.deterministic.fill_uninitialized_memory, which is on unless turned off.",
+    "mode_dependent": "Keep the flag as it is, on or off: each gives the same bits every time, and other ones.",
+    "inconclusive": "Not settled: see the reasons, and scan again.",
+    "deterministic": "Nothing for what was measured: no difference was seen. What was not measured may differ.",
+}
+_BY_RELEASE = 2  # numbers of a release that tell it from the next
+
+
+def explained(
+    name: str,
+    also: Sequence[str],
+    why: Sequence[str],
+    lists: dict[str, list[Claim]],
+    matrices: Sequence[Matrix],
+    paths: Sequence[str],
+) -> View:
+    """Return what is known of one op.
+
+    Args:
+        name: Of the op.
+        also: Of the specs that are of it.
+        why: What could reorder, in the words of the catalog.
+        lists: The claims about it, by release, the oldest first; releases without any are there too.
+        matrices: Runs, with the rows of this op alone, and with what builds let expect of them.
+        paths: Of the run files.
+    """
+    views = [[row_view(row, one.expected) for row in one.rows] for one in matrices]
+    ops = ops_view([replace(one, scanned=one.rows) for one in matrices], views).ops
+    measured = list(_measured(matrices, views, paths))
+    rows = [row for of_run in views for row in of_run]
+    worst = ops[0].finding if ops else None
+    where = {
+        device_kind(one.run.header.settings.device) for one, some in zip(matrices, views, strict=True) if some
+    }
+    latest = list(lists.values())[-1] if lists else []
+    unmeasured = {
+        kind: count
+        for kind in dict.fromkeys(claim.device for claim in latest)
+        if kind not in {"any", *where} and (count := sum(claim.device == kind for claim in latest))
+    }
+    return View(
+        {
+            "op": name,
+            "specs": list(also),
+            "releases": list(lists),
+            "documented": list(_documented(lists)),
+            "measured": measured,
+            "unmeasured": unmeasured,
+            "why": list(dict.fromkeys([*why, *(row.why for row in rows if row.why)])),
+            "builds": list(_builds(matrices, views)),
+            "finding": worst,
+            "action": ADVICE[worst] if worst else None,
+            "cost": {op.name: op.cost_words for op in ops if op.cost or op.fill},
+            "commands": list(_commands(name, ops, matrices, paths)),
+        },
+        meaning=FINDING_MEANING[worst] if worst else None,
+        releases_words=span(list(lists), list(lists)),
+    )
+
+
+def span(some: Sequence[str], releases: Sequence[str]) -> str:
+    """Return releases in words, those that follow one another as a span: "2.0-2.8, 2.10"."""
+    known = {release: place for place, release in enumerate(releases)}
+    parts = []
+    for _, group in groupby(enumerate(sorted(known[one] for one in some)), lambda pair: pair[1] - pair[0]):
+        places = [place for _, place in group]
+        ends = [".".join(releases[place].split(".")[:_BY_RELEASE]) for place in (places[0], places[-1])]
+        parts.append("-".join(dict.fromkeys(ends)))
+    return ", ".join(parts)
+
+
+def _documented(lists: dict[str, list[Claim]]) -> Iterator[View]:
+    """Yield each bullet once, with the releases that have it."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for release, claims in lists.items():
+        for claim in claims:
+            found.setdefault((SECTION_WORDS[claim.section], claim.device, bullet_words(claim)), []).append(
+                release
+            )
+    for (section, device, text), some in found.items():
+        yield View(
+            {"list": section, "device": device, "text": text, "releases": list(dict.fromkeys(some))},
+            span=span(list(dict.fromkeys(some)), list(lists)),
+        )
+
+
+def _measured(
+    matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]], paths: Sequence[str]
+) -> Iterator[View]:
+    """Yield what runs measured, the latest release first; runs of the same findings stand together, told by the latest."""
+    together: dict[object, list[int]] = {}
+    places = sorted(
+        range(len(matrices)), key=lambda place: versions.key(_torch(matrices[place])), reverse=True
+    )
+    for place in places:
+        if rows := views[place]:
+            kind = device_kind(matrices[place].run.header.settings.device)
+            together.setdefault((kind, frozenset((row.id, row.finding) for row in rows)), []).append(place)
+    for same in together.values():
+        one, rows = matrices[same[0]], views[same[0]]
+        environment, settings = one.run.header.environment, one.run.header.settings
+        machine = environment.gpu or f"{environment.cpu}, {environment.threads} threads"
+        directions = {
+            direction: _cases([row for row in rows if row.direction == direction])
+            for direction in ("forward", "backward")
+            if any(row.direction == direction for row in rows)
+        }
+        yield View(
+            {
+                "run": paths[same[0]],
+                "torch": environment.torch,
+                "device": settings.device,
+                "machine": machine,
+                "executions": one.executions,
+                "distrust": list(one.distrust),
+                "same": [_torch(matrices[place]) for place in same[1:]],
+                "cases": directions,
+            }
+        )
+
+
+def _torch(one: Matrix) -> str:
+    return one.run.header.environment.torch
+
+
+def _cases(rows: Sequence[RowView]) -> list[View]:
+    """Return what rows of one direction show, those of one finding together, the worst first."""
+    found: dict[Finding, list[RowView]] = {}
+    for row in rows:
+        found.setdefault(row.finding, []).append(row)
+    return [_finding(finding, found[finding]) for finding in WORST_FIRST if finding in found]
+
+
+def _finding(finding: Finding, rows: Sequence[RowView]) -> View:
+    """Return what rows of one finding show; the row that shows it most stands for them."""
+    row = max(rows, key=_differing)
+    cases: dict[str, list[str]] = {}
+    for one in rows:
+        name = one.case if ":" not in one.spec else f"{one.spec}:{one.case}"
+        cases.setdefault(name, []).append(one.dtype)
+    bounds = [bound for one in rows for bound in (one.off.upper_bound, one.on.upper_bound) if bound]
+    doubts = {
+        "serial": sum(one.serial for one in rows),
+        "low power": sum(one.low_power is not None for one in rows),
+    }
+    differ = any(cell.verdict not in COMPARED or cell.differing for cell in (row.off, row.on))
+    said: dict[str, Any] = {
+        "finding": finding,
+        "rows": [one.id for one in rows],
+        "cases": {name: list(dict.fromkeys(dtypes)) for name, dtypes in cases.items()},
+        "shown": row.id,
+        "off": row.off.words,
+        "on": row.on_words,
+        "bound": max(bounds) if bounds else None,
+        "doubts": {name: count for name, count in doubts.items() if count},
+        "reasons": list(dict.fromkeys(one.reason for one in rows if one.reason)),
+    }
+    return View(said, differ=differ, bound_words=percent(max(bounds)) if bounds else None)
+
+
+def _builds(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> Iterator[View]:
+    """Yield what the files of each build let expect, cases of which the same is said together."""
+    for one, rows in zip(matrices, views, strict=True):
+        for build in one.expected:
+            together: dict[tuple[str, str, Direction], list[str]] = {}
+            for row, record in zip(rows, one.rows, strict=True):
+                said = build.of(record.row)
+                together.setdefault((said.binary, said.trace, row.direction), []).append(row.case)
+            yield View(
+                {
+                    "device": build.device,
+                    "torch": build.torch,
+                    "files": build.files,
+                    "measured": build.same_device,
+                    "expected": [
+                        {
+                            "direction": direction,
+                            "binary": binary,
+                            "trace": trace,
+                            "cases": list(dict.fromkeys(cases)),
+                        }
+                        for (binary, trace, direction), cases in together.items()
+                    ],
+                },
+                title=build.title,
+            )
+
+
+def _commands(
+    name: str, ops: Sequence[OpView], matrices: Sequence[Matrix], paths: Sequence[str]
+) -> Iterator[str]:
+    """Yield the commands that show it: a script for the worst row, or the scan that would measure it."""
+    for op in ops[:1]:
+        worst = [one for one in op.rows if one.row.finding == op.finding]
+        if worst and not op.is_clean:
+            latest = max(worst, key=lambda one: versions.key(_torch(matrices[one.run]))).run
+            one = max((one for one in worst if one.run == latest), key=lambda one: _differing(one.row))
+            own = ["--specs", "FILE.py"] if one.row.source == "own" else []
+            yield shlex.join(["detmatrix", "repro", paths[latest], one.row.id, *own])
+    if not any(one.rows for one in matrices):
+        yield shlex.join(["detmatrix", "scan", name])
+
+
+def _differing(row: RowView) -> tuple[int, int]:
+    """Return how often a row differed, with the flag on before off."""
+    return row.on.differing or 0, row.off.differing or 0

@@ -1,0 +1,333 @@
+"""From the rows of runs to one line an op."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from reports.matrix.cost import Timed, cost_view
+from reports.matrix.expected import ExpectedText
+from reports.matrix.listed import SECTION_WORDS, is_filled, is_missing, lists_of, sections
+from reports.matrix.model import FINDINGS, WORST_FIRST, Matrix
+from reports.matrix.ops import (
+    ACTION,
+    MISSING,
+    NONE_LISTED,
+    UNKNOWN,
+    USABLE,
+    CostRange,
+    ModeMark,
+    OpCell,
+    OpColumn,
+    OpDirection,
+    OpRow,
+    OpsView,
+    OpView,
+)
+from reports.matrix.view import RowView, counted, doubts
+from scanner.claims.matching import device_kind, names_of
+from scanner.observations import versions
+from scanner.observations.records import Claim, Direction, Row
+from scanner.verdicts.cells import Cell
+from scanner.verdicts.findings import Finding, MatrixRow
+
+# The list of cuBLAS (up to 2.9) is one of what raises.
+_SHORT = SECTION_WORDS | {"cublas": "raises"}
+
+
+class _Lists:
+    """The claims of a run by the ops that they are about."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.claims = lists_of(matrix).claims
+        self.devices = [
+            kind for kind in ("cpu", "cuda", "mps") if any(it.device == kind for it in self.claims)
+        ]
+        self._unparsed = [claim for claim in self.claims if not claim.parsed]
+        self._of: dict[str, list[Claim]] = {}
+        for claim in self.claims:
+            for name in claim.targets if claim.parsed else ():
+                self._of.setdefault(name, []).append(claim)
+
+    def about(self, row: Row) -> list[Claim]:
+        """Return the claims that could be about a row."""
+        return [*(claim for name in names_of(row) for claim in self._of.get(name, ())), *self._unparsed]
+
+    def lack(self, row: MatrixRow) -> bool:
+        """Tell whether there are lists, and none speaks of a row that raises or differs."""
+        return bool(self.claims) and is_missing(row, self.about(row.row))
+
+
+class _Record(NamedTuple):
+    """A row of a run, measured."""
+
+    run: int
+    row: MatrixRow
+
+
+def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> OpsView:
+    """Return the ops of these runs.
+
+    Args:
+        matrices: The runs.
+        views: The rows that the report shows of each.
+    """
+    columns = _columns(matrices)
+    lists = [_Lists(one) for one in matrices]
+    records: dict[str, list[_Record]] = {}
+    shown: dict[str, list[OpRow]] = {}
+    for number, (one, rows) in enumerate(zip(matrices, views, strict=True)):
+        for record in one.scanned:
+            records.setdefault(record.row.spec, []).append(_Record(number, record))
+        for record, row in zip(one.rows, rows, strict=True):
+            shown.setdefault(row.spec, []).append(OpRow(number, row, record))
+    short = _short_names(records)
+    ops = [
+        _op((name, short[name]), of, shown.get(name, ()), columns, matrices, lists)
+        for name, of in records.items()
+    ]
+    counts = Counter(op.finding for op in ops)
+    latest = max(
+        range(len(matrices)), key=lambda place: versions.key(_release(matrices[place])), default=None
+    )
+    measured = {column.device for column in columns if not column.expected}
+    claims = Counter(claim.device for claim in lists[latest].claims) if latest is not None else Counter()
+    return OpsView(
+        columns=columns,
+        ops=tuple(sorted((op for op in ops if op.rows), key=lambda op: WORST_FIRST.index(op.finding))),
+        chosen=any(one.only or one.patterns for one in matrices),
+        counts={finding: counts[finding] for finding in FINDINGS},
+        unmeasured={kind: claims[kind] for kind in claims if kind not in {"any", *measured}},
+    )
+
+
+def _short_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the shortest ending of each name that no other has; those of databases stay whole."""
+    owners: dict[str, set[str]] = {}
+    for name in names:
+        for ending in _endings(name):
+            owners.setdefault(ending, set()).add(name)
+    return {name: next((it for it in _endings(name) if len(owners[it]) == 1), name) for name in names}
+
+
+def _endings(name: str) -> list[str]:
+    parts = name.split(".") if name.startswith("torch.") else [name]
+    return [".".join(parts[-count:]) for count in range(1, len(parts) + 1)]
+
+
+def _release(one: Matrix) -> str:
+    return versions.release(one.run.header.environment.torch)
+
+
+def _columns(matrices: Sequence[Matrix]) -> tuple[OpColumn, ...]:
+    """Return a column for each release on each kind of device, and for what a build lets expect of another one."""
+    runs: dict[tuple[str, str], list[int]] = {}
+    for number, one in enumerate(matrices):
+        runs.setdefault((device_kind(one.run.header.settings.device), _release(one)), []).append(number)
+    measured = [
+        OpColumn(
+            device=device,
+            torch=torch,
+            runs=tuple(numbers),
+            executions=tuple(matrices[number].executions for number in numbers),
+            trusted=not any(matrices[number].distrust for number in numbers),
+        )
+        for (device, torch), numbers in runs.items()
+    ]
+    builds = dict.fromkeys(
+        (build.device, versions.release(build.torch)) for one in matrices for build in one.expected
+    )
+    expected = [
+        OpColumn(device=device, torch=torch, expected=True)
+        for device, torch in builds
+        if (device, torch) not in runs
+    ]
+    return tuple(sorted([*measured, *expected], key=lambda it: (it.device, versions.key(it.torch))))
+
+
+def _op(
+    names: tuple[str, str],
+    records: Sequence[_Record],
+    shown: Sequence[OpRow],
+    columns: Sequence[OpColumn],
+    matrices: Sequence[Matrix],
+    lists: Sequence[_Lists],
+) -> OpView:
+    cells, latest = [], dict[str, int]()
+    for place, column in enumerate(columns):
+        mine = [record for record in records if record.run in column.runs]
+        cells.append(
+            _expected(records, column, matrices, lists) if column.expected else _cell(mine, column, lists)
+        )
+        if mine:
+            latest[column.device] = place
+    judged = [cells[place] for place in latest.values()]
+    finding = min((cell.finding for cell in judged if cell.finding), key=WORST_FIRST.index)
+    counts = sum((Counter(cell.counts) for cell in judged), Counter[Finding]())
+    runs = {number for place in latest.values() for number in columns[place].runs}
+    rows = [record.row for record in records if record.run in runs]
+    return OpView(
+        name=names[0],
+        short=names[1],
+        family=records[0].row.row.family,
+        finding=finding,
+        action=_action(finding, rows, judged),
+        listed=_listed(latest, judged),
+        counts={it: counts[it] for it in WORST_FIRST if counts[it]},
+        cost=_range(rows, fill=False),
+        fill=_range(rows, fill=True),
+        cells=tuple(cells),
+        rows=tuple(shown),
+    )
+
+
+def _cell(records: Sequence[_Record], column: OpColumn, lists: Sequence[_Lists]) -> OpCell:
+    """Return what the runs of a column show of an op."""
+    rows = [record.row for record in records]
+    finding = min((row.finding for row in rows), key=WORST_FIRST.index, default=None)
+    worst = [record for record in records if record.row.finding == finding]
+    return OpCell(
+        finding=finding,
+        forward=direction_of([row for row in rows if row.row.direction == "forward"]),
+        backward=direction_of([row for row in rows if row.row.direction == "backward"]),
+        counts=dict(Counter(row.finding for row in rows)),
+        documented=_documented(records, worst, column.device, lists),
+        missing=sum(column.trusted and lists[run].lack(row) for run, row in records),
+    )
+
+
+def _documented(
+    records: Sequence[_Record], worst: Sequence[_Record], device: str, lists: Sequence[_Lists]
+) -> dict[str, tuple[str, ...]] | None:
+    """Return what the lists say: of the device that was measured, for the worst rows; of others for all rows."""
+    runs = {run for run, _ in records}
+    if not any(lists[run].claims for run in runs):
+        return None
+    found: dict[str, tuple[str, ...]] = {}
+    for kind in dict.fromkeys([device, *(kind for run in runs for kind in lists[run].devices)]):
+        words = (
+            _SHORT[section]
+            for run, record in (worst if kind == device else records)
+            if (claims := lists[run].about(record.row))
+            for section in sections(replace(record.row, device=kind), claims)
+        )
+        found[kind] = tuple(dict.fromkeys(words))
+    return found
+
+
+def direction_of(rows: Sequence[MatrixRow]) -> OpDirection:
+    """Return the worst row of a direction; of those that did not differ, the one that shows least."""
+    if not rows:
+        nothing = ModeMark(verdict=None, text="no row", has_row=False)
+        return OpDirection(off=nothing, on=nothing)
+    worst = min(
+        rows,
+        key=lambda row: (
+            WORST_FIRST.index(row.finding),
+            row.off.verdict != "nondeterministic",
+            min(row.off.runs, row.on.runs),
+        ),
+    )
+    doubted = [doubts(row.weak, serial=row.serial) for row in rows]
+    return OpDirection(
+        off=_mark(worst.off),
+        on=_mark(worst.on, other_bits=worst.finding == "mode_dependent"),
+        finding=worst.finding,
+        row=worst.row.id,
+        doubts=tuple(dict.fromkeys(text for texts in doubted for text in texts)) if all(doubted) else (),
+    )
+
+
+def _mark(cell: Cell, *, other_bits: bool = False) -> ModeMark:
+    text = counted(cell) or f"{cell.verdict} {cell.alert or ''}".strip()
+    return ModeMark(
+        verdict=cell.verdict, text=f"{text}, other bits" if other_bits else text, other_bits=other_bits
+    )
+
+
+def _expected(
+    records: Sequence[_Record], column: OpColumn, matrices: Sequence[Matrix], lists: Sequence[_Lists]
+) -> OpCell:
+    """Return what builds let expect of an op on a device on which no run is."""
+    said: dict[Direction, list[ExpectedText]] = {"forward": [], "backward": []}
+    for run, record in records:
+        for build in matrices[run].expected:
+            if (build.device, versions.release(build.torch)) == (column.device, column.torch):
+                said[record.row.direction] += (
+                    [build.rows[record.row.key]] if record.row.key in build.rows else []
+                )
+    directions = {direction: _expected_direction(texts) for direction, texts in said.items()}
+    return OpCell(
+        finding=None,
+        forward=directions["forward"],
+        backward=directions["backward"],
+        counts={},
+        documented=_documented(records, records, column.device, lists),
+        missing=0,
+    )
+
+
+def _expected_direction(texts: Sequence[ExpectedText]) -> OpDirection:
+    if not texts:
+        nothing = ModeMark(verdict=None, text="no row", has_row=False)
+        return OpDirection(off=nothing, on=nothing)
+    raising = next((one for one in texts if one.raises), None)
+    first = raising or texts[0]
+    text = f"expected: {first.trace if first.way is not None else first.binary}"
+    return OpDirection(
+        off=ModeMark(verdict=None, text="not measured", expected=True),
+        on=ModeMark(verdict="raises" if raising else None, text=text, expected=True),
+    )
+
+
+def _action(finding: Finding, rows: Sequence[MatrixRow], cells: Iterable[OpCell]) -> str:
+    """Return what to do about an op, by its worst rows."""
+    of = [row for row in rows if row.finding == finding]
+    if finding == "raises" and (raising := sum(row.on.verdict == "raises" for row in rows)) > len(of):
+        return f"no fix: {len(of)} of {raising} rows differ"
+    if finding == "fixed_by_mode" and all(map(is_filled, of)):
+        return ACTION["uninitialized"]  # a run that was made before there was such a finding
+    if finding == "inconclusive":
+        failed = (cell.verdict for row in of for cell in (row.off, row.on) if cell.verdict not in USABLE)
+        return f"{ACTION[finding]}: {next(failed, 'too few runs')}"
+    weak = [text for cell in cells for it in cell.directions.values() for text in it.doubts]
+    return (
+        f"none seen: {' and '.join(dict.fromkeys(weak))}"
+        if finding == "deterministic" and weak
+        else ACTION[finding]
+    )
+
+
+def _listed(latest: Mapping[str, int], cells: Sequence[OpCell]) -> str:
+    """Return in a word what the lists say of an op on the devices that it was measured on."""
+    if any(cell.missing for cell in cells):
+        return MISSING
+    if all(cell.documented is None for cell in cells):
+        return UNKNOWN
+    pairs = zip(latest, cells, strict=True)
+    words = dict.fromkeys(word for device, cell in pairs for word in (cell.documented or {}).get(device, ()))
+    return " and ".join(words) or NONE_LISTED
+
+
+def _range(rows: Sequence[MatrixRow], *, fill: bool) -> CostRange | None:
+    """Return the range of an op's ratios: of the flag alone, or of flag and fill in rows in which the fill matters."""
+    ratios = list(_fills(rows) if fill else _flags(rows))
+    return CostRange(min(ratios), max(ratios)) if ratios else None
+
+
+def _fills(rows: Iterable[MatrixRow]) -> Iterator[float]:
+    for row in rows:
+        cost = cost_view(row.cost)
+        if isinstance(cost, Timed) and (cost.filling is not None or is_filled(row)):
+            yield cost.ratio if cost.told_apart else 1.0
+
+
+def _flags(rows: Iterable[MatrixRow]) -> Iterator[float]:
+    for row in rows:
+        cost = cost_view(row.cost)
+        # Without a time of its own nobody knows what the flag takes beside the fill.
+        if isinstance(cost, Timed) and (cost.unfilled is not None or not is_filled(row)):
+            yield cost.flag

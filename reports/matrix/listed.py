@@ -1,0 +1,91 @@
+"""What the documented lists of a run's torch say of its rows, and which rows they should speak of and do not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from reports.matrix.model import Matrix
+from scanner.claims.matching import matches, names_of
+from scanner.claims.tables import documented_claims
+from scanner.errors import UsageError
+from scanner.observations.records import Claim, Row, Section
+from scanner.verdicts.findings import Finding, MatrixRow
+
+SECTION_WORDS: dict[Section, str] = {
+    "deterministic": "acts",
+    "raises": "raises",
+    "cublas": "raises without a cuBLAS workspace",
+    "other": "other list",
+}
+NOT_LISTED = "not listed"
+# What a row shows that the lists ought to say of its op.
+UNDOCUMENTED: tuple[Finding, ...] = ("silent", "raises", "over_alert", "fixed_by_mode", "uninitialized")
+
+
+class RunLists(Struct, frozen=True):
+    """What the lists of one run's torch say, and where they come from if not from the run."""
+
+    claims: tuple[Claim, ...]
+    note: str | None = None
+
+
+def lists_of(one: Matrix) -> RunLists:
+    """Return the claims of a run; for want of them, those tabled for its release; for want of a table, none."""
+    header = one.run.header
+    if header.claims:
+        return RunLists(header.claims)
+    torch = header.environment.torch
+    try:
+        return RunLists(
+            documented_claims(torch),
+            f"{one.name} holds no claims; those tabled for torch {torch} stand in for them.",
+        )
+    except UsageError:
+        return RunLists((), f"{one.name} holds no claims, and there is no table of those of torch {torch}.")
+
+
+def documented(row: Row, claims: Iterable[Claim]) -> str:
+    """Return in which lists a row's op stands, in words: "acts", "raises", "not listed"."""
+    return " and ".join(SECTION_WORDS[section] for section in sections(row, claims)) or NOT_LISTED
+
+
+def sections(row: Row, claims: Iterable[Claim]) -> list[Section]:
+    """Return the lists in which a row's op stands, each once."""
+    return list(dict.fromkeys(claim.section for claim in claims if matches(row, claim)))
+
+
+def is_filled(row: MatrixRow) -> bool:
+    """Tell whether a row differs only because it returns memory that the flag has filled.
+
+    ``torch.utils.deterministic.fill_uninitialized_memory`` documents such a row, so that the lists need not. A run that
+    was made before the fill was told apart from the flag knows it of the ops that declare it.
+    """
+    return row.finding == "uninitialized" or ("fill" in row.row.traits and row.finding == "fixed_by_mode")
+
+
+def is_missing(row: MatrixRow, claims: Iterable[Claim]) -> bool:
+    """Tell whether a row raises or differs, and no claim is, or may be, about it.
+
+    Args:
+        row: Of a scan that can be trusted.
+        claims: Those that could be about it.
+    """
+    names = names_of(row.row)
+    return (
+        row.finding in UNDOCUMENTED
+        and not is_filled(row)
+        and names[0].startswith("torch.")
+        and not any(
+            matches(row.row, claim) or (not claim.parsed and is_about(claim, names)) for claim in claims
+        )
+    )
+
+
+def is_about(claim: Claim, names: Iterable[str]) -> bool:
+    """Tell whether a claim is about one of these ops; of one that was not understood, whether its words name it."""
+    if claim.parsed:
+        return any(name in claim.targets for name in names)
+    return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!\.?\w)", claim.text) for name in names)

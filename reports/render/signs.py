@@ -1,0 +1,26 @@
+"""The signs of verdicts and findings, the same in every format: shapes, so that colour never carries meaning alone."""
+
+from __future__ import annotations
+
+from scanner.verdicts.cells import Verdict
+from scanner.verdicts.findings import Finding
+
+FINDING_SIGN: dict[Finding, str] = {
+    "silent": "▲",
+    "raises": "■",
+    "over_alert": "□",
+    "fixed_by_mode": "◆",
+    "uninitialized": "◈",
+    "mode_dependent": "◇",
+    "deterministic": "●",
+    "inconclusive": "○",
+}
+VERDICT_SIGN: dict[Verdict, str] = {
+    "deterministic": "=",
+    "nondeterministic": "≠",
+    "raises": "!",
+    "error": "×",  # noqa: RUF001
+    "timeout": "…",
+    "crash": "†",
+    "not_run": "–",  # noqa: RUF001
+}

@@ -1,0 +1,203 @@
+"""The rows of the page as data: an array for each row, op by op, in which what rows share stands once, in a pool.
+
+The page's script draws an op's rows when the op is unfolded, and all that is known of a row when the row is. Its shapes
+(``reports/templates/report.js``) name the fields in the order in which they are written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+
+from reports.builds.words import link_words
+from reports.coverage.model import Coverage
+from reports.matrix.cost import Timed
+from reports.matrix.expected import ExpectedRows
+from reports.matrix.model import WORST_FIRST
+from reports.matrix.ops import OpColumn, OpRow, OpView
+from reports.matrix.trust import several
+from reports.matrix.view import CellView, RowView
+from reports.matrix.words import percent
+from reports.render.page import Pool
+from reports.report.view import ReportView
+from scanner.observations.records import Mode, Observation, Output, Provoked, Timing
+from scanner.verdicts.findings import MatrixRow
+
+# What could expose a difference where no spec has said it.
+_UNPROVOKED: dict[Provoked | None, str] = {
+    None: "Nothing: these inputs leave the op no choice of order.",
+    "samples": "Hardly anything: a sample of PyTorch's database, too small for kernels to run in parallel.",
+    "enlarged": "Its size.",
+}
+
+
+def op_facts(report: ReportView, pool: Pool) -> Iterator[list[object]]:
+    """Yield for each op, in the page's order, what the script knows of it, its rows last."""
+    for op in report.ops.ops:
+        call = op.rows[0].row.op
+        told: list[Hashable] = [op.finding, op.family, call, _counts(op), _lists(op, report.ops.columns)]
+        rows = [_row(it, call, report, pool) for it in _worst_first(op.rows)]
+        yield [*map(pool.place, told), rows]
+
+
+def overload_facts(one: Coverage, report: ReportView, pool: Pool) -> list[object]:
+    """Return the overloads of a build: those that were executed, with the op that shows the worst, and those that never were."""
+    ops = {op.name: place for place, op in enumerate(report.ops.ops)}
+    executed = []
+    for it in one.by_finding:
+        found = it.evidence[0].rsplit(":", 3)[0]
+        texts = map(pool.place, (it.name, (it.sort, it.kernel, it.worst)))
+        executed.append([*texts, ops.get(found, found), it.rows])
+    never = [(title, [*map(pool.place, names)]) for title, names in one.never_lists.items()]
+    return [f"torch {one.torch} on {one.device}", executed, never]
+
+
+def documented_words(op: OpView, columns: Sequence[OpColumn]) -> str:
+    """Return what the lists say of an op; where releases differ on a device that was measured, one after the other."""
+    turned = []
+    for device in dict.fromkeys(it.device for it in columns if not it.expected):
+        words = [
+            " and ".join(cell.documented[device]) or "none"
+            for it, cell in zip(columns, op.cells, strict=True)
+            if it.device == device and not it.expected and cell.documented is not None
+        ]
+        parts = [word for place, word in enumerate(words) if not place or word != words[place - 1]]
+        turned += [" → ".join(parts)] if len(parts) > 1 else []
+    return " · ".join([op.listed, *turned])
+
+
+def _counts(op: OpView) -> str:
+    rows = several(sum(op.counts.values()), "row")
+    found = [f"{count} {finding}" for finding, count in op.counts.items() if finding != "deterministic"]
+    return f"{', '.join(found)} of {rows}" if found else rows
+
+
+def _lists(op: OpView, columns: Sequence[OpColumn]) -> tuple[Hashable, ...]:
+    """Return what each release documents of each kind of device, the same of several releases once."""
+    said: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for column, cell in zip(columns, op.cells, strict=True):
+        if cell.documented is not None:
+            words = ((kind.upper(), " and ".join(of) or "none") for kind, of in cell.documented.items())
+            said.setdefault(tuple(sorted(words)), []).append(column.torch)
+    return tuple((", ".join(dict.fromkeys(torches)), lines) for lines, torches in said.items())
+
+
+def _worst_first(rows: Sequence[OpRow]) -> list[OpRow]:
+    """Order an op's rows by the worst that any run found; what several runs have of one row stands together."""
+    places: dict[str, tuple[int, int]] = {}
+    for it in rows:
+        rank, place = places.get(it.row.id, (len(WORST_FIRST), len(places)))
+        places[it.row.id] = (min(rank, WORST_FIRST.index(it.row.finding)), place)
+    return sorted(rows, key=lambda it: places[it.row.id])
+
+
+def _row(it: OpRow, call: str, report: ReportView, pool: Pool) -> list[object]:
+    row, observations = it.row, it.record.observations
+    cells = list(row.cells.values())
+    texts: list[Hashable] = [
+        row.case,
+        (row.direction, row.dtype, row.device),
+        (
+            row.op if row.op != call else "",
+            pool.place(row.provokes or _UNPROVOKED[row.provoked]),
+            pool.place(row.why),
+        ),
+        _result(row, observations, pool),
+        tuple(map(pool.place, row.inputs or ())),
+        tuple(
+            pool.place((pool.place(one.name), one.shape, pool.place(one.dtype))) for one in _outputs(cells)
+        ),
+    ]
+    times = [
+        _short(1e3 * one.seconds, 2) for one in observations
+    ]  # in milliseconds, which have the fewest digits
+    fields = [it.run, *map(pool.place, texts), _cost(row, pool), times]
+    builds = report.runs[it.run].matrix.expected
+    return [*fields, _expected(it.record, builds, pool)] if builds else fields
+
+
+def _result(row: RowView, observations: Sequence[Observation], pool: Pool) -> tuple[Hashable, ...]:
+    """Return all that a row showed, which many rows have in common."""
+    cells = list(row.cells.values())
+    texts: list[Hashable] = [row.finding, row.note, row.reason, row.joint_reason, row.low_power, row.constant]
+    groups = _by_mode(
+        [[(one.perturbation, f"{one.differing} of {one.executions}") for one in it.groups] for it in cells]
+    )
+    counts = _by_mode([[(one.name, one.differing) for one in it.outputs] for it in cells])
+    return (
+        *map(pool.place, texts),
+        int(row.serial),
+        row.alerts,
+        pool.place(row.further_words),
+        tuple(pool.place(_cell(mode, cell, pool)) for mode, cell in row.cells.items()),
+        groups,
+        tuple(line[1:] for line in counts) if any(any(line[1:]) for line in counts) else (),
+        tuple((it.mode, it.output, it.first, *it.distance) for it in row.differences),
+        tuple(pool.place(_process(one)) for one in observations),
+    )
+
+
+def _outputs(cells: Sequence[CellView]) -> list[Output]:
+    """Return the compared tensors of all modes, each once."""
+    return list({one.name: one for cell in reversed(cells) for one in cell.outputs}.values())
+
+
+def _by_mode(modes: Sequence[Sequence[tuple[Hashable, ...]]]) -> tuple[tuple[Hashable, ...], ...]:
+    """Join the lines of several modes that begin alike: each ends in its last value in every mode."""
+    lines: dict[Hashable, list[Hashable]] = {}
+    for place, seen in enumerate(modes):
+        for *start, value in seen:
+            line = lines.setdefault(start[0], [*start, *[None] * len(modes)])
+            line[len(start) + place] = value
+    return tuple(map(tuple, lines.values()))
+
+
+def _cell(mode: Mode, cell: CellView, pool: Pool) -> tuple[Hashable, ...]:
+    bound = percent(cell.upper_bound) if cell.upper_bound else None
+    cause = None if cell.compared or cell.verdict == "raises" else cell.cause
+    texts = (mode, cell.verdict, cell.details, bound, cause, cell.reason, cell.where)
+    return (*map(pool.place, texts), int(cell.seeded), cell.alerts)
+
+
+def _process(one: Observation) -> tuple[Hashable, ...]:
+    told = ": ".join(filter(None, (one.exception, one.message))) or one.message
+    counts = (one.executions, len(one.digests), one.first_differing, one.forward_differing)
+    return (one.mode, one.process, one.outcome, *counts, told)
+
+
+def _cost(row: RowView, pool: Pool) -> object:
+    """Return the words of a row's cost; of one that was timed also its ratio and, in microseconds, every timing."""
+    one = row.cost
+    words = (row.cost_words, row.is_slow, one.message if one else None)
+    if not isinstance(one, Timed):
+        return pool.place(words)
+    times = [_timing(it) for it in (one.off, one.on, one.unfilled) if it]
+    return [
+        pool.place(words),
+        _short(one.ratio, 4),
+        one.samples,
+        one.calls,
+        times,
+        one.off_memory,
+        one.on_memory,
+    ]
+
+
+def _timing(one: Timing) -> list[float]:
+    return [_short(value / 1e-6, 3) for value in (one.median, one.low, one.high)]
+
+
+def _short(value: float, digits: int) -> float:
+    """Round to some digits, and to an integer where that reads the same."""
+    rounded = float(f"{value:.{digits}g}")
+    return int(rounded) if rounded.is_integer() else rounded
+
+
+def _expected(record: MatrixRow, builds: Sequence[ExpectedRows], pool: Pool) -> int:
+    """Return for each build what it is, what its files say of a row, and the places that the row leads to."""
+    lines: list[Hashable] = []
+    for one in builds:
+        said = one.of(record.row)
+        links = tuple(link_words(link) for link in dict.fromkeys((*said.alerts, *said.flags)))
+        title, measured = f"{one.title}, torch {one.torch}", one.measured(record.finding)
+        lines.append((title, one.about, said.documented, said.binary, said.trace, measured, links))
+    return pool.place(tuple(lines))

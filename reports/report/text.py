@@ -1,0 +1,171 @@
+"""The report in a terminal: one line an op, the worst first, in 80 columns, with what the scan does not show.
+
+Whatever a run file says is put on one line and printed as text; the only commands to the terminal are colours of ours.
+"""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import click
+
+from reports.matrix.cost import Timed, ratio_words
+from reports.matrix.model import WORST_FIRST, Matrix
+from reports.matrix.ops import MISSING, OpColumn, OpRow, OpsView, OpView
+from reports.render.signs import FINDING_SIGN
+from reports.report.view import ReportView, report_view
+from scanner.errors import one_line, safe_lines
+from scanner.verdicts.findings import Finding
+
+WIDTH = 80
+_COLUMN = 9  # of a release, where there are several
+_LEAST_NAME = 12
+_COLOURS: dict[Finding, str] = {
+    "silent": "bright_red",
+    "raises": "red",
+    "over_alert": "yellow",
+    "fixed_by_mode": "blue",
+    "uninitialized": "cyan",
+    "mode_dependent": "magenta",
+    "deterministic": "green",
+}
+
+Paint = Callable[..., str]
+
+
+def render(matrices: Sequence[Matrix], *, whole: bool = False, colour: bool = False) -> Iterator[str]:
+    """Yield the report, line by line.
+
+    Args:
+        matrices: At least one.
+        whole: List every op, those with nothing to do too.
+        colour: Whether whoever reads it sees colours.
+    """
+    paint: Paint = click.style if colour else _plain
+    report = report_view(matrices)
+    for line in _lines(report, whole=whole, paint=paint):
+        yield f"{line.rstrip()}\n"
+
+
+def _plain(text: str, **_: object) -> str:
+    return text
+
+
+def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
+    ops = report.ops
+    listed = ops.ops if whole else ops.listed
+    yield from _wrapped(report.head)
+    # A finding that no op has is nothing to warn of.
+    colours = {finding: _COLOURS.get(finding) if ops.counts[finding] else None for finding in ops.told}
+    counts = [(f"{FINDING_SIGN[it]}{ops.counts[it]} {it}", colour) for it, colour in colours.items()]
+    yield from _flowing(paint, counts)
+    for state, text in report.states:
+        fg = "yellow" if state == "low_power" else "red"
+        yield from (paint(line, fg=fg, bold=True) for line in _wrapped(text))
+    if ops.shown is not None:
+        yield from _wrapped(ops.shown)
+    if listed:
+        yield from _table(listed, ops, paint)
+    if not whole and ops.left_out:
+        left = Counter(op.finding for op in ops.left_out)
+        rest = ", ".join(f"{left[finding]} {finding}" for finding in WORST_FIRST if left[finding])
+        yield f"… {left.total()} more: {rest}. List them with --all"
+    if listed:
+        for label, (first, *texts) in ops.legend(listed):
+            yield from _flowing(paint, ((text, None) for text in (f"{label}: {first}", *texts)), dim=True)
+    for text in report.limits:
+        yield from _wrapped(text)
+    yield from (paint(text, bold=True) for text in ops.unmeasured_words)
+
+
+def _flowing(paint: Paint, items: Iterable[tuple[str, str | None]], **style: bool) -> Iterator[str]:
+    """Yield lines of as many items as fit, each a text with its colour."""
+    line: list[str] = []
+    width = 0
+    for text, colour in items:
+        if line and width + len(text) > WIDTH:
+            yield "  ".join(line)
+            line, width = ["     "], 7
+        line.append(paint(text, fg=colour, **style))
+        width += len(text) + 2
+    yield "  ".join(line)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(one_line(text), WIDTH, subsequent_indent="  ")
+
+
+def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
+    """Yield a line for each op below the heads, and those of its rows if they were asked for."""
+    # The latest of many releases; the page has room for all of them.
+    columns = view.columns if len(view.columns) == 1 else view.columns[-((WIDTH - 28) // _COLUMN) :]
+    several_columns = len(columns) > 1
+    names = {op.name: one_line(op.short) for op in ops}
+    costs = [op.cost_words for op in ops]
+    docs = [MISSING if op.listed == MISSING else op.listed.replace(" and ", "/") for op in ops]
+    cost, doc = (max(map(len, (head, *texts))) for head, texts in (("COST", costs), ("DOCS", docs)))
+    action = 0 if several_columns else max(len(op.action) for op in ops)
+    fixed = 2 + _COLUMN * len(columns) + 1 + (doc if several_columns else cost + 1 + doc + 1 + action)
+    width = min(max(len(names[op.name]) for op in ops), max(_LEAST_NAME, WIDTH - fixed))
+    if several_columns:
+        yield paint(
+            " " * (width + 3)
+            + "".join(f"{_cut(one_line(it.torch), _COLUMN - 1):{_COLUMN}}" for it in columns),
+            dim=True,
+        )
+        yield paint(
+            f"  {'OP':{width}} " + "".join(f"{_under(it):{_COLUMN}}" for it in columns) + "DOCS", dim=True
+        )
+    else:
+        yield paint(f"  {'OP':{width}} FWD BWD  {'COST':{cost}} {'DOCS':{doc}} ACTION", dim=True)
+    for op, spent, listed in zip(ops, costs, docs, strict=True):
+        start = f"{FINDING_SIGN[op.finding]} {_cut(names[op.name], width):{width}}"
+        marks = "".join(
+            f"{cell.forward.glyphs:3} {cell.backward.glyphs:3}  "
+            for column, cell in zip(view.columns, op.cells, strict=True)
+            if column in columns
+        )
+        missing = (
+            paint(f"{listed:{doc}}", fg="magenta", bold=True) if listed == MISSING else f"{listed:{doc}}"
+        )
+        rest = missing if several_columns else f"{spent:{cost}} {missing} {op.action}"
+        yield f"{paint(start, fg=_COLOURS.get(op.finding))} {marks}{rest}"
+        if view.chosen:
+            yield from _rows(op.rows, paint)
+
+
+def _under(column: OpColumn) -> str:
+    return f"{column.device.upper()}{' exp' if column.expected else ''}"
+
+
+def _rows(ones: Sequence[OpRow], paint: Paint) -> Iterator[str]:
+    """Yield a line on each row of an op: its case, k of n with the flag off and on, its cost, and doubts about it."""
+    lines = []
+    for one in ones:
+        row = one.row
+        cost = ratio_words(row.cost) if isinstance(row.cost, Timed) else ""
+        shown = f"{row.off.short} → {row.on.short}"
+        lines.append((row, one_line(row.id.removeprefix(f"{row.spec}:")), shown, cost, ", ".join(row.doubts)))
+    both, costs, doubts = (max(len(str(line[place])) for line in lines) for place in (2, 3, 4))
+    width = min(max(len(line[1]) for line in lines), WIDTH - both - costs - doubts - 9)
+    for row, name, *rest in lines:
+        start = f"    {FINDING_SIGN[row.finding]} {_cut(name, width):{width}}"
+        yield f"{paint(start, fg=_COLOURS.get(row.finding))} {rest[0]:{both}} {rest[1]:{costs}} {rest[2]}"
+
+
+def _cut(text: str, width: int) -> str:
+    """Return the end of a text that is too wide: names differ there."""
+    return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
+
+
+def following(matrices: Sequence[Matrix]) -> str:
+    """Name the commands to go on with: on the first op that the lists miss, or else the worst, and for the page."""
+    runs = shlex.join(one.run.path for one in matrices)
+    ops = report_view(matrices).ops.acting
+    first = next((op for op in ops if op.listed == MISSING), ops[0] if ops else None)
+    commands = [f"detmatrix explain {shlex.quote(first.short)} {runs}"] if first else []
+    commands.append(f"detmatrix report {runs} --open")
+    return safe_lines("Next: " + "\n      ".join(commands))

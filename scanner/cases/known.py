@@ -1,0 +1,80 @@
+"""Which op a name means, of all that is known: the catalog, PyTorch's databases, rows that were scanned, documented names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from opspecs.patterns import OpNames, called, near, op_names, recorded_names
+from opspecs.registry import names_of
+from scanner.cases.catalog import load_catalog, with_installed
+from scanner.cases.chosen import names_of_row
+from scanner.errors import UsageError
+from scanner.observations.records import Row
+
+# A name that begins with what the user left out means more than one that has it in its middle: torch.mean, masked.mean.
+_ROOTS = ("", "torch.", "torch.Tensor.", "torch.nn.", "torch.nn.functional.")
+_MOST_NAMED = 4
+
+
+class KnownOp(Struct, frozen=True):
+    """An op, whatever it is called where."""
+
+    name: str
+    specs: tuple[str, ...]  # that are of it
+    names: tuple[str, ...]  # by which documented lists may speak of it
+    why: tuple[str, ...]  # what the catalog says could reorder
+
+    def is_about(self, row: Row) -> bool:
+        """Tell whether a row is one of this op."""
+        return row.spec in self.specs
+
+
+def op_called(typed: str, rows: Iterable[Row], targets: Iterable[str]) -> KnownOp:
+    """Return the op that a name means.
+
+    Args:
+        typed: As its user knows it.
+        rows: What was scanned.
+        targets: The names of the documented lists.
+
+    Raises:
+        UsageError: No op is called so, or several are.
+    """
+    catalog = load_catalog(with_installed(()))
+    listed = [op_names(name, "") for name in dict.fromkeys(targets)]
+    everything = (*map(names_of, catalog), *map(names_of_row, rows), *recorded_names(), *listed)
+    ops = {one.name: one for one in reversed(everything)}
+    # Families are no ops.
+    known = [ops[name]._replace(family="") for name in dict.fromkeys(one.name for one in everything)]
+    found = called(typed, known)
+    if not found:
+        close = near(typed, [(one, one.name) for one in known])
+        hint = f"did you mean {' or '.join(close)}?" if close else "detmatrix list shows what there is"
+        raise UsageError(f"no op is called {typed!r}; {hint}")
+    direct = [one for one in found if any(f"{root}{typed}" in (one.name, *one.dotted) for root in _ROOTS)]
+    found = direct or found
+    first, *others = found
+    lists = _documented(first)
+    if apart := [one for one in others if lists.isdisjoint(_documented(one))]:
+        names = list(dict.fromkeys(one.documented[0] for one in (first, *apart)))
+        more = ", ..." if len(names) > _MOST_NAMED else ""
+        raise UsageError(
+            f"{typed!r} means {len(names)} ops; give one of them: {', '.join(names[:_MOST_NAMED])}{more}"
+        )
+    related = [one.name for one in known if not lists.isdisjoint(_documented(one))]
+    ours = [name for name in (first.name, *related) if name in {spec.name for spec in catalog}]
+    return KnownOp(
+        name=(ours or first.documented)[0],
+        specs=tuple(dict.fromkeys((*ours, *related))),
+        names=tuple(
+            dict.fromkeys(name for one in found for name in (*one.documented, one.name) if ":" not in name)
+        ),
+        why=tuple(dict.fromkeys(spec.why for spec in catalog if spec.name in related)),
+    )
+
+
+def _documented(op: OpNames) -> frozenset[str]:
+    """Return by which names lists would speak of an op, its own among them."""
+    return frozenset((op.name, *op.documented))

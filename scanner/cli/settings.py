@@ -1,0 +1,114 @@
+"""The options that ask for settings of a scan, made of their table, and the types of their values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, TypeVar, get_type_hints
+
+import click
+
+from scanner.cases.settings import DTYPES, ordered
+from scanner.cli.options import Names, ParamType, Sources
+from scanner.observations.settings import SETTINGS, Setting, Settings
+from scanner.perturbations import PERTURBATIONS
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class Device(ParamType):
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+
+    name = "device"
+    chooses = True
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse anything else before a worker starts."""
+        kind, colon, index = str(value).partition(":")
+        if value in {"auto", "cpu", "cuda"} or (
+            kind == "cuda" and colon and index.isdecimal() and index.isascii()
+        ):
+            return str(value)
+        return self.fail(f"{value!r} is not a device; give auto, cpu, cuda or cuda:N", param, ctx)
+
+
+class Finite(click.FloatRange):
+    """A range of real numbers; click's own lets NaN through, which compares with nothing."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse NaN."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
+
+
+class Perturbations(ParamType):
+    """Names of perturbations, separated by commas, each once."""
+
+    name = "list"
+    chooses = True
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse names that do not exist."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(dict.fromkeys(name.strip() for name in str(value).split(",") if name.strip()))
+        for name in names:
+            if name not in PERTURBATIONS:
+                self.fail(f"unknown perturbation {name!r}; choose: {', '.join(PERTURBATIONS)}", param, ctx)
+        if not names:
+            self.fail(f"none given; choose: {', '.join(PERTURBATIONS)}", param, ctx)
+        return ordered(names)
+
+
+class Dtypes(Names):
+    """Names of dtypes, or ``all``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse a name that no torch has."""
+        names = super().convert(value, param, ctx)
+        for name in names:
+            if name not in (*DTYPES, "all"):
+                near = get_close_matches(name, DTYPES)
+                hint = f"did you mean {' or '.join(near)}?" if near else "give names such as float32, or all"
+                self.fail(f"{name!r} is no dtype; {hint}", param, ctx)
+        return names
+
+
+# Of the settings that are neither numbers nor switches.
+TYPES: dict[str, Any] = {
+    "device": Device(),
+    "perturb": Perturbations(),
+    "sources": Sources(),
+    "dtypes": Dtypes(),
+}
+
+
+def _option(name: str, setting: Setting) -> Callable[[_Command], _Command]:
+    """Return the option that asks for a setting; without it there is no value, and the default is said in its help."""
+    text, default, limits = setting.help, setting.default, setting.limits
+    if default not in {None, ()}:
+        text += f" Default: {setting.words(default)[-1]}."
+    if isinstance(default, bool):
+        return click.option(f"{setting.option}/{setting.negated}", name, default=None, help=text)
+    kind = TYPES.get(name)
+    if limits is not None:
+        least: Any = limits.ge if limits.gt is None else limits.gt
+        most: Any = limits.le if limits.lt is None else limits.lt
+        if get_type_hints(Settings)[name] is int:
+            kind = click.IntRange(least, most)
+        else:
+            kind = Finite(least, most, min_open=limits.gt is not None, max_open=limits.lt is not None)
+    return click.option(
+        setting.option, name, type=kind, multiple=setting.several, metavar=setting.metavar, help=text
+    )
+
+
+def settings_options(command: _Command) -> _Command:
+    """Give a command an option for each setting that has one, in the order of the table."""
+    for name, setting in reversed(SETTINGS.items()):
+        if setting.option:
+            command = _option(name, setting)(command)
+    return command

@@ -1,0 +1,54 @@
+"""Functions that ``detmatrix check`` is given in tests."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from typing import Any
+
+import torch
+
+from opspecs.model import Call, call
+
+_CALLS = itertools.count(1)
+NUMBER = 7
+
+
+def constant() -> torch.Tensor:
+    """Give the same each time, of nothing."""
+    return torch.arange(1.0, 9.0)
+
+
+def varies(x: torch.Tensor, scale: float) -> torch.Tensor:
+    """Give another result each time, and gradients that are the same."""
+    return x * scale + next(_CALLS)
+
+
+def broken() -> torch.Tensor:
+    """Fail."""
+    raise ValueError("no such luck")
+
+
+def pair() -> tuple[torch.Tensor, float]:
+    """Return positional arguments, of which one takes part in backward."""
+    return torch.randn(16, requires_grad=True), 2.0
+
+
+def keywords() -> dict[str, Any]:
+    """Return keywords."""
+    return {"x": torch.randn(16), "scale": 3.0}
+
+
+def single() -> torch.Tensor:
+    """Return one argument."""
+    return torch.randn(4)
+
+
+def drawn(t: Any) -> Call:
+    """Draw as specs do."""
+    return call(t.leaf(t.normal(8)), scale=1.0)
+
+
+def nested() -> tuple[list[torch.Tensor], OrderedDict[str, int]]:
+    """Return what holds tensors."""
+    return [torch.randn(2, requires_grad=True), torch.randint(0, 9, (3,))], OrderedDict(a=1)

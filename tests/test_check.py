@@ -1,0 +1,156 @@
+"""``detmatrix check``: a function of the user's becomes the same row as any other."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from opspecs.functions import reference
+from opspecs.inputs import Inputs
+from opspecs.model import Call
+from opspecs.user import load_specs
+from scanner.worker.execution import describe
+from tests.commands import Command
+from tests.conftest import refused
+from tests.stand_in import StandIn
+
+FILE = Path(__file__).with_name("checked.py")
+
+
+def _drawn(inputs: str, direction: str = "backward") -> tuple[Call, Inputs]:
+    (spec,) = load_specs(f"{FILE}:varies({FILE}:{inputs})")
+    t = Inputs("key", dtype="float32", device="cpu", direction=direction)
+    return spec.cases["inputs"].inputs(t), t
+
+
+def test_function_is_scanned_like_an_op(detmatrix: Command, tmp_path: Path) -> None:
+    """It differs with the flag on and says nothing: silent. Its gradients are compared too; the run is kept if asked for."""
+    done = detmatrix(
+        *("check", f"{FILE}:varies", "--inputs", f"{FILE}:pair", "--device", "cpu", "--runs", 2),
+        *("--format", "json", "-o", "run.jsonl"),
+    )
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    (run,) = found["measured"]
+    assert found["finding"] == "silent"
+    assert [case["finding"] for case in run["cases"]["forward"]] == ["silent"]
+    assert [row for case in run["cases"]["backward"] for row in case["rows"]] == [
+        "checked.varies:inputs:backward:float32"
+    ]
+    report = json.loads(detmatrix("report", "run.jsonl", "--format", "json").stdout)
+    assert {row["source"] for row in report["rows"]} == {"own"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.jsonl"]
+
+
+def test_function_that_fails_has_no_verdict(detmatrix: Command, tmp_path: Path) -> None:
+    """Exit 1, with the error and the line of the user's file."""
+    failed = {"outcome": "raised", "exception": "ValueError", "message": "no such luck, checked.py, line 28"}
+    standing = StandIn(
+        tmp_path,
+        {"do": "describe", "then": {"directions": ["forward"], "dtype": "float32"}},
+        {"spec": "checked.broken", "then": failed},
+    )
+
+    done = detmatrix("check", f"{FILE}:broken", "--python", standing.python, "--runs", 2)
+
+    assert done.returncode == 1
+    text = " ".join(done.stdout.split())
+    assert "forward: inconclusive" in text
+    assert "ValueError: no such luck, checked.py, line 28" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["checked.py"], "'checked.py' names no function; give FILE.py:FUNCTION"),
+        (["none.py:f"], "/none.py: no such file"),
+        ([f"{FILE}:varied"], "checked.py: has no function 'varied'; did you mean varies?"),
+        ([f"{FILE}:NUMBER"], "checked.py: has no function 'NUMBER'"),
+        (
+            [f"{FILE}:varies"],
+            "varies takes arguments (missing a required argument: 'x'); name a function that returns",
+        ),
+        ([f"{FILE}:varies", "--inputs", "pair"], "'pair' names no function; give FILE.py:FUNCTION"),
+        (
+            [f"{FILE}:varies", "--inputs", f"{FILE}:pear"],
+            "checked.py: has no function 'pear'; did you mean pair?",
+        ),
+    ],
+)
+def test_what_a_user_can_get_wrong(detmatrix: Command, arguments: list[str], expected: str) -> None:
+    """One line, before anything runs."""
+    assert expected in refused(detmatrix("check", *arguments))
+
+
+def test_inputs_are_arguments() -> None:
+    """A tuple is the positional arguments, a dict the keywords, anything else the only argument."""
+    (positional, t), (named, _), (single, _), (call, _) = map(_drawn, ("pair", "keywords", "single", "drawn"))
+
+    assert (len(positional.args), positional.args[1], dict(positional.kwargs)) == (2, 2.0, {})
+    assert t.leaves[0] is positional.args[0]
+    assert (named.args, sorted(named.kwargs)) == ((), ["scale", "x"])
+    assert len(single.args) == 1
+    assert dict(call.kwargs) == {"scale": 1.0}
+
+
+def test_inputs_are_the_same_each_time() -> None:
+    """They are drawn from a seed, and the generator is left as it was."""
+    state = torch.get_rng_state()
+    one, other = (_drawn("pair")[0].args[0] for _ in range(2))
+
+    assert torch.equal(one, other)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_only_backward_differentiates() -> None:
+    """In the forward direction nothing requires grad; lists within arguments are looked into."""
+    forward, _ = _drawn("pair", "forward")
+    nested, t = _drawn("nested")
+
+    assert not forward.args[0].requires_grad
+    assert [one is nested.args[0][0] for one in t.leaves] == [True]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        ("constant", {"directions": ["forward"], "dtype": "float32"}),
+        (f"varies({FILE}:pair)", {"directions": ["forward", "backward"], "dtype": "float32"}),
+        (f"varies({FILE}:keywords)", {"directions": ["forward"], "dtype": "float32"}),
+        (f"varies({FILE}:nested)", {"directions": ["forward", "backward"], "dtype": "float32"}),
+        (f"constant({FILE}:broken)", {"directions": ["forward"], "dtype": "float32"}),
+    ],
+)
+def test_rows_are_those_of_the_inputs(function: str, expected: dict[str, object]) -> None:
+    """Backward is run where an input requires grad, and the dtype is that of what can be differentiated."""
+    (spec,) = load_specs(f"{FILE}:{function}")
+
+    assert describe(spec, "inputs", device="cpu", seed=0) == expected
+
+
+def test_example_of_the_guide(tmp_path: Path) -> None:
+    """The function of the guide is called with what the one above it returns, and differentiated."""
+    guide = (FILE.parent.parent / "opspecs" / "README.md").read_text(encoding="utf-8")
+    example, arguments = re.findall(
+        r"```python\n(.*?)```\n\n +detmatrix check (.+?) #", guide, flags=re.DOTALL
+    )[0]
+    path = tmp_path / "my.py"
+    path.write_text(example, encoding="utf-8")
+    function, _, inputs = arguments.split()
+
+    (spec,) = load_specs(f"{path}{function.removeprefix('my.py')}({path}{inputs.removeprefix('my.py')})")
+    answer = describe(spec, "inputs", device="cpu", seed=0)
+
+    assert answer == {"directions": ["forward", "backward"], "dtype": "float32"}
+
+
+def test_references() -> None:
+    """A function is named among files of specs; anything else is a file."""
+    assert reference("my.py") is None
+    assert str(reference("a/my.py:f")) == "a/my.py:f"
+    assert str(reference("a/my.py:f(b/in.py:g)")) == "a/my.py:f(b/in.py:g)"

@@ -1,0 +1,188 @@
+"""A new bullet carries the conditions of its evidence, or there is none and it is said why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from reports.docs.lists import regenerate
+from scanner.claims.matching import matches, meet
+from scanner.claims.tables import parse_claims
+from scanner.observations.records import Condition
+from scanner.verdicts.findings import Finding
+from tests.documented import CUDA, bullets, docs_of, docstring, serial, shown
+from tests.runs import Planned, drifting, ran, row, stable
+
+TEXT = docstring(["torch.z"], ["torch.y"])
+
+
+def drawn(finding: Finding, case: str, *inputs: str, **fields: Any) -> Planned:
+    """Return a row of a database with this finding and these inputs."""
+    planned, observations = shown("torch.new_", finding, case=case, **fields)
+    if finding == "fixed_by_mode":
+        observations = [*ran(planned, "off", *drifting(40)), *ran(planned, "on", *stable())]
+    return planned, [replace(one, inputs=inputs) for one in observations]
+
+
+def told(*rows: Planned) -> tuple[list[str], str]:
+    """Return the bullets added to the first list, and what is said of that."""
+    found = regenerate(docs_of(TEXT, rows))
+    return bullets(found.regenerated)[0][1:], found.added["torch.new_", "cuda"]
+
+
+FLAT, DEEP = "args[0]: float32 (64, 3)", "args[0]: float32 (2, 64, 3)"
+
+
+@pytest.mark.parametrize(
+    ("differ", "still", "said"),
+    [
+        # An argument that a database's row was called with.
+        (
+            (FLAT, "kwargs['driver']: 'gelsy'"),
+            (FLAT, "kwargs['driver']: 'gels'"),
+            "with ``driver='gelsy'`` when",
+        ),
+        # A dtype of the same kind, and one of another.
+        (({"dtype": "float32"},), ({"dtype": "float64"},), "and dtype is float32"),
+        (({"dtype": "float32"},), ({"dtype": "int64"},), "and dtype is floating point"),
+        # A trait of a hand-written case.
+        (({"traits": {"reduce": "sum"}},), ({"traits": {"reduce": "amax"}},), "with ``reduce='sum'`` when"),
+    ],
+)
+def test_what_separates_goes_into_the_bullet(differ: Any, still: Any, said: str) -> None:
+    """Rows that could have differed and did not are what the bullet leaves out."""
+    rows = [_row("fixed_by_mode", "differs", differ), _row("deterministic", "still", still)]
+    (bullet,), text = told(*rows)
+
+    assert said in bullet
+    assert text.startswith("added to the list 'deterministic'")
+    # Written again with the bullet there, nothing more is added, and it is contradicted by none of the rows.
+    again = regenerate(docs_of(docstring(["torch.z", bullet], ["torch.y"]), rows))
+    assert again.documented == again.regenerated
+
+
+def _row(finding: Finding, case: str, said: Any) -> Planned:
+    fields = next((one for one in said if isinstance(one, dict)), {})
+    return drawn(finding, case, *(one for one in said if isinstance(one, str)), **fields)
+
+
+@pytest.mark.parametrize(
+    ("differ", "still", "why"),
+    [
+        # Both the argument and the shape hold in all that differ and in none that does not.
+        (
+            (FLAT, "kwargs['driver']: 'gelsy'"),
+            (DEEP, "kwargs['driver']: 'gels'"),
+            "several conditions tell them apart: driver (gelsy); dimensions of args[0] (2)",
+        ),
+        ((FLAT,), (DEEP,), "no words for what tells them apart: dimensions of args[0] (2)"),
+        ((FLAT,), (f"{FLAT}, strides (1, 64)",), "layout of args[0] (contiguous)"),
+        ((FLAT, "args[1]: 'a'"), (FLAT, "args[1]: 'b'"), "no words for what tells them apart: args[1] ('a')"),
+        ((FLAT,), (FLAT,), "no single condition tells them apart"),
+        # What a row does not state is no value that a bullet can name.
+        ((FLAT,), (FLAT, "kwargs['driver']: 'gels'"), "no single condition tells them apart"),
+        # Where a call runs is no condition of its own.
+        (
+            (FLAT, "kwargs['device']: 'a'"),
+            (FLAT, "kwargs['device']: 'b'"),
+            "no single condition tells them apart",
+        ),
+    ],
+)
+def test_without_one_condition_there_is_no_bullet(
+    differ: tuple[str, ...], still: tuple[str, ...], why: str
+) -> None:
+    """The rows are told, and what may separate them."""
+    added, text = told(drawn("fixed_by_mode", "differs", *differ), drawn("deterministic", "still", *still))
+
+    assert added == []
+    assert why in text
+    assert "1 row differed and 1 that could have did not (torch.new_:still:forward:float32)" in text
+
+
+def test_what_could_not_differ_separates_nothing() -> None:
+    """Innocent rows, rows of another direction, and rows that one thread did alone are no other side."""
+    differing = shown("torch.new_", "fixed_by_mode", direction="backward")
+    rows = [
+        differing,
+        shown("torch.new_", "deterministic", case="innocent", direction="backward", provokes=""),
+        shown("torch.new_", "deterministic", case="forward"),
+    ]
+    still = shown("torch.new_", "deterministic", case="still", direction="backward")
+    bullet = ":func:`torch.new_` when attempting to differentiate a CUDA tensor"
+
+    assert bullets(regenerate(docs_of(TEXT, rows)).regenerated)[0][1:] == [bullet]
+    assert bullets(regenerate(docs_of(TEXT, [*rows, still])).regenerated)[0][1:] == []
+    assert bullets(regenerate(serial(docs_of(TEXT, [*rows, still]))).regenerated)[0][1:] == [bullet]
+
+
+def test_what_only_some_rows_state_separates_nothing() -> None:
+    """A bullet cannot say of a call that an argument is not named."""
+    still = drawn("deterministic", "still", FLAT, "kwargs['driver']: 'gels'")
+    rows = [
+        drawn("fixed_by_mode", "named", FLAT, "kwargs['driver']: 'gelsy'"),
+        drawn("fixed_by_mode", "unnamed", FLAT),
+    ]
+
+    assert told(rows[0], still)[0]
+    assert "no single condition tells them apart" in told(*rows, still)[1]
+
+
+def test_gradients_that_stay_say_nothing_of_the_forward_part() -> None:
+    """Rows of the backward direction compare gradients: the bullet says "when called" all the same."""
+    rows = [
+        shown("torch.new_", "fixed_by_mode"),
+        shown("torch.new_", "deterministic", direction="backward"),
+    ]
+
+    assert told(*rows)[0] == [f":func:`torch.new_` {CUDA}"]
+
+
+def test_few_executions_separate_nothing() -> None:
+    """Four of a hundred that differ do not tell whether another row never would."""
+    rare = shown("torch.new_", "fixed_by_mode", case="differs", traits={"driver": "gelsy"})
+    still = shown("torch.new_", "deterministic", case="still", traits={"driver": "gels"})
+    added, text = told(rare, still)
+
+    assert added == []
+    assert "which may be chance: too few executions" in text
+
+
+def test_what_cures_is_not_told_by_older_runs() -> None:
+    """Without the mode that leaves memory unfilled, it may be the fill."""
+    _, text = told(drawn("fixed_by_mode", "differs", FLAT))
+
+    assert text.endswith(
+        "(whether the flag cures it or the fill of uninitialized memory, the run does not tell)"
+    )
+
+
+def test_a_bullet_may_name_a_dtype() -> None:
+    """It speaks to rows of that dtype alone, and meets what is said of its kind."""
+    (claim,) = parse_claims(docstring([f"torch.a {CUDA} and dtype is float32 or bfloat16"]))
+    kind, exact, other = (
+        Condition(kind="dtype", name="dtype", values=values)
+        for values in (("floating",), ("float32",), ("float64", "int8"))
+    )
+
+    assert claim.parsed
+    assert [
+        matches(row("torch.a", device="cuda", dtype=dtype), claim)
+        for dtype in ("float32", "bfloat16", "float64", "int64")
+    ] == [True, True, False, False]
+    acting, raising = bullets(
+        regenerate(
+            docs_of(
+                docstring([f":func:`torch.a` {CUDA} and dtype is float32 or float64"]),
+                [
+                    shown("torch.a", "fixed_by_mode", dtype="float32"),
+                    shown("torch.a", "raises", dtype="float64"),
+                ],
+            )
+        ).regenerated
+    )
+    assert acting == [f":func:`torch.a` {CUDA} and dtype is float32"]
+    assert raising == [f":func:`torch.a` {CUDA} and dtype is float64"]
+    assert (meet(kind, exact), meet(exact, kind), meet(exact, other)) == (True, True, False)

@@ -1,0 +1,120 @@
+"""``detmatrix explain``: all that is known of one op, under the name that its user types."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.explain.view import span
+from tests.commands import Command
+from tests.conftest import refused
+
+ROOT = Path(__file__).parent.parent
+RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
+
+
+def explained(detmatrix: Command, *arguments: object) -> dict[str, Any]:
+    done = detmatrix("explain", *arguments, "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", ["conv2d", "torch.nn.functional.conv2d", "nn.Conv2d", "torch.nn.Conv2d", "F.conv2d"]
+)
+def test_every_name_of_an_op_tells_the_same(detmatrix: Command, name: str) -> None:
+    """What lists, runs and builds say is of one op, whatever it was asked by."""
+    found = explained(detmatrix, name, RUN)
+
+    assert found["op"] == "torch.nn.Conv2d"
+    assert {"torch.nn.Conv2d", "opinfo:nn.functional.conv2d", "module:nn.Conv2d"} == set(found["specs"])
+    assert [bullet["releases"] for bullet in found["documented"]] == [found["releases"]]
+    assert found["unmeasured"] == {"cuda": 1}
+    assert {row for case in found["measured"][0]["cases"]["backward"] for row in case["rows"]} >= {
+        "torch.nn.Conv2d:weight_grad:backward:float32"
+    }
+
+
+def test_what_is_measured_is_told_apart(detmatrix: Command) -> None:
+    """The cases that differ, those that do not, n and bound, why, what to do, the cost, and the script that shows it."""
+    found = explained(detmatrix, "take", RUN)
+
+    (run,) = found["measured"]
+    differs, same = run["cases"]["backward"]
+    assert (differs["finding"], list(differs["cases"])) == ("fixed_by_mode", ["collisions", "rows"])
+    assert differs["off"].startswith("nondeterministic: 69 of 70 differed")
+    assert (same["finding"], list(same["cases"])) == ("deterministic", ["collisions", "permutation"])
+    assert same["bound"] == pytest.approx(1 - 0.05 ** (1 / 100))
+    assert run["executions"] == 100
+    assert "put_ with accumulate=True" in found["why"][0]
+    assert found["action"].startswith("Set the flag")
+    assert "×" in found["cost"]["torch.take"]  # noqa: RUF001
+    assert found["commands"] == [f"detmatrix repro {RUN} torch.take:collisions:backward:float32"]
+    assert {build["device"] for build in found["builds"]} == {"cpu", "cuda"}
+
+
+def test_text_fits_a_terminal(detmatrix: Command) -> None:
+    """Eighty columns, but for commands, which are to be copied."""
+    done = detmatrix("explain", "scatter_add", RUN)
+
+    lines = done.stdout.splitlines()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert lines[0] == "torch.scatter_add"
+    assert [
+        line for line in lines if len(line) > 80 and "detmatrix " not in line and "http" not in line
+    ] == []
+    headings = [line.split(" ")[0] for line in lines if line[:1].isupper()]
+    assert headings[:2] == ["DOCUMENTED", "MEASURED"]
+    assert "  CUDA NOT MEASURED: 1 documented claim" in lines
+
+
+def test_markdown_has_the_same(detmatrix: Command) -> None:
+    """Tables that GitHub renders."""
+    shown = detmatrix("explain", "take", RUN, "--format", "md").stdout
+
+    assert shown.startswith("## `torch.take`\n")
+    assert "| backward    | fixed_by_mode | `collisions`, `rows`" in shown
+
+
+def test_runs_by_default(detmatrix: Command, tmp_path: Path) -> None:
+    """The run file that a scan leaves here; without one, those recorded, all of whose releases say the same at once."""
+    recorded = explained(detmatrix, "take")
+    (tmp_path / "detmatrix.jsonl").write_bytes(b"no run file\n")
+
+    assert recorded["measured"][0]["torch"].startswith("2.15.0")
+    assert len(recorded["measured"][0]["same"]) == 7
+    assert "detmatrix.jsonl: not a detmatrix run file" in refused(detmatrix("explain", "take"), 3)
+
+
+def test_an_op_that_no_run_has(detmatrix: Command) -> None:
+    """What lists say is told, and how to measure it."""
+    found = explained(detmatrix, "nn.Linear", RUN)
+
+    assert (found["measured"], found["finding"], found["action"]) == ([], None, None)
+    assert found["commands"] == ["detmatrix scan torch.nn.Linear"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Dropot", "no op is called 'Dropot'; did you mean dropout or dropout3d or dropout2d?"),
+        ("pad", "'pad' means 7 ops; give one of them: torch.nn.ReflectionPad1d, torch.nn.ReflectionPad2d, "),
+        ("pooling", "no op is called 'pooling'; "),
+        ("zzzzzz", "no op is called 'zzzzzz'; detmatrix list shows what there is"),
+    ],
+)
+def test_names_that_mean_no_op(detmatrix: Command, name: str, expected: str) -> None:
+    """One line, which names what is meant."""
+    assert refused(detmatrix("explain", name, RUN)).startswith(expected)
+
+
+def test_releases_are_told_as_spans() -> None:
+    """What follows one another is joined, gaps show."""
+    releases = ["2.0.1", "2.1.2", "2.2.2", "2.3.1", "2.10.0"]
+
+    assert span(releases, releases) == "2.0-2.10"
+    assert span(["2.0.1", "2.2.2", "2.3.1"], releases) == "2.0, 2.2-2.3"

@@ -1,0 +1,80 @@
+"""The format of a report is what the name of its file ends in, in every command that writes one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Command
+from tests.conftest import refused
+
+ROOT = Path(__file__).parent.parent
+RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
+CENSUS = ROOT / "reports" / "censuses" / "torch-2.13.0-cpu.json.gz"
+TRACE = ROOT / "reports" / "traces" / "torch-2.13.0-cuda.json.gz"
+COMMANDS: dict[str, tuple[object, ...]] = {
+    "report": (RUN, "--rows", "take"),
+    "docs": (RUN,),
+    "coverage": (RUN,),
+    "compare": (RUN, RUN),
+    "explain": ("take", RUN),
+    "trace": ("--read", TRACE),
+    "census": ("--census", CENSUS),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_name_says_the_format(detmatrix: Command, tmp_path: Path, command: str) -> None:
+    """JSON into .json, Markdown into .md, and what --format says into either."""
+    for name, *options in (
+        ("a.json",),
+        ("b.md",),
+        ("c.json", "--format", "md"),
+        ("d.md", "--format", "json"),
+    ):
+        done = detmatrix(command, *COMMANDS[command], "-o", name, *options)
+        assert done.returncode == 0, done.stderr
+
+    written = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    assert json.loads(written["a.json"]) == json.loads(written["d.md"])
+    assert written["b.md"] == written["c.json"]
+    assert written["b.md"].startswith("#") or "|" in written["b.md"]
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "expected"),
+    [
+        (
+            "coverage",
+            "c.html",
+            "c.html: this is not written as html; choose a name that ends in md or json, or give --format",
+        ),
+        (
+            "explain",
+            "e.csv",
+            "e.csv: this is not written as csv; choose a name that ends in text or md or json, or give",
+        ),
+        (
+            "compare",
+            "c.csv",
+            "c.csv: this is not written as csv; choose a name that ends in md or html or json, or give",
+        ),
+    ],
+)
+def test_format_that_a_command_does_not_write(
+    detmatrix: Command, tmp_path: Path, command: str, name: str, expected: str
+) -> None:
+    """A page that holds Markdown helps nobody."""
+    assert refused(detmatrix(command, *COMMANDS[command], "-o", name)).startswith(expected)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_name_without_a_format(detmatrix: Command, tmp_path: Path) -> None:
+    """It is Markdown, and that of explain the text of the terminal."""
+    detmatrix("report", RUN, "--rows", "take", "-o", "out")
+    detmatrix("explain", "take", RUN, "-o", "out.txt")
+
+    assert (tmp_path / "out").read_text(encoding="utf-8").startswith("#")
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8").startswith("torch.take\n")

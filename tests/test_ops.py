@@ -1,0 +1,184 @@
+"""One line an op: what stands for it, in which order, what it costs, what the lists say and what to do."""
+
+# ruff: noqa: RUF001 - ranges and ratios are written with their own signs
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from reports.matrix.model import FINDINGS, WORST_FIRST, Matrix
+from reports.matrix.ops import ACTION, MISSING, OpsView, OpView
+from reports.report.view import report_view
+from scanner.observations.records import MODES, Cost, Mode
+from scanner.verdicts.findings import Finding
+from tests.compared import run_of, shows
+from tests.evidence_runs import cost
+from tests.runs import SETTINGS, Planned, ended, ran, row, stable
+
+
+def view(*matrices: Matrix) -> OpsView:
+    """Return the ops of these runs."""
+    return report_view(matrices).ops
+
+
+def op_of(*planned: Planned, costs: tuple[Cost, ...] = ()) -> OpView:
+    """Return the only op of a run with these rows."""
+    (op,) = view(run_of(*planned, costs=costs)).ops
+    return op
+
+
+def test_worst_first() -> None:
+    """Ops stand in the order in which a user must act on them; one that was not settled before those that did not differ."""
+    rows = {finding: shows(finding, row(f"torch.{finding}")) for finding in reversed(FINDINGS)}
+    further: dict[Finding, Mode] = {"over_alert": "warn_only", "fixed_by_mode": "unfilled"}
+    for finding, mode in further.items():
+        planned, observations = rows[finding]
+        rows[finding] = (planned, [*observations, *ran(planned, mode, *stable())])
+    ops = view(run_of(*rows.values()))
+
+    assert [op.finding for op in ops.ops] == list(WORST_FIRST)
+    assert set(WORST_FIRST) == set(FINDINGS)
+    assert [op.finding for op in ops.clean] == ["deterministic"]
+    assert ops.counts == dict.fromkeys(FINDINGS, 1)
+
+
+@pytest.mark.parametrize("finding", FINDINGS)
+def test_the_worst_row_stands_for_its_op(finding: Finding) -> None:
+    """One bad case among good ones decides finding, marks and action; of a direction without it nothing is said."""
+    bad = shows(finding, row("torch.some", "bad", "backward"))
+    good = [shows("deterministic", row("torch.some", name, "forward")) for name in ("a", "b")]
+    op = op_of(*good, bad)
+    marks = {"silent": "=/≠", "raises": "≠/!", "over_alert": "=/!", "fixed_by_mode": "≠/=", "uninitialized": "≠/=",
+             "mode_dependent": "=/~", "deterministic": "=/=", "inconclusive": "?/="}  # fmt: skip
+    (cell,) = op.cells
+
+    assert (op.finding, cell.forward.glyphs, cell.backward.glyphs) == (finding, "=/=", marks[finding])
+    assert op.action.startswith(ACTION[finding])
+    assert sum(op.counts.values()) == 3
+    assert len(op.rows) == 3
+    assert op_of(bad).cells[0].forward.glyphs == "·"
+
+
+def test_of_rows_that_did_not_differ_the_one_that_shows_least_stands_for_them() -> None:
+    """0 of n is told with the smallest n, and a direction whose rows are all serial is no reason to be at ease."""
+    few, many = row("torch.cumsum", "few"), row("torch.cumsum", "many")
+    short = [
+        replace(one, executions=30, digests={"a": 30}) for mode in MODES for one in ran(few, mode, *stable())
+    ]
+    op = op_of((many, [one for mode in MODES for one in ran(many, mode, *stable())]), (few, short))
+    serial = op_of((few, [one for mode in MODES for one in ran(few, mode, *stable(), threads=1)]))
+
+    assert op.cells[0].forward.on.text == "0 of 60 differed"
+    assert op.action == "nothing to do"
+    assert serial.action == "none seen: serial"
+    assert serial.cells[0].forward.text == "off: 0 of 100 differed; on: 0 of 100 differed (serial)"
+
+
+def test_an_op_that_raises_where_it_does_not_differ_says_how_often() -> None:
+    """Some rows raise and differ, others raise for nothing."""
+    rows = [shows("over_alert", row("torch.some", case)) for case in ("a", "b")]
+
+    assert op_of(shows("raises", row("torch.some", "c")), *rows).action == "no fix: 1 of 3 rows differ"
+    assert op_of(shows("raises", row("torch.some", "c"))).action == "no fix: raises"
+
+
+@pytest.mark.parametrize(
+    ("finding", "times", "shown"),
+    [
+        ("fixed_by_mode", [(1.0, 3.0, None)], "3.00×"),
+        ("fixed_by_mode", [(1.0, 1.5, None), (1.0, 0.5, None)], "0.50–1.50×"),
+        ("fixed_by_mode", [(1.0, 1.05, None)], "≈1.00×"),
+        ("fixed_by_mode", [(1.0, 1.05, None), (1.0, 1.5, None)], "1.00–1.50×"),
+        ("fixed_by_mode", [(1.0, 3.0, 1.5)], "1.50×+fill"),
+        ("fixed_by_mode", [(1.0, 1.8, 1.5)], "1.50×"),
+        ("uninitialized", [(1.0, 3.0, 1.0)], "fill 3.00×"),
+        ("uninitialized", [(1.0, 1.0, 1.0)], "fill ≈1.00×"),
+        ("uninitialized", [], "–"),
+        ("fixed_by_mode", [], "–"),
+    ],
+)
+def test_cost_of_an_op(finding: Finding, times: list[tuple[float, float, float | None]], shown: str) -> None:
+    """A ratio whose quartiles overlap counts as 1, and what the fill takes is not the cost of the flag."""
+    planned = [row("torch.some", f"c{place}") for place in range(max(len(times), 1))]
+    costs = tuple(cost(one, *seconds) for one, seconds in zip(planned, times, strict=False))
+    op = op_of(*(shows(finding, one) for one in planned), costs=costs)
+
+    assert op.cost_words == shown
+
+
+@pytest.mark.parametrize(
+    ("planned", "listed"),
+    [
+        (shows("fixed_by_mode", row("torch.take", "c", "backward")), MISSING),
+        (shows("raises", row("torch.nn.MaxUnpool2d", "c")), "raises"),
+        (shows("fixed_by_mode", row("torch.Tensor.put_", "c", traits={"accumulate": "True"})), "acts"),
+        (shows("deterministic", row("torch.take", "c", "backward")), "–"),
+        (shows("uninitialized", row("torch.empty", "c")), "–"),
+        (shows("fixed_by_mode", row("mine.op", "c")), "–"),
+    ],
+)
+def test_what_the_lists_say_is_known_without_a_build(planned: Planned, listed: str) -> None:
+    """Of a run that holds no claims the recorded table of its release speaks; what it lacks is missing."""
+    assert op_of(planned).listed == listed
+
+
+def test_lists_of_other_devices_are_told() -> None:
+    """What is documented of a device that no run is on stands beside what was measured, and is counted."""
+    on_cpu = view(run_of(shows("deterministic", row("torch.index_add"))))
+    settings = replace(SETTINGS, device="cuda:0")
+    on_cuda = run_of(shows("deterministic", row("torch.index_add", device="cuda:0")), settings=settings)
+
+    assert on_cpu.ops[0].cells[0].documented == {"cpu": (), "cuda": ("acts",)}
+    assert on_cpu.unmeasured_words == ["CUDA NOT MEASURED: 39 documented claims"]
+    assert view(on_cuda).unmeasured_words == ["THE CPU NOT MEASURED: 4 documented claims"]
+    assert view(on_cuda).ops[0].listed == "acts"
+
+
+def test_a_release_without_lists_is_unknown() -> None:
+    """No list, no claim: neither missing nor not listed."""
+    op = view(run_of(shows("fixed_by_mode", row("torch.take")), torch="9.9.9")).ops[0]
+
+    assert (op.listed, op.cells[0].documented) == ("?", None)
+
+
+def test_several_runs_stand_in_columns() -> None:
+    """A column for each release, the oldest first; finding and action are those of the latest, and a run more joins its column."""
+    planned = row("torch.take", "c", "backward")
+    old, new = (shows(finding, planned) for finding in ("silent", "fixed_by_mode"))
+    runs = [run_of(new, name="b", torch="2.10.0"), run_of(old, name="a", torch="2.9.1+cu128")]
+    ops = view(*runs)
+    joined = view(*runs, run_of(shows("raises", planned), name="c", torch="2.10.0+cpu"))
+
+    assert [column.title for column in ops.columns] == ["2.9.1 CPU", "2.10.0 CPU"]
+    assert [cell.finding for cell in ops.ops[0].cells] == ["silent", "fixed_by_mode"]
+    assert (ops.ops[0].finding, ops.ops[0].action) == ("fixed_by_mode", "set the flag")
+    assert [cell.finding for cell in joined.ops[0].cells] == ["silent", "raises"]
+    assert joined.columns[1].runs == (0, 2)
+
+
+def test_an_op_that_is_gone_keeps_what_it_last_showed() -> None:
+    """What a release no longer has, or a scan left out, is told by the latest that has it."""
+    new = run_of(shows("deterministic", row("torch.other")), torch="2.10.0")
+    old = run_of(shows("silent", row("torch.take")), torch="2.9.0")
+    op = view(old, new).ops[0]
+
+    assert (op.name, op.finding) == ("torch.take", "silent")
+    assert [cell.forward.glyphs for cell in op.cells] == ["=/≠", "·"]
+
+
+def test_names_are_as_short_as_they_may_be() -> None:
+    """The last part of a name, more where another op ends so; those of databases stay whole."""
+    names = ("torch.Tensor.put", "torch.put", "torch.nn.Conv2d", "opinfo:a.b")
+    ops = view(run_of(*(shows("raises", row(name)) for name in names)))
+
+    assert [op.short for op in ops.ops] == ["Tensor.put", "torch.put", "Conv2d", "opinfo:a.b"]
+
+
+def test_what_could_not_be_run_is_not_measured() -> None:
+    """An op without a single verdict is not settled, says why, and is marked as not measured."""
+    planned = row("torch.some")
+    op = op_of((planned, ended(planned, "off", "crash", "killed")))
+
+    assert (op.finding, op.cells[0].forward.glyphs) == ("inconclusive", "?/?")
+    assert op.action == "not settled: crash"

@@ -1,0 +1,77 @@
+"""What progress tells: what goes on, how far in which unit, of a total that stays, and how long it takes."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from scanner.run.progress import LiveProgress, PlainProgress
+from tests.runs import row
+
+ROW = row("torch.take")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let time pass as the test says."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_plain_lines(clock: list[float]) -> None:
+    """What begins is said at once; the total stays whatever else has to be measured, and so does the estimate its unit."""
+    stream = io.StringIO()
+    plain = PlainProgress(stream)
+    plain.doing("starting torch: python")
+    plain.begin(400, 0)
+    for _ in range(100):
+        clock[0] += 1
+        plain.at(ROW, "on, process 0")
+        plain.saw("deterministic")
+    plain.further(50)
+    for _ in range(50):
+        clock[0] += 1
+        plain.at(ROW, "warn_only, process 0")
+        plain.saw("nondeterministic")
+    plain.at(ROW, "cost")
+    plain.timed()
+    plain.end()
+
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "scan: starting torch: python"
+    assert lines[1].startswith("scan: 9/400 measurements; 9 deterministic; about 7 min left; at torch.take:")
+    assert any(
+        "100/400 measurements (and 49/50 further ones); 100 deterministic, 49 non" in line for line in lines
+    )
+    assert lines[-1] == "scan: 101/400 measurements; 100 deterministic, 50 nondeterministic; about 7 min left"
+    assert all("/400 measurements" in line for line in lines[1:])
+
+
+def test_live_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a terminal the same stands beside a bar, and what is to be known stays above it."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    live = LiveProgress()
+    console: Any = live._live.console
+    console.file = stream
+
+    live.doing("starting torch: python")
+    live.note("run.jsonl: the earlier run is kept as [run.jsonl.1]")
+    live.begin(4, 0)
+    live.saw("deterministic")
+    live.further(1)
+    live.saw("raises")
+    live.end()
+
+    text = stream.getvalue()
+    assert "starting torch: python" in text or "1/4 measurements" in text
+    assert "kept as [run.jsonl.1]\n" in text
+    assert "1/4 measurements" in text
+    assert "1 deterministic, 1 raises" in text

@@ -1,0 +1,196 @@
+"""What a terminal shows of run files, and the op level of Markdown, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from reports.matrix.model import WORST_FIRST, load
+from reports.matrix.ops import MOST
+from reports.report import text
+from reports.report.view import report_view
+from tests import tied
+from tests.commands import Command
+from tests.compared import run_of, shows
+from tests.runs import CLOSING, SETTINGS, Planned, every_finding, row, two_runs, write_run
+from tests.test_reports import HOSTILE
+
+ROOT = Path(__file__).parent.parent
+RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Return a run file that shows every finding and every verdict."""
+    return write_run(tmp_path / "run.jsonl")
+
+
+def lines_of(*paths: Path, **options: Any) -> list[str]:
+    """Return what a terminal shows."""
+    return "".join(text.render(load([str(path) for path in paths]), **options)).splitlines()
+
+
+def test_the_recorded_run_at_a_glance() -> None:
+    """The catalog fits 80 columns and a screen: n and its bound, counts, the worst ops, what was not measured."""
+    shown = lines_of(RUN)
+
+    assert shown[0] == "96 ops, 665 rows · torch 2.13.0 CPU · n=100 (0/100: rate < 2.95 %)"
+    assert shown[1] == "▲0 silent  ■6 raises  ◆15 fixed_by_mode  ●75 deterministic"
+    assert re.fullmatch(r"  OP +FWD BWD  COST +DOCS +ACTION", shown[2])
+    assert [line.split()[1:4] for line in shown[3:9]][3] == ["MaxUnpool2d", "≠/!", "=/!"]
+    (take,) = [line for line in shown if line.startswith("◆ take ")]
+    assert take.endswith("MISSING set the flag")
+    assert shown[-1] == "CUDA NOT MEASURED: 39 documented claims"
+    assert max(map(len, shown)) <= text.WIDTH
+    assert len(shown) < 36
+    assert not [line for line in shown if "Conv" in line]
+
+
+def test_all_lists_the_clean_ops_too(run: Path) -> None:
+    """Ops with nothing to do are a count unless all are asked for."""
+    few, all_ = ("\n".join(lines_of(run, whole=whole)) for whole in (False, True))
+
+    assert "fractional_max_pool2d" not in few
+    assert re.search("● .*max_pool2d +=/= .* nothing to do", all_)
+
+
+def test_what_is_left_out_is_counted() -> None:
+    """More ops than a screen holds are counted by finding, the worst are those that stay."""
+    rows = [shows("fixed_by_mode", row(f"torch.op{place}")) for place in range(MOST)]
+    shown = "".join(
+        text.render([run_of(*rows, shows("silent", row("torch.bad")), shows("raises", row("torch.no")))])
+    )
+
+    assert "▲ bad" in shown
+    assert "… 2 more: 2 fixed_by_mode. List them with --all\n" in shown
+
+
+def test_rows_asked_for_stand_below_their_op(detmatrix: Command, run: Path) -> None:
+    """The line of the op is about all of its rows, those below it are the chosen ones."""
+    done = detmatrix("report", run, "--rows", "*no_collisions*", "--format", "text")
+
+    assert "Shown: 1 of 9 ops; the line of an op is about all of its rows.\n" in done.stdout
+    assert re.search(
+        r"◆ .*scatter_add_ +≠/= .*set the flag\n    ● no_collisions:forward:float32 0/100 → 0/100\n",
+        done.stdout,
+    )
+    assert done.stderr == f"Next: detmatrix explain scatter_add_ {run}\n      detmatrix report {run} --open\n"
+
+
+def test_doubts_come_first(tmp_path: Path) -> None:
+    """A scan that is not to be believed, or not finished, says so above the ops; what was serial below."""
+    untrusted = CLOSING.__class__(seconds=1, load=(), observations=0, distrust=("a control was wrong",))
+    shown = lines_of(write_run(tmp_path / "a.jsonl", closing=untrusted))
+    unfinished = lines_of(write_run(tmp_path / "b.jsonl", closing=None))
+
+    assert shown[3] == "Not trustworthy: a control was wrong"
+    assert unfinished[3].startswith("Incomplete: the scan did not finish; 10 of 10 rows")
+    # Of a scan that cannot be believed no bullet is said to be missing.
+    assert "MISSING" not in "".join(shown)
+    assert "MISSING" in "".join(unfinished)
+
+
+def test_several_runs_stand_side_by_side() -> None:
+    """Columns are releases and devices, as many of the latest as fit."""
+    on_cuda = shows("raises", row("torch.put", device="cuda:0"))
+    cuda = run_of(on_cuda, name="b", torch="2.11.0", settings=replace(SETTINGS, device="cuda:0"))
+    shown = "".join(text.render([run_of(*every_finding()), cuda])).splitlines()
+    many = [run_of(shows("raises", row("torch.put")), name=str(at), torch=f"2.{at}.0") for at in range(1, 12)]
+    wide = "".join(text.render(many)).splitlines()
+
+    assert ["2.13.0", "2.11.0"] in [line.split() for line in shown]
+    assert ["OP", "CPU", "CUDA", "DOCS"] in [line.split() for line in shown]
+    assert max(map(len, shown + wide)) <= text.WIDTH
+    (heads,) = [line.split() for line in wide if line.startswith("    ") and "2.11.0" in line]
+    assert heads == [f"2.{at}.0" for at in range(12 - len(heads), 12)]
+
+
+def test_hostile_names_reach_no_terminal(tmp_path: Path) -> None:
+    """Whatever a run file says stays on its line, is no command to the terminal, and leaves the width as it is."""
+    bad: list[Planned] = [shows("silent", row(f"torch.{HOSTILE}", HOSTILE, family=HOSTILE))]
+    path = write_run(tmp_path / "run.jsonl", bad)
+    for patterns in ((), ("*",)):
+        shown = "".join(text.render(load([str(path)], (), patterns)))
+        assert "\x1b" not in shown
+        assert "\u202e" not in shown
+        assert max(map(len, shown.splitlines())) <= text.WIDTH
+
+
+def test_colour_is_for_terminals_that_want_it(run: Path) -> None:
+    """On a terminal the text is the default, in colour unless NO_COLOR asks for none; colours change no text."""
+
+    def shown(**variables: str) -> str:
+        leader, follower = os.openpty()
+        command = [os.sys.executable, "-m", "scanner", "report", str(run)]  # type: ignore[attr-defined]
+        done = tied.run(
+            command, stdout=follower, capture_output=False, env=os.environ | {"TERM": "xterm"} | variables
+        )
+        os.close(follower)
+        assert done.returncode == 0
+        printed = os.read(leader, 1 << 16).decode().replace("\r\n", "\n")
+        os.close(leader)
+        return printed
+
+    plain, coloured = shown(NO_COLOR="1"), shown(NO_COLOR="")
+    assert plain == "".join(text.render(load([str(run)])))
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
+
+
+def test_markdown_fits_an_issue(detmatrix: Command) -> None:
+    """The catalog takes 60 lines at most, the worst first, clean ops folded; the long form is asked for."""
+    short, long = (detmatrix("report", RUN, *more).stdout for more in ((), ("--all",)))
+    ops = [line for line in short.splitlines() if line.startswith("| `")]
+
+    assert len(short.splitlines()) <= 60
+    assert len(ops) == 21
+    assert "<details><summary>75 ops did not differ</summary>\n\n`torch.nn.Conv1d`, " in short
+    assert "**CUDA NOT MEASURED: 39 documented claims**" in short
+    assert long.count("\n| `torch.nn.Conv1d` ") > 1
+    assert "## Environment" in long
+    assert "## Environment" not in short
+
+
+def test_machines_have_the_ops_too(detmatrix: Command, run: Path, tmp_path: Path) -> None:
+    """JSON has a list of ops beside the rows, CSV a line for each op in each column; both say what the text says."""
+    data = json.loads(detmatrix("report", run, "--format", "json").stdout)
+    table = list(
+        csv.DictReader(io.StringIO(detmatrix("report", run, "--format", "csv", "--level", "ops").stdout))
+    )
+    both = json.loads(detmatrix("report", *two_runs(tmp_path), "--format", "json").stdout)
+    ops = report_view(load([str(run)])).ops.ops
+
+    assert [op["name"] for op in data["ops"]] == [op.name for op in ops] == [line["op"] for line in table]
+    assert [op["action"] for op in data["ops"]] == [line["action"] for line in table]
+    assert sum(len(op["rows"]) for op in data["ops"]) == len(data["rows"])
+    assert [line["finding"] for line in table] == sorted(
+        (line["finding"] for line in table), key=WORST_FIRST.index
+    )
+    assert (table[0]["backward_off"], table[0]["backward_on"]) == ("deterministic", "nondeterministic")
+    assert data["unmeasured"] == {"cuda": 39}
+    assert next(iter(both)) == "runs"
+    assert {len(op["cells"]) for op in both["ops"]} == {2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--all", "--format", "json"), "--all is for text and md: json leaves nothing out"),
+        (("--level", "ops"), "--level says what a line of csv is about; give it with --format csv"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(
+    detmatrix: Command, run: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    """Exit 2 and one line."""
+    done = detmatrix("report", run, *arguments)
+
+    assert (done.returncode, done.stderr) == (2, f"detmatrix: {message}\n")
