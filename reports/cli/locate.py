@@ -9,7 +9,7 @@ import click
 from reports.locate.render import RENDERERS
 from reports.locate.view import view_of
 from reports.render.output import check_place, write_report, write_to_stdout
-from scanner.cli.options import format_option, output_option, python_option
+from scanner.cli.options import form_of, format_option, output_option, python_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError
 from scanner.located import Located
 from scanner.programs.process import ProgramSettings, observe_program, program_of
@@ -89,7 +89,7 @@ def locate(
     save: str | None,
     matrices: tuple[str, ...],
     python: str,
-    form: str,
+    form: str | None,
     output: str | None,
 ) -> int:
     """Run PROGRAM, a script, as python would, and say which of its ops are not reproducible, and where it calls them.
@@ -105,6 +105,7 @@ def locate(
         raise UsageError("--replay and --runs: choose one; with --runs each op is executed once in each run")
     if runs is not None and save is not None:
         raise UsageError("--save: keeps the inputs of ops that differ on replay; leave --runs out")
+    form = form_of(form, output, RENDERERS, "text")
     if output is not None:
         check_place(Path(output), matrices)
     program = program_of(words, module=module, calls=calls)
