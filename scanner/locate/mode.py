@@ -19,6 +19,7 @@ from scanner.locate.replay import (
     differing,
     left_open,
     measure,
+    plain,
     readable,
     returned,
     settled,
@@ -33,6 +34,7 @@ from scanner.located import Root
 _MOST_NAMES = 8
 _LARGE = "are larger than --max-bytes"
 _UNREADABLE = "have tensors without memory that can be read"
+_COMPOUND = "change tensors that are sparse, nested, quantized or conjugate"
 _IGNORED = "are ignored on request"
 _CAPTURED = "are captured into a CUDA graph"
 _LYING = "change an argument that their schema does not tell of; later calls are restored"
@@ -157,8 +159,8 @@ class LocateMode(TorchDispatchMode):
             return _CAPTURED
         changed = op.changed(args, kwargs)
         if changed:
-            if not readable(changed):
-                return _UNREADABLE
+            if not plain(changed):
+                return _COMPOUND
             if self.recorder is None and too_large(changed, self._max_bytes // 2):
                 return _LARGE
         return None
@@ -223,6 +225,8 @@ class LocateMode(TorchDispatchMode):
                 answer = differing(kept, again)
                 if answer is None or not (found := settled(answer, kept, again)):
                     continue
+                # The arguments it changes go on changing in what follows.
+                again = [one.clone() for one in again]
                 if root is None and (root := self._judged(op, call, key, args, kwargs, again, found)) is None:
                     break
                 count += 1
@@ -252,12 +256,11 @@ class LocateMode(TorchDispatchMode):
         if root is not None:
             return root
         # Of what the flag does with it the first call that differs is asked, before anything of it is kept.
-        other = [one.clone() for one in again]
         flag, alert = with_flag(call, self.replays)
         if flag == "filled":
             for place in found:
                 if place < len(call.returned):
-                    self._unwritten.left_open(op, call.returned[place], other[place])
+                    self._unwritten.left_open(op, call.returned[place], again[place])
             call.restore()
             return None
         root = self._root(key, "replay", args, kwargs)

@@ -15,8 +15,9 @@ import torch
 
 from scanner.located import CodeLine, OpSite, Phase
 
-_current_node: Callable[[], Any] = torch._C._current_autograd_node  # noqa: SLF001 - has no public name
-_sequence: Callable[[], int] = torch.autograd._get_sequence_nr  # noqa: SLF001
+# Before 2.1 nothing tells that an op is called by the backward part; it then stands at the line that calls backward.
+_current_node: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", lambda: None)  # noqa: SLF001
+_sequence: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
 # Forward calls of which the place is kept for their backward; beyond it the oldest are forgotten.
 _MOST_FORWARD = 400_000
 _TORCH = str(Path(torch.__file__).parent) + "/"

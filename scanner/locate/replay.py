@@ -208,6 +208,11 @@ def too_large(call_tensors: Sequence[torch.Tensor], most: int) -> bool:
     return sum(map(size_of, call_tensors)) > most
 
 
+def plain(values: Sequence[torch.Tensor]) -> bool:
+    """Tell whether all of the tensors have memory of their own that can be copied back to where it was."""
+    return all(sort_of(one) < COMPOUND for one in values)
+
+
 def readable(values: Sequence[torch.Tensor]) -> bool:
     """Tell whether all of the tensors have bits that can be read."""
     return all(sort_of(one) <= COMPOUND for one in values)

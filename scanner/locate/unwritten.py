@@ -94,9 +94,9 @@ class UnwrittenMemory:
     def has(self, tensor: torch.Tensor) -> bool:
         """Tell whether some element of a tensor is unwritten."""
         blank = self._blanks.get(tensor) if self._blanks else None
-        if blank is None:
+        if blank is None or _resized(tensor, blank):
             return False
-        return tensor.dtype != blank.dtype or bool(_like(blank.open, tensor).any())
+        return bool(_like(blank.open, tensor).any())
 
     def reads(
         self, op: KnownOverload, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -112,9 +112,9 @@ class UnwrittenMemory:
             blank = self._blanks.get(one)
             if blank is None:
                 continue
-            if id(one) in writes and pure:
+            if id(one) in writes and pure and not _resized(one, blank):
                 self._close(one, blank)
-            elif one.dtype != blank.dtype or op.refused is not None or self._written_behind_us(one, blank):
+            elif op.refused is not None or _resized(one, blank) or self._written_behind_us(one, blank):
                 self._blanks.remove(one)
             elif bool(_like(blank.open, one).any()):
                 self.given_open.add(id(one))
@@ -125,12 +125,10 @@ class UnwrittenMemory:
         return None
 
     def _close(self, tensor: torch.Tensor, blank: _Blank) -> None:
-        if tensor.dtype == blank.dtype:
-            _like(blank.open, tensor).fill_(False)
-            blank.content = None
-            if bool(blank.open.any()):
-                return
-        self._blanks.remove(tensor)
+        _like(blank.open, tensor).fill_(False)
+        blank.content = None
+        if not bool(blank.open.any()):
+            self._blanks.remove(tensor)
 
     def _written_behind_us(self, tensor: torch.Tensor, blank: _Blank) -> bool:
         """Tell whether memory that no op wrote has changed: numpy, for one, writes without an op."""
@@ -201,6 +199,11 @@ def _executed(
     found = [one for one in tensors(result) if id(one) not in mine]
     found += [new[id(one)] for one in changed]
     return [one for one in found if not _shares(one, poisoned)]
+
+
+def _resized(tensor: torch.Tensor, blank: _Blank) -> bool:
+    """Tell whether memory is read as something else than it was handed out as: of another dtype, or another size."""
+    return tensor.dtype != blank.dtype or _bytes(tensor) // tensor.element_size() != len(blank.open)
 
 
 def _bytes(tensor: torch.Tensor) -> int:
