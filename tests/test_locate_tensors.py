@@ -10,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scanner.locate import locate
+from scanner.locate import comparison, locate
 from tests.programs.planted import planted
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -55,6 +55,12 @@ def _inference() -> None:
         planted.add_count(torch.nn.Linear(3, 3)(torch.ones(3)))
 
 
+def _as_integers() -> Any:
+    x = torch.empty(4)
+    x.view(torch.int32).fill_(3)
+    return x.sum()
+
+
 def _nested() -> Any:
     return torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)])
 
@@ -74,6 +80,9 @@ PROGRAMS: dict[str, tuple[bool, Callable[[], Any]]] = {
     "another mode": (True, _in_mode),
     "inference mode": (True, _inference),
     "no elements": (False, lambda: torch.ones(0).sum() + torch.ones(0, 3).sum()),
+    "resized memory that nothing wrote": (False, lambda: torch.empty(3).resize_(10).sum()),
+    "memory written as another dtype": (False, _as_integers),
+    "sparse, in place": (False, lambda: torch.eye(3).to_sparse().mul_(2)),
     "half types": (False, lambda: (X.bfloat16() @ X.t().bfloat16()).half().sum()),
 }
 
@@ -86,6 +95,21 @@ def test_each_kind_of_tensor_is_compared_or_left_alone(name: str) -> None:
         program()
 
     assert bool(found.roots) == differs, str(found)
+
+
+def test_a_device_that_is_waited_for_once_shows_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of memory that the CPU cannot read: an op that differs rarely is looked at again, and told only if it does."""
+    monkeypatch.setattr(comparison, "_sorts", {})
+    monkeypatch.setattr(comparison, "_sort", lambda _: comparison.DEVICE)
+    with locate() as found:
+        (X + 1).sum()
+        planted.add_count_(planted.second(X)[1])
+
+    assert [root.site.op for root in found.roots] == [
+        "detmatrix_planted::second",
+        "detmatrix_planted::add_count_",
+    ]
+    assert all((root.differing, root.executions) == (4, 4) for root in found.roots)
 
 
 def test_code_that_is_compiled_is_named() -> None:

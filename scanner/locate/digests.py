@@ -13,7 +13,7 @@ import torch
 
 # Words that are multiplied at once; a longer tensor is digested in blocks, and then their digests are. PyTorch does not
 # hand out so few elements to several threads, for which one would have to wait.
-_BLOCK = (1 << 15) - 64
+_BLOCK = 1 << 15
 # Columns that a quick digest adds up.
 _COLUMNS = 1 << 12
 _aten = torch.ops.aten

@@ -220,10 +220,10 @@ class LocateMode(TorchDispatchMode):
             return result
         count, places, root = 0, set[int](), None
         try:
-            for _ in range(self.replays):
+            # On another device than the CPU one waits once for all executions, and looks again only if any differed.
+            for _ in range(self.replays if call.differs(self.replays) else 0):
                 again = call.again()
-                answer = differing(kept, again)
-                if answer is None or not (found := settled(answer, kept, again)):
+                if not (found := settled(differing(kept, again), kept, again)):
                     continue
                 # The arguments it changes go on changing in what follows.
                 again = [one.clone() for one in again]

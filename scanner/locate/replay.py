@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from scanner.alerts import caller_in
-from scanner.locate.comparison import COMPOUND, size_of, sort_of, unequal
+from scanner.locate.comparison import COMPOUND, DEVICE, size_of, sort_of, unequal
 from scanner.locate.overloads import KnownOverload, tensors
 from scanner.located import Distance, WithFlag
 from scanner.worker.bits import parts
@@ -69,6 +69,20 @@ class RepeatedCall:
     def kept(self) -> list[torch.Tensor]:
         """What the first execution gave: returned tensors, then the arguments it changes."""
         return self.returned + self._after
+
+    def differs(self, times: int) -> bool:
+        """Tell whether any of so many further executions differs from the first; ``True`` if it is as well to look at once."""
+        kept = self.kept
+        if all(sort_of(one) != DEVICE for one in kept):
+            return True
+        flags = []
+        for _ in range(times):
+            answer = differing(kept, self.again())
+            if isinstance(answer, list):
+                return True
+            if answer is not None:
+                flags.append(answer)
+        return bool(flags) and bool(torch.stack(flags).any())
 
     def restore(self) -> None:
         """Leave the arguments as the first execution left them."""

@@ -203,7 +203,7 @@ def _executed(
 
 def _resized(tensor: torch.Tensor, blank: _Blank) -> bool:
     """Tell whether memory is read as something else than it was handed out as: of another dtype, or another size."""
-    return tensor.dtype != blank.dtype or _bytes(tensor) // tensor.element_size() != len(blank.open)
+    return tensor.dtype != blank.dtype or bool(_bytes(tensor) // tensor.element_size() != len(blank.open))
 
 
 def _bytes(tensor: torch.Tensor) -> int:
