@@ -111,8 +111,10 @@ class Sine(torch.nn.Module):
     """The backward part of its op, which PyTorch derives, takes a cosine."""
 
     def forward(self, x: torch.Tensor) -> Any:
-        """Take it."""
-        return x.sin()  # root: by its backward
+        """Take it; what comes behind it makes no node of autograd."""
+        y = x.sin()  # root: by its backward
+        torch.ones(2).add(1)
+        return y
 
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")

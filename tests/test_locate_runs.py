@@ -130,7 +130,7 @@ def test_other_data_is_told_where_it_is_first_read(held: Hold) -> None:
     found = held(program, program)
 
     assert [(root.site.op, root.cause) for root in found.roots] == [("aten::add.Tensor", "input")]
-    assert found.roots[0].reached == 4
+    assert found.roots[0].reached == 3
 
 
 def test_other_numbers_of_python_are_told(held: Hold) -> None:

@@ -24,6 +24,7 @@ class _Judge:
         self._unwritten = unwritten
         self.roots: dict[tuple[OpSite, Cause], Root] = {}
         self._numbers: dict[tuple[OpSite, Cause], int] = {}
+        self._ordered: list[Root] = []
         # Roots that what a line wrote, or memory from outside, came of.
         self._marks: defaultdict[int, _Marks] = defaultdict(frozenset)
         # Memory that was read, and was equal then.
@@ -51,38 +52,39 @@ class _Judge:
 
     def _inputs(self, i: int, mine: RecordedOp, its: RecordedOp) -> _Marks | None:
         """Return the roots of inputs that differ; ``None`` if none does."""
-        found: _Marks | None = None
+        unlike = False
+        reached, found = set[int](), set[int]()
         for place, (x, y) in enumerate(zip(mine.before, its.before, strict=False)):
             writer = mine.writers[place] if place < len(mine.writers) else None
             if not _unlike(x, y):
                 if writer is not None:
                     self._equal.add(writer)
                 continue
+            unlike = True
             if writer is None:
-                marks = self._drawn(i, mine) if x.startswith(GENERATOR) else _NONE
-            else:
-                marks = self._marks.get(writer, _NONE)
-                if not marks and not self._parted:
-                    # Of what is read in place of something equal, someone else has written it meanwhile.
-                    marks = self._marks[writer] = self._root(
-                        i, "changed" if writer in self._equal else "input", mine
-                    )
-            for number in marks:
-                self._by_number[number].reached += 1
-            found = (found or _NONE) | marks
-        if found is None and self._one.texts[mine.numbers] != self._other.texts[its.numbers]:
+                found |= self._drawn(i, mine) if x.startswith(GENERATOR) else _NONE
+            elif marks := self._marks.get(writer, _NONE):
+                reached |= marks
+            elif not self._parted:
+                # Of what is read in place of something equal, someone else has written it meanwhile.
+                cause: Cause = "changed" if writer in self._equal else "input"
+                self._marks[writer] = marks = self._root(i, cause, mine)
+                found |= marks
+        if not unlike and self._one.texts[mine.numbers] != self._other.texts[its.numbers]:
             # A number that Python computed: of what differed before, if anything did.
-            found = frozenset(self._numbers.values()) or self._root(i, "input", mine)
-        return found
+            unlike = True
+            reached |= set(self._numbers.values())
+            found |= _NONE if reached else self._root(i, "input", mine)
+        for number in reached:
+            self._ordered[number].reached += 1
+        return frozenset(reached | found) if unlike else None
 
     def _drawn(self, i: int, op: RecordedOp) -> _Marks:
         """Return the root of a generator in another state: the first op that drew from it."""
-        known = [number for (_, cause), number in self._numbers.items() if cause == "generator"]
-        return frozenset(known) or self._root(i, "generator", op)
-
-    @property
-    def _by_number(self) -> list[Root]:
-        return list(self.roots.values())
+        known = frozenset(number for (_, cause), number in self._numbers.items() if cause == "generator")
+        for number in known:
+            self._ordered[number].reached += 1
+        return known or self._root(i, "generator", op)
 
     def _root(self, i: int, cause: Cause, op: RecordedOp) -> _Marks:
         site = self._one.sites[op.site]
@@ -93,6 +95,7 @@ class _Judge:
             tensors = tuple(f"{one}]" for one in shapes.removesuffix("]").split("], ")) if shapes else ()
             root = self.roots[key] = Root(site=site, cause=key[1], tensors=tensors, first=i + 1)
             self._numbers[key] = len(self._numbers)
+            self._ordered.append(root)
         root.differing_calls += 1
         return frozenset({self._numbers[key]})
 
