@@ -134,7 +134,7 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "report": ((RUN, "--rows", "torch.Tensor.put_:*"), "| `torch.Tensor.put_` "),
     "check": (
-        (f"{ROOT / 'tests' / 'checked.py'}:constant", "--device", "cpu", "--runs", 2),
+        (f"{ROOT / 'tests' / 'checked.py'}:constant", "--python", STANDS_IN, "--runs", 2),
         "no difference in 1 row",
     ),
     "locate": ((ROOT / "tests" / "programs" / "planted.py",), "detmatrix_planted::add_count"),
@@ -152,8 +152,7 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
 def test_every_command_runs_as_a_process(detmatrix_process: Command, tmp_path: Path, name: str) -> None:
     """Nothing that a command needs is there only because a test has loaded it."""
     asked, expected = SMOKE[name]
-    described = {"do": "describe", "then": {"directions": ["forward"], "dtype": "float32"}}
-    arguments = [StandIn(tmp_path, described).python if one is STANDS_IN else one for one in asked]
+    arguments = [StandIn(tmp_path).python if one is STANDS_IN else one for one in asked]
 
     done = detmatrix_process(name, *arguments)
 

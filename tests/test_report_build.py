@@ -150,6 +150,18 @@ def test_what_was_measured_stays_as_it_is(form: str) -> None:
         assert added == json.loads(alone)
 
 
+def test_an_op_has_a_column_of_what_is_expected() -> None:
+    """It stands beside what was measured, says so, and decides neither finding nor action."""
+    code, out, _ = detmatrix("report", RUN, *FILES, *POOL, "--format", "text")
+
+    assert code == 0
+    assert out.startswith("96 ops, 665 rows · torch 2.15.0 CPU · ")
+    assert ["OP", "CPU", "CUDA", "exp", "DOCS"] in [line.split() for line in out.splitlines()]
+    assert "● MaxPool3d =/= =/=  ?/? ?/!" in out
+    assert "expected: by a census or a trace of a build, never measured" in out
+    assert "CUDA NOT MEASURED: 40 documented claims" in out
+
+
 def test_each_file_goes_to_the_runs_of_its_build() -> None:
     """Of two runs the other one has no files, and its rows say so."""
     both = json.loads(report(OLDER_RUN, RUN, *FILES, *PUT, "--format", "json"))["runs"]
@@ -257,6 +269,10 @@ def test_the_page_finds_rows_by_what_is_expected(page: Page) -> None:
     panel = page.one(".panel").text
 
     assert heads == ["Documented", "Binary (expected)", "Trace (expected)"]
+    assert [one.text for one in page.all(".of.expected")] == ["2.15.0 CUDA, expected"]
+    backward = page.all("tbody.op:not([hidden]) > tr:first-child > .expected")[-1]
+    assert backward.text == "?/!\nexpected"
+    assert backward.value_of_css_property("outline-style") == "dashed"
     assert set(found) == {"MaxPool3d"}
     assert "Expected of CUDA, torch 2.15.0+cu132, about CUDA" in panel
     assert "by function through aten::max_pool3d_with_indices_backward" in panel

@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from reports.matrix import cost as costs
 from reports.matrix.chart import SIDE, chart
 from reports.matrix.chart import costs as slow
 from reports.matrix.view import RowView, row_view
-from scanner.observations.records import Cost, Row
+from scanner.observations.records import Cost, Row, Timing
 from scanner.verdicts.findings import MatrixRow
 from tests.evidence_runs import FORMS, ONE, cost, evidence_run, only, rows_of, table_of, text, timing
 from tests.page_data import told
@@ -179,6 +180,17 @@ def test_chart_places_ratios_on_a_logarithmic_scale(tmp_path: Path) -> None:
     ]
     assert drawn.widths == [100.0, 50.0]
     assert not drawn.memory
+
+
+def test_a_cost_whose_quartiles_overlap_is_not_slow(tmp_path: Path) -> None:
+    """Twice as long in the median, and maybe not at all: neither listed nor counted."""
+    planned = quiet_row(row("torch.op"))
+    wide = replace(cost(planned[0], 1e-3, 2.5e-3), on=Timing(median=2.5e-3, low=0.9e-3, high=4e-3))
+    (shown,) = map(row_view, only(write_run(tmp_path / "r.jsonl", [planned], costs=[wide])).rows)
+
+    assert slow([shown]).lines == []
+    assert slow([shown]).text.startswith("0 of 1 timed rows shown here take at least twice as long")
+    assert (shown.is_slow, shown.cost_words) == (False, "≈2.50×")
 
 
 @pytest.mark.parametrize("ratios", [(1000.0, 0.01), (1e6,), (1e-6,), (1.0,)])

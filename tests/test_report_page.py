@@ -9,7 +9,9 @@ from msgspec.structs import replace
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
+from scanner.claims.tables import parse_claims
 from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Opener, Page
+from tests.documented import docstring
 from tests.evidence_runs import controls, evidence_run, quiet_row
 from tests.runs import ENVIRONMENT, drifting, ended, every_finding, ran, row, stable, two_runs, write_run
 
@@ -112,6 +114,25 @@ def test_several_runs_are_columns(open_page: Opener, tmp_path: Path) -> None:
     ]
     links = [link.get_attribute("href").partition("#")[2] for link in page.all(".row .here")]
     assert links == [f"torch.Tensor.index_put_:duplicates:backward:float64@{number}" for number in (1, 2)]
+
+
+def test_what_releases_document_stands_beside_them(open_page: Opener, tmp_path: Path) -> None:
+    """Where the lists of two releases differ both are told, and an op says what each documents of which device."""
+    sort = row("torch.sort")
+    runs = [
+        write_run(
+            tmp_path / f"{release}.jsonl",
+            [quiet_row(sort)],
+            environment=replace(ENVIRONMENT, torch=release),
+            claims=parse_claims(docstring([], [":func:`torch.add`", *[":func:`torch.sort`"] * place])),
+        )
+        for place, release in enumerate(("2.13.0", "2.15.0"))
+    ]
+    page = open_page(*runs, hash_="#torch.sort")
+
+    assert page.all("tbody.op td")[4].text == "raises · none → raises"
+    about = page.one(".about").text
+    assert about.endswith("Documented in 2.13.0: CPU none; 2.15.0: CPU raises")
 
 
 def test_a_phone_shows_one_column(open_page: Opener, tmp_path: Path) -> None:

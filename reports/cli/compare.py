@@ -24,7 +24,7 @@ from reports.matrix.model import load
 from reports.render import blocks
 from reports.render.browse import write_page
 from reports.render.output import check_place, write_report, write_to_stdout
-from scanner.cli.options import block_check_option, form_of, format_option, into_option, specs_option
+from scanner.cli.options import block_check_option, form_of, format_option, into_option, specs_option, tell
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from scanner.observations.settings import MOST_RUNS
 
@@ -140,6 +140,7 @@ def compare(
     if confirm:
         # A batch system that ends the job gives it time to stop its workers.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        tell(f"compare: starting torch: {', '.join(pythons)}")
         again = measure_again(comparison, pythons, executions, rounds, spec_files)
         comparison = compare_runs(matrices, again)
     failures = [f"{one_line(line)}\n" for line in failing(comparison, FAILS[fail_on])] if fail_on else []

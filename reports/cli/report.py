@@ -16,6 +16,7 @@ from reports.render.browse import open_option, place_of, write_page
 from reports.render.output import write_report, write_to_stdout
 from reports.report import export, html, markdown, text
 from reports.report.expected_files import with_builds
+from reports.report.view import report_view
 from scanner.cli.options import (
     block_check_option,
     form_of,
@@ -49,7 +50,7 @@ LONG: dict[str, Renderer] = {
 @format_option(
     RENDERERS,
     "Text for a terminal, Markdown, a web page that works offline, or a table for machines.",
-    default="text on a terminal, and md",
+    default="text on a terminal and md elsewhere",
 )
 @output_option
 @open_option
@@ -166,5 +167,6 @@ def summarize(run: Run) -> None:
 def show(matrices: Sequence[Matrix], *, whole: bool = False) -> None:
     """Write what run files mean to a terminal, in colour if it has any, and behind it what to do next."""
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    write_to_stdout(text.render(matrices, whole=whole, colour=colour))
-    click.echo(text.following(matrices), err=True)
+    shown = report_view(matrices)
+    write_to_stdout(text.shown(shown, whole=whole, colour=colour))
+    click.echo(text.following(shown), err=True)

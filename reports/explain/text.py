@@ -10,6 +10,7 @@ from scanner.errors import one_line
 
 _WIDTH = 80
 _MOST_EXPECTED = 4  # lines about one build
+_NO_FILE = ("no census", "no trace")
 _DEVICES = {"any": "any device", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
 
 
@@ -96,10 +97,8 @@ def _build(build: View) -> Iterator[str]:
     files = ", ".join(build["files"])
     yield from _wrapped(f"EXPECTED, NOT MEASURED: {build.title}, torch {build['torch']} ({files})", "")
     for said in build["expected"][:_MOST_EXPECTED]:
-        yield from _wrapped(
-            f"{said['direction']}: binary: {said['binary']}; trace: {said['trace']} ({', '.join(said['cases'])})",
-            "  ",
-        )
+        parts = [f"{kind}: {said[kind]}" for kind in ("binary", "trace") if said[kind] not in _NO_FILE]
+        yield from _wrapped(f"{said['direction']}: {'; '.join(parts)} ({', '.join(said['cases'])})", "  ")
     if (more := len(build["expected"]) - _MOST_EXPECTED) > 0:
         yield f"  and {more} more: --format json"
 

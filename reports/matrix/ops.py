@@ -22,6 +22,7 @@ from scanner.verdicts.cells import Verdict
 from scanner.verdicts.findings import Finding, MatrixRow
 
 NO_ROW, UNKNOWN, OTHER_BITS = "·", "?", "~"
+EXPECTED = "expected"  # never measured
 FILL = "+fill"  # behind the cost of the flag where that of the fill is high
 NONE_LISTED, MISSING = "–", "MISSING"  # noqa: RUF001
 # Signs that a cell of an op is made of, printed below every table of ops that has them.
@@ -169,7 +170,7 @@ class OpColumn(Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         """What stands above it."""
         title = f"{self.torch} {self.device.upper()}"
-        return f"{title}, expected" if self.expected else title
+        return f"{title}, {EXPECTED}" if self.expected else title
 
 
 class OpView(Struct, frozen=True, kw_only=True):
@@ -276,7 +277,7 @@ class OpsView(Struct, frozen=True, kw_only=True):
     def legend(ops: Iterable[OpView]) -> list[tuple[str, list[str]]]:
         """Return what the columns of these ops say, with the signs that they have."""
         ops = list(ops)
-        ways = (way for op in ops for cell in op.cells for way in cell.directions.values())
+        ways = [way for op in ops for cell in op.cells for way in cell.directions.values()]
         used = {sign for way in ways for sign in (way.off.glyph, way.on.glyph)}
         signs = [f"{sign} {meaning}" for sign, meaning in MARK_MEANING.items() if sign in used]
         lines = [("cells", ["off/on", *signs])]
@@ -286,6 +287,8 @@ class OpsView(Struct, frozen=True, kw_only=True):
             lines.append(("cost", [*texts, *([f"{FILL} {SLOW:g}{TIMES} or more with the fill"] * filled)]))
         if any(op.listed == MISSING for op in ops):
             lines.append(("docs", ["PyTorch's lists, for this device", f"{MISSING} no bullet is about it"]))
+        if any(mark.expected for way in ways for mark in (way.off, way.on)):
+            lines.append((EXPECTED, ["by a census or a trace of a build, never measured"]))
         return lines
 
     @property

@@ -44,8 +44,12 @@ def render(matrices: Sequence[Matrix], *, whole: bool = False, colour: bool = Fa
         whole: List every op, those with nothing to do too.
         colour: Whether whoever reads it sees colours.
     """
+    return shown(report_view(matrices), whole=whole, colour=colour)
+
+
+def shown(report: ReportView, *, whole: bool = False, colour: bool = False) -> Iterator[str]:
+    """Yield the same of a report that is made already."""
     paint: Paint = click.style if colour else _plain
-    report = report_view(matrices)
     for line in _lines(report, whole=whole, paint=paint):
         yield f"{line.rstrip()}\n"
 
@@ -161,10 +165,10 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
 
 
-def following(matrices: Sequence[Matrix]) -> str:
+def following(report: ReportView) -> str:
     """Name the commands to go on with: on the first op that the lists miss, or else the worst, and for the page."""
-    runs = shlex.join(one.run.path for one in matrices)
-    ops = report_view(matrices).ops.acting
+    runs = shlex.join(run.matrix.run.path for run in report.runs)
+    ops = report.ops.acting
     first = next((op for op in ops if op.listed == MISSING), ops[0] if ops else None)
     commands = [f"detmatrix explain {shlex.quote(first.short)} {runs}"] if first else []
     commands.append(f"detmatrix report {runs} --open")

@@ -122,7 +122,7 @@ class ReportView(Struct, frozen=True, kw_only=True):
         matrices = [run.matrix for run in self.runs]
         rows = trust.several(sum(one.planned for one in matrices), "row")
         runs = f" in {len(matrices)} runs" if len(matrices) > 1 else ""
-        places = ", ".join(column.title for column in self.ops.columns)
+        places = ", ".join(column.title for column in self.ops.columns if not column.expected)
         bounds = ", ".join(dict.fromkeys(words.bound_words(one) for one in matrices))
         ops = trust.several(sum(self.ops.counts.values()), "op")
         return f"{ops}, {rows}{runs} · torch {places} · {bounds}"

@@ -17,7 +17,7 @@ from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
 from scanner.cases.catalog import named_files
 from scanner.cases.chosen import chosen_rows
-from scanner.cli.options import python_option, specs_option
+from scanner.cli.options import python_option, specs_option, tell
 from scanner.errors import UsageError
 from scanner.observations.records import Header, Row
 from scanner.observations.runfile import cannot_write, read_run
@@ -63,6 +63,7 @@ def command(run: str, row: str | None, output: Path | None, spec_files: tuple[st
     chosen = _row(row, read.header.planned, run)
     rows = matrix(read.header, read.observations, closed=read.closing is not None)
     seen = next(one for one in rows if one.row.key == chosen.key)
+    tell("repro: starting torch, which draws the inputs")
     input_source = _input_source(chosen, read.header, spec_files, python)
     written = script(input_source, seen, read.header)
     if output is None:
