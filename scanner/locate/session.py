@@ -10,7 +10,8 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ import torch
 
 from scanner.errors import one_line
 from scanner.locate.mode import LocateMode
-from scanner.located import Located, SentinelSeen
+from scanner.located import Located, Root, SentinelSeen
+from scanner.located_words import text
 
 try:
     from torch.optim.optimizer import register_optimizer_step_post_hook as _when_optimizers_stepped
@@ -174,3 +176,51 @@ def ask_sentinel(device: str) -> SentinelSeen:
         executions=_EXECUTIONS,
         differing=max((root.differing for root in roots), default=0),
     )
+
+
+class Found:
+    """What a ``locate`` block found; empty until the block ends."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.located: Located | None = None
+
+    @property
+    def ops(self) -> int:
+        """Ops that were looked at so far."""
+        return self._session.mode.ops
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """One for each call site whose op is not reproducible."""
+        return self.located.roots if self.located else ()
+
+    @property
+    def could_see(self) -> bool:
+        """Whether an op that must differ wherever anything races did so in this process."""
+        return self.located is not None and any(one.differing for one in self.located.sentinels)
+
+    def __str__(self) -> str:
+        return text(self.located) if self.located else "The block has not ended."
+
+
+@contextmanager
+def locate(
+    *, replays: int = 4, ignored: tuple[str, ...] = (), max_bytes: int = 1 << 30, save: str | None = None
+) -> Iterator[Found]:
+    """Execute each op of the block again on the same inputs, and find those that give other bits.
+
+    Args:
+        replays: Further executions of each op.
+        ignored: Ops that are executed once: ``aten::index_put_``.
+        max_bytes: That copies of an op's tensors may take; larger ones are executed once.
+        save: A folder for the inputs of roots, which ``detmatrix repro`` makes scripts of.
+    """
+    session = Session(LocateSettings(replays=replays, ignored=ignored, max_bytes=max_bytes, save=save))
+    found = Found(session)
+    session.start()
+    try:
+        yield found
+    finally:
+        session.stop()
+        found.located = session.located()
