@@ -186,7 +186,7 @@ def notes(located: Located) -> list[str]:
         )
     what = "Not executed again" if located.runs == 1 else "Outputs not digested"
     found += [
-        f"{what}: {count} calls that {one_line(reason)}: {', '.join(map(one_line, located.left_out_ops.get(reason, ())))}."
+        f"{what}: {count} {'call' if count == 1 else 'calls'} to ops that {one_line(reason)}: {', '.join(map(one_line, located.left_out_ops.get(reason, ())))}."
         for reason, count in located.left_out.items()
     ]
     if located.compiled:

@@ -83,7 +83,9 @@ def test_the_table_says_where_and_what_to_do(detmatrix: Command, observed: list[
     assert "cures it" in done.stdout
     assert "In the matrix: fixed_by_mode (torch.Tensor.__getitem__:" in done.stdout
     assert "differed in 30 of 32 executions" in done.stdout
-    assert "Not executed again: 2 calls that take part in communication: c10d::allreduce_." in done.stdout
+    assert (
+        "Not executed again: 2 calls to ops that take part in communication: c10d::allreduce_." in done.stdout
+    )
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ def test_ops_are_left_out_on_request() -> None:
     assert not {"detmatrix_planted::total", "detmatrix_planted::add_count"} & {
         one.site.op for one in found.roots
     }
-    assert "calls that are ignored on request" in str(found)
+    assert "to ops that are ignored on request" in str(found)
 
 
 def test_what_takes_too_much_memory_is_told() -> None:

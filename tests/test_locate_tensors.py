@@ -97,6 +97,25 @@ def test_each_kind_of_tensor_is_compared_or_left_alone(name: str) -> None:
     assert bool(found.roots) == differs, str(found)
 
 
+def test_communication_happens_once_and_is_told() -> None:
+    """Whoever takes part would wait for what is sent again; what is received is read as any other tensor."""
+    distributed = pytest.importorskip("torch.distributed")
+    if not distributed.is_available() or not distributed.is_gloo_available():
+        pytest.skip("this build of torch has no gloo")
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with locate() as found:
+            x = torch.ones(3) * 2
+            distributed.all_reduce(x)
+            total = float((x + 1).sum())
+    finally:
+        distributed.destroy_process_group()
+
+    assert total == 9
+    assert found.roots == ()
+    assert "1 call to ops that take part in communication: c10d::allreduce_." in str(found)
+
+
 def test_a_device_that_is_waited_for_once_shows_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of memory that the CPU cannot read: an op that differs rarely is looked at again, and told only if it does."""
     monkeypatch.setattr(comparison, "_sorts", {})
