@@ -113,9 +113,6 @@ class Located:
     left_out_ops: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # and which ops they were, the first few
-    changed: dict[str, int] = field(
-        default_factory=dict
-    )  # "op reading it, at line" -> tensors changed between ops
     compiled: tuple[str, ...] = ()  # places that ask for compilation
     sentinels: tuple[SentinelSeen, ...] = ()
     roots: tuple[Root, ...] = ()

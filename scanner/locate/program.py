@@ -34,7 +34,7 @@ def run(request: dict[str, Any]) -> int:
     try:
         code = _exit_code(prepare(request, session))
     except BaseException as error:  # noqa: BLE001 - as Python ends a program
-        ended = f"{type(error).__name__}: {error}"
+        ended = f"{type(error).__name__}: {error}".rstrip(": ")
         code = _told(error)
     finally:
         session.stop()

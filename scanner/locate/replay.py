@@ -18,7 +18,6 @@ from scanner.worker.difference import SeverityAccumulator
 
 # Further executions with the flag on, of an op that differed, as multiples of the replays.
 _WITH_FLAG = 3
-_NONE: tuple[Any, ...] = ()
 
 
 class RepeatedCall:
