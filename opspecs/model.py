@@ -122,8 +122,10 @@ class OpSpec:
         """Yield the rows of this spec on *device*, in declared order.
 
         Args:
-            device: ``"cpu"``, ``"cuda"``, or ``"any"`` for the rows of all devices.
+            device: ``"cpu"``, ``"cuda"`` or another kind of accelerator, for which what is said of CUDA holds, or
+                ``"any"`` for the rows of all devices.
         """
+        device = device if device in {"cpu", "any"} else "cuda"
         for name, case in self.cases.items():
             if device not in (*case.devices, "any"):
                 continue

@@ -63,12 +63,12 @@ def test_usage_errors_are_one_line(detmatrix: Command, arguments: list[str], exp
         ("--timeout", "soon", "'soon' is not a valid float range"),
         ("--seed", "-1", "-1 is not in the range 0<=x<=9223372036854775807"),
         ("--seed", str(2**63), f"{2**63} is not in the range 0<=x<=9223372036854775807"),
-        ("--device", "tpu", "'tpu' is not a device; give auto, cpu, cuda or cuda:N"),
-        ("--device", "cuda:-1", "'cuda:-1' is not a device; give auto, cpu, cuda or cuda:N"),
-        ("--device", "cuda:", "'cuda:' is not a device; give auto, cpu, cuda or cuda:N"),
-        ("--device", "cuda:1:2", "'cuda:1:2' is not a device; give auto, cpu, cuda or cuda:N"),
-        ("--device", "cpu:0", "'cpu:0' is not a device; give auto, cpu, cuda or cuda:N"),
-        ("--device", "", "'' is not a device; give auto, cpu, cuda or cuda:N"),
+        ("--device", "tpu", "'tpu' is not a device; give auto, cpu, cuda, xpu, mps, or one of them as cuda:N"),
+        ("--device", "cuda:-1", "'cuda:-1' is not a device; give auto, cpu, cuda, xpu, mps, or one of them as cuda:N"),
+        ("--device", "cuda:", "'cuda:' is not a device; give auto, cpu, cuda, xpu, mps, or one of them as cuda:N"),
+        ("--device", "cuda:1:2", "'cuda:1:2' is not a device; give auto, cpu, cuda, xpu, mps, or one of them as cuda:N"),
+        ("--device", "cpu:0", "'cpu:0' is not a device; give auto, cpu, cuda, xpu, mps, or one of them as cuda:N"),
+        ("--device", "", "'' is not a device; give auto, cpu, cuda, xpu, mps, or one of them as cuda:N"),
     ],
 )  # fmt: skip
 def test_absurd_values_are_refused_before_anything_starts(

@@ -163,7 +163,7 @@ def _unpool(dims: int) -> OpSpec:
             cpu=(1, *{2: (16, 54), 3: (3, 24)}[dims])
             if channels_last
             else (1, 1, {1: 45056, 2: 212, 3: 36}[dims]),
-            cuda=(4, 32, {1: 1 << 16, 2: 256, 3: 32}[dims]),
+            cuda=(4, 4, {1: 1 << 16, 2: 256, 3: 32}[dims]),
         )
         return (batch, channels, *(side,) * dims)
 
@@ -177,7 +177,7 @@ def _unpool(dims: int) -> OpSpec:
         return call(t.leaf(values), indices, t.size(cpu=1, cuda=2))
 
     def real(t: Inputs) -> Call:
-        batch, channels = t.size(cpu=(1, 1), cuda=(4, 32))
+        batch, channels = t.size(cpu=(1, 1), cuda=(4, 4))
         side = 2 * {1: 1 << 16, 2: 256, 3: 32}[dims]
         values, indices = t.max_pool(t.normal(batch, channels, *(side,) * dims), 2)
         return call(t.leaf(values), indices, 2)

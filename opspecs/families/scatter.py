@@ -91,8 +91,12 @@ def _factors(t: Inputs, reduce: str, *shape: int) -> torch.Tensor:
 
 
 def _reduce(t: Inputs, reduce: str, *columns: int, include_self: bool = True) -> Call:
-    """Sources in one row, or in columns, into thousands of slots of a CPU, 64 of a GPU."""
-    sources, slots = t.size(cpu=(1 << 15, 1 << 11), cuda=(1 << 20, 64))
+    """Sources in one row, or in columns, into thousands of slots of a CPU, 64 of a GPU.
+
+    A GPU multiplies by trying again until nobody else has: a million factors in 64 slots would take it minutes.
+    """
+    cuda = (1 << 18, 1 << 12) if reduce == "prod" else (1 << 20, 64)
+    sources, slots = t.size(cpu=(1 << 15, 1 << 11), cuda=cuda)
     into, index = t.leaf(_factors(t, reduce, slots, *columns)), t.index(sources, *columns, high=slots)
     source = t.leaf(_factors(t, reduce, sources, *columns))
     return call(into, 0, index, source, reduce=reduce, include_self=include_self)
@@ -100,7 +104,8 @@ def _reduce(t: Inputs, reduce: str, *columns: int, include_self: bool = True) ->
 
 def _reduce_rows(t: Inputs, reduce: str) -> Call:
     """Sources ``(rows, 8)``, each element with an index of its own."""
-    rows, slots = t.size(cpu=(1 << 12, 1 << 8), cuda=(1 << 17, 64))
+    cuda = (1 << 15, 1 << 9) if reduce == "prod" else (1 << 17, 64)
+    rows, slots = t.size(cpu=(1 << 12, 1 << 8), cuda=cuda)
     index = t.index(rows, 8, high=slots)
     return call(_factors(t, reduce, slots, 8), 0, index, _factors(t, reduce, rows, 8), reduce=reduce)
 
@@ -115,7 +120,7 @@ def _reduce_permutation(t: Inputs, reduce: str) -> Call:
 def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
     """Return the cases of one reduction; a GPU has all of them in one row, a CPU in columns, for it divides those only."""
     what = REDUCED[reduce]
-    collisions = what and f"about 16 values {what} each slot (16384 on CUDA)"
+    collisions = what and f"about 16 values {what} each slot ({64 if reduce == 'prod' else 16384} on CUDA)"
 
     def cases(name: str, traits: dict[str, str], device: Device, *columns: int) -> dict[str, Case]:
         shared = Case(
@@ -136,7 +141,7 @@ def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
         **cases(reduce, {"reduce": reduce} | FLAT, "cuda"),
         f"{reduce}_rows": Case(
             inputs=lambda t: _reduce_rows(t, reduce),
-            provokes=what and f"about 2048 values {what} each slot",
+            provokes=what and f"about {64 if reduce == 'prod' else 2048} values {what} each slot",
             devices=("cuda",),
             traits={"reduce": reduce} | NESTED,
         ),
@@ -148,7 +153,8 @@ def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
 
 def _index_reduce(t: Inputs, reduce: str, *, include_self: bool = True) -> Call:
     """Source rows into few rows, each row with one index; a CPU divides rows, and only long ones."""
-    rows, slots, columns = t.size(cpu=(9, 3, 40_000), cuda=(1 << 17, 64, 32))
+    rows = 1 << 13 if reduce == "prod" else 1 << 17
+    rows, slots, columns = t.size(cpu=(9, 3, 40_000), cuda=(rows, 64, 32))
     into, index = t.leaf(_factors(t, reduce, slots, columns)), t.index(rows, high=slots)
     source = t.leaf(_factors(t, reduce, rows, columns))
     return call(into, 0, index, source, reduce=reduce, include_self=include_self)
@@ -163,7 +169,7 @@ def _index_reduce_permutation(t: Inputs, reduce: str) -> Call:
 def _index_reduce_cases(reduce: str) -> dict[str, Case]:
     """Return the cases of one reduction."""
     what = REDUCED[reduce]
-    collisions = what and f"about 3 rows {what} each slot (2048 on CUDA)"
+    collisions = what and f"about 3 rows {what} each slot ({128 if reduce == 'prod' else 2048} on CUDA)"
     traits = {"reduce": reduce}
     return {
         f"{reduce}_rows": Case(

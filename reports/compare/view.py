@@ -36,7 +36,6 @@ from reports.matrix.view import cell_view
 from reports.render.json import View, fields_of
 from reports.render.markdown import NONE
 from scanner.observations.records import MODES
-from scanner.verdicts.cells import upper_bound
 from scanner.verdicts.findings import FINDING_MEANING, MatrixRow
 
 _CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
@@ -113,7 +112,7 @@ def _run(one: Matrix) -> View:
             "driver": header.environment.driver,
             "format": header.format,
             "executions": one.executions,
-            "upper_bound": upper_bound(one.executions),
+            "upper_bound": one.upper_bound,
             "perturb": header.settings.perturb,
             "planned": one.planned,
             "complete": one.run.closing is not None,

@@ -17,6 +17,9 @@ from scanner.verdicts.findings import MatrixRow
 
 NOT_PLANNED = "not planned"
 
+# The format of run files that brought digests of another kind.
+_DIGESTS = 5
+
 
 def title(comparison: Comparison) -> str:
     """Return the versions that are compared, in order."""
@@ -129,6 +132,11 @@ def notes(comparison: Comparison) -> Iterator[str]:
 def _unlike(pair: Pair) -> Iterator[str]:
     """Yield what else the runs do not have in common, which keeps nothing from being compared."""
     headers = pair.old.run.header, pair.new.run.header
+    if len({header.format < _DIGESTS for header in headers}) > 1:
+        yield (
+            f"{pair.old.name} → {pair.new.name}: one of the files holds digests of an older kind, so that inputs were "
+            f"compared by dtype and shape alone."
+        )
     pairs = [("detmatrix", [header.tool for header in headers])]
     if kind_of(pair.new) != "cpu":
         pairs.append(("the driver", [header.environment.driver or "unknown" for header in headers]))

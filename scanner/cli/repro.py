@@ -15,19 +15,22 @@ import msgspec
 from opspecs.functions import file_of, resolved
 from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
+from scanner.accelerators import kind_of
 from scanner.cases.catalog import named_files
 from scanner.cases.chosen import chosen_rows
 from scanner.cli.options import python_option, specs_option, tell
 from scanner.errors import UsageError
-from scanner.observations.records import Header, Row
+from scanner.observations.records import Header, Row, digest_kind
 from scanner.observations.runfile import cannot_write, read_run
-from scanner.processes.process import worker_environment
+from scanner.processes.process import packages_for, worker_environment
 from scanner.processes.sandbox import ImportSandbox
 from scanner.repro.saved_script import saved_script
 from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import MatrixRow, matrix
 
 # Importing torch takes seconds, and minutes from a cold network disk; drawing takes a moment.
+# Whose streams and variables scripts know.
+_DEVICES = ("cpu", "cuda")
 _TIMEOUT = 600.0
 
 
@@ -113,6 +116,10 @@ def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: s
         UsageError: It cannot be found out.
     """
     text = f"{row.id}: no script can be written"
+    if kind_of(row.device) not in _DEVICES:
+        raise UsageError(
+            f"{text}: it ran on {row.device}, and scripts are written for {' and '.join(_DEVICES)} alone"
+        )
     # A row of the catalog needs no file, wherever the files of its run are now.
     own = row.spec not in {spec.name for spec in SPECS}
     own = own and not databases((row.source,))
@@ -149,7 +156,7 @@ def _ask(request: dict[str, Any], python: str, sandbox: Path) -> dict[str, Any]:
         done = subprocess.run(
             [python, "-m", "scanner.worker.repro.inputs", json.dumps(request)],
             cwd=sandbox,
-            env=worker_environment("off", "cpu"),
+            env=worker_environment("off", "cpu") | packages_for(python),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -172,8 +179,14 @@ def _ask(request: dict[str, Any], python: str, sandbox: Path) -> dict[str, Any]:
 
 def _other_inputs(input_source: InputSource, row: MatrixRow) -> str | None:
     """Say so if the script draws other inputs than the run did: a case or the generator of torch has changed."""
-    digests = {seen.inputs_digest for seen in row.observations} - {None}
-    if input_source.digest is None or not digests or digests == {input_source.digest}:
+    digests = {seen.inputs_digest for seen in row.observations if seen.inputs_digest is not None}
+    here = input_source.digest
+    if (
+        here is None
+        or not digests
+        or digests == {here}
+        or {*map(digest_kind, digests)} != {digest_kind(here)}
+    ):
         return None
     return f"{row.row.id}: the inputs drawn here are not those of the run; its case, or torch, is another one here"
 

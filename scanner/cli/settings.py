@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import click
 
+from scanner.accelerators import ACCELERATORS
 from scanner.cases.settings import DTYPES, ordered
 from scanner.cli.options import Names, ParamType, Sources
 from scanner.observations.settings import SETTINGS, Setting, Settings
@@ -18,7 +19,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Device(ParamType):
-    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+    """``auto``, ``cpu``, a kind of accelerator such as ``cuda``, or ``cuda:N``."""
 
     name = "device"
     chooses = True
@@ -26,11 +27,13 @@ class Device(ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Refuse anything else before a worker starts."""
         kind, colon, index = str(value).partition(":")
-        if value in {"auto", "cpu", "cuda"} or (
-            kind == "cuda" and colon and index.isdecimal() and index.isascii()
-        ):
+        numbered = colon and index.isdecimal() and index.isascii()
+        if value in {"auto", "cpu"} or (kind in ACCELERATORS and (numbered or not colon)):
             return str(value)
-        return self.fail(f"{value!r} is not a device; give auto, cpu, cuda or cuda:N", param, ctx)
+        kinds = ", ".join(ACCELERATORS)
+        return self.fail(
+            f"{value!r} is not a device; give auto, cpu, {kinds}, or one of them as cuda:N", param, ctx
+        )
 
 
 class Finite(click.FloatRange):

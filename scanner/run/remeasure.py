@@ -176,6 +176,7 @@ def measure(
         "timeout": max(old.timeout, new.timeout),
         "max_time": None if None in times else max(time for time in times if time is not None),
         "modes": WORKER_MODES,
+        "workers": 1,
         "confidence": None,
         "max_rate": None,
         "cost": False,

@@ -20,7 +20,7 @@ from scanner.observations.records import (
 )
 from scanner.observations.settings import MOST_FURTHER
 from scanner.verdicts.cells import Cell, Verdict, row_cell
-from scanner.verdicts.power import PowerCheck
+from scanner.verdicts.power import PowerCheck, too_few
 
 Finding = Literal[
     "deterministic",
@@ -181,7 +181,7 @@ def matrix(
         header: The run's header, which plans the rows.
         observations: The run's observations.
         closed: Whether the run is complete, which decides what an absent observation is called.
-        sentinels: What the sentinels saw, which decides what is of low power.
+        sentinels: What the sentinels saw, which decides, beside n, what is of low power.
         costs: The run's timings.
     """
     seen: defaultdict[tuple[str, ...], dict[Mode, list[Observation]]] = defaultdict(
@@ -220,7 +220,9 @@ def matrix(
         # With one thread nothing can race in any row; low power says so.
         serial = off.serial and header.environment.threads > 1 and finding in _STILL and not row.constant
         cells = {"off": off, "on": on, "warn_only": warn_only, "unfilled": unfilled}
-        still = [o for o in lines if cells[o.mode].verdict == "deterministic"]
+        still = {
+            mode: cell for mode, cell in cells.items() if cell.verdict == "deterministic" and not row.constant
+        }
         yield MatrixRow(
             row=row,
             off=off,
@@ -229,7 +231,7 @@ def matrix(
             reason=reason,
             warn_only=warn_only,
             unfilled=unfilled,
-            weak=power_check.of(place, [o for o in still if not row.constant]),
+            weak=power_check.of(place, [o for o in lines if o.mode in still]) or too_few(still.values()),
             serial=serial,
             cost=cost_of.get(row.key),
             observations=lines,

@@ -17,6 +17,7 @@ from opspecs.inputs import Inputs
 from opspecs.model import Call, MissingError, OpSpec
 from opspecs.user import place_of
 from scanner.worker import bits
+from scanner.worker.device import accelerator
 
 
 class NotRunnableError(Exception):
@@ -71,13 +72,7 @@ class Execution:
     @cached_property
     def _generators(self) -> list[torch.Generator]:
         """The random generators an op may draw from; made when they are asked for, since a trace has no GPU."""
-        if self.device == "cpu":
-            return [torch.default_generator]
-        torch.cuda.init()
-        return [
-            torch.default_generator,
-            torch.cuda.default_generators[torch.device(self.device).index or 0],
-        ]
+        return accelerator.generators(self.device)
 
     def inputs(self) -> list[bits.Part]:
         """Return the tensors among the arguments, named ``args[0]``, ``kwargs['weight']``."""
