@@ -143,13 +143,13 @@ def near(
         typed = {":".join(row.split(":")[-rest.count(":") - 1 :]): row for row in ids}
         return tuple(typed[text] for text in get_close_matches(rest, typed, n=_MOST_NEAR, cutoff=0.5))
     # Names that somebody would type.
-    names = sorted(
+    typable = sorted(
         {name for op in ops for name in (*_dotted(op.dotted), *op.own)}, key=lambda it: (len(it), it)
     )
     head = _without_overload(_split(pattern)[0])
-    close = [name for name in names if _abbreviates(head, name)]
-    close += get_close_matches(head, names, n=_MOST_NEAR * 6, cutoff=_LIKENESS)
-    close += [name for name in names if len(head) >= _LEAST_BEGUN and name.startswith(head)]
+    close = [name for name in typable if _abbreviates(head, name)]
+    close += get_close_matches(head, typable, n=_MOST_NEAR * 6, cutoff=_LIKENESS)
+    close += [name for name in typable if len(head) >= _LEAST_BEGUN and name.startswith(head)]
     # Of those that mean the same, the best.
     best: dict[str, str] = {}
     for name in close:
