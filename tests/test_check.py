@@ -14,9 +14,15 @@ from opspecs.functions import reference
 from opspecs.inputs import Inputs
 from opspecs.model import Call
 from opspecs.user import load_specs
+from reports.cli.check import _for_a_function
+from reports.explain.text import render
+from reports.explain.view import explained
+from reports.matrix.model import load
+from scanner.observations.records import MODES
 from scanner.worker.execution import describe
 from tests.commands import Command
 from tests.conftest import refused
+from tests.runs import ran, row, stable, write_run
 from tests.stand_in import StandIn
 
 FILE = Path(__file__).with_name("checked.py")
@@ -74,6 +80,37 @@ def test_function_that_fails_has_no_verdict(detmatrix: Command, tmp_path: Path) 
     text = " ".join(done.stdout.split())
     assert "forward: inconclusive" in text
     assert "ValueError: no such luck, checked.py, line 28" in text
+    assert "WHAT TO DO Mend the exception, and check again." in text
+    assert "COST OF THE FLAG" not in text
+
+
+def test_serial_function_has_no_bound(tmp_path: Path) -> None:
+    """Where one thread did all the work nothing could race: n says nothing, and the text says why."""
+    function = row("checked.constant")
+    one = load(
+        [
+            str(
+                write_run(
+                    tmp_path / "run.jsonl",
+                    [
+                        (
+                            function,
+                            [seen for mode in MODES for seen in ran(function, mode, *stable(), threads=1)],
+                        )
+                    ],
+                )
+            )
+        ]
+    )[0]
+    view = explained("checked.constant", (), (), {}, [one], ["run.jsonl"])
+
+    _for_a_function(view, one)
+
+    text = " ".join("".join(render(view)).split())
+    assert (
+        "no difference in 1 row; 1 serial serial: one thread did all the work, so nothing could race" in text
+    )
+    assert "rate <" not in text
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_written_to_files(tmp_path: Path) -> None:
         ([OLD, OLD], "is there twice"),
         ([OLD, CENSUSES.parent / "runs" / "torch-2.13.0-cpu.jsonl.gz"], "is a census"),
         ([OLD, NEW, "--format", "html"], "in Markdown and JSON"),
-        ([OLD, NEW, "-o", "a.html"], "ends in md or json"),
+        ([OLD, NEW, "-o", "a.html"], "ends in .md or .json"),
         ([OLD, NEW, "--fail-on", "change"], "in Markdown and JSON"),
     ],
 )

@@ -49,18 +49,24 @@ def test_name_says_the_format(detmatrix: Command, tmp_path: Path, command: str) 
         (
             "coverage",
             "c.html",
-            "c.html: this is not written as html; choose a name that ends in md or json, or give --format",
+            "c.html: this is not written as html; choose a name that ends in .md or .json, or give --format",
         ),
         (
             "explain",
             "e.csv",
-            "e.csv: this is not written as csv; choose a name that ends in text or md or json, or give",
+            "e.csv: this is not written as csv; choose a name that ends in .txt or .md or .json, or give",
         ),
         (
             "compare",
             "c.csv",
-            "c.csv: this is not written as csv; choose a name that ends in md or html or json, or give",
+            "c.csv: this is not written as csv; choose a name that ends in .md or .html or .json or .xml, or give",
         ),
+        (
+            "report",
+            "r.pdf",
+            "r.pdf: this is not written as pdf; choose a name that ends in .txt or .md or .html or .csv",
+        ),
+        ("coverage", "c.pdf", "c.pdf: this is not written as pdf; choose a name that ends in .md or .json"),
     ],
 )
 def test_format_that_a_command_does_not_write(
@@ -68,6 +74,22 @@ def test_format_that_a_command_does_not_write(
 ) -> None:
     """A page that holds Markdown helps nobody."""
     assert refused(detmatrix(command, *COMMANDS[command], "-o", name)).startswith(expected)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command", [("scan", "take"), ("check", f"{ROOT / 'tests' / 'checked.py'}:constant")]
+)
+@pytest.mark.parametrize("name", ["run.html", "run.md", "run.pdf"])
+def test_run_file_under_the_name_of_a_report(
+    detmatrix: Command, tmp_path: Path, command: tuple[str, ...], name: str
+) -> None:
+    """Nothing is scanned, for who gave the name waits for a page."""
+    text = refused(detmatrix(*command, "-o", name))
+
+    assert text.startswith(
+        f"{name}: -o names the run file, which is not written as {name[4:]}; choose a name"
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -12,17 +12,20 @@ import click
 
 from reports.explain import text
 from reports.explain.view import explained
-from reports.matrix.model import Matrix, load
+from reports.matrix.model import COMPARED, Matrix, load
 from reports.render.json import View, json_of
 from reports.render.output import write_to_stdout
+from scanner.alerts import alert_caller
 from scanner.cases.catalog import function_named
 from scanner.cases.settings import Plan, asked_for
-from scanner.cli.options import Whole, python_option
+from scanner.cli.options import Whole, python_option, refuse_report_name
 from scanner.cli.settings import Device
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, one_line
 from scanner.observations.settings import MOST_RUNS
 from scanner.run.progress import progress_for
 from scanner.run.scan import scan
+
+_SERIAL = "serial: one thread did all the work, so nothing could race; larger inputs may use several threads"
 
 RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
     "text": text.render,
@@ -59,6 +62,8 @@ def check(
     The file is executed, in the process of this command and in workers. Where an input requires grad, the gradients are
     compared too. Exits with 1 where a row has no verdict, and with 0 whatever the verdict is.
     """
+    if output is not None:
+        refuse_report_name(str(output))
     named, name = function_named(function, inputs)
     # A batch system that ends the job gives it time to stop its workers.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -73,6 +78,7 @@ def check(
         run = scan(plan, progress_for("check"))
         matrices = load([run.path])
     view = explained(name, (name,), (), {}, matrices, [str(output or "not kept")])
+    _for_a_function(view, matrices[0])
     # Without a run file there is nothing to make a script of, and not all inputs can be written into one.
     view["commands"] = (
         []
@@ -81,6 +87,28 @@ def check(
     )
     write_to_stdout(RENDERERS[form](view))
     return _code(matrices[0])
+
+
+def _for_a_function(view: View, one: Matrix) -> None:
+    """Say what is true of a function of the user's, which can be mended, and is the only one that was run.
+
+    Args:
+        view: What is said of any op; changed in place.
+        one: What was measured.
+    """
+    if any(
+        seen.exception and not alert_caller(seen.exception, seen.message) for seen in one.run.observations
+    ):
+        view["action"] = "Mend the exception, and check again."
+    elif view["finding"] == "inconclusive":
+        view["action"] = "Not settled: see the reasons, and check again."
+    if not any(row.off.verdict in COMPARED and row.on.verdict in COMPARED for row in one.rows):
+        view["cost"] = {}
+    for found in (it for run in view["measured"] for some in run["cases"].values() for it in some):
+        if found["doubts"].get("serial") == len(found["rows"]) and not found.differ:
+            # Where nothing could race, no number of executions bounds anything.
+            found["bound"] = found.bound_words = None
+            found["reasons"].append(_SERIAL)
 
 
 def _code(one: Matrix) -> int:

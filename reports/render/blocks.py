@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 
 import click
 
-from reports.render.output import write_report
+from reports.render.output import write_whole
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 
 
@@ -107,7 +107,7 @@ def regenerate(path: Path, name: str, command: str, body: str, runs: Sequence[st
     if before == after:
         return False
     mode = path.stat().st_mode
-    write_report(path, [after], runs)
+    write_whole(path, [after], runs)
     path.chmod(mode)
     return True
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from reports.render.output import write_report
+from reports.render.output import write_whole
 from scanner.errors import one_line
 
 open_option = click.option(
@@ -38,7 +38,7 @@ def write_page(path: Path, pieces: Iterable[str], runs: Sequence[str] = (), *, o
     Raises:
         UsageError: The place cannot be written, or a run file lies there.
     """
-    write_report(path, pieces, runs)
+    write_whole(path, pieces, runs)
     click.echo(one_line(f"Wrote {path}"), err=True)
     if opens and not _opened(path.resolve().as_uri()):
         click.echo(f"detmatrix: no web browser was found; open {path.resolve().as_uri()}", err=True)

@@ -10,13 +10,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from scanner.errors import UsageError
+import click
+
+from scanner.errors import UsageError, one_line
 from scanner.observations.runfile import cannot_write
 
 _PIECE = 1 << 16  # bytes per write, roughly
 
 
 def write_report(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) -> None:
+    """Write a report as ``write_whole`` does, and say where it is to whoever waits at a terminal."""
+    write_whole(path, pieces, runs)
+    if sys.stderr.isatty():
+        click.echo(one_line(f"Wrote {path}"), err=True)
+
+
+def write_whole(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) -> None:
     """Write a report through a temporary file beside it, so that a failure leaves what was there before.
 
     Args:

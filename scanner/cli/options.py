@@ -23,6 +23,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 # What the ending of a file's name may ask for, and endings that say it otherwise.
 _FORMS = ("csv", "diff", "github", "html", "json", "junit", "md", "patch", "rst", "table", "text")
 _ENDINGS = {"txt": "text", "htm": "html", "markdown": "md", "xml": "junit"}
+_ENDING_OF = {"text": "txt", "junit": "xml", "github": ""}  # of the others it is their name
+# Endings of what no command writes: Markdown under such a name helps nobody.
+_FOREIGN = ("docx", "jpg", "jsonl", "ods", "odt", "pdf", "png", "svg", "tsv", "xlsx", "yaml", "yml")
 
 # Where a context holds the path of the file that defaults come from.
 DEFAULTS = "scanner.cli.defaults"
@@ -54,15 +57,35 @@ def form_of(form: str | None, output: str | None, forms: Iterable[str], default:
     Raises:
         UsageError: The name ends in a format that the command does not write.
     """
-    ending = "" if output is None else os.path.splitext(output)[1].removeprefix(".").lower()  # noqa: PTH122 - fast
-    ending = _ENDINGS.get(ending, ending)
-    if form is not None or ending not in _FORMS:
+    ending = "" if output is None else _ending(output)
+    if form is not None or ending not in (*_FORMS, *_FOREIGN):
         return form or default
     if ending not in forms:
+        endings = " or ".join(f".{one}" for form in forms if (one := _ENDING_OF.get(form, form)))
         raise UsageError(
-            f"{output}: this is not written as {ending}; choose a name that ends in {' or '.join(forms)}, or give --format"
+            f"{output}: this is not written as {ending}; choose a name that ends in {endings}, or give --format"
         )
     return ending
+
+
+def refuse_report_name(output: str) -> None:
+    """Refuse the name of a report for a run file.
+
+    Raises:
+        UsageError: The name ends in what a report is written as; JSON could be meant.
+    """
+    ending = _ending(output)
+    if ending != "json" and ending in {*_FORMS, *_FOREIGN} - {"jsonl"}:
+        raise UsageError(
+            f"{output}: -o names the run file, which is not written as {ending}; choose a name that ends in .jsonl: "
+            f"detmatrix report makes other files of it"
+        )
+
+
+def _ending(path: str) -> str:
+    """Return what a name says of the format of its file."""
+    ending = os.path.splitext(path)[1].removeprefix(".").lower()  # noqa: PTH122 - fast
+    return _ENDINGS.get(ending, ending)
 
 
 def into_option(block: str, text: str) -> Callable[[_Command], _Command]:

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from opspecs.pytorch.sources import databases
 from scanner.cases.settings import Plan, asked_for
 from scanner.cli.main import SUMMARY, load
-from scanner.cli.options import DEFAULTS, patterns_argument, python_option
+from scanner.cli.options import DEFAULTS, patterns_argument, python_option, refuse_report_name
 from scanner.cli.settings import fail_on_option, settings_options
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
 from scanner.observations.runfile import UNTRUSTED, Run
@@ -65,6 +65,7 @@ def command(
     said, tabled = _said(options, resume=resume)
     if not output.name:
         raise click.UsageError("-o needs the name of a file")
+    refuse_report_name(str(output))
     plan = Plan(
         output=output,
         settings=asked_for(**said),
