@@ -121,7 +121,7 @@ def test_what_cannot_be_measured_stays_unconfirmed() -> None:
 
     assert (change.kind, change.judged.confirmed) == ("regressed", False)
     assert change.judged.detail.endswith("; not measured again: the catalog has no such row")
-    assert "1 rows could not be measured again." in "".join(render(comparison))
+    assert "1 row could not be measured again." in "".join(render(comparison))
 
 
 def test_markdown_says_what_was_measured_again() -> None:
@@ -131,7 +131,7 @@ def test_markdown_says_what_was_measured_again() -> None:
     text = "".join(render(compare(first, {("a", "b"): again})))
 
     assert (
-        "1 rows that seemed to differ were measured again, both runs in turns: 2 rounds of fresh processes, up to "
+        "1 row that seemed to differ was measured again, both runs in turns: 2 rounds of fresh processes, up to "
         "100 executions of each run in each mode. Of these 1 are confirmed, 0 the same, 0 undecided."
     ) in text
     assert "| regressed | deterministic → silent" in " ".join(text.split())

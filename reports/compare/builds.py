@@ -25,7 +25,7 @@ NOTE = (
 HEADS = (
     "release",
     "run",
-    "documented changes",
+    "changed bullets",
     "census",
     "alerts gained",
     "alerts lost",

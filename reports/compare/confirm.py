@@ -10,6 +10,7 @@ from reports.compare.comparable import kind_of, of_environments
 from reports.compare.remeasured import Again, open_to_doubt
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import Matrix, matrix_of
+from reports.matrix.trust import several
 from scanner.errors import UsageError, one_line
 from scanner.processes.sandbox import ImportSandbox
 from scanner.run.progress import progress_for
@@ -96,13 +97,15 @@ def _again(
     )
     rounds = rounds or rounds_for(old_settings, new_settings, between=between)
     click.echo(
-        f"compare: {text}: {len(there)} rows to measure again" + (f", in {rounds} rounds" if there else ""),
+        f"compare: {text}: {several(len(there), 'row')} to measure again"
+        + (f", in {rounds} rounds" if there else ""),
         err=True,
     )
     left |= also_left
     for why in dict.fromkeys(left.values()):
+        count = sum(one == why for one in left.values())
         click.echo(
-            f"compare: {sum(one == why for one in left.values())} rows are not: {one_line(why)}", err=True
+            f"compare: {several(count, 'row')} {'is' if count == 1 else 'are'} not: {one_line(why)}", err=True
         )
     progress = progress_for(command="compare")
     measured = measure(

@@ -11,6 +11,7 @@ from reports.compare.judge import MOVES, Change
 from reports.compare.runs import Comparison, Pair, Timeline, timelines
 from reports.compare.words import arrow, caveats, class_words, labels
 from reports.matrix.listed import documented
+from reports.matrix.trust import several
 from reports.matrix.words import machine_words
 from reports.render.json import View
 from reports.render.markdown import generate
@@ -23,7 +24,7 @@ STEP = (
     "changed",
     "not comparable",
     "with other bits",
-    "documented changes",
+    "changed bullets",
 )
 
 
@@ -110,6 +111,6 @@ def _scanned(timeline: Timeline) -> str:
     machines = dict.fromkeys(map(machine_words, timeline.matrices))
     executions = sorted({one.executions for one in timeline.matrices})
     return (
-        f"{len(timeline.matrices)} runs on {' and '.join(machines)}, {len(timeline.rows)} rows, n = "
+        f"{len(timeline.matrices)} runs on {' and '.join(machines)}, {several(len(timeline.rows), 'row')}, n = "
         f"{' or '.join(map(str, executions))} per cell."
     )

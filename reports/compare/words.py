@@ -9,6 +9,7 @@ from reports.compare.comparable import kind_of
 from reports.compare.judge import Change
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import COMPARED, Matrix, constant_of
+from reports.matrix.trust import several
 from reports.matrix.view import counted, doubts
 from reports.matrix.words import states
 from scanner.observations import versions
@@ -84,13 +85,13 @@ def again_words(again: Mapping[str, Any]) -> str:
     parts, outcome = [], again["outcome"]
     if again["rows"]:
         parts.append(
-            f"{again['rows']} rows that seemed to differ were measured again, both runs in turns: {again['rounds']} "
+            f"{several(again['rows'], 'row')} that seemed to differ {'was' if again['rows'] == 1 else 'were'} measured again, both runs in turns: {again['rounds']} "
             f"rounds of fresh processes, up to {again['executions']} executions of each run in each mode. Of these "
             f"{outcome.confirmed} are confirmed, {outcome.same} the same, {outcome.undecided} undecided. Processes "
             f"in which hardly anything could race count only where the row differed."
         )
     if outcome.left:
-        parts.append(f"{outcome.left} rows could not be measured again.")
+        parts.append(f"{several(outcome.left, 'row')} could not be measured again.")
     if again["distrust"]:
         parts.append(f"The measurement cannot be trusted: {'; '.join(again['distrust'])}.")
     return " ".join(parts)
@@ -126,7 +127,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield from _unlike(pair)
         for likely in pair.likely:
             yield (
-                f"{pair.old.name} → {pair.new.name}: {likely.op} likely {likely.kind}: {len(likely.changes)} rows seem so, "
+                f"{pair.old.name} → {pair.new.name}: {likely.op} likely {likely.kind}: {several(len(likely.changes), 'row')} seem so, "
                 f"each of which may be chance; together {'; '.join(map(str, likely.tests))}."
             )
     for one in comparison.alone:
