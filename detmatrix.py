@@ -1,7 +1,8 @@
 """The entry of the command line: our packages are those beside this file, whatever else bears their names.
 
 ``scanner.py`` and ``reports`` are names that files of a user's may have, and with ``PYTHONPATH=.`` or ``python -m`` the
-current folder is searched first. Nothing of theirs is run in place of ours.
+current folder is searched first. Nothing of theirs is run in place of ours, but for a ``detmatrix.py``: the name of this
+file is what Python looks up, and a less likely one would be a second name of the command for ``python -m``.
 """
 
 from __future__ import annotations

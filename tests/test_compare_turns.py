@@ -137,6 +137,13 @@ def test_markdown_says_what_was_measured_again() -> None:
     assert "| regressed | deterministic → silent" in " ".join(text.split())
 
 
+def test_rates_of_rows_that_are_the_same_are_told_apart_at_a_level() -> None:
+    """The Markdown says at which, for of a hundred pairs of equal rates one may seem to differ."""
+    text = "".join(render(compare([run_of(shows("silent", often=often), name=str(often)) for often in (3, 40)])))
+
+    assert "2 of 2 pairs of rates differ (p < 0.01), 2 of them of rows that are the same." in text
+
+
 def test_rounds_suffice_for_the_test_of_processes() -> None:
     """An output that every process of one run has to itself is told from none, and there are twice the processes."""
     assert rounds_for(SETTINGS, SETTINGS) == 7
