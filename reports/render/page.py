@@ -29,7 +29,12 @@ class Pool:
 
 
 def generate(
-    name: str, words: ModuleType | None = None, *, styles: Sequence[str] = (), **context: object
+    name: str,
+    words: ModuleType | None = None,
+    *,
+    styles: Sequence[str] = (),
+    scripted: bool = True,
+    **context: object,
 ) -> Iterator[str]:
     """Yield a page in pieces.
 
@@ -37,6 +42,7 @@ def generate(
         name: Of its template, its style and its script, which stand behind those that all pages share.
         words: Functions that say in words what the template shows.
         styles: Further styles, of what not every page of this kind has.
+        scripted: Whether it has a script; without one it needs no style of its own either.
         context: What the template shows.
     """
     environment = jinja2.Environment(
@@ -49,7 +55,9 @@ def generate(
     environment.filters["fields"] = msgspec.structs.astuple
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.globals |= {"words": words, "finding_sign": FINDING_SIGN, "verdict_sign": VERDICT_SIGN}
-    style, script = _joined(environment, "css", name, *styles), _joined(environment, "js", name)
+    own = (name,) if scripted else ()
+    style = _joined(environment, "css", *own, *styles)
+    script = _joined(environment, "js", name) if scripted else ""
     yield from environment.get_template(f"{name}.html.j2").generate(
         style=style,
         script=script,

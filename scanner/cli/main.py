@@ -45,6 +45,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "reports.cli.census:census",
         "Read a build, without running it: who alerts, who checks the flag.",
     ),
+    "cudnn": (
+        "reports.cli.cudnn:cudnn",
+        "Which engines of cuDNN are nondeterministic, without a GPU: expected, not measured.",
+    ),
     "compare": ("reports.cli.compare:compare", "Compare runs: what improved, regressed, changed."),
 }
 

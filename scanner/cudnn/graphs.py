@@ -29,7 +29,10 @@ def strides(dimensions: Sequence[int], layout: str) -> list[int]:
     order = list(range(len(dimensions)))
     if layout == "channels_last":
         order = [0, *order[2:], 1]
-    return [math.prod(dimensions[other] for other in order[order.index(one) + 1 :]) for one in range(len(dimensions))]
+    return [
+        math.prod(dimensions[other] for other in order[order.index(one) + 1 :])
+        for one in range(len(dimensions))
+    ]
 
 
 class GraphBuilder:
@@ -48,7 +51,7 @@ class GraphBuilder:
         """Return the graph of one operation.
 
         Raises:
-            CudnnRefusal: cuDNN refuses it.
+            CudnnError: cuDNN refuses it.
         """
         if problem.norm:
             one = self._norm(operation, problem, dtype, layout)
@@ -56,7 +59,9 @@ class GraphBuilder:
             one = self._convolution(operation, problem, dtype, layout)
         return self.make(Kind.OPERATIONGRAPH).set(Attribute.OPERATIONGRAPH_OPS, one.finalize()).finalize()
 
-    def _tensor(self, dimensions: Sequence[int], dtype: str, layout: str, *, by_value: bool = False) -> Descriptor:
+    def _tensor(
+        self, dimensions: Sequence[int], dtype: str, layout: str, *, by_value: bool = False
+    ) -> Descriptor:
         tensor = self.make(Kind.TENSOR)
         tensor.set(Attribute.TENSOR_DATA_TYPE, DATA_TYPES[dtype])
         tensor.set(Attribute.TENSOR_DIMENSIONS, *dimensions)
@@ -73,7 +78,7 @@ class GraphBuilder:
         before = [one for one, _ in size]
         kernel = [problem.kernel if space else 1 for _, space in size]
         if problem.transposed:
-                        before, after, channels, filters = after, before, filters, channels
+            before, after, channels, filters = after, before, filters, channels
         kind, word, roles = _CONVOLUTION[cudnn_operation(operation, transposed=problem.transposed)]
         convolution = self.make(Kind.CONVOLUTION)
         convolution.set(Attribute.CONVOLUTION_COMP_TYPE, DATA_TYPES["float32"])
@@ -104,7 +109,9 @@ class GraphBuilder:
         whole = [problem.batch, problem.channels, *problem.size]
         ones = [1] * len(problem.size)
         each = [1, problem.channels, *ones]
-        statistics = {"batch": each, "layer": [problem.batch, 1, *ones], "instance": whole[:2] + ones}[problem.norm]
+        statistics = {"batch": each, "layer": [problem.batch, 1, *ones], "instance": whole[:2] + ones}[
+            problem.norm
+        ]
         forward = operation == "norm forward"
         one = self.make(Kind.OPERATION_NORM_FORWARD if forward else Kind.OPERATION_NORM_BACKWARD)
         prefix = f"OPERATION_NORM_{'FWD' if forward else 'BWD'}_"
@@ -124,11 +131,15 @@ class GraphBuilder:
 
 def _two_dimensional(problem: Problem) -> list[tuple[int, bool]]:
     """Return the sizes in space, each with whether the layer has it: PyTorch calls cuDNN with two dimensions at least."""
-    return [(one, True) for one in problem.size] if len(problem.size) > 1 else [(1, False), (problem.size[0], True)]
+    return (
+        [(one, True) for one in problem.size]
+        if len(problem.size) > 1
+        else [(1, False), (problem.size[0], True)]
+    )
 
 
 def _size_after(problem: Problem, size: int) -> int:
     reach = problem.dilation * (problem.kernel - 1)
     if problem.transposed:
-        return (size - 1) * problem.stride - 2 * problem.padding + reach + problem.output_padding + 1
+        return (size - 1) * problem.stride - 2 * problem.padding + reach + 1
     return (size + 2 * problem.padding - reach - 1) // problem.stride + 1

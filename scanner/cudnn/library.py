@@ -23,7 +23,7 @@ _ELEMENTS: dict[AttributeType, Any] = {
 }
 
 
-class CudnnRefusal(Exception):
+class CudnnError(Exception):
     """What cuDNN refused: a call, the attribute if it was about one, and the status."""
 
 
@@ -55,12 +55,12 @@ class CudnnLibrary:
         """Raise what a call came to, unless it succeeded.
 
         Raises:
-            CudnnRefusal: It did not.
+            CudnnError: It did not.
         """
         if status == 0:
             return
         # What cudnnGetLastErrorString adds is of earlier calls too, so that the name of the status is all that is said.
-        raise CudnnRefusal(f"{call}: {self.c.cudnnGetErrorString(status).decode(errors='replace')}")
+        raise CudnnError(f"{call}: {self.c.cudnnGetErrorString(status).decode(errors='replace')}")
 
 
 class Descriptor:
@@ -98,7 +98,7 @@ class Descriptor:
             values: Its elements: numbers, descriptors, or one ``bytes`` of characters.
 
         Raises:
-            CudnnRefusal: cuDNN refuses it; the message names the attribute.
+            CudnnError: cuDNN refuses it; the message names the attribute.
         """
         element = _ELEMENTS.get(attribute.type, ctypes.c_int)
         data: Any
@@ -120,18 +120,16 @@ class Descriptor:
         """Have cuDNN check it as a whole.
 
         Raises:
-            CudnnRefusal: cuDNN refuses it.
+            CudnnError: cuDNN refuses it.
         """
-        self._library.check(
-            self._library.c.cudnnBackendFinalize(self.handle), f"{self.kind.name}: finalize"
-        )
+        self._library.check(self._library.c.cudnnBackendFinalize(self.handle), f"{self.kind.name}: finalize")
         return self
 
     def get(self, attribute: Attribute, most: int = 1) -> list[int]:
         """Return the elements of an attribute that are numbers, at most so many.
 
         Raises:
-            CudnnRefusal: cuDNN refuses it; the message names the attribute.
+            CudnnError: cuDNN refuses it; the message names the attribute.
         """
         found = (_ELEMENTS.get(attribute.type, ctypes.c_int) * most)()
         return list(found[: self._read(attribute, most, found)])
@@ -140,7 +138,7 @@ class Descriptor:
         """Return how many elements an attribute has.
 
         Raises:
-            CudnnRefusal: cuDNN refuses it; the message names the attribute.
+            CudnnError: cuDNN refuses it; the message names the attribute.
         """
         return self._read(attribute, 0, None)
 
@@ -148,7 +146,7 @@ class Descriptor:
         """Have cuDNN fill in descriptors of an attribute; return how many it did.
 
         Raises:
-            CudnnRefusal: cuDNN refuses it; the message names the attribute.
+            CudnnError: cuDNN refuses it; the message names the attribute.
         """
         handles = (ctypes.c_void_p * len(descriptors))(*(one.handle.value for one in descriptors))
         return self._read(attribute, len(descriptors), handles)

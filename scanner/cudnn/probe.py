@@ -13,11 +13,12 @@ from contextlib import ExitStack
 from typing import IO
 
 import msgspec
+from msgspec.structs import replace
 
 from scanner.cudnn.enums import HEUR_MODE_A, Attribute, Kind
 from scanner.cudnn.graphs import GraphBuilder
-from scanner.cudnn.library import CudnnLibrary, CudnnRefusal, Descriptor, note_name
-from scanner.cudnn.problems import PRESENT, Operation, Problem
+from scanner.cudnn.library import CudnnError, CudnnLibrary, Descriptor, note_name
+from scanner.cudnn.problems import PRESENT
 from scanner.cudnn.record import Cell, Engine, Loaded, Request
 
 _MOST_NOTES = 32
@@ -28,7 +29,7 @@ def device(library: CudnnLibrary, stack: ExitStack, description: dict[str, objec
     """Describe a GPU to cuDNN, or name the first one that is there.
 
     Raises:
-        CudnnRefusal: cuDNN refuses the description: before 9.8 it reads none.
+        CudnnError: cuDNN refuses the description: before 9.8 it reads none.
     """
     one = stack.enter_context(Descriptor(library, Kind.DEVICEPROP))
     if description is None:
@@ -40,7 +41,7 @@ def accepted(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple
     """Return how many engines cuDNN numbers for a graph, and those that it accepts, with their notes.
 
     Raises:
-        CudnnRefusal: cuDNN does not say.
+        CudnnError: cuDNN does not say.
     """
     total = graph.get(Attribute.OPERATIONGRAPH_ENGINE_GLOBAL_COUNT)[0]
     found = []
@@ -51,7 +52,7 @@ def accepted(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple
             engine.set(Attribute.ENGINE_DEVICEPROP, gpu)
             try:
                 engine.finalize()
-            except CudnnRefusal:
+            except CudnnError:
                 continue  # this engine is not for this graph on this GPU
             notes = engine.get(Attribute.ENGINE_NUMERICAL_NOTE, _MOST_NOTES)
             found.append(Engine(number, tuple(note_name(one) for one in sorted(notes))))
@@ -62,7 +63,7 @@ def order(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple[in
     """Return the engines in the order of heuristics mode A, each at its best place.
 
     Raises:
-        CudnnRefusal: cuDNN has none.
+        CudnnError: cuDNN has none.
     """
     with ExitStack() as stack:
         heuristics = stack.enter_context(Descriptor(library, Kind.ENGINEHEUR))
@@ -80,23 +81,25 @@ def order(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple[in
         return tuple(found)
 
 
-def ask(library: CudnnLibrary, gpu: Descriptor, problem: Problem, cell: Cell) -> Cell:
-    """Return what cuDNN says of one operation on one GPU; a refusal is what it says too."""
-    with ExitStack() as stack:
-        try:
-            graph = GraphBuilder(library, stack).graph(cell.operation, problem, cell.dtype, cell.layout)
-            total, engines = accepted(library, graph, gpu)
-        except CudnnRefusal as error:
-            return msgspec.structs.replace(cell, refused=str(error))
-        try:
-            ranked, refused = order(library, graph, gpu), None
-        except CudnnRefusal as error:
-            ranked, refused = (), str(error)
-    return msgspec.structs.replace(cell, total=total, engines=engines, order=ranked, refused=refused)
+def accept(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor, cell: Cell) -> Cell:
+    """Return a cell with the engines that cuDNN accepts; a refusal is what it says too."""
+    try:
+        total, engines = accepted(library, graph, gpu)
+    except CudnnError as error:
+        return replace(cell, refused=str(error))
+    return replace(cell, total=total, engines=engines)
+
+
+def rank(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor, cell: Cell) -> Cell:
+    """Return a cell with the order of its engines; a refusal is what it says too."""
+    try:
+        return replace(cell, order=order(library, graph, gpu))
+    except CudnnError as error:
+        return replace(cell, refused=str(error))
 
 
 def answer(request: Request, out: IO[bytes]) -> None:
-    """Load cuDNN and ask it; write a line for what was loaded, and one for each cell as soon as it is known."""
+    """Load cuDNN and ask it; write a line for what was loaded, and one for each cell whenever more is known of it."""
 
     def say(one: object) -> None:
         out.write(msgspec.json.encode(one) + b"\n")
@@ -116,13 +119,26 @@ def answer(request: Request, out: IO[bytes]) -> None:
             try:
                 gpus[name] = device(library, stack, None if name == PRESENT else description)
                 states[name] = PRESENT if name == PRESENT else "described"
-            except CudnnRefusal as error:
+            except CudnnError as error:
                 states[name] = str(error)
         say(Loaded(library.version, states))
         for gpu, operation, problem, dtype, layout in request.places:
-            if gpu in gpus:
-                cell = Cell(gpu, operation, problem, dtype, layout)
-                say(ask(library, gpus[gpu], request.problems[problem], cell))
+            if gpu not in gpus:
+                continue
+            cell = Cell(gpu, operation, problem, dtype, layout)
+            with ExitStack() as graphs:
+                try:
+                    graph = GraphBuilder(library, graphs).graph(
+                        operation, request.problems[problem], dtype, layout
+                    )
+                except CudnnError as error:
+                    say(replace(cell, refused=str(error)))
+                    continue
+                cell = accept(library, graph, gpus[gpu], cell)
+                # Said before the heuristics are asked, which may end the process.
+                say(cell)
+                if cell.engines and gpu not in request.unordered:
+                    say(rank(library, graph, gpus[gpu], cell))
 
 
 def main() -> None:

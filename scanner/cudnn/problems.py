@@ -42,7 +42,15 @@ _COMMON: dict[str, object] = {
 
 
 def _gpu(
-    name: str, pci: int, capability: int, sms: int, shared: int, l2: int, bus: int, clocks: tuple[int, int], memory: int
+    name: str,
+    pci: int,
+    capability: int,
+    sms: int,
+    shared: int,
+    l2: int,
+    bus: int,
+    clocks: tuple[int, int],
+    memory: int,
 ) -> dict[str, object]:
     """Describe a GPU: shared memory and cache in bytes, clocks of SMs and memory in kHz, memory in gigabytes."""
     return _COMMON | {
@@ -85,7 +93,6 @@ class Problem(Record, frozen=True):
     padding: int = 0
     dilation: int = 1
     groups: int = 1
-    output_padding: int = 0
     transposed: bool = False
     norm: str = ""  # "batch", "layer" or "instance"
 
@@ -95,16 +102,17 @@ class Problem(Record, frozen=True):
         return f"{self.network} {self.layer}"
 
 
-def _conv(network: str, layer: str, batch: int, channels: int, size: tuple[int, ...], filters: int, kernel: int,
-          **more: int) -> Problem:  # fmt: skip
-    """Describe a convolution that keeps the size, but for its stride."""
-    dilation = more.get("dilation", 1)
-    padding = more.pop("padding", dilation * (kernel - 1) // 2)
-    return Problem(network, layer, batch, channels, size, filters, kernel, padding=padding, **more)
+def _conv(
+    network: str, layer: str, batch: int, channels: int, size: tuple[int, ...], filters: int, kernel: int, *,
+    stride: int = 1, padding: int | None = None, dilation: int = 1, groups: int = 1,
+) -> Problem:  # fmt: skip
+    """Describe a convolution that keeps the size, but for its stride, unless its padding is given."""
+    padding = dilation * (kernel - 1) // 2 if padding is None else padding
+    return Problem(network, layer, batch, channels, size, filters, kernel, stride, padding, dilation, groups)
 
 
 def _resnet50() -> list[Problem]:
-    """List each distinct convolution of ResNet-50 (stride in the 3×3 convolution, as torchvision has it), 32 images."""
+    """List each distinct convolution of ResNet-50 (stride in the 3 by 3 convolution, as torchvision has it), 32 images."""
     found = [_conv("ResNet-50", "conv1", 32, 3, (224, 224), 64, 7, stride=2)]
     channels, size = 64, 56
     for stage, width in enumerate((64, 128, 256, 512), 1):

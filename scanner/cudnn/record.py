@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,6 +23,10 @@ NONDETERMINISTIC = "NONDETERMINISTIC"
 # stub     no driver was there; a stand-in for it was compiled
 # present  the driver of this machine
 Driver = Literal["stub", "present"]
+
+
+# The first fields of a cell.
+Place = tuple[str, Operation, int, str, str]
 
 
 class Engine(Record, frozen=True):
@@ -51,18 +54,10 @@ class Cell(Record, frozen=True):
     order: tuple[Count, ...] = ()  # engines in the order of heuristics mode A, each at its best place
     refused: str | None = None  # what cuDNN said instead; with engines, instead of an order
 
-
-class Measured(Record, frozen=True):
-    """What the bits of one engine were, on the GPU that is there."""
-
-    operation: Operation
-    problem: Count
-    dtype: str
-    layout: str
-    engine: Count
-    executions: Count
-    differed: Count  # executions whose bits were not those of the first
-    failed: str | None = None  # why it did not run
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return self.gpu, self.operation, self.problem, self.dtype, self.layout
 
 
 class EngineTable(Record, frozen=True, kw_only=True):
@@ -76,13 +71,6 @@ class EngineTable(Record, frozen=True, kw_only=True):
     gpus: dict[str, str]  # name -> "described" or "present", or what cuDNN said instead
     problems: tuple[Problem, ...]
     cells: tuple[Cell, ...]
-    measured: tuple[Measured, ...] | None = None  # None: not measured
-
-    def engines(self) -> Iterator[tuple[Cell, Engine]]:
-        """Yield each engine that is accepted, with its cell."""
-        for cell in self.cells:
-            for engine in cell.engines:
-                yield cell, engine
 
 
 class Request(Record, frozen=True):
@@ -92,14 +80,15 @@ class Request(Record, frozen=True):
     stub: str | None
     gpus: dict[str, dict[str, object]]
     problems: tuple[Problem, ...]
-    places: tuple[tuple[str, Operation, int, str, str], ...]  # the first fields of each cell
+    places: tuple[Place, ...]
+    unordered: tuple[str, ...] = ()  # GPUs whose heuristics are not asked
 
 
 class Loaded(Record, frozen=True):
     """The first line that it answers; a line for each cell follows."""
 
     version: Count = 0
-    gpus: dict[str, str] = {}
+    gpus: dict[str, str] = msgspec.field(default_factory=dict)
     failed: str | None = None  # why cuDNN could not be loaded
 
 
@@ -139,6 +128,6 @@ def read_table(path: str | Path) -> EngineTable:
         table = msgspec.json.decode(data, type=EngineTable)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BuildError(f"{path}: {error}; record the table again") from error
-    if any(cell.problem >= len(table.problems) for cell in (*table.cells, *(table.measured or ()))):
+    if any(cell.problem >= len(table.problems) for cell in table.cells):
         raise BuildError(f"{path}: a cell is of a problem that is not there; record the table again")
     return table

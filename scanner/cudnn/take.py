@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from scanner.cudnn.problems import (
     CONVOLUTIONS,
@@ -21,11 +22,10 @@ from scanner.cudnn.problems import (
     NORMALISATIONS,
     PRESENT,
     PROBLEMS,
-    Operation,
     Problem,
 )
-from scanner.cudnn.record import Cell, Driver, EngineTable, Loaded, Request
-from scanner.errors import BuildError, UsageError
+from scanner.cudnn.record import Cell, Driver, EngineTable, Loaded, Place, Request
+from scanner.errors import BuildError, UsageError, one_line
 from scanner.processes.environment import tool_version
 
 LIBRARY = "libcudnn.so.9"
@@ -41,11 +41,10 @@ _STUB = "".join(
     )
 )
 _TIMEOUT = 1800.0  # seconds for all cells; a minute is usual
-_MOST_CRASHES = 50
+_MOST_CRASHES = 20
+_NO_ORDER = "the heuristics end the process of cuDNN for this GPU"
 _ROOT = str(Path(__file__).parent.parent.parent)
 _CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from scanner.cudnn.probe import main; main()"
-
-Place = tuple[str, Operation, int, str, str]
 
 
 def find_library() -> str:
@@ -77,7 +76,7 @@ def stub(progress: Callable[[str], None]) -> Iterator[str]:
     Raises:
         UsageError: There is no C compiler, or it failed.
     """
-    compiler = next((path for name in _COMPILERS if (path := shutil.which(name))), None)
+    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
         raise UsageError(
             f"cudnn: without NVIDIA's driver a stub of {DRIVER} is compiled, and there is no C compiler; install gcc"
@@ -93,11 +92,13 @@ def stub(progress: Callable[[str], None]) -> Iterator[str]:
             check=False,
         )
         if done.returncode:
-            raise UsageError(f"cudnn: {compiler} could not compile the stub: {done.stderr.strip()[:200]}")
+            raise UsageError(f"cudnn: {compiler} could not compile the stub: {one_line(done.stderr)[:200]}")
         yield str(path)
 
 
-def places(gpus: Sequence[str], problems: Sequence[Problem], dtypes: Sequence[str], layouts: Sequence[str]) -> list[Place]:
+def places(
+    gpus: Sequence[str], problems: Sequence[Problem], dtypes: Sequence[str], layouts: Sequence[str]
+) -> list[Place]:
     """Return what cuDNN is to be asked, in order."""
     return [
         (gpu, operation, number, dtype, layout)
@@ -157,26 +158,44 @@ def version_text(number: int) -> str:
 
 
 def _ask(
-    library: str, stub_path: str | None, gpus: Sequence[str], wanted: Sequence[Place], problems: Sequence[Problem]
+    library: str,
+    stub_path: str | None,
+    gpus: Sequence[str],
+    wanted: Sequence[Place],
+    problems: Sequence[Problem],
 ) -> tuple[Loaded, list[Cell]]:
     """Ask in one process; where it ends early, say so of the cell it was at, and go on behind it in another."""
-    descriptions = {name: GPUS.get(name, {}) for name in gpus}
-    cells: list[Cell] = []
+    cells: dict[Place, Cell] = {}
+    unordered: list[str] = []
     for _ in range(_MOST_CRASHES):
-        rest = [place for place in wanted[len(cells) :]]
+        rest = tuple(place for place in wanted if place not in cells)
         loaded, found, ending = _one_process(
-            Request(library, stub_path, descriptions, tuple(problems), tuple(rest))
+            Request(
+                library,
+                stub_path,
+                {name: GPUS.get(name, {}) for name in gpus},
+                tuple(problems),
+                rest,
+                tuple(unordered),
+            )
         )
-        if not any(state in {PRESENT, "described"} for state in loaded.gpus.values()):
+        known = {name for name, state in loaded.gpus.items() if state in {PRESENT, "described"}}
+        if not known:
             raise BuildError(
                 f"{library}: cuDNN {version_text(loaded.version)} cannot be told of GPUs that are not there "
                 f"({next(iter(loaded.gpus.values()), 'none named')}); give one since 9.8"
             )
-        wanted = [place for place in wanted if loaded.gpus.get(place[0]) in {PRESENT, "described"}]
-        cells += found
-        if ending is None or len(cells) >= len(wanted):
-            return loaded, cells
-        cells.append(Cell(*wanted[len(cells)], refused=ending))
+        cells |= {cell.place: replace(cell, refused=cell.refused or _NO_ORDER) if cell.gpu in unordered else cell
+                  for cell in found}  # fmt: skip
+        if ending is None:
+            return loaded, list(cells.values())
+        last = found[-1] if found else None
+        if last is not None and last.engines and not last.order and last.refused is None:
+            unordered.append(last.gpu)
+            cells[last.place] = replace(last, refused=f"{_NO_ORDER} ({ending})")
+        else:
+            at = next(place for place in wanted if place not in cells and place[0] in known)
+            cells[at] = Cell(*at, refused=f"the process of cuDNN ended ({ending})")
     raise BuildError(f"{library}: its process ended {_MOST_CRASHES} times; {INSTALL}")
 
 
@@ -207,7 +226,7 @@ def _one_process(request: Request) -> tuple[Loaded, list[Cell], str | None]:
     for line in lines[1:]:
         with suppress(msgspec.DecodeError):
             cells.append(msgspec.json.decode(line, type=Cell))
-    return loaded, cells, None if done.returncode == 0 else f"the process ended: {_ending(done.returncode)}"
+    return loaded, cells, None if done.returncode == 0 else _ending(done.returncode)
 
 
 def _ending(code: int) -> str:
