@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
-_HEADER = "cudnn_ops_v9.h: non-deterministic"
-_GUIDE = "Odds and Ends, Reproducibility: no guarantee across runs (atomic operations)"
-_GUIDE_LINK = "https://docs.nvidia.com/deeplearning/cudnn/latest/developer/misc.html"
+# What is said of them, by ``cudnn_ops_v9.h`` of 9.28 in its comments. Headers up to 9.20 say it of those that are
+# non-deterministic alone.
 _SAID = {
-    "CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0": f"{_HEADER}; {_GUIDE}",
-    "CUDNN_CONVOLUTION_BWD_FILTER_ALGO_3": f"{_HEADER}; {_GUIDE}",
-    "CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD": "cudnn_ops_v9.h: not implemented",
-    "CUDNN_CONVOLUTION_BWD_DATA_ALGO_0": f"{_HEADER}; {_GUIDE}",
-    "CUDNN_CTC_LOSS_ALGO_NON_DETERMINISTIC": _GUIDE,
+    "FWD": dict.fromkeys(
+        (
+            *("IMPLICIT_GEMM", "IMPLICIT_PRECOMP_GEMM", "GEMM", "DIRECT"),
+            *("FFT", "FFT_TILING", "WINOGRAD", "WINOGRAD_NONFUSED"),
+        ),
+        "unknown",
+    ),
+    "BWD_DATA": {
+        "0": "non-deterministic",
+        **dict.fromkeys(("1", "FFT", "FFT_TILING", "WINOGRAD", "WINOGRAD_NONFUSED"), "deterministic"),
+    },
+    "BWD_FILTER": {
+        "0": "non-deterministic",
+        "1": "deterministic",
+        "FFT": "deterministic",
+        "3": "non-deterministic",
+        "WINOGRAD": "not implemented",
+        "WINOGRAD_NONFUSED": "deterministic",
+        "FFT_TILING": "deterministic",
+    },
 }
-_NAMES = (
-    *(f"CUDNN_CONVOLUTION_FWD_ALGO_{name}" for name in (
-        *("IMPLICIT_GEMM", "IMPLICIT_PRECOMP_GEMM", "GEMM", "DIRECT"),
-        *("FFT", "FFT_TILING", "WINOGRAD", "WINOGRAD_NONFUSED"),
-    )),
-    *(f"CUDNN_CONVOLUTION_BWD_DATA_ALGO_{name}" for name in (
-        *("0", "1", "FFT", "FFT_TILING", "WINOGRAD", "WINOGRAD_NONFUSED"),
-    )),
-    *(f"CUDNN_CONVOLUTION_BWD_FILTER_ALGO_{name}" for name in (
-        *("0", "1", "FFT", "3", "WINOGRAD", "WINOGRAD_NONFUSED", "FFT_TILING"),
-    )),
-    *(f"CUDNN_CTC_LOSS_ALGO_{name}" for name in ("DETERMINISTIC", "NON_DETERMINISTIC")),
-)  # fmt: skip
+# "Odds and Ends", section "Reproducibility (Determinism)", names these as not reproducible.
+GUIDE = "https://docs.nvidia.com/deeplearning/cudnn/latest/developer/misc.html"
+_NAMED = {"BWD_FILTER_ALGO_0", "BWD_FILTER_ALGO_3", "BWD_DATA_ALGO_0"}
 
-# Neither headers nor documentation say which engine an algorithm became.
+# Name, engine, what the headers say, what the guide says. Neither says which engine an algorithm became.
 ALGORITHMS = [
-    {
-        "name": name,
-        "engine": "unknown",
-        "note": _SAID.get(name, "unknown"),
-        "link": _GUIDE_LINK if _GUIDE in _SAID.get(name, "") else None,
-    }
-    for name in _NAMES
+    (
+        f"CUDNN_CONVOLUTION_{operation}_ALGO_{name}",
+        "unknown",
+        said,
+        "not reproducible" if f"{operation}_ALGO_{name}" in _NAMED else "unknown",
+    )
+    for operation, names in _SAID.items()
+    for name, said in names.items()
+] + [
+    ("CUDNN_CTC_LOSS_ALGO_DETERMINISTIC", "none: no convolution", "deterministic", "unknown"),
+    (
+        "CUDNN_CTC_LOSS_ALGO_NON_DETERMINISTIC",
+        "none: no convolution",
+        "non-deterministic",
+        "not reproducible",
+    ),
 ]

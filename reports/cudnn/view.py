@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from reports.cudnn.algorithms import ALGORITHMS
+from reports.cudnn.algorithms import ALGORITHMS, GUIDE
 from reports.render.json import View
 from scanner.cudnn.problems import NORMALISATIONS, PRESENT, cudnn_operation
 from scanner.cudnn.pytorch import first_place, ways
-from scanner.cudnn.record import Cell, EngineTable
+from scanner.cudnn.record import EngineCell, EngineTable
 
 LIMITS = (
     "Expected, not measured: cuDNN was asked, no engine was run. Accepted is not runnable: an engine that cuDNN accepts may "
@@ -40,7 +40,8 @@ def view(table: EngineTable) -> View:
             [layer, operation, *(", ".join(sorted(on[gpu])) if gpu in on else "no" for gpu in gpus)]
             for (layer, operation), on in met_first(table).items()
         ],
-        algorithm_lines=[[one["name"], one["engine"], one["note"]] for one in ALGORITHMS],
+        algorithm_lines=ALGORITHMS,
+        guide=GUIDE,
         limits=LIMITS,
         driver_text=_DRIVERS[table.driver],
         not_asked=_NOT_ASKED,
@@ -90,17 +91,17 @@ def met_first(table: EngineTable) -> dict[tuple[str, str], dict[str, set[str]]]:
     return found
 
 
-def _layer(cell: Cell) -> int:
+def _layer(cell: EngineCell) -> int:
     return cell.problem
 
 
-def _asked(table: EngineTable, cell: Cell) -> str:
+def _asked(table: EngineTable, cell: EngineCell) -> str:
     return cudnn_operation(cell.operation, transposed=table.problems[cell.problem].transposed)
 
 
 def _engines(table: EngineTable, gpus: Sequence[str]) -> list[dict[str, Any]]:
     """Return for each of cuDNN's operations how many engines each GPU accepts, and which are nondeterministic."""
-    cells: defaultdict[str, list[Cell]] = defaultdict(list)
+    cells: defaultdict[str, list[EngineCell]] = defaultdict(list)
     for cell in table.cells:
         cells[_asked(table, cell)].append(cell)
     return [
@@ -122,7 +123,7 @@ def _text_of(on: dict[str, Any]) -> str:
     return f"{range_}; {numbers} in {on['cells_nondeterministic']} of {on['cells']} cells"
 
 
-def _on(cells: Sequence[Cell]) -> dict[str, Any]:
+def _on(cells: Sequence[EngineCell]) -> dict[str, Any]:
     counts = [len(cell.engines) for cell in cells]
     return {
         "fewest": min(counts, default=0),

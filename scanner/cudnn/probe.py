@@ -19,7 +19,7 @@ from scanner.cudnn.enums import HEUR_MODE_A, Attribute, Kind
 from scanner.cudnn.graphs import GraphBuilder
 from scanner.cudnn.library import CudnnError, CudnnLibrary, Descriptor, note_name
 from scanner.cudnn.problems import PRESENT
-from scanner.cudnn.record import Cell, Engine, Loaded, Request
+from scanner.cudnn.record import Engine, EngineCell, Loaded, Request
 
 _MOST_NOTES = 32
 _MOST_CONFIGURATIONS = 256
@@ -81,7 +81,7 @@ def order(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple[in
         return tuple(found)
 
 
-def accept(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor, cell: Cell) -> Cell:
+def accept(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor, cell: EngineCell) -> EngineCell:
     """Return a cell with the engines that cuDNN accepts; a refusal is what it says too."""
     try:
         total, engines = accepted(library, graph, gpu)
@@ -90,7 +90,7 @@ def accept(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor, cell: Cell
     return replace(cell, total=total, engines=engines)
 
 
-def rank(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor, cell: Cell) -> Cell:
+def rank(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor, cell: EngineCell) -> EngineCell:
     """Return a cell with the order of its engines; a refusal is what it says too."""
     try:
         return replace(cell, order=order(library, graph, gpu))
@@ -125,7 +125,7 @@ def answer(request: Request, out: IO[bytes]) -> None:
         for gpu, operation, problem, dtype, layout in request.places:
             if gpu not in gpus:
                 continue
-            cell = Cell(gpu, operation, problem, dtype, layout)
+            cell = EngineCell(gpu, operation, problem, dtype, layout)
             with ExitStack() as graphs:
                 try:
                     graph = GraphBuilder(library, graphs).graph(

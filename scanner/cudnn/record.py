@@ -41,7 +41,7 @@ class Engine(Record, frozen=True):
         return NONDETERMINISTIC in self.notes
 
 
-class Cell(Record, frozen=True):
+class EngineCell(Record, frozen=True):
     """What cuDNN says of one operation on one GPU."""
 
     gpu: str
@@ -70,7 +70,7 @@ class EngineTable(Record, frozen=True, kw_only=True):
     driver: Driver
     gpus: dict[str, str]  # name -> "described" or "present", or what cuDNN said instead
     problems: tuple[Problem, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[EngineCell, ...]
 
 
 class Request(Record, frozen=True):

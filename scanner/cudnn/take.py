@@ -24,7 +24,7 @@ from scanner.cudnn.problems import (
     PROBLEMS,
     Problem,
 )
-from scanner.cudnn.record import Cell, Driver, EngineTable, Loaded, Place, Request
+from scanner.cudnn.record import Driver, EngineCell, EngineTable, Loaded, Place, Request
 from scanner.errors import BuildError, UsageError, one_line
 from scanner.processes.environment import tool_version
 
@@ -163,9 +163,9 @@ def _ask(
     gpus: Sequence[str],
     wanted: Sequence[Place],
     problems: Sequence[Problem],
-) -> tuple[Loaded, list[Cell]]:
+) -> tuple[Loaded, list[EngineCell]]:
     """Ask in one process; where it ends early, say so of the cell it was at, and go on behind it in another."""
-    cells: dict[Place, Cell] = {}
+    cells: dict[Place, EngineCell] = {}
     unordered: list[str] = []
     for _ in range(_MOST_CRASHES):
         rest = tuple(place for place in wanted if place not in cells)
@@ -195,11 +195,11 @@ def _ask(
             cells[last.place] = replace(last, refused=f"{_NO_ORDER} ({ending})")
         else:
             at = next(place for place in wanted if place not in cells and place[0] in known)
-            cells[at] = Cell(*at, refused=f"the process of cuDNN ended ({ending})")
+            cells[at] = EngineCell(*at, refused=f"the process of cuDNN ended ({ending})")
     raise BuildError(f"{library}: its process ended {_MOST_CRASHES} times; {INSTALL}")
 
 
-def _one_process(request: Request) -> tuple[Loaded, list[Cell], str | None]:
+def _one_process(request: Request) -> tuple[Loaded, list[EngineCell], str | None]:
     """Return what a process was told, and how it ended if not by itself.
 
     Raises:
@@ -225,7 +225,7 @@ def _one_process(request: Request) -> tuple[Loaded, list[Cell], str | None]:
     cells = []
     for line in lines[1:]:
         with suppress(msgspec.DecodeError):
-            cells.append(msgspec.json.decode(line, type=Cell))
+            cells.append(msgspec.json.decode(line, type=EngineCell))
     return loaded, cells, None if done.returncode == 0 else _ending(done.returncode)
 
 
