@@ -123,6 +123,7 @@ def test_output_that_goes_nowhere_gives_no_traceback(
 # Each command as a process
 
 RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
+ENGINES = ROOT / "reports" / "engines" / "cudnn-9.28.0.json.gz"
 CENSUS = ROOT / "reports" / "censuses" / "torch-2.13.0-cpu.json.gz"
 STANDS_IN = "an interpreter that needs no torch"
 # What each is called with, and a word of what it prints, or writes.
@@ -143,6 +144,7 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
     "docs": ((RUN,), "torch.Tensor.put_"),
     "coverage": ((RUN,), "not recorded"),
     "census": (("--census", CENSUS), "put_"),
+    "cudnn": (("--read", ENGINES), "data gradient"),
     "compare": ((RUN, RUN), "same"),
 }
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -82,7 +85,7 @@ def test_cudnn_without_described_gpus(
 
 def test_stub_is_removed(library: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The stand-in for the driver's library is said, and gone when the command ends."""
-    monkeypatch.setattr(taking.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     said: list[str] = []
     taking.take(str(library), ["H100"], ["float32"], ["contiguous"], said.append, [LAYER])
 
@@ -92,7 +95,7 @@ def test_stub_is_removed(library: Path, monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_without_a_compiler(detmatrix: Command, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line says what to install."""
-    monkeypatch.setattr(taking.shutil, "which", lambda _: None)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
 
     assert refused(detmatrix("cudnn", "--library", str(library))) == (
         "cudnn: without NVIDIA's driver a stub of libcuda.so.1 is compiled, and there is no C compiler; install gcc"
@@ -101,7 +104,7 @@ def test_without_a_compiler(detmatrix: Command, library: Path, monkeypatch: pyte
 
 def test_without_cudnn(detmatrix: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line says which extra to install."""
-    monkeypatch.setattr(taking.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
 
     assert refused(detmatrix("cudnn")) == (
         "cudnn: there is no cuDNN beside this Python; install one with pip install 'detmatrix[cudnn]', or name one with "

@@ -15,7 +15,10 @@ from tests.commands import Command
 from tests.conftest import refused
 
 ENGINES = Path(__file__).parent.parent / "reports" / "engines"
-RECORDED = sorted(ENGINES.glob("*.json.gz"))
+RECORDED = [
+    ENGINES / f"cudnn-{version}.json.gz"
+    for version in ("9.10.2", "9.19.0", "9.20.0", "9.24.0", "9.26.0", "9.28.0")
+]
 LIMITS = "Expected, not measured"
 TENSOR_CORES, RACING, DOWN = (
     Engine(1, ("TENSOR_CORE",)),
@@ -87,6 +90,24 @@ def test_changes(detmatrix: Command, tmp_path: Path, form: str) -> None:
     assert "no longer first" not in done.stdout
     assert "<b>" not in done.stdout.partition("old.json to new.json")[2].partition("Accepted engines")[0]
     assert ("\x1b" in done.stdout) is (form == "html")
+
+
+def test_unknown_order_is_no_change(detmatrix: Command, tmp_path: Path) -> None:
+    """Where the heuristics did not answer nothing is counted, and nothing has come or gone."""
+    for name, order in (("old.json", ()), ("new.json", (2, 1))):
+        (tmp_path / name).write_text(encode(_table(_cell("float16", order=order), cudnn=name)))
+    done = detmatrix("cudnn", "--read", "old.json", "--read", "new.json", "--format", "md")
+
+    assert "| H100  | data gradient | not known  | 1 " in done.stdout
+    assert "Not compared, because the order of the engines is not known in both: H100." in done.stdout
+    assert "newly first" not in done.stdout
+
+
+def test_recorded_changes_are_those_of_the_tables(detmatrix: Command) -> None:
+    """The page in the repository is what the command writes of the recorded tables."""
+    paths = [word for path in RECORDED for word in ("--read", str(path))]
+
+    assert detmatrix("cudnn", *paths, "--format", "md").stdout == (ENGINES / "changes.md").read_text("utf-8")
 
 
 def test_changes_as_json(detmatrix: Command) -> None:

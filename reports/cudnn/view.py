@@ -183,29 +183,47 @@ def changes(tables: Iterable[EngineTable]) -> View:
             "steps": steps,
         },
         step_lines=[
-            {"title": f"{step['old']} to {step['new']}", "lines": _step_lines(step)} for step in steps
+            {
+                "title": f"{step['old']} to {step['new']}",
+                "not_compared": ", ".join(step["not_compared"]),
+                "lines": _step_lines(step),
+            }
+            for step in steps
         ],
         limits=LIMITS,
         sentences=[sentence(table) for table in tables],
-        count_lines=[[gpu, operation, *counts] for gpu, operation, counts in _first_counts(tables, firsts)],
+        count_lines=[
+            [gpu, operation, *("not known" if count is None else count for count in counts)]
+            for gpu, operation, counts in _first_counts(tables, firsts)
+        ],
         names=[table.cudnn for table in tables],
     )
 
 
 def _first_counts(
     tables: Sequence[EngineTable], firsts: Sequence[dict[tuple[str, str], dict[str, set[str]]]]
-) -> list[tuple[str, str, list[int]]]:
+) -> list[tuple[str, str, list[int | None]]]:
     """Return for each GPU and operation in how many layers a nondeterministic engine comes first, by release."""
     operations = dict.fromkeys(operation for found in firsts for _, operation in found)
     return [
         (
             gpu,
             operation,
-            [sum(gpu in on for (_, one), on in found.items() if one == operation) for found in firsts],
+            [
+                sum(gpu in on for (_, one), on in found.items() if one == operation)
+                if gpu in _ordered(table)
+                else None
+                for table, found in zip(tables, firsts, strict=True)
+            ],
         )
         for gpu in dict.fromkeys(gpu for table in tables for gpu in table.gpus)
         for operation in operations
     ]
+
+
+def _ordered(table: EngineTable) -> set[str]:
+    """Return the GPUs for which the heuristics answered."""
+    return {cell.gpu for cell in table.cells if cell.order}
 
 
 def _step(
@@ -214,17 +232,24 @@ def _step(
     before: dict[tuple[str, str], dict[str, set[str]]],
     after: dict[tuple[str, str], dict[str, set[str]]],
 ) -> dict[str, Any]:
-    """Return what one release has that the other has not."""
+    """Return what one release has that the other has not, on GPUs whose order is known in both."""
+    both = _ordered(old) & _ordered(new)
     gone, came = (
         [
             {"layer": layer, "operation": operation, "gpu": gpu, "dtypes": sorted(missing)}
             for (layer, operation), on in these.items()
             for gpu, dtypes in on.items()
-            if (missing := dtypes - those.get((layer, operation), {}).get(gpu, set()))
+            if gpu in both and (missing := dtypes - those.get((layer, operation), {}).get(gpu, set()))
         ]
         for these, those in ((before, after), (after, before))
     )
-    return {"old": old.cudnn, "new": new.cudnn, "no_longer_first": gone, "newly_first": came}
+    return {
+        "old": old.cudnn,
+        "new": new.cudnn,
+        "not_compared": sorted((set(old.gpus) | set(new.gpus)) - both),
+        "no_longer_first": gone,
+        "newly_first": came,
+    }
 
 
 def _step_lines(step: dict[str, Any]) -> list[list[str]]:
