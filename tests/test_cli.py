@@ -138,6 +138,7 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
         "no difference in 1 row",
     ),
     "explain": (("take", RUN), "torch.take:collisions:backward:float32"),
+    "libraries": (("cuFFT",), "bitwise reproducible"),
     "repro": ((RUN, "torch.Tensor.put_:overwrite:forward:float32"), "import torch"),
     "trace": (("torch.cumsum:long_rows:forward:float32",), "1 traced"),
     "docs": ((RUN,), "torch.Tensor.put_"),

@@ -28,6 +28,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "reports.cli.explain:explain",
         "Say all that is known of one op: documented, measured, why, what to do.",
     ),
+    "libraries": (
+        "reports.cli.libraries:libraries",
+        "Say what cuDNN, cuBLAS, MKL and others document: documented, not measured.",
+    ),
     "repro": (
         "scanner.cli.repro:command",
         "Write a script that needs only torch and shows what a row showed.",
