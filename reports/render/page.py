@@ -45,13 +45,7 @@ def generate(
         script: Whether the page has one.
         context: What the template shows.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("reports"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = _environment()
     environment.filters["fields"] = msgspec.structs.astuple
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.globals |= {"words": words, "finding_sign": FINDING_SIGN, "verdict_sign": VERDICT_SIGN}
@@ -64,6 +58,23 @@ def generate(
         script=code,
         script_hash=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
         **context,
+    )
+
+
+def generate_still(name: str, **context: object) -> Iterator[str]:
+    """Yield a page that has no script, in pieces; arguments are those of ``generate``."""
+    environment = _environment()
+    style = _joined(environment, "css")
+    yield from environment.get_template(f"{name}.html.j2").generate(style=style, **context)
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("reports"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
 
 

@@ -173,7 +173,8 @@
 
   // What a row unfolds. A mode's observation that never ran has no counts and no times.
   const counted = (process, value) => (process.executions ? value : "none");
-  const LIVED = { off: "With the flag off", on: "With the flag on", warn_only: "The flag on, with warn_only", unfilled: "The flag on, fill off" };
+  const LIVED = { off: "With the flag off", on: "With the flag on", warn_only: "The flag on, with warn_only", unfilled: "The flag on, fill off",
+    no_workspace: "The flag on, without CUBLAS_WORKSPACE_CONFIG" };
   const wordsOfCell = ({ verdict, details, seeded }) => (details ? `${verdict}: ${details}` : seeded ? `${verdict}, seeded` : verdict);
   const modePart = (one) =>
     part(LIVED[one.mode],
@@ -220,7 +221,7 @@
 
   const FAR = ["Mode", "Output", "First differing execution", "Examined of those that differed", "Elements differing", "#Largest absolute", "#Largest relative", "#Largest ULP", "#V_ermv", "#V_c"];
   const panel = (row) => {
-    const modes = row.cells.map((one) => ({ off: "Off", on: "On", unfilled: "fill off" })[one.mode] || one.mode);
+    const modes = row.cells.map((one) => ({ off: "Off", on: "On", unfilled: "fill off", no_workspace: "no workspace" })[one.mode] || one.mode);
     // Of outputs that never differed no counts are kept; a mode that ended without one has none.
     const never = row.cells.map((one) => (one.details ? 0 : null));
     const outputs = pooled(row.outputs).map(([name, shape_, dtype], place) =>
