@@ -14,7 +14,19 @@ from tests.commands import Command
 from tests.conftest import refused
 
 TABLE = documented_libraries()
-ASKED = ["cuBLAS", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "CUB", "NCCL", "MIOpen", "rocSPARSE", "oneDNN", "MKL"]
+ASKED = [
+    "cuBLAS",
+    "cuDNN",
+    "cuSPARSE",
+    "cuSOLVER",
+    "cuFFT",
+    "CUB",
+    "NCCL",
+    "MIOpen",
+    "rocSPARSE",
+    "oneDNN",
+    "MKL",
+]
 RUN = Path(__file__).parent.parent / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
 
 
