@@ -121,6 +121,8 @@ def test_a_library_that_is_not_there(detmatrix: Command) -> None:
         (["torch.nn.functional.grid_sample"], ["cuDNN on cuda"]),
         (["torch.nn.Conv2d"], ["cuDNN on cuda", "MIOpen on rocm", "oneDNN on cpu"]),
         (["torch.mm"], ["cuBLAS on cuda", "MKL on cpu", "oneDNN on cpu"]),
+        (["torch.fft.rfftn"], ["cuFFT on cuda", "MKL on cpu"]),
+        (["torch.fft.fftshift"], []),
         (["torch.take"], []),
     ],
 )
