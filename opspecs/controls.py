@@ -94,6 +94,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
 )
 
+# Of the CPU, and of accelerators.
 SENTINELS: dict[str, OpSpec] = {
     # With float32 and two threads or more, additions into one slot arrive in any order (aten TensorAdvancedIndexing,
     # cpu_index_put: accumulate adds atomically).
@@ -110,7 +111,7 @@ SENTINELS: dict[str, OpSpec] = {
         },
     ),
     # atomicAdd: https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/ScatterGatherKernel.cu
-    "cuda": OpSpec(
+    "accelerator": OpSpec(
         name="sentinel.scatter_add",
         op="torch.scatter_add",
         why="Atomic additions into 64 slots.",

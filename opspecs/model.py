@@ -55,6 +55,10 @@ class Case:
     # Why the result holds no information by definition ("the flag fills it with NaN"). An op that gives zeros, NaN or
     # its input back without such a reason was not really tried, and its cell is an error.
     constant: str = ""
+    # What the op is to return with the flag on (backward: the gradient of its one leaf), bit for bit, from the call (and the
+    # gradient of the output); None where nothing is known, as on another device. Of two results that are both the same
+    # each time it tells which one is meant.
+    reference: Callable[..., Any] | None = None
 
 
 class Planned(NamedTuple):
@@ -122,8 +126,10 @@ class OpSpec:
         """Yield the rows of this spec on *device*, in declared order.
 
         Args:
-            device: ``"cpu"``, ``"cuda"``, or ``"any"`` for the rows of all devices.
+            device: ``"cpu"``, ``"cuda"`` or another kind of accelerator, for which what is said of CUDA holds, or
+                ``"any"`` for the rows of all devices.
         """
+        device = device if device in {"cpu", "any"} else "cuda"
         for name, case in self.cases.items():
             if device not in (*case.devices, "any"):
                 continue

@@ -95,15 +95,30 @@ def select(
     Raises:
         NoMatchError: A pattern selects nothing.
     """
+    names = {spec.name: names_of(spec) for spec in specs}
+    named = [(names[spec.name], planned.id) for spec in specs for planned in spec.rows(device)]
+    for pattern in patterns:
+        if not rows_of(pattern, named):
+            raise NoMatchError(pattern, near(pattern, named, recorded_names()))
+    return selected(patterns, device, specs)
+
+
+def selected(
+    patterns: Sequence[str], device: str, specs: Sequence[OpSpec], others: Sequence[OpNames] = ()
+) -> list[tuple[OpSpec, Planned]]:
+    """Return the rows that at least one pattern selects, as ``select`` does, if there are any.
+
+    Args:
+        patterns: As ``select`` takes them.
+        device: Likewise.
+        specs: What to select from.
+        others: Ops that are in the catalog as well, whose rows are not wanted here: a pattern may mean them.
+    """
     rows = [(spec, planned) for spec in specs for planned in spec.rows(device)]
     if not patterns:
         return rows
-    chosen: set[str] = set()
     names = {spec.name: names_of(spec) for spec in specs}
     named = [(names[spec.name], planned.id) for spec, planned in rows]
-    for pattern in patterns:
-        matching = rows_of(pattern, named)
-        if not matching:
-            raise NoMatchError(pattern, near(pattern, named, recorded_names()))
-        chosen |= matching
+    named += [(one, f"{one.name}:") for one in others if one.name not in names]
+    chosen = {row for pattern in patterns for row in rows_of(pattern, named)}
     return [(spec, planned) for spec, planned in rows if planned.id in chosen]

@@ -47,6 +47,9 @@ def _of_case(case: Case) -> Iterator[str]:
     if not callable(case.inputs):
         yield f"inputs must be a function of t that returns call(...), and is {_described(case.inputs)}"
     yield from _wrong(case, "provokes, constant", _is_text, "a text")
+    yield from _wrong(
+        case, "reference", lambda value: value is None or callable(value), "a function of the call, or None"
+    )
     if case.directions is not None and not (_are(case.directions, _is_direction) and case.directions):
         yield _must_be_among("directions", Direction, case.directions)
     if case.dtypes is not None and not (_are(case.dtypes, _is_dtype) and case.dtypes):

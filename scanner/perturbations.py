@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Blocks are made in the sizes of a case's outputs, up to so many bytes at once, and in a few common sizes.
-_MOST_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
+_MOST_BYTES, _MOST_BYTES_ON_DEVICE = 64 << 20, 1 << 30
 _COMMON_SIZES = (256, 4 << 10, 64 << 10)
 
 
@@ -24,8 +24,9 @@ class CaseContext:
     def blocks(self) -> list[int]:
         """Bytes of the blocks to allocate: those of the outputs, and common sizes for what an op keeps inside."""
         blocks, total = [], 0
+        most = _MOST_BYTES if self.device.partition(":")[0] == "cpu" else _MOST_BYTES_ON_DEVICE
         for size in (*self.sizes, *_COMMON_SIZES):
-            if size and total + size <= _MOST_BYTES[self.device.partition(":")[0]]:
+            if size and total + size <= most:
                 blocks.append(size)
                 total += size
         return blocks
@@ -38,7 +39,7 @@ class Perturbation:
     meaning: str
     # Other circumstances may rightly give other bits, so executions are compared among themselves.
     apart: bool = False
-    devices: tuple[str, ...] = ("cpu", "cuda")
+    cpu_alone: bool = False
     # Of what each perturbation but the first gets of the executions.
     share: float = 1.0
 
@@ -55,7 +56,7 @@ PERTURBATIONS: dict[str, Perturbation] = {
         "free memory is filled with a different byte each time, to expose reads of uninitialized memory"
     ),
     "threads": Perturbation(
-        "1 thread, 2, and one per core, each compared by itself (CPU)", apart=True, devices=("cpu",)
+        "1 thread, 2, and one per core, each compared by itself (CPU)", apart=True, cpu_alone=True
     ),
 }
 DEFAULT = ("quiet", "stress", "shift", "poison")

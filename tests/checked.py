@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from opspecs.model import Call, call
+
+if TYPE_CHECKING:
+    import torch
 
 _CALLS = itertools.count(1)
 NUMBER = 7
@@ -16,6 +17,8 @@ NUMBER = 7
 
 def constant() -> torch.Tensor:
     """Give the same each time, of nothing."""
+    import torch  # noqa: PLC0415 - a process that calls nothing needs none
+
     return torch.arange(1.0, 9.0)
 
 
@@ -31,16 +34,22 @@ def broken() -> torch.Tensor:
 
 def pair() -> tuple[torch.Tensor, float]:
     """Return positional arguments, of which one takes part in backward."""
+    import torch  # noqa: PLC0415 - a process that calls nothing needs none
+
     return torch.randn(16, requires_grad=True), 2.0
 
 
 def keywords() -> dict[str, Any]:
     """Return keywords."""
+    import torch  # noqa: PLC0415 - a process that calls nothing needs none
+
     return {"x": torch.randn(16), "scale": 3.0}
 
 
 def single() -> torch.Tensor:
     """Return one argument."""
+    import torch  # noqa: PLC0415 - a process that calls nothing needs none
+
     return torch.randn(4)
 
 
@@ -51,4 +60,6 @@ def drawn(t: Any) -> Call:
 
 def nested() -> tuple[list[torch.Tensor], OrderedDict[str, int]]:
     """Return what holds tensors."""
+    import torch  # noqa: PLC0415 - a process that calls nothing needs none
+
     return [torch.randn(2, requires_grad=True), torch.randint(0, 9, (3,))], OrderedDict(a=1)

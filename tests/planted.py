@@ -116,6 +116,12 @@ def sets_flag(x: Any) -> Any:
     return x + 1
 
 
+def sets_debug_mode(x: Any) -> Any:
+    """Put the process under another mode by the other interface of the flag."""
+    _torch().set_deterministic_debug_mode("error")
+    return x + 1
+
+
 def toggles_flag(x: Any) -> Any:
     """Run under the other mode and put the worker's back."""
     torch = _torch()
@@ -146,6 +152,16 @@ def alerts_in_either_mode(x: Any) -> Any:
     """Call an op of PyTorch that alerts when the flag is on."""
     index = _torch().zeros(2, dtype=_torch().int64)
     return x.clone().put_(index, x[:2], accumulate=False)
+
+
+def compiled_backward(x: Any) -> Any:
+    """Raise what a backward says that was compiled while the flag was off: a guard, no alert."""
+    if _torch().are_deterministic_algorithms_enabled():
+        raise RuntimeError(
+            "This compiled backward function is being run with torch.use_deterministic_algorithms(True), but it was "
+            "previously generated during the forward function while torch.use_deterministic_algorithms(False) was set."
+        )
+    return x * 2
 
 
 def random_alert(_: Any) -> Any:
@@ -205,7 +221,7 @@ def _planted(function: Any, direction: str = "forward") -> OpSpec:
 # A healthy case behind every hostile one: its verdict must not change.
 _HOSTILE = (
     segfault, abort, hang, killed, leave, leave_at_once, fork, returns_twice, answers, close_pipes, prints, sets_default_dtype,
-    sets_threads, sets_flag, toggles_flag, seeds, changes_input, unlike_alert, alerts_in_either_mode, random_alert, nothing,
+    sets_threads, sets_flag, sets_debug_mode, toggles_flag, seeds, changes_input, unlike_alert, alerts_in_either_mode, compiled_backward, random_alert, nothing,
     empty, noise, draws, drops_half,
 )  # fmt: skip
 
@@ -213,6 +229,20 @@ SPECS = (
     *(_planted(function) for function in _HOSTILE),
     _planted(independent, "backward"),
     _planted(doubles),
+    *(
+        OpSpec(
+            name=f"planted.{name}",
+            op=doubles,
+            why="Planted.",
+            cases={"only": Case(inputs=lambda t: call(t.normal(1000)), reference=reference)},
+        )
+        for name, reference in (
+            ("as_referred", lambda call: call.args[0] + call.args[0]),
+            ("not_as_referred", lambda call: call.args[0] * 3),
+            ("unknown_reference", lambda _: None),
+            ("failing_reference", lambda call: call.args[1]),
+        )
+    ),
     OpSpec(name="planted.missing", op="torch.no_such_op", why="Planted.", cases=_planted(doubles).cases),
     OpSpec(
         name="planted.no_inputs",

@@ -18,6 +18,7 @@ from typing import Any
 
 # It is started in isolation, where nothing of ours is found.
 sys.path.append(str(Path(__file__).parents[1]))
+from scanner.modes import MODE_TABLE
 from scanner.perturbations import shares
 
 TORCH = "2.13.0+standin"
@@ -29,7 +30,9 @@ BUILD: dict[str, Any] = {
     "torch": TORCH,
     "torch_git": "0" * 40,
     "cuda": None,
+    "rocm": None,
     "cudnn": None,
+    "tf32": ["cuDNN"],
     "threads": 2,
     "python": "3.11.0",
     "devices": [],
@@ -180,6 +183,8 @@ _FIRST: dict[str, Callable[[Any], object]] = {
 
 def answer(asked: Answer) -> Answer:
     """Return what a worker answers whose ops are healthy and whose machine lets races show."""
+    if asked["do"] == "describe":
+        return {"directions": ["forward"], "dtype": "float32"}
     return _ANSWERS[asked["do"]](asked)
 
 
@@ -187,7 +192,7 @@ def _observed(asked: Answer) -> Answer:
     """Return what a row, or a control, shows; a digest is told by the number of the execution and its perturbation."""
     name, mode = asked["spec"], asked["mode"]
     alerts = name in {"control.alerts", "quick.put_"}
-    if alerts and mode in {"on", "unfilled"}:
+    if alerts and MODE_TABLE[mode].alerts:
         return _drawn(asked) | {
             "outcome": "raised",
             "exception": "RuntimeError",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
@@ -9,9 +10,15 @@ import pytest
 
 from scanner.alerts import alert_caller
 from scanner.worker.execution import first_line
+from tests import tied
 
 torch = pytest.importorskip("torch")
 
+# What a backward says that was compiled while the flag was off, and is run while it is on.
+_COMPILED = (
+    "This compiled backward function is being run with torch.use_deterministic_algorithms(True), but it was "
+    "previously generated during the forward function while torch.use_deterministic_algorithms(False) was set."
+)
 _REST = (
     " does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'. You "
     "can turn off determinism just for this operation, or you can use the 'warn_only=True' option, if that's "
@@ -109,12 +116,33 @@ def test_documented_cublas_alert_is_recognised() -> None:
         ("RuntimeError", "CUDA error: an illegal memory access was encountered"),
         ("RuntimeError", "This operation is not deterministic because it uses CuBLAS"),
         ("RuntimeError", "Error: " + _CUBLAS),
+        ("RuntimeError", _COMPILED),
         ("AssertionError", _CUBLAS),
     ],
 )  # fmt: skip
 def test_lookalikes_are_no_alert(exception: str | None, message: str | None) -> None:
     """Other types, halves of the text and other errors about determinism are errors, never findings."""
     assert alert_caller(exception, message) is None
+
+
+@pytest.mark.nightly
+def test_guard_of_the_compiler_has_the_words_that_tests_plant() -> None:
+    """The installed torch refuses a backward that was compiled under the other mode, in the words above."""
+    program = (
+        "import torch\n"
+        "doubled = torch.compile(lambda x: x.sin() * 2, backend='aot_eager')\n"
+        "x = torch.ones(3, requires_grad=True)\n"
+        "y = doubled(x)\n"
+        "torch.use_deterministic_algorithms(True)\n"
+        "try:\n"
+        "    torch.autograd.grad(y, x, torch.ones(3))\n"
+        "except RuntimeError as error:\n"
+        "    print(error)\n"
+    )
+
+    done = tied.run([sys.executable, "-W", "ignore", "-c", program], timeout=300)
+
+    assert done.stdout.splitlines()[:1] == [_COMPILED]
 
 
 def test_warn_only_warns_with_the_words_of_the_alert() -> None:

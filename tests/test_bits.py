@@ -222,17 +222,67 @@ def test_nan_payload_of_a_python_float_is_kept() -> None:
     assert tensor.view(torch.int64).item() == 0x7FF8000000000123
 
 
-def test_digest_depends_on_the_bytes_alone() -> None:
-    """The digest is a fixed function: run files of different machines can be held against each other."""
+def _key(level: int, word: int, place: int) -> int:
+    mixed = (1 + place + (word + 2 * level) * 2**14) * 0x9E3779B97F4A7C15 % 2**64
+    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % 2**64
+    return mixed ^ mixed >> 31
+
+
+def _expected_words(data: bytes, level: int = 0) -> tuple[int, ...]:
+    """Return the words of a tensor's bytes, by their definition."""
+    data += bytes(-len(data) % 4)
+    numbers = struct.unpack(f"<{len(data) // 4}i", data)
+    blocks = [numbers[start : start + 2**14] for start in range(0, len(numbers), 2**14)] or [()]
+    sums = [
+        sum(number * _key(level, word, place) for place, number in enumerate(block)) % 2**64
+        for block in blocks
+        for word in (0, 1)
+    ]
+    signed = [one - 2**64 if one >= 2**63 else one for one in sums]
+    return (
+        tuple(signed)
+        if len(blocks) == 1
+        else _expected_words(struct.pack(f"<{len(signed)}q", *signed), level + 1)
+    )
+
+
+def test_digest_is_a_fixed_function() -> None:
+    """It depends on the bytes alone: run files of different machines can be held against each other."""
     parts = bits.parts({"a": torch.tensor([1.0, 2.0]), "b": 3}, "output")
 
-    expected = hashlib.sha256(
-        b"output['a']|torch.float32|(2,)\n"
-        + struct.pack("<2f", 1.0, 2.0)
-        + b"output['b']|torch.int64|()\n"
-        + struct.pack("<q", 3)
+    one, two = _expected_words(struct.pack("<2f", 1.0, 2.0)), _expected_words(struct.pack("<q", 3))
+    text = f"output['a']|torch.float32|(2,)|{one[0]},{one[1]}\noutput['b']|torch.int64|()|{two[0]},{two[1]}\n"
+    assert bits.digest(parts) == f"2:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 65_535, 65_536, 65_537, 200_001])
+def test_words_of_any_length(size: int) -> None:
+    """Blocks, the rest behind the last one, and what fills no number of 32 bits: as the definition has it."""
+    data = bytes(index * 37 % 251 for index in range(size))
+
+    assert tuple(bits.digest_words(torch.tensor(list(data), dtype=torch.uint8)).tolist()) == _expected_words(
+        data
     )
-    assert bits.digest(parts) == expected.hexdigest()[:32]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda x: x.roll(1), id="rotated"),
+        pytest.param(lambda x: x.flip(0), id="reversed"),
+        pytest.param(lambda x: torch.cat((x[16384:32768], x[:16384], x[32768:])), id="blocks swapped"),
+        pytest.param(lambda x: torch.cat((-x[:2], x[2:])), id="two signs"),
+        pytest.param(lambda x: -x, id="all signs"),
+        pytest.param(lambda x: torch.cat((x[:2].flip(0), x[2:])), id="two neighbours swapped"),
+    ],
+)
+def test_words_depend_on_order_and_signs(change: Callable[[Any], Any]) -> None:
+    """What sums and XOR do not see: the same values in another order, and signs that change in pairs; in both words."""
+    plain = torch.randn(40_000, generator=torch.Generator().manual_seed(0))
+    for one in (plain, plain.double()):
+        before, after = (bits.digest_words(x).tolist() for x in (one, change(one)))
+        assert not set(before) & set(after)
 
 
 def test_frozen_parts_survive_their_origin() -> None:

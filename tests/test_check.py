@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,23 @@ def _drawn(inputs: str, direction: str = "backward") -> tuple[Call, Inputs]:
     return spec.cases["inputs"].inputs(t), t
 
 
-def test_function_is_scanned_like_an_op(detmatrix: Command, tmp_path: Path) -> None:
+@pytest.fixture(params=["stand-ins", pytest.param("torch", marks=pytest.mark.nightly)])
+def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An interpreter whose workers say what those of torch say of the function below."""
+    if request.param == "torch":
+        return sys.executable
+    described = {"directions": ["forward", "backward"]}
+    varies = {"do": "observe", "spec": "checked.varies", "direction": "forward", "then": "vary"}
+    return str(
+        StandIn(tmp_path_factory.mktemp("python"), {"do": "describe", "then": described}, varies).python
+    )
+
+
+def test_function_is_scanned_like_an_op(detmatrix: Command, tmp_path: Path, python: str) -> None:
     """It differs with the flag on and says nothing: silent. Its gradients are compared too; the run is kept if asked for."""
     done = detmatrix(
         *("check", f"{FILE}:varies", "--inputs", f"{FILE}:pair", "--device", "cpu", "--runs", 2),
-        *("--format", "json", "-o", "run.jsonl"),
+        *("--format", "json", "-o", "run.jsonl", "--python", python),
     )
 
     assert done.returncode == 0, done.stderr
@@ -52,8 +65,7 @@ def test_function_that_fails_has_no_verdict(detmatrix: Command, tmp_path: Path) 
     failed = {"outcome": "raised", "exception": "ValueError", "message": "no such luck, checked.py, line 28"}
     standing = StandIn(
         tmp_path,
-        {"do": "describe", "then": {"directions": ["forward"], "dtype": "float32"}},
-        {"spec": "checked.broken", "then": failed},
+        {"do": "observe", "spec": "checked.broken", "then": failed},
     )
 
     done = detmatrix("check", f"{FILE}:broken", "--python", standing.python, "--runs", 2)
@@ -99,12 +111,15 @@ def test_inputs_are_arguments() -> None:
 
 
 def test_inputs_are_the_same_each_time() -> None:
-    """They are drawn from a seed, and the generator is left as it was."""
-    state = torch.get_rng_state()
-    one, other = (_drawn("pair")[0].args[0] for _ in range(2))
+    """They are drawn from a seed, whatever was drawn before, and the generator is left as it was."""
+    found = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        state = torch.get_rng_state()
+        found.append(_drawn("pair")[0].args[0])
+        assert torch.equal(state, torch.get_rng_state())
 
-    assert torch.equal(one, other)
-    assert torch.equal(state, torch.get_rng_state())
+    assert torch.equal(*found)
 
 
 def test_only_backward_differentiates() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from reports.checks.compared import failing
 from reports.compare.excerpt import render as excerpt
 from reports.compare.judge import CHANGES, JudgedRow, judge
 from reports.compare.remeasured import Again, confirm, open_to_doubt
 from reports.compare.runs import compare
-from reports.compare.words import failing
 from scanner.verdicts.findings import Finding
 from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
 from tests.runs import Planned, drifting, ran, row, stable

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.comparable import Reason
+from reports.checks.compared import failing
+from reports.compare.comparable import Reason, of_rows
 from reports.compare.judge import Kind
 from reports.compare.remeasured import open_to_doubt
 from reports.compare.runs import compare
-from reports.compare.words import failing, notes
+from reports.compare.words import notes
 from reports.matrix.model import Matrix
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import MODES, Claim
@@ -215,3 +216,31 @@ def test_a_folder_of_specs_is_no_other_choice() -> None:
     ]
 
     assert pair_of(*runs).counts["added"] == 1
+
+
+@pytest.mark.parametrize(
+    ("digests", "inputs", "expected"),
+    [
+        (("a" * 32, "b" * 32), (("args[0]: float32 (2,)",),) * 2, "the input bits are not the same"),
+        (("2:a", "2:b"), (("args[0]: float32 (2,)",),) * 2, "the input bits are not the same"),
+        (("a" * 32, f"2:{'a' * 32}"), (("args[0]: float32 (2,)",),) * 2, None),
+        (
+            ("a" * 32, f"2:{'a' * 32}"),
+            (("args[0]: float32 (2,)",), ("args[0]: float32 (3,)",)),
+            "the inputs have other dtypes or shapes",
+        ),
+    ],
+)
+def test_digests_of_different_kinds_are_not_compared(
+    digests: tuple[str, str], inputs: tuple[tuple[str, ...], tuple[str, ...]], expected: str | None
+) -> None:
+    """What an older file holds of the bits of inputs says nothing of what a newer one does."""
+    shown, observed = OTHER
+    old, new = (
+        run_of((shown, [replace(one, inputs_digest=digest, inputs=said) for one in observed])).rows[0]
+        for digest, said in zip(digests, inputs, strict=True)
+    )
+
+    obstacle = of_rows(old, new)
+
+    assert (None if obstacle is None else obstacle.detail) == expected

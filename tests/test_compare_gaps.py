@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from reports.checks.compared import failing
 from reports.compare.runs import compare, timelines
-from reports.compare.words import failing
 from reports.matrix.model import Matrix
 from tests.compared import run_of, shows
 from tests.runs import Planned, drifting, ended, raised, ran, row, stable

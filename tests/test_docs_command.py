@@ -199,7 +199,7 @@ def test_unparsed_bullets_fail_the_check(detmatrix: Command, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["run.jsonl", "--format", "html"], 2, "'html' is not one of 'md', 'rst', 'diff', 'json'"),
+        (["run.jsonl", "--format", "pdf"], 2, "'pdf' is not one of 'md', 'html', 'rst', 'diff', 'json', 'patch'"),
         (["run.jsonl", "-o", "x", "--into", "y"], 2, "--into and -o both say where to write; give one of them"),
         (["run.jsonl", "--into", "nowhere.md"], 2, "nowhere.md: cannot be read (No such file or directory)"),
         (["run.jsonl", "-o", "run.jsonl"], 2, "run.jsonl: is one of the run files"),

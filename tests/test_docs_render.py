@@ -7,7 +7,7 @@ import json
 from reports.docs import render as docs_render
 from reports.docs.agreement import AGREEMENT_MEANING
 from reports.docs.render import RENDERERS, drift_lines
-from scanner.verdicts.cells import upper_bound
+from scanner.verdicts.bound import upper_bound
 from tests.documented import docs_of, docstring, found, shown
 from tests.runs import RUNS, Planned, row
 
@@ -74,8 +74,8 @@ def test_json_has_the_promised_keys() -> None:
     assert [one["targets"] for one in text["self_contradictory"]] == [["torch.both"]]
     assert [one["text"] for one in text["unparsed"]] == ["torch.odd | on Tuesdays"]
     assert [(one["path"], one["upper_bound"]) for one in text["runs"]] == [
-        ("cpu.jsonl", upper_bound(2 * RUNS)),
-        ("cuda.jsonl", upper_bound(2 * RUNS)),
+        ("cpu.jsonl", upper_bound((RUNS, RUNS))),
+        ("cuda.jsonl", upper_bound((RUNS, RUNS))),
     ]
 
 
@@ -92,7 +92,7 @@ def test_markdown_tells_every_claim() -> None:
         "deterministic: 0 of 100 differed, 1 distinct",
         "1 for: `torch.a:fixed_by_mode:forward:float32`",
     ]
-    assert "with 95 % confidence: 2.95 % for n = 100" in text
+    assert "with 95 % confidence: 13.4 % for n = 100 in 2 processes" in text
     assert "* torch.odd \\| on Tuesdays (deterministic)\n" in text
     assert all(f"* **{plain}**" in text for plain in ("confirmed", "not_triggered", "undocumented", "silent"))
     tables = [line for line in text.splitlines() if line.startswith("|")]

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scanner.observations.records import Observation
-from scanner.observations.runfile import Run
+from scanner.observations.runfile import Run, read_run
+from scanner.perturbations import shares
 from scanner.verdicts.controls import check_controls
 from scanner.verdicts.findings import MatrixRow
 from scanner.verdicts.power import has_power
 from tests.commands import command_in
 from tests.conftest import lines
 from tests.evidence_scans import rows_by_name, scan
+from tests.stand_in import StandIn
 
 RUNS = 24
 
@@ -70,7 +73,7 @@ def test_unfinished_scan_is_judged_by_its_controls_too(run: Run, tmp_path: Path)
 
 
 def test_sentinel_runs_before_between_and_after(run: Run) -> None:
-    """Each pass begins and ends with a sentinel, with more in between."""
+    """Each pass begins and ends with a sentinel."""
     places: dict[tuple[str, int], list[int]] = {}
     for sentinel in run.sentinels:
         places.setdefault((sentinel.mode, sentinel.process), []).append(sentinel.before)
@@ -83,7 +86,20 @@ def test_sentinel_runs_before_between_and_after(run: Run) -> None:
         assert before[-1] == len(run.header.planned)
         if mode != "warn_only" and process < 2:
             assert before[0] == 0
-            assert len(before) > 2
+
+
+def test_sentinels_run_between_rows(tmp_path: Path) -> None:
+    """At most 24 rows lie between two of them."""
+    done = command_in(tmp_path)(
+        "scan", "torch.nn.functional.*", "--device", "cpu", "--runs", 2, "--processes", 1, "--perturb", "quiet",
+        "--no-cost", "--no-overloads", "-o", "run.jsonl", "--python", StandIn(tmp_path).python,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    run = read_run(tmp_path / "run.jsonl")
+    places = [one.before for one in run.sentinels if one.mode == "off"]
+    assert max(after - before for before, after in pairwise(places)) == 24
+    assert (places[0], places[-1]) == (0, len(run.header.planned))
 
 
 def _cores() -> int:
@@ -172,10 +188,12 @@ def test_thread_counts_are_compared_among_themselves(run: Run, rows: dict[str, M
     assert row.off.verdict == "deterministic"
     counts = sorted({1, 2, _cores()} - {run.header.environment.threads})
     assert row.off.other_threads == tuple(f"threads={count}" for count in counts)
-    # Half are quiet, the others share the rest. What ran under another count bounds nothing, and since one thread does
-    # it, stress is left out.
-    share = RUNS // 2 // (3 + len(counts))
-    assert row.off.runs == 2 * (RUNS - share * (len(counts) + 1))
+    # What ran under another count bounds nothing. One thread does it: the first process leaves stress out when it knows,
+    # the second is not asked for it.
+    main, others = ("quiet", "stress", "shift", "poison"), [f"threads={count}" for count in counts]
+    _, stress, *_ = first = shares(RUNS, (*main, *others))
+    second = shares(RUNS, ("quiet", "shift", "poison", *others))
+    assert row.off.runs == sum(first[:4]) - stress + sum(second[:3])
 
 
 def test_what_is_left_out_is_not_seen(tmp_path: Path) -> None:

@@ -26,11 +26,17 @@ EXPECTED = {
     "sets_default_dtype": ("error", "error", "default dtype: torch.float32 -> torch.float64"),
     "sets_threads": ("error", "error", "thread count"),
     "sets_flag": ("error", "error", "warn_only: False -> True"),
+    "sets_debug_mode": ("error", "error", "use_deterministic_algorithms: False -> True"),
     "toggles_flag": ("error", "error", "and put it back"),
     "seeds": ("deterministic", "deterministic", None),
     "changes_input": ("error", "error", "changed its inputs"),
     "unlike_alert": ("error", "error", "RuntimeError: x does not have a deterministic implementation"),
     "alerts_in_either_mode": ("deterministic", "raises", None),
+    "compiled_backward": ("deterministic", "error", None),
+    "as_referred": ("deterministic", "deterministic", None),
+    "not_as_referred": ("deterministic", "error", None),
+    "unknown_reference": ("deterministic", "deterministic", None),
+    "failing_reference": ("deterministic", "error", None),
     "random_alert": ("error", "raises", "RuntimeError: planted does not have"),
     "nothing": ("error", "error", "no output has elements"),
     "empty": ("error", "error", "no output has elements"),
@@ -91,6 +97,24 @@ def test_the_alert_names_its_caller(planted: dict[str, Any]) -> None:
     (row,) = _rows(planted, "alerts_in_either_mode")
 
     assert (row["finding"], row["on"]["alert"]) == ("over_alert", "put_")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("compiled_backward", "RuntimeError: This compiled backward function is being run with"),
+        ("not_as_referred", "with the flag on the result is not that of the reference of its case"),
+        ("failing_reference", "its reference failed (IndexError"),
+    ],
+)
+def test_what_goes_wrong_with_the_flag_on_alone_says_why(
+    planted: dict[str, Any], name: str, reason: str
+) -> None:
+    """A guard of the compiler is no alert, and a result that repeats may still be the wrong one."""
+    (row,) = _rows(planted, name)
+
+    assert row["finding"] == "inconclusive"
+    assert reason in row["on"]["reason"]
 
 
 def test_an_op_that_draws_is_told_as_seeded(planted: dict[str, Any]) -> None:

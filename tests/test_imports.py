@@ -15,6 +15,9 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("opspecs", "scanner", "reports")
 # Modules of a folder that a reader can still take in. Families of ops are many, and alike.
 MOST, APART = 15, {"opspecs.families"}
+# What runs inside another interpreter, and what one of the two has of the other.
+WITH_TORCH = ("scanner/worker", "scanner/locate")
+READ_BITS = {"scanner.worker.bits", "scanner.worker.difference"}
 
 
 def _imports(path: Path, *, nested: bool) -> Iterator[str]:
@@ -86,15 +89,29 @@ def test_worker_needs_torch_and_specs_alone(path: Path) -> None:
     assert all(_roots(ROOT / f"{name.replace('.', '/')}.py") <= sys.stdlib_module_names for name in beside)
 
 
+@pytest.mark.parametrize("path", _modules("scanner/locate"), ids=_name)
+def test_what_runs_in_a_program_needs_torch_alone(path: Path) -> None:
+    """A program of the user's finds nothing of ours but this folder, what a worker reads bits with, and plain modules."""
+    # The fixture is loaded by a test run, never by a program.
+    needed = {"torch", "scanner"} | ({"pytest"} if path.name == "fixture.py" else set())
+    assert _roots(path) <= sys.stdlib_module_names | needed
+    ours = {name for name in _imports(path, nested=True) if name.partition(".")[0] == "scanner"}
+    beside = {name for name in ours if not name.startswith("scanner.locate")} - READ_BITS
+    assert all(name.count(".") == 1 for name in beside)
+    plain = sys.stdlib_module_names | {"scanner"}
+    assert all(_roots(ROOT / f"{name.replace('.', '/')}.py") <= plain for name in beside)
+
+
 @pytest.mark.parametrize(
     "path",
-    [path for path in _modules("scanner") if ROOT / "scanner" / "worker" not in path.parents],
+    [path for path in _modules("scanner") if not {ROOT / name for name in WITH_TORCH} & set(path.parents)],
     ids=_name,
 )
-def test_only_the_worker_needs_torch(path: Path) -> None:
+def test_only_two_folders_need_torch(path: Path) -> None:
     """The main process scans a torch in another interpreter and needs none of its own."""
     assert "torch" not in _roots(path)
-    assert not {name for name in _imports(path, nested=True) if name.startswith("scanner.worker")}
+    theirs = ("scanner.worker", "scanner.locate.")
+    assert not {name for name in _imports(path, nested=True) if f"{name}.".startswith(theirs)}
 
 
 @pytest.mark.parametrize("path", _modules("reports"), ids=_name)

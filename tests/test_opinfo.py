@@ -18,6 +18,9 @@ from opspecs.patterns import op_names, ops_of
 from opspecs.pytorch import database, enlarge
 from opspecs.pytorch.entries import recorded_entries
 from opspecs.pytorch.sources import ADAPTERS
+from scanner.cases import discovery
+from scanner.errors import UntrustedScanError
+from scanner.run.passes import PassRunner
 from tests.commands import Command, command_in
 from tests.conftest import lines, one_line
 
@@ -178,7 +181,36 @@ def test_scan_goes_on(folder: Path, tmp_path: Path, rows: list[dict[str, Any]]) 
     assert done.returncode == 0, done.stderr
     whole = lines(tmp_path / "run.jsonl")
     assert whole[-1]["kind"] == "closing"
-    assert len(whole[0]["planned"]) == len(rows)
+    assert sum(len(one["rows"]) for one in whole if one["kind"] == "entry") == len(rows)
+
+
+def test_enumeration_goes_on(folder: Path, tmp_path: Path) -> None:
+    """A scan that is cut while its databases are enumerated keeps the entries it has, and asks for the others."""
+    records = (folder / "run.jsonl").read_text().splitlines(keepends=True)
+    entries = [one for one in records if one.startswith('{"kind":"entry"')]
+    (tmp_path / "run.jsonl").write_text("".join(records[:1] + entries[:-1]))
+
+    asked: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        enumerated = discovery._entry
+
+        def entry(supervisor: Any, name: str, options: Any) -> Any:
+            asked.append(name)
+            return enumerated(supervisor, name, options)
+
+        def stop(*_: object) -> None:
+            raise UntrustedScanError("stopped")
+
+        patch.setattr(discovery, "_entry", entry)
+        patch.setattr(PassRunner, "run", stop)
+        done = command_in(tmp_path)("scan", "--resume", "-o", "run.jsonl")
+
+    assert done.returncode == 4, done.stderr
+    again = (tmp_path / "run.jsonl").read_text().splitlines(keepends=True)
+    assert asked == [json.loads(entries[-1])["spec"]]
+    assert again[: len(entries)] == [*records[:1], *entries[:-1]]
+    # Which enlargements an op takes in time may differ from one moment to the next.
+    assert [json.loads(one)["spec"] for one in again[1:]] == [json.loads(one)["spec"] for one in entries]
 
 
 def test_list_shows_what_a_scan_would_run(detmatrix: Command, rows: list[dict[str, Any]]) -> None:

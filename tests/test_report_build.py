@@ -269,6 +269,10 @@ def test_the_page_finds_rows_by_what_is_expected(page: Page) -> None:
     panel = page.one(".panel").text
 
     assert heads == ["Documented", "Binary (expected)", "Trace (expected)"]
+    assert [one.text for one in page.all(".of.expected")] == ["2.15.0 CUDA, expected"]
+    backward = page.all("tbody.op:not([hidden]) > tr:first-child > .expected")[-1]
+    assert backward.text == "?/!\nexpected"
+    assert backward.value_of_css_property("outline-style") == "dashed"
     assert set(found) == {"MaxPool3d"}
     assert "Expected of CUDA, torch 2.15.0+cu132, about CUDA" in panel
     assert "by function through aten::max_pool3d_with_indices_backward" in panel

@@ -120,8 +120,8 @@ def test_a_page_is_opened(
         (
             ["--format", "pdf"],
             (
-                "detmatrix: Invalid value for '--format': 'pdf' is not one of 'text', 'md', 'html', 'csv', 'json' (see "
-                "detmatrix report --help)"
+                "detmatrix: Invalid value for '--format': 'pdf' is not one of 'text', 'md', 'html', 'csv', 'json', 'junit', "
+                "'github' (see detmatrix report --help)"
             ),
         ),
     ],

@@ -20,6 +20,7 @@ from reports.render.markdown import code, plain
 from reports.report import export
 from scanner.observations.records import Closing, Environment
 from scanner.observations.settings import SETTINGS
+from scanner.verdicts.bound import upper_bound
 from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.findings import FINDING_MEANING
 from tests.evidence_runs import evidence_run
@@ -69,7 +70,7 @@ def test_markdown_states_n_and_bound(run: Path) -> None:
     message = text("md", run)
 
     assert "2 processes per mode ran each row 50 times: n = 100 executions per cell" in message
-    assert "2.95 % for n = 100" in message
+    assert "13.4 % for n = 100 in 2 processes" in message
 
 
 def test_markdown_explains_every_word(run: Path) -> None:
@@ -138,7 +139,7 @@ def test_json_shape(run: Path) -> None:
         100,
         0,
         1,
-        1 - 0.05 ** (1 / 100),
+        upper_bound((50, 50)),
         None,
         None,
     ]
@@ -383,7 +384,9 @@ def test_bounds_of_unequal_cells(tmp_path: Path) -> None:
         closing=None,
     )
 
-    assert "5.82 % for n = 50. This" in text("md", path)
+    assert "26.2 % for n = 50 in one process (as for 9.87 independent executions). Executions" in text(
+        "md", path
+    )
 
 
 def test_seeded_is_told_of_its_mode(tmp_path: Path) -> None:

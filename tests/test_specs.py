@@ -20,6 +20,7 @@ from scanner.cases.rows import planned_rows
 from scanner.observations.runfile import read_run
 from scanner.worker.bits import digest, parts
 from scanner.worker.execution import resolve
+from scanner.worker.observe import observe
 from tests import tied
 from tests.runs import SETTINGS
 
@@ -31,6 +32,7 @@ CUDA_BYTES = 512 << 20
 pytestmark = [
     pytest.mark.filterwarnings("ignore:index_reduce.. is in beta"),
     pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta"),
+    pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter"),
 ]
 
 ROWS = [pytest.param(spec, planned, id=planned.id) for spec, planned in select((), "cpu")]
@@ -166,6 +168,29 @@ def test_runs(spec: OpSpec, planned: Planned) -> None:
     # What nobody wrote may be anything.
     elif spec.family != "memory":
         assert finite(outputs)
+
+
+REFERRED = [(spec, planned) for spec, planned in select((), "cpu") if spec.cases[planned.case].reference]
+
+
+@pytest.mark.parametrize(("spec", "planned"), REFERRED, ids=[planned.id for _, planned in REFERRED])
+def test_gives_what_its_reference_says(spec: OpSpec, planned: Planned) -> None:
+    """With the flag on, a case that has a reference gives its bits, in several executions."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        observed = observe(
+            spec,
+            planned.case,
+            direction=planned.direction,
+            dtype=planned.dtype,
+            device="cpu",
+            seed=0,
+            runs=2,
+        )
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+    assert (observed["outcome"], observed.get("message")) == ("ran", None)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scanner.observations.records import FORMAT, Header, Mode, Observation, Outcome, Settings
-from scanner.verdicts.cells import Cell, Verdict, cell_of, observation_verdict, upper_bound
+from scanner.verdicts.cells import Cell, Verdict, cell_of, observation_verdict
 from scanner.verdicts.findings import matrix
 from tests.runs import ALERT, ENVIRONMENT, ended, raised, ran, row
 
@@ -197,18 +197,12 @@ def test_progress_shows_the_verdict_of_one_process() -> None:
     assert observation_verdict(_ran({"a": 9, "b": 1})[0]) == "nondeterministic"
 
 
-@pytest.mark.parametrize(
-    ("n", "expected"), [(1, 0.95), (2, 0.7763932), (50, 0.0581551), (100, 0.0295130), (1_000_000, 2.9957e-06)]
-)
-def test_upper_bound(n: int, expected: float) -> None:
-    """0 of n leaves a rate plausible whose chance of not showing in n executions is 5 %."""
-    assert upper_bound(n) == pytest.approx(expected, rel=1e-4)
-    assert (1 - upper_bound(n)) ** n == pytest.approx(0.05)
-
-
 def test_upper_bound_is_told_of_deterministic_cells_alone() -> None:
     """Where something differed, or nothing ran, there is no such bound."""
-    bounds = {verdict: Cell(verdict=verdict, runs=100).upper_bound is None for verdict in VERDICTS}
+    bounds = {
+        verdict: Cell(verdict=verdict, runs=100, by_process=(50, 50)).upper_bound is None
+        for verdict in VERDICTS
+    }
 
     assert bounds == {verdict: verdict != "deterministic" for verdict in VERDICTS}
 

@@ -6,6 +6,7 @@ channels few: then the sum into each weight is long, and worth splitting between
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from opspecs.inputs import Inputs
@@ -52,6 +53,33 @@ def _convolve(
         tensors[leaf] = t.leaf(tensors[leaf])
     padding = dilation * (kernel // 2)
     return call(*tensors.values(), stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+def _usual(t: Inputs, *, channels_last: bool = False) -> Call:
+    """Draw a layer as networks have them: 64 channels of 56 by 56 in batches of 32, and a kernel of 3."""
+    drawn = t.normal(t.size(cpu=1, cuda=32), 64, 56, 56)
+    return call(t.channels_last(drawn) if channels_last else drawn, t.leaf(t.normal(64, 64, 3, 3)), padding=1)
+
+
+def _usual_cases() -> dict[str, Case]:
+    """Return the cases of such a layer, whose algorithms are chosen by its shape; they take a CPU seconds."""
+    shared = Case(
+        inputs=_usual,
+        provokes="about 100352 products summed into each weight",
+        directions=("backward",),
+        devices=("cuda",),
+        dtypes=("float32",),
+        traits={"memory_format": "contiguous"},
+    )
+    return {
+        "usual_weight_grad": shared,
+        "usual_channels_last_weight_grad": replace(
+            shared,
+            inputs=lambda t: _usual(t, channels_last=True),
+            dtypes=("float32", "float16"),
+            traits={"memory_format": "channels_last"},
+        ),
+    }
 
 
 def _case(dims: int, leaf: str, provokes: str, **options: Any) -> Case:
@@ -103,6 +131,7 @@ def _spec(dims: int, *, transposed: bool) -> OpSpec:
         cases["small_weight_grad"] = _case(
             dims, "weight", "up to 64 products summed into each weight", small=True
         )
+        cases |= _usual_cases()
     name = f"torch.nn.Conv{'Transpose' if transposed else ''}{dims}d"
     return OpSpec(
         name=name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opspecs import serial
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, Direction, OpSpec, call
 
@@ -116,7 +117,11 @@ SPECS: tuple[OpSpec, ...] = (
         directions=("backward",),
         cases={
             "collisions": Case(
-                inputs=_slots, provokes=ADDITIONS, directions=BOTH, dtypes=("float32", "float64")
+                inputs=_slots,
+                provokes=ADDITIONS,
+                directions=BOTH,
+                dtypes=("float32", "float64"),
+                reference=serial.summed_gradient,
             ),
             "rows": Case(inputs=_gather_rows, provokes=ROW_ADDITIONS),
             "columns": Case(inputs=_gather_columns, provokes=ROW_ADDITIONS),

@@ -6,8 +6,10 @@ many values are written there and the last one stays. A permutation leaves neith
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from opspecs import serial
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, OpSpec, call
 
@@ -111,6 +113,11 @@ def _index_put_row_races(t: Inputs) -> Call:
     return call(t.values(slots, columns), (t.index(rows, high=slots),), t.values(rows, columns))
 
 
+def _index_put_quantized_races(t: Inputs) -> Call:
+    sources, slots = _races(t)
+    return call(t.quantized(slots), (t.index(sources, high=slots),), t.quantized(sources).dequantize())
+
+
 def _index_put_permutation(t: Inputs, *, accumulate: bool) -> Call:
     length = _sums(t)[0]
     return call(t.values(length), (t.permutation(length),), t.values(length), accumulate=accumulate)
@@ -181,6 +188,26 @@ def _getitem_permutation(t: Inputs) -> Call:
     return call(t.leaf(t.normal(length)), t.permutation(length))
 
 
+def copy_through_overlap(base: torch.Tensor, source: torch.Tensor, stride: int) -> torch.Tensor:
+    """Copy rows into *base*, each of them *stride* elements behind the one before."""
+    base.as_strided(source.shape, (stride, 1)).copy_(source)
+    return base
+
+
+def _overlapping_rows(t: Inputs, *, overlap: bool = True) -> Call:
+    """Two long rows, one for each of two threads, which then write the same places at the same time."""
+    length = t.size(cpu=1 << 16, cuda=1 << 20)
+    stride = 1 if overlap else length
+    # The last elements of the base stay what they were.
+    return call(t.values(length + stride + 16), t.values(2, length), stride)
+
+
+def _windows(t: Inputs, step: int) -> Call:
+    """Windows of 16 elements, a *step* behind one another."""
+    windows = t.size(cpu=1 << 12, cuda=1 << 16)
+    return call(t.leaf(t.normal(16 + step * (windows - 1))), (windows, 16), (step, 1))
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.index_add",
@@ -231,11 +258,13 @@ SPECS: tuple[OpSpec, ...] = (
                 provokes=ADDITIONS,
                 dtypes=("float32", "float64", "complex64", "int64"),
                 traits=ACCUMULATE,
+                reference=serial.summed,
             ),
             "accumulate_rows": Case(
                 inputs=_index_put_row_sums,
                 provokes="about 16 rows added into each slot (2048 on CUDA)",
                 traits=ACCUMULATE,
+                reference=serial.summed,
             ),
             "accumulate_pairs": Case(
                 inputs=_index_put_pair_sums,
@@ -248,9 +277,25 @@ SPECS: tuple[OpSpec, ...] = (
                 traits=ACCUMULATE,
             ),
             "overwrite": Case(
-                inputs=_index_put_races, provokes=RACES, dtypes=("float32", "int64"), traits=OVERWRITE
+                inputs=_index_put_races,
+                provokes=RACES,
+                dtypes=("float32", "int64"),
+                traits=OVERWRITE,
+                reference=serial.last_written,
             ),
-            "overwrite_rows": Case(inputs=_index_put_row_races, provokes=ROW_RACES, traits=OVERWRITE),
+            "overwrite_rows": Case(
+                inputs=_index_put_row_races,
+                provokes=ROW_RACES,
+                traits=OVERWRITE,
+                reference=serial.last_written,
+            ),
+            # A kernel of its own, which quantizes what it writes.
+            "overwrite_quantized": Case(
+                inputs=_index_put_quantized_races,
+                provokes=RACES,
+                dtypes=("quint8", "qint8", "qint32"),
+                traits=OVERWRITE,
+            ),
             "overwrite_permutation": Case(
                 inputs=lambda t: _index_put_permutation(t, accumulate=False),
                 dtypes=("float32",),
@@ -265,15 +310,23 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.Tensor.index_put",
         why="The functional form of index_put_, by the same kernel.",
         cases={
-            "accumulate": Case(inputs=_index_put_sums, provokes=ADDITIONS, traits=ACCUMULATE),
-            "overwrite": Case(inputs=_index_put_races, provokes=RACES, traits=OVERWRITE),
+            "accumulate": Case(
+                inputs=_index_put_sums, provokes=ADDITIONS, traits=ACCUMULATE, reference=serial.summed
+            ),
+            "overwrite": Case(
+                inputs=_index_put_races, provokes=RACES, traits=OVERWRITE, reference=serial.last_written
+            ),
         },
     ),
     OpSpec(
         name="torch.index_put",
         op="torch.index_put",
         why="The same as the method, by the same kernel.",
-        cases={"accumulate": Case(inputs=_index_put_sums, provokes=ADDITIONS, traits=ACCUMULATE)},
+        cases={
+            "accumulate": Case(
+                inputs=_index_put_sums, provokes=ADDITIONS, traits=ACCUMULATE, reference=serial.summed
+            )
+        },
         documented=("torch.Tensor.index_put",),
     ),
     OpSpec(
@@ -288,6 +341,7 @@ SPECS: tuple[OpSpec, ...] = (
                 provokes=ADDITIONS,
                 dtypes=("float32", "float64", "int64"),
                 traits=ACCUMULATE,
+                reference=serial.summed,
             ),
             "accumulate_permutation": Case(
                 inputs=lambda t: _put_permutation(t, accumulate=True), traits=ACCUMULATE
@@ -306,7 +360,9 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.Tensor.put",
         why="The functional form of put_, by the same kernel.",
         cases={
-            "accumulate": Case(inputs=_put_sums, provokes=ADDITIONS, traits=ACCUMULATE),
+            "accumulate": Case(
+                inputs=_put_sums, provokes=ADDITIONS, traits=ACCUMULATE, reference=serial.summed
+            ),
             "overwrite": Case(inputs=_put_races, provokes=RACES, traits=OVERWRITE),
         },
         documented=("torch.Tensor.put_",),
@@ -323,11 +379,13 @@ SPECS: tuple[OpSpec, ...] = (
                 provokes="about 16 gradients added into each element (16384 on CUDA)",
                 dtypes=("float32", "float64"),
                 traits=LISTED,
+                reference=serial.summed_gradient,
             ),
             "rows": Case(
                 inputs=_getitem_rows,
                 provokes="about 16 gradients added into each row (2048 on CUDA)",
                 traits=LISTED,
+                reference=serial.summed_gradient,
             ),
             "pairs": Case(
                 inputs=_getitem_pairs,
@@ -351,10 +409,19 @@ SPECS: tuple[OpSpec, ...] = (
         why="Of several values copied to one index the last one written stays, and threads write in any order "
         f"({KERNELS}/cpu/IndexKernel.cpp, {KERNELS}/cuda/IndexKernel.cu).",
         cases={
-            "duplicates": Case(inputs=_index_copy_races, provokes=RACES, dtypes=("float32", "int64")),
-            "duplicate_rows": Case(inputs=_index_copy_row_races, provokes=ROW_RACES),
+            "duplicates": Case(
+                inputs=_index_copy_races,
+                provokes=RACES,
+                dtypes=("float32", "int64"),
+                reference=serial.last_written,
+            ),
+            "duplicate_rows": Case(
+                inputs=_index_copy_row_races, provokes=ROW_RACES, reference=serial.last_written
+            ),
             "duplicate_columns": Case(
-                inputs=_index_copy_column_races, provokes="about 8 different columns written to each slot"
+                inputs=_index_copy_column_races,
+                provokes="about 8 different columns written to each slot",
+                reference=partial(serial.last_written, dim=1),
             ),
             # The arguments of index_add without collisions.
             "permutation": Case(inputs=_index_add_permutation),
@@ -364,7 +431,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.index_copy",
         op="torch.index_copy",
         why="The same as the method, by the same kernel.",
-        cases={"duplicates": Case(inputs=_index_copy_races, provokes=RACES)},
+        cases={"duplicates": Case(inputs=_index_copy_races, provokes=RACES, reference=serial.last_written)},
         documented=("torch.Tensor.index_copy",),
     ),
     OpSpec(
@@ -372,10 +439,39 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.Tensor.index_copy_",
         why="The in-place form of index_copy, by the same kernel.",
         cases={
-            "duplicates": Case(inputs=_index_copy_races, provokes=RACES),
-            "duplicate_rows": Case(inputs=_index_copy_row_races, provokes=ROW_RACES),
+            "duplicates": Case(inputs=_index_copy_races, provokes=RACES, reference=serial.last_written),
+            "duplicate_rows": Case(
+                inputs=_index_copy_row_races, provokes=ROW_RACES, reference=serial.last_written
+            ),
         },
         documented=("torch.Tensor.index_copy",),
         in_place=True,
+    ),
+    OpSpec(
+        name="torch.Tensor.copy_",
+        op=copy_through_overlap,
+        why="Threads write the elements of a tensor in any order, and where two elements are one place the last one written "
+        "stays. The flag neither detects nor prevents it, its documentation says "
+        "(https://docs.pytorch.org/docs/stable/generated/torch.use_deterministic_algorithms.html).",
+        cases={
+            "overlapping_rows": Case(
+                inputs=_overlapping_rows, provokes="2 different values written to nearly each place"
+            ),
+            "disjoint_rows": Case(inputs=lambda t: _overlapping_rows(t, overlap=False)),
+        },
+        in_place=True,
+    ),
+    OpSpec(
+        name="torch.as_strided",
+        op="torch.as_strided",
+        why="Where windows overlap its backward is index_add, which on CUDA adds each gradient with an atomic addition, in "
+        f"the order in which threads arrive ({KERNELS}/cuda/Indexing.cu). On a CPU one thread adds to a tensor of one dim.",
+        directions=("backward",),
+        cases={
+            "overlapping": Case(
+                inputs=lambda t: _windows(t, 1), provokes="up to 16 gradients added into each element"
+            ),
+            "disjoint": Case(inputs=lambda t: _windows(t, 16)),
+        },
     ),
 )

@@ -5,10 +5,10 @@ Each reduction is a case of its own, and NLLLoss has one kernel for ``(N, C)`` a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Direction, OpSpec, call
+from opspecs.model import Call, Case, Direction, MissingError, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
@@ -106,6 +106,24 @@ def _classification_cases(*, spatial: bool) -> dict[str, Case]:
             traits=_traits("mean", spatial=True, memory_format="channels_last"),
         )
     return cases
+
+
+def _linear_classify(t: Inputs, reduction: str, *, chunk: int = 0) -> Call:
+    """Draw samples, weights of their classes, and the classes; the scores are their products."""
+    samples, features, classes = t.size(cpu=(1 << 9, 64, 128), cuda=(1 << 14, 512, 1 << 12))
+    drawn = t.leaf(t.normal(samples, features)), t.leaf(t.normal(classes, features))
+    return call(*drawn, t.index(samples, high=classes), reduction=reduction, **_chunks(chunk))
+
+
+def _chunks(size: int) -> dict[str, Any]:
+    """Return the options by which so many samples are taken at a time; none if all are."""
+    from torch import nn  # noqa: PLC0415 - specs load without it
+
+    if not size:
+        return {}
+    if not hasattr(nn, "LinearCrossEntropyOptions"):
+        raise MissingError("this torch has no torch.nn.LinearCrossEntropyOptions")
+    return {"options": nn.LinearCrossEntropyOptions(batch_chunk_size=size)}
 
 
 def _ctc(
@@ -207,6 +225,30 @@ SPECS: tuple[OpSpec, ...] = (
                 inputs=_soft_classes,
                 provokes="8 gradients summed over the classes of each sample",
                 traits=_traits("mean", spatial=False),
+            ),
+        },
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.nn.functional.linear_cross_entropy",
+        op="torch.nn.functional.linear_cross_entropy",
+        why="It is linear and cross_entropy, with the sums of both; by chunks, the gradient of the weight is summed over those.",
+        directions=BOTH,
+        cases={
+            "mean": Case(
+                inputs=lambda t: _linear_classify(t, "mean"),
+                provokes="512 losses summed (16384 on CUDA)",
+                traits=MEAN,
+            ),
+            "none": Case(
+                inputs=lambda t: _linear_classify(t, "none"),
+                provokes="512 gradients added into each weight (16384 on CUDA)",
+                traits={"reduction": "none"},
+            ),
+            "chunks": Case(
+                inputs=lambda t: _linear_classify(t, "mean", chunk=t.size(cpu=64, cuda=2048)),
+                provokes="512 losses summed, 8 chunks (16384 on CUDA)",
+                traits=MEAN,
             ),
         },
         cuda_dtypes=("float16", "bfloat16"),

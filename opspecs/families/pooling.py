@@ -163,7 +163,7 @@ def _unpool(dims: int) -> OpSpec:
             cpu=(1, *{2: (16, 54), 3: (3, 24)}[dims])
             if channels_last
             else (1, 1, {1: 45056, 2: 212, 3: 36}[dims]),
-            cuda=(4, 32, {1: 1 << 16, 2: 256, 3: 32}[dims]),
+            cuda=(4, 4, {1: 1 << 16, 2: 256, 3: 32}[dims]),
         )
         return (batch, channels, *(side,) * dims)
 
@@ -177,15 +177,30 @@ def _unpool(dims: int) -> OpSpec:
         return call(t.leaf(values), indices, t.size(cpu=1, cuda=2))
 
     def real(t: Inputs) -> Call:
-        batch, channels = t.size(cpu=(1, 1), cuda=(4, 32))
+        batch, channels = t.size(cpu=(1, 1), cuda=(4, 4))
         side = 2 * {1: 1 << 16, 2: 256, 3: 32}[dims]
         values, indices = t.max_pool(t.normal(batch, channels, *(side,) * dims), 2)
         return call(t.leaf(values), indices, 2)
 
-    cases = {"duplicate_indices": Case(inputs=duplicates, provokes=PLACES)}
+    def one_channel_last(t: Inputs) -> Call:
+        # Strides of channels last, with a single plane, in which threads meet all the time.
+        side = t.size(cpu=36, cuda=32)
+        values = t.values(1, side, side, side, 1).permute(0, 4, 1, 2, 3)
+        return call(values, t.index(*values.shape, high=side**3 // 16), t.size(cpu=1, cuda=2))
+
+    cases = {
+        "duplicate_indices": Case(inputs=duplicates, provokes=PLACES),
+        "duplicate_indices_dtypes": Case(
+            inputs=duplicates, provokes=PLACES, dtypes=("float64", "float16"), directions=("forward",)
+        ),
+    }
     if dims > 1:
         cases["duplicate_indices_channels_last"] = Case(
             inputs=lambda t: duplicates(t, channels_last=True), provokes=PLACES
+        )
+    if dims == 3:  # noqa: PLR2004
+        cases["duplicate_indices_channels_last_plane"] = Case(
+            inputs=one_channel_last, provokes=PLACES, directions=("forward",)
         )
     # Disjoint windows: no place is written twice.
     cases["max_pool_indices"] = Case(inputs=real)

@@ -5,7 +5,9 @@ The indices decide: with thousands of sources in a slot the sum depends on the o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from opspecs.inputs import Inputs
@@ -75,6 +77,14 @@ def _overwrite_rows(t: Inputs) -> Call:
     return call(t.values(slots, 8), 0, t.index(rows, 8, high=slots), t.values(rows, 8))
 
 
+def _scatter_reduced(t: Inputs, reduce: str, *, flat: bool = False) -> Call:
+    """Sources reduced into slots, as scatter did it before there was scatter_reduce: thousands of slots of a CPU, 64 of a GPU."""
+    sources, slots = t.size(cpu=(1 << 14, 1 << 10), cuda=(1 << 17, 64))
+    columns = () if flat else (4,)
+    values = _factors(t, "prod" if reduce == "multiply" else reduce, sources, *columns)
+    return call(t.values(slots, *columns), 0, t.index(sources, *columns, high=slots), values, reduce=reduce)
+
+
 def _overwrite_with_one_value(t: Inputs) -> Call:
     sources, slots = _races(t)
     return call(t.values(slots), 0, t.index(sources, high=slots), 0.5)
@@ -91,8 +101,12 @@ def _factors(t: Inputs, reduce: str, *shape: int) -> torch.Tensor:
 
 
 def _reduce(t: Inputs, reduce: str, *columns: int, include_self: bool = True) -> Call:
-    """Sources in one row, or in columns, into thousands of slots of a CPU, 64 of a GPU."""
-    sources, slots = t.size(cpu=(1 << 15, 1 << 11), cuda=(1 << 20, 64))
+    """Sources in one row, or in columns, into thousands of slots of a CPU, 64 of a GPU.
+
+    A GPU multiplies by trying again until nobody else has: a million factors in 64 slots would take it minutes.
+    """
+    cuda = (1 << 18, 1 << 12) if reduce == "prod" else (1 << 20, 64)
+    sources, slots = t.size(cpu=(1 << 15, 1 << 11), cuda=cuda)
     into, index = t.leaf(_factors(t, reduce, slots, *columns)), t.index(sources, *columns, high=slots)
     source = t.leaf(_factors(t, reduce, sources, *columns))
     return call(into, 0, index, source, reduce=reduce, include_self=include_self)
@@ -100,7 +114,8 @@ def _reduce(t: Inputs, reduce: str, *columns: int, include_self: bool = True) ->
 
 def _reduce_rows(t: Inputs, reduce: str) -> Call:
     """Sources ``(rows, 8)``, each element with an index of its own."""
-    rows, slots = t.size(cpu=(1 << 12, 1 << 8), cuda=(1 << 17, 64))
+    cuda = (1 << 15, 1 << 9) if reduce == "prod" else (1 << 17, 64)
+    rows, slots = t.size(cpu=(1 << 12, 1 << 8), cuda=cuda)
     index = t.index(rows, 8, high=slots)
     return call(_factors(t, reduce, slots, 8), 0, index, _factors(t, reduce, rows, 8), reduce=reduce)
 
@@ -112,43 +127,51 @@ def _reduce_permutation(t: Inputs, reduce: str) -> Call:
     )
 
 
+def _reduction(
+    name: str,
+    inputs: Callable[..., Call],
+    provokes: str,
+    traits: dict[str, str],
+    devices: tuple[Device, ...] = ("cpu", "cuda"),
+) -> dict[str, Case]:
+    """Return the three cases that each form of a reduction has: with what is there, without it, and of integers."""
+    shared = Case(inputs=inputs, provokes=provokes, traits=traits, devices=devices)
+    return {
+        name: replace(shared, directions=BOTH),
+        f"{name}_exclude_self": replace(shared, inputs=lambda t: inputs(t, include_self=False)),
+        # Integers that wrap around make the same in any order.
+        f"{name}_integers": replace(shared, dtypes=("int64",)),
+    }
+
+
 def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
     """Return the cases of one reduction; a GPU has all of them in one row, a CPU in columns, for it divides those only."""
     what = REDUCED[reduce]
-    collisions = what and f"about 16 values {what} each slot (16384 on CUDA)"
-
-    def cases(name: str, traits: dict[str, str], device: Device, *columns: int) -> dict[str, Case]:
-        shared = Case(
-            inputs=lambda t: _reduce(t, reduce, *columns),
-            provokes=collisions,
-            devices=(device,),
-            traits=traits,
-        )
-        alone = lambda t: _reduce(t, reduce, *columns, include_self=False)  # noqa: E731 - inputs are lambdas
-        return {
-            name: replace(shared, directions=BOTH),
-            f"{name}_exclude_self": replace(shared, inputs=alone),
-            f"{name}_integers": replace(shared, dtypes=("int64",)),
-        }
-
+    collisions = what and f"about 16 values {what} each slot ({64 if reduce == 'prod' else 16384} on CUDA)"
+    flat, nested = {"reduce": reduce} | FLAT, {"reduce": reduce} | NESTED
     return {
-        **cases(f"{reduce}_columns", {"reduce": reduce} | NESTED, "cpu", 4),
-        **cases(reduce, {"reduce": reduce} | FLAT, "cuda"),
+        **_reduction(
+            f"{reduce}_columns",
+            lambda t, **options: _reduce(t, reduce, 4, **options),
+            collisions,
+            nested,
+            ("cpu",),
+        ),
+        **_reduction(reduce, partial(_reduce, reduce=reduce), collisions, flat, ("cuda",)),
         f"{reduce}_rows": Case(
             inputs=lambda t: _reduce_rows(t, reduce),
-            provokes=what and f"about 2048 values {what} each slot",
+            provokes=what and f"about {64 if reduce == 'prod' else 2048} values {what} each slot",
             devices=("cuda",),
-            traits={"reduce": reduce} | NESTED,
+            traits=nested,
         ),
-        f"{reduce}_permutation": Case(
-            inputs=lambda t: _reduce_permutation(t, reduce), traits={"reduce": reduce} | FLAT
-        ),
+        f"{reduce}_permutation": Case(inputs=lambda t: _reduce_permutation(t, reduce), traits=flat),
     }
 
 
 def _index_reduce(t: Inputs, reduce: str, *, include_self: bool = True) -> Call:
     """Source rows into few rows, each row with one index; a CPU divides rows, and only long ones."""
-    rows, slots, columns = t.size(cpu=(9, 3, 40_000), cuda=(1 << 17, 64, 32))
+    rows = 1 << 13 if reduce == "prod" else 1 << 17
+    rows, slots, columns = t.size(cpu=(9, 3, 40_000), cuda=(rows, 64, 32))
     into, index = t.leaf(_factors(t, reduce, slots, columns)), t.index(rows, high=slots)
     source = t.leaf(_factors(t, reduce, rows, columns))
     return call(into, 0, index, source, reduce=reduce, include_self=include_self)
@@ -162,23 +185,10 @@ def _index_reduce_permutation(t: Inputs, reduce: str) -> Call:
 
 def _index_reduce_cases(reduce: str) -> dict[str, Case]:
     """Return the cases of one reduction."""
-    what = REDUCED[reduce]
-    collisions = what and f"about 3 rows {what} each slot (2048 on CUDA)"
-    traits = {"reduce": reduce}
+    what, traits = REDUCED[reduce], {"reduce": reduce}
+    collisions = what and f"about 3 rows {what} each slot ({128 if reduce == 'prod' else 2048} on CUDA)"
     return {
-        f"{reduce}_rows": Case(
-            inputs=lambda t: _index_reduce(t, reduce), provokes=collisions, directions=BOTH, traits=traits
-        ),
-        f"{reduce}_rows_exclude_self": Case(
-            inputs=lambda t: _index_reduce(t, reduce, include_self=False), provokes=collisions, traits=traits
-        ),
-        # Integers that wrap around make the same in any order.
-        f"{reduce}_rows_integers": Case(
-            inputs=lambda t: _index_reduce(t, reduce),
-            provokes=collisions,
-            dtypes=("int64",),
-            traits=traits,
-        ),
+        **_reduction(f"{reduce}_rows", partial(_index_reduce, reduce=reduce), collisions, traits),
         f"{reduce}_permutation": Case(inputs=lambda t: _index_reduce_permutation(t, reduce), traits=traits),
     }
 
@@ -250,6 +260,16 @@ SPECS: tuple[OpSpec, ...] = (
                 inputs=_overwrite_rows, provokes=RACES, dtypes=("float32", "int64"), traits=WRITTEN | NESTED
             ),
             "permutation": Case(inputs=_permuted, traits=WRITTEN | FLAT),
+            **{
+                f"reduce_{reduce}{rows}": Case(
+                    inputs=partial(_scatter_reduced, reduce=reduce, flat=not rows),
+                    provokes=f"about 16 values {what} each slot (2048 on CUDA)",
+                    devices=("cpu", "cuda") if rows else ("cuda",),
+                    traits=WRITTEN | (NESTED if rows else FLAT),
+                )
+                for reduce, what in (("add", REDUCED["sum"]), ("multiply", REDUCED["prod"]))
+                for rows in ("_rows", "")
+            },
             # Whichever write is last, it writes the same.
             "one_value": Case(inputs=_overwrite_with_one_value, traits={"src": "value"} | FLAT),
         },

@@ -7,9 +7,13 @@ come from a heap in use, and large ones often from the system, which clears them
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, OpSpec, call
+
+if TYPE_CHECKING:
+    import torch
 
 WHY = (
     "It returns memory that was never written, unless the flag has it filled "
@@ -19,13 +23,14 @@ SMALL = "8192 bytes that were never written"
 LARGE = "1048576 bytes that were never written (16777216 on CUDA)"
 
 # Filled memory holds no information.
-FILLED = "the flag fills it with NaN or the largest integer"
+FILLED = "the flag fills it with NaN, True or the largest integer"
 
-# What the flag fills with, by dtype; the condition that was documented in 2.1.
-FILLS = {
+# What the flag fills with, by dtype; the condition that was documented in 2.1, which says nothing of truth values.
+FILLS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "floating": (("float32", "float64", "float16"), {"fill": "floating:NaN"}),
     "complex": (("complex64",), {"fill": "complex:NaN"}),
     "integer": (("int64", "uint8"), {"fill": "integer:maximum"}),
+    "bool": (("bool",), {}),
 }
 
 
@@ -51,6 +56,13 @@ def _one_case(inputs: Callable[[Inputs], Call]) -> dict[str, Case]:
     return {"floating": Case(inputs=inputs, provokes=SMALL, traits=FILLS["floating"][1], constant=FILLED)}
 
 
+def empty_into(small: torch.Tensor, size: int) -> torch.Tensor:
+    """Have ``empty`` grow a tensor that is given as ``out``."""
+    import torch  # noqa: PLC0415 - specs load without it
+
+    return torch.empty(size, out=small)
+
+
 def _resize_traits(kind: str) -> dict[str, str]:
     return {"quantized": "False"} | FILLS[kind][1]
 
@@ -69,6 +81,15 @@ SPECS: tuple[OpSpec, ...] = (
                 constant=FILLED,
             )
         },
+    ),
+    OpSpec(
+        name="torch.empty_out",
+        op=empty_into,
+        why="What a tensor gains that is given as out was never written, unless the flag has it filled "
+        "(https://docs.pytorch.org/docs/stable/deterministic.html).",
+        cases=_cases(lambda t: call(t.values(1), _elements(t))),
+        documented=("torch.empty",),
+        in_place=True,
     ),
     OpSpec(
         name="torch.empty_like",
@@ -129,7 +150,7 @@ SPECS: tuple[OpSpec, ...] = (
             "grow_quantized": Case(
                 inputs=lambda t: call(t.quantized(16), (1 << 13,)),
                 provokes=SMALL,
-                dtypes=("quint8", "qint8"),
+                dtypes=("quint8", "qint8", "qint32"),
                 devices=("cpu",),
                 traits={"quantized": "True"},
             ),

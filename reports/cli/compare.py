@@ -3,48 +3,73 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
 import click
 
 from reports.builds.changes import are_censuses, compare_censuses
 from reports.builds.render import CHANGES as CENSUS_RENDERERS
+from reports.checks.compared import FAILS, failing, render_github, render_junit
 from reports.compare import excerpt
 from reports.compare.builds import BuildTimeline, builds_of
 from reports.compare.confirm import measure_again
-from reports.compare.judge import CHANGES
-from reports.compare.render import RENDERERS
+from reports.compare.judge import CHANGES, Kind
+from reports.compare.render import RENDERERS as FOR_PEOPLE
 from reports.compare.runs import Comparison
 from reports.compare.runs import compare as compare_runs
-from reports.compare.words import failing
+from reports.compare.words import build_notes, build_words
 from reports.matrix.model import load
 from reports.render import blocks
 from reports.render.browse import write_page
 from reports.render.output import check_place, write_report, write_to_stdout
-from scanner.cli.options import block_check_option, form_of, format_option, into_option, specs_option
+from scanner.cli.options import (
+    Names,
+    block_check_option,
+    form_of,
+    format_option,
+    into_option,
+    specs_option,
+    tell,
+)
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from scanner.observations.settings import MOST_RUNS
 
 BLOCK = "compare"
-# What a check fails on, the worst first.
-FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHANGES}
+FOR_CI = {"junit": render_junit, "github": render_github}
+RENDERERS = (*FOR_PEOPLE, *FOR_CI)
+
+
+class Kinds(Names):
+    """Classes of changes, separated by commas, in the order in which checks tell them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse names that do not exist."""
+        names = super().convert(value, param, ctx)
+        for name in names:
+            if name not in (*FAILS, *CHANGES):
+                self.fail(f"unknown class {name!r}; choose: {', '.join(FAILS)}", param, ctx)
+        asked = {kind for name in names for kind in FAILS.get(name, (name,))}
+        return tuple(kind for kind in CHANGES if kind in asked)
 
 
 @click.command()
 @click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True)
 @format_option(
     RENDERERS,
-    "Tables for people, a web page that works offline, or JSON.",
+    "Tables for people, a web page that works offline, JSON, or what CI systems read: JUnit XML and annotations of GitHub.",
 )
 @click.option(
     "--fail-on",
-    type=click.Choice(list(FAILS)),
-    help="Exit 1 when a row regressed, or changed in any way, and print those rows first, one line each; also when "
-    "two runs could not be compared in any row. Unconfirmed changes count. So do apparent changes of rows that "
-    "cannot be compared, unless Fisher's exact test gives p > 0.05.",
+    type=Kinds(),
+    metavar="CLASS,...",
+    help=f"Exit 1 when a row is of one of these classes, and print those rows first, one line each: {', '.join(FAILS)}, "
+    "where change is any of them; also when two runs could not be compared in any row. Unconfirmed changes count. So do "
+    "apparent changes of rows that cannot be compared, unless Fisher's exact test gives p > 0.05, and those of all rows "
+    "of an op together if it gives p < 0.01. Samples of PyTorch's databases that came or went count once, last.",
 )
 @click.option(
     "--confirm",
@@ -97,7 +122,7 @@ FAILS: dict[str, tuple[str, ...]] = {"regression": ("regressed",), "change": CHA
 def compare(
     runs: tuple[str, ...],
     form: str | None,
-    fail_on: str | None,
+    fail_on: tuple[Kind, ...] | None,
     confirm: bool,
     pythons: tuple[str, ...],
     spec_files: tuple[str, ...],
@@ -140,10 +165,12 @@ def compare(
     if confirm:
         # A batch system that ends the job gives it time to stop its workers.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        tell(f"compare: starting torch: {', '.join(pythons)}")
         again = measure_again(comparison, pythons, executions, rounds, spec_files)
         comparison = compare_runs(matrices, again)
-    failures = [f"{one_line(line)}\n" for line in failing(comparison, FAILS[fail_on])] if fail_on else []
-    _write(partial(_rendered, comparison, builds), form, outputs, (*runs, *censuses), failures)
+    _warn(build_notes(comparison))
+    failures = [f"{one_line(line)}\n" for line in failing(comparison, fail_on)] if fail_on else []
+    _write(partial(_rendered, comparison, builds, fail_on), form, outputs, (*runs, *censuses), failures)
     return EXIT_CHECK_FAILED if failures else EXIT_DONE
 
 
@@ -159,6 +186,8 @@ def _refuse_beside_into(into: str | None, *, elsewhere: bool, form: str | None) 
 def _censuses(paths: Sequence[str], form: str | None, outputs: Sequence[str]) -> int:
     """Compare censuses, and write that to every place asked for."""
     timeline = compare_censuses(paths)
+    files = [(name, one.torch) for name, one in zip(timeline.names, timeline.censuses, strict=True)]
+    _warn(text for pair in pairwise(files) for text in build_words(*pair))
     forms = [form_of(form, output, CENSUS_RENDERERS) for output in outputs]
     for output, chosen in zip(outputs, forms, strict=True):
         write_report(Path(output), CENSUS_RENDERERS[chosen](timeline), paths)
@@ -167,8 +196,18 @@ def _censuses(paths: Sequence[str], form: str | None, outputs: Sequence[str]) ->
     return EXIT_DONE
 
 
-def _rendered(comparison: Comparison, builds: Sequence[BuildTimeline], form: str) -> Iterator[str]:
-    return RENDERERS[form](comparison, builds)
+def _warn(texts: Iterable[str]) -> None:
+    for text in texts:
+        click.echo(one_line(f"detmatrix: warning: {text}"), err=True)
+
+
+def _rendered(
+    comparison: Comparison, builds: Sequence[BuildTimeline], kinds: tuple[Kind, ...] | None, form: str
+) -> Iterator[str]:
+    """Render a comparison; for CI with the classes that are to be failures, those that regressed if none are named."""
+    if form in FOR_CI:
+        return FOR_CI[form](comparison, kinds or FAILS["regression"])
+    return FOR_PEOPLE[form](comparison, builds)
 
 
 def _write(
@@ -185,7 +224,7 @@ def _write(
         write(Path(output), rendered(chosen), runs)
     if outputs:
         write_to_stdout(failures)
-    elif form in {"json", "html"}:
+    elif form in {"json", "html", *FOR_CI}:
         # What goes to standard output is read by a machine.
         click.echo("".join(failures), nl=False, err=True)
         write_to_stdout(rendered(form))

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
 import click
 
+from reports.docs import patch
 from reports.docs.agreement import Docs, join
 from reports.docs.builds import BuildFiles, read_files
+from reports.docs.patch import read_source
 from reports.docs.render import RENDERERS, drift_lines, state_lines
 from reports.matrix.model import load
 from reports.render import blocks
+from reports.render.browse import write_page
 from reports.render.output import write_report, write_to_stdout
 from scanner.cli.options import form_of, format_option, into_option, output_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 
 BLOCK = "docs"
+FORMS = (*RENDERERS, "patch")
 
 
 @click.command()
@@ -36,8 +41,9 @@ BLOCK = "docs"
     help="Say beside each bullet what its cases reach in this trace. May be given more than once.",
 )
 @format_option(
-    RENDERERS,
-    "A table for people, the two lists as the docstring has them, what would change in them, or JSON.",
+    FORMS,
+    "A table for people, a web page that works offline, the two lists as the docstring has them, what would change in them, "
+    "the same as a patch for git apply, or JSON.",
 )
 @click.option(
     "--check",
@@ -45,6 +51,12 @@ BLOCK = "docs"
     help="Exit 1 when a run is not trustworthy or anything is contradicted, undocumented, self-contradictory, not "
     "understood or not covered, and print that first, one line each. With --into: exit 1 when a run is not "
     "trustworthy or the block is stale, and write nothing.",
+)
+@click.option(
+    "--source",
+    metavar="FILE",
+    help="With --format patch: the torch/__init__.py of a checkout of PyTorch, whose lists are held against the evidence. "
+    "It is read, not run.",
 )
 @output_option
 @into_option(BLOCK, ", or '.. detmatrix docs:begin' and '.. detmatrix docs:end' of an RST file.")
@@ -54,6 +66,7 @@ def docs(
     traces: tuple[str, ...],
     form: str | None,
     check: bool,
+    source: str | None,
     output: str | None,
     into: str | None,
 ) -> int:
@@ -63,46 +76,73 @@ def docs(
     joined: a CPU run and a CUDA run fill different cells. An entry changes on evidence alone. What a census or a
     trace of the same build says is shown beside it as expected; both need no run, and no GPU.
     """
-    if into is not None and output is not None:
-        raise UsageError("--into and -o both say where to write; give one of them")
-    form = form_of(form, output, RENDERERS)
-    if censuses or traces:
-        if form in {"rst", "diff"}:
-            raise UsageError(
-                f"--format {form} writes the lists, which change on what was measured alone; leave --census and "
-                f"--trace out, or choose --format md or json"
-            )
-        if not runs and (check or into is not None):
-            raise UsageError("--check and --into speak of runs; give a run file too")
-    elif not runs:
-        raise UsageError("nothing to check the lists against; give run files, or --census or --trace")
-    joined = join(load(runs)) if runs else None
-    files = read_files(censuses, traces, joined) if censuses or traces else None
+    form = form_of(form, output, FORMS)
+    _refuse(form, output, into, bool(runs), bool(censuses or traces), source, check=check)
+    checkout = None if source is None else read_source(source)
+    claims = None if checkout is None else checkout.claims
+    joined = join(load(runs), claims) if runs else None
+    files = read_files(censuses, traces, joined, claims) if censuses or traces else None
+    sources = [*runs, *censuses, *traces, *([source] if source is not None else [])]
+    # What cannot be rendered is told before anything is printed.
+    pieces = _rendered(joined, files, form) if checkout is None else patch.lines(checkout, joined, files)
+    if checkout is not None and not pieces:
+        click.echo(one_line(f"{source}: nothing to change"), err=True)
     if joined is None:
-        pieces = _rendered(joined, files, form)
-        if output is None:
-            write_to_stdout(pieces)
-        else:
-            write_report(Path(output), pieces, [*censuses, *traces])
+        _write(pieces, form, output, sources)
         return EXIT_DONE
-    sources = (*runs, *censuses, *traces)
     state = [f"{one_line(line)}\n" for line in state_lines(joined)] if check else []
     untrusted = check and any(one.distrust for one in joined.matrices)
     if into is not None:
-        body = "".join(_rendered(joined, files, form))
+        body = "".join(pieces)
         named = [option for path in censuses for option in ("--census", blocks.shown(path))]
         named += [option for path in traces for option in ("--trace", blocks.shown(path))]
         return _into(Path(into), body, runs, [*named, "--format", form], form, check=check, state=state) or (
             EXIT_CHECK_FAILED if untrusted else EXIT_DONE
         )
     drift = [f"{one_line(line)}\n" for line in drift_lines(joined)] if check else []
-    # What cannot be rendered is told before anything is printed.
-    pieces = _rendered(joined, files, form)
     gap = ["\n"] if (state or drift) and pieces and output is None else []
-    if output is not None:
-        write_report(Path(output), pieces, sources)
-    write_to_stdout(chain(state, drift, gap, pieces if output is None else []))
+    write_to_stdout(chain(state, drift, gap))
+    _write(pieces, form, output, sources)
     return EXIT_CHECK_FAILED if drift or untrusted else EXIT_DONE
+
+
+def _refuse(
+    form: str,
+    output: str | None,
+    into: str | None,
+    runs: bool,
+    builds: bool,
+    source: str | None,
+    *,
+    check: bool,
+) -> None:
+    """Refuse options that have no meaning together."""
+    if into is not None and output is not None:
+        raise UsageError("--into and -o both say where to write; give one of them")
+    if into is not None and form in {"html", "patch"}:
+        raise UsageError(f"--format {form} is a file of its own; write it with -o")
+    if (form == "patch") is (source is None):
+        raise UsageError(
+            f"--format patch changes the {patch.PATH} of a checkout of PyTorch, which --source names; give both"
+        )
+    if builds and form in {"rst", "diff"}:
+        raise UsageError(
+            f"--format {form} writes the lists, which change on what was measured alone; leave --census and "
+            f"--trace out, or choose --format md, html, json or patch"
+        )
+    if builds and not runs and (check or into is not None):
+        raise UsageError("--check and --into speak of runs; give a run file too")
+    if not builds and not runs:
+        raise UsageError("nothing to check the lists against; give run files, or --census or --trace")
+
+
+def _write(pieces: list[str], form: str, output: str | None, sources: Sequence[str]) -> None:
+    """Write what was rendered to its place."""
+    if output is None:
+        write_to_stdout(pieces)
+    else:
+        write = write_page if form == "html" else write_report
+        write(Path(output), pieces, sources)
 
 
 def _rendered(joined: Docs | None, files: BuildFiles | None, form: str) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from reports.checks import measured
 from reports.matrix.model import FINDINGS, Matrix, load, matrix_of, parse_findings
 from reports.render import blocks
 from reports.render.browse import open_option, place_of, write_page
@@ -25,9 +26,13 @@ from scanner.cli.options import (
     output_option,
     runs_argument,
 )
-from scanner.errors import EXIT_DONE, UsageError
+from scanner.cli.settings import fail_on_option
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from scanner.observations.runfile import Run
+from scanner.verdicts.findings import Finding
 
+# What a check fails on decides in these what an error is.
+FOR_CI = {"junit": measured.render_junit, "github": measured.render_github}
 Renderer = Callable[[Sequence[Matrix]], Iterator[str]]
 
 BLOCK = "matrix"
@@ -37,6 +42,7 @@ RENDERERS: dict[str, Renderer] = {
     "html": html.render,
     "csv": export.render_csv,
     "json": export.render_json,
+    **FOR_CI,
 }
 # The long form of those that leave out what needs nobody's attention.
 LONG: dict[str, Renderer] = {
@@ -49,7 +55,8 @@ LONG: dict[str, Renderer] = {
 @runs_argument
 @format_option(
     RENDERERS,
-    "Text for a terminal, Markdown, a web page that works offline, or a table for machines.",
+    "Text for a terminal, Markdown, a web page that works offline, a table for machines, or what CI systems read: JUnit "
+    "XML and annotations of GitHub.",
     default="text on a terminal and md elsewhere",
 )
 @output_option
@@ -95,6 +102,7 @@ LONG: dict[str, Renderer] = {
     multiple=True,
     help="Say beside each row what its case reaches in this trace, likewise. May be given more than once.",
 )
+@fail_on_option
 @block_check_option
 def report(
     runs: tuple[str, ...],
@@ -109,6 +117,7 @@ def report(
     opens: bool,
     whole: bool,
     level: str | None,
+    fail_on: tuple[Finding, ...] | None,
     check: bool,
 ) -> int:
     """Say what run files mean: the worst case of each op, the worst first, and what to do about it.
@@ -117,14 +126,7 @@ def report(
     """
     findings = parse_findings(only)
     form, output = _asked(runs, form, output, into, opens=opens)
-    if whole and form not in LONG:
-        raise UsageError(f"--all is for {' and '.join(LONG)}: {form} leaves nothing out")
-    if level is not None and form != "csv":
-        raise UsageError("--level says what a line of csv is about; give it with --format csv")
-    if into is not None and (output is not None or form != "md"):
-        raise UsageError("--into writes Markdown into a file of its own; give it without -o and --format")
-    if check and into is None:
-        raise UsageError("--check says whether the block in a file is stale; name the file with --into")
+    _refuse(form, output, into, whole=whole, level=level, fails=bool(fail_on), check=check)
     matrices = load(runs, findings, patterns)
     if censuses or traces:
         matrices = with_builds(matrices, censuses, traces)
@@ -137,6 +139,8 @@ def report(
         body = "".join(markdown.excerpt(matrices, whole=whole))
         return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
     render = export.render_ops_csv if level == "ops" else (LONG if whole else RENDERERS)[form]
+    if form in FOR_CI and fail_on:
+        render = partial(FOR_CI[form], fails=fail_on)
     if output is None and form == "text":
         show(matrices, whole=whole)
     elif output is None:
@@ -144,7 +148,10 @@ def report(
     else:
         write = partial(write_page, opens=opens) if form == "html" else write_report
         write(Path(output), render(matrices), (*runs, *censuses, *traces))
-    return EXIT_DONE
+    failure = measured.failing_line(matrices, fail_on) if fail_on else None
+    if failure is not None:
+        click.echo(one_line(f"detmatrix: {failure}"), err=True)
+    return EXIT_DONE if failure is None else EXIT_CHECK_FAILED
 
 
 def _asked(
@@ -159,9 +166,34 @@ def _asked(
     return form_of(form, output, RENDERERS, "text" if on_terminal else "md"), output
 
 
-def summarize(run: Run) -> None:
-    """Show what a scan came to."""
-    show([matrix_of(Path(run.path).name, run)])
+def _refuse(
+    form: str,
+    output: str | None,
+    into: str | None,
+    *,
+    whole: bool,
+    level: str | None,
+    fails: bool,
+    check: bool,
+) -> None:
+    """Refuse options that have no meaning together."""
+    if whole and form not in LONG:
+        raise UsageError(f"--all is for {' and '.join(LONG)}: {form} leaves nothing out")
+    if level is not None and form != "csv":
+        raise UsageError("--level says what a line of csv is about; give it with --format csv")
+    if into is not None and (output is not None or form != "md"):
+        raise UsageError("--into writes Markdown into a file of its own; give it without -o and --format")
+    if into is not None and fails:
+        raise UsageError("--into keeps a block up to date; give --fail-on without it")
+    if check and into is None:
+        raise UsageError("--check says whether the block in a file is stale; name the file with --into")
+
+
+def summarize(run: Run, fails: Sequence[Finding] = ()) -> str | None:
+    """Show what a scan came to; return in a line what a check of findings fails on, if there is any."""
+    matrices = [matrix_of(Path(run.path).name, run)]
+    show(matrices)
+    return measured.failing_line(matrices, fails) if fails else None
 
 
 def show(matrices: Sequence[Matrix], *, whole: bool = False) -> None:

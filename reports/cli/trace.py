@@ -17,6 +17,7 @@ from scanner.cli.options import (
     patterns_argument,
     python_option,
     specs_option,
+    tell,
 )
 from scanner.errors import EXIT_DONE, UsageError
 from scanner.observations.trace_file import read_trace, trace_text
@@ -82,6 +83,7 @@ def trace(
             raise UsageError("--read renders a whole trace; leave the patterns and --specs out")
         traced = read_trace(recorded)
     else:
+        tell(f"trace: starting torch: {python}")
         traced = trace_rows(
             patterns, device, python=python, spec_files=spec_files, timeout=timeout, tell=_Progress().tell
         )

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from reports.matrix.model import Matrix
 from scanner.claims.matching import device_kind
-from scanner.observations.records import MODES, Environment
+from scanner.observations.records import MODES, Environment, digest_kind
 from scanner.observations.settings import SETTINGS, Settings, written
 from scanner.verdicts.findings import MatrixRow
 
@@ -44,7 +44,7 @@ REASON_MEANING: dict[Reason, str] = {
     "not_asked_for": "One of the scans was asked for other rows, and this one is not among them.",
     "other_inputs": "The runs did not compute the same: other input bits, or another call.",
     "no_verdict": "A run has no finding for the row, and the reason is given.",
-    "low_power": "The row did not differ in a run where hardly anything could race, so that it may differ elsewhere.",
+    "low_power": "The row did not differ in a run where a race could have gone unseen, so that it may differ elsewhere.",
     "too_few_executions": "One run saw the row differ and the other did not, but so few executions differed that the "
     "other may have missed it.",
     "fewer_executions": "Neither run saw the row differ, but the rates of differing that they leave plausible are far "
@@ -93,10 +93,17 @@ def of_rows(old: MatrixRow, new: MatrixRow) -> NotComparable | None:
     if old.row.op != new.row.op:
         return NotComparable("other_inputs", f"calls {old.row.op} → {new.row.op}")
     before, after = (
-        {one.inputs_digest for one in row.observations if one.inputs_digest is not None} for row in (old, new)
+        {one.inputs_digest: one.inputs for one in row.observations if one.inputs_digest is not None}
+        for row in (old, new)
     )
     # Where a row was never called there are no inputs; it has no finding then, which is told instead.
-    if before and after and before != after:
+    if not before or not after:
+        return None
+    if set(map(digest_kind, before)) != set(map(digest_kind, after)):
+        # Run files before format 5 hold digests of another kind: what is drawn is known by dtype and shape alone.
+        if set(before.values()) != set(after.values()):
+            return NotComparable("other_inputs", "the inputs have other dtypes or shapes")
+    elif before.keys() != after.keys():
         return NotComparable("other_inputs", "the input bits are not the same")
     return None
 

@@ -61,8 +61,8 @@ _RANK: dict[Finding, int] = {
 _CURED: set[Finding] = {"fixed_by_mode", "uninitialized"}
 # The same of the flag on alone.
 _RANK_ON: dict[str, int] = {"nondeterministic": 0, "raises": 1, "deterministic": 2}
-# Rates that 0 of n leaves plausible are comparable up to this factor: 0 of 100 with 0 of 20, not with 0 of 10.
-_BOUNDS_FACTOR = 5
+# Rates that 0 of n leaves plausible are comparable up to this factor: in two processes 0 of 100 with 0 of 20, not with 0 of 10.
+_BOUNDS_FACTOR = 2.5
 
 
 class JudgedRow(Struct, frozen=True, kw_only=True):

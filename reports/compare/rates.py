@@ -86,6 +86,25 @@ def rate_test(mode: Mode, old: Sequence[Observation], new: Sequence[Observation]
     return RateTest(mode, unit, before, after, fisher(before, after))
 
 
+def together(tests: Sequence[RateTest]) -> RateTest | None:
+    """Compare the rates of several rows of one op in one mode, all executions counted together.
+
+    Args:
+        tests: Those of the rows, all of one mode. Those that count processes are left out.
+
+    Returns:
+        The test; ``None`` if there are none that count executions.
+    """
+    counted = [test for test in tests if test.unit == "executions"]
+    if not counted:
+        return None
+    before, after = (
+        Rate(sum(side.differing for side in sides), sum(side.compared for side in sides))
+        for sides in ([test.old for test in counted], [test.new for test in counted])
+    )
+    return RateTest(counted[0].mode, "executions", before, after, fisher(before, after))
+
+
 def process_test(mode: Mode, old: Sequence[Observation], new: Sequence[Observation]) -> RateTest:
     """Compare in how many processes anything differed; where it did within none, how many gave another output.
 

@@ -12,6 +12,7 @@ from reports.compare.claims import ClaimChange, compare_claims, undocumented
 from reports.compare.comparable import NotComparable, kind_of, of_absence, of_rows, of_runs
 from reports.compare.cost import CostComparison, compare_costs
 from reports.compare.judge import CHANGES, CLASS_MEANING, MOVES, Change, JudgedRow, Kind, blocked, judge
+from reports.compare.rates import RateTest, together
 from reports.compare.remeasured import Again, Outcome, outcome_of, settle
 from reports.matrix.listed import RunLists, lists_of
 from reports.matrix.model import Matrix
@@ -20,6 +21,15 @@ from scanner.verdicts.findings import MatrixRow
 
 # By what joins it, the latest finding of a row and the run that has it.
 Found = dict[tuple[str, str, str, str], tuple[Matrix, MatrixRow]]
+
+
+class LikelyChange(Struct, frozen=True, kw_only=True):
+    """Rows of one op that seem to have changed in one way: each by chance for all that is known, but not all together."""
+
+    kind: Kind
+    op: str
+    tests: tuple[RateTest, ...]  # of all rows of the op together, in each mode in which they are told apart
+    changes: tuple[Change, ...]  # the rows that seem to have changed
 
 
 class Pair(Struct, frozen=True, kw_only=True):
@@ -58,6 +68,26 @@ class Pair(Struct, frozen=True, kw_only=True):
         if self.again is None:
             return None
         return outcome_of(self.again, {change.row.row.key: change for change in self.changes})
+
+    @property
+    def likely(self) -> list[LikelyChange]:
+        """The ops of which several rows seem to have changed in one way, and together are no chance."""
+        seeming: dict[tuple[Kind, str], list[Change]] = {}
+        for change in self.changes:
+            if change.judged.apparent is not None and change.judged.chance:
+                seeming.setdefault((change.judged.apparent, change.row.row.op), []).append(change)
+        found = []
+        for (kind, op), changes in seeming.items():
+            # All rows of the op count, not those alone that were picked because they differ.
+            every = [
+                test for change in self.changes if change.row.row.op == op for test in change.judged.tests
+            ]
+            modes = dict.fromkeys(test.mode for change in changes for test in change.judged.tests)
+            tests = [together([test for test in every if test.mode == mode]) for mode in modes]
+            apart = tuple(test for test in tests if test is not None and test.differ)
+            if apart and len(changes) > 1:
+                found.append(LikelyChange(kind=kind, op=op, tests=apart, changes=tuple(changes)))
+        return found
 
     def of(self, kind: Kind) -> list[Change]:
         """Return the rows of one class."""

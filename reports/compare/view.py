@@ -36,7 +36,6 @@ from reports.matrix.view import cell_view
 from reports.render.json import View, fields_of
 from reports.render.markdown import NONE
 from scanner.observations.records import MODES
-from scanner.verdicts.cells import upper_bound
 from scanner.verdicts.findings import FINDING_MEANING, MatrixRow
 
 _CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
@@ -113,7 +112,7 @@ def _run(one: Matrix) -> View:
             "driver": header.environment.driver,
             "format": header.format,
             "executions": one.executions,
-            "upper_bound": upper_bound(one.executions),
+            "upper_bound": one.upper_bound,
             "perturb": header.settings.perturb,
             "planned": one.planned,
             "complete": one.run.closing is not None,
@@ -142,6 +141,14 @@ def _pair(pair: Pair, builds: Sequence[BuildTimeline]) -> View:
             "unconfirmed": pair.unconfirmed,
             "other_bits": len(bits),
             "obstacles": pair.obstacles,
+            "likely": [
+                {
+                    **fields_of(one, "kind", "op"),
+                    "rows": [change.row.row.id for change in one.changes],
+                    "tests": [_test(test) for test in one.tests],
+                }
+                for one in pair.likely
+            ],
             "again": again,
             "rows": (_row(pair, change) for change in pair.changes),
             "claims": [_claim(one) for one in pair.claims],

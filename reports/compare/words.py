@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,10 +11,14 @@ from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import COMPARED, Matrix, constant_of
 from reports.matrix.view import counted, doubts
 from reports.matrix.words import states
+from scanner.observations import versions
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import MatrixRow
 
 NOT_PLANNED = "not planned"
+
+# The format of run files that brought digests of another kind.
+_DIGESTS = 5
 
 
 def title(comparison: Comparison) -> str:
@@ -118,17 +121,49 @@ def notes(comparison: Comparison) -> Iterator[str]:
         ]
         if missing:
             yield f"{one.name}: {'; '.join(missing)}."
+    yield from build_notes(comparison)
     for pair in comparison.pairs:
         yield from _unlike(pair)
+        for likely in pair.likely:
+            yield (
+                f"{pair.old.name} → {pair.new.name}: {likely.op} likely {likely.kind}: {len(likely.changes)} rows seem so, "
+                f"each of which may be chance; together {'; '.join(map(str, likely.tests))}."
+            )
     for one in comparison.alone:
         yield f"{one.name}: no other run is of {kind_of(one)}; it is compared with none."
     lists = (text for pair in comparison.pairs for text in pair.lists)
     yield from dict.fromkeys(text.note for text in lists if text.note is not None)
 
 
+def build_notes(comparison: Comparison) -> Iterator[str]:
+    """Yield a warning wherever the builds of two runs are of different kinds, as those for CPUs and for CUDA are."""
+    for pair in comparison.pairs:
+        sides = [(one.name, one.run.header.environment.torch) for one in (pair.old, pair.new)]
+        yield from build_words(*sides)
+
+
+def build_words(old: tuple[str, str], new: tuple[str, str]) -> Iterator[str]:
+    """Yield a warning if two builds are of different kinds.
+
+    Args:
+        old: The name of a file, and the version of torch in it.
+        new: The same of the later one.
+    """
+    if versions.build_kind(old[1]) != versions.build_kind(new[1]):
+        yield (
+            f"{old[0]} → {new[0]}: builds of different kinds, {old[1]} and {new[1]}; changes may be due to that, and not to the "
+            f"release."
+        )
+
+
 def _unlike(pair: Pair) -> Iterator[str]:
     """Yield what else the runs do not have in common, which keeps nothing from being compared."""
     headers = pair.old.run.header, pair.new.run.header
+    if len({header.format < _DIGESTS for header in headers}) > 1:
+        yield (
+            f"{pair.old.name} → {pair.new.name}: one of the files holds digests of an older kind, so that inputs were "
+            f"compared by dtype and shape alone."
+        )
     pairs = [("detmatrix", [header.tool for header in headers])]
     if kind_of(pair.new) != "cpu":
         pairs.append(("the driver", [header.environment.driver or "unknown" for header in headers]))
@@ -137,35 +172,3 @@ def _unlike(pair: Pair) -> Iterator[str]:
             yield (
                 f"{pair.old.name} → {pair.new.name}: {what} was another, {before} → {after}; changes may be due to that."
             )
-
-
-def failing(comparison: Comparison, kinds: tuple[str, ...]) -> Iterator[str]:
-    """Yield a line for each row that a check asked for, the worst first, and for each pair that shows nothing.
-
-    A row that cannot be compared counts as what it seems, unless the exact test takes its difference for chance. A check
-    that could not compare anything has not passed.
-    """
-    for kind in kinds:
-        for pair in comparison.pairs:
-            yield from (
-                f"{class_words(change)}: {change.row.row.id}: {_described(pair, change)}"
-                for change in pair.changes
-                if kind == change.kind or (kind == change.judged.apparent and not change.judged.chance)
-            )
-    for pair in comparison.pairs:
-        if not pair.compared:
-            why = "; ".join(f"{obstacle.reason}: {obstacle.detail}" for obstacle in pair.obstacles)
-            yield f"nothing compared: {pair.old.name} → {pair.new.name}: {why or _nothing_comparable(pair)}"
-
-
-def _nothing_comparable(pair: Pair) -> str:
-    """Say why no row of two runs could be compared."""
-    reasons = Counter(change.judged.reason for change in pair.changes if change.judged.reason is not None)
-    text = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-    return f"no row can be compared ({text})" if text else "no row is in both"
-
-
-def _described(pair: Pair, change: Change) -> str:
-    findings = arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new))
-    detail = f"; {change.judged.detail}" if change.judged.detail else ""
-    return f"{findings} ({pair.old.name} → {pair.new.name}){detail}"

@@ -25,7 +25,7 @@ def markdown(tables: Sequence[EngineTable]) -> Iterator[str]:
 def html(tables: Sequence[EngineTable]) -> Iterator[str]:
     """Yield a page of one release, or of what changed and then of the last one."""
     step = changes(tables) if len(tables) > 1 else None
-    return page.generate("cudnn", scripted=False, report=view(tables[-1]), changes=step)
+    return page.generate("cudnn", script=False, report=view(tables[-1]), changes=step)
 
 
 def as_json(tables: Sequence[EngineTable]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -110,15 +110,15 @@ def _separated(
     )
     if _chance(rows, still) > _CHANCE:
         return f"{seen}, which may be chance: too few executions"
-    found = list(_separating(rows, still))
+    found = list(separating([_features(one) for one in rows], [_features(one) for one in still]))
     if len(found) != 1:
         what = "several conditions tell" if found else "no single condition tells"
-        which = f": {'; '.join(map(_condition_words, found[:_NAMED]))}" if found else ""
+        which = f": {'; '.join(map(condition_words, found[:_NAMED]))}" if found else ""
         return f"{seen}, and {what} them apart{which}"
     (condition,) = found
     narrow = _fitting(narrowed(claim, condition.name, condition.values), rows, evidence, standing)
     if narrow is None or write(statement_of(narrow)) is None:
-        return f"{seen}, and the lists have no words for what tells them apart: {_condition_words(condition)}"
+        return f"{seen}, and the lists have no words for what tells them apart: {condition_words(condition)}"
     return narrow
 
 
@@ -131,9 +131,8 @@ def _chance(rows: Sequence[Evidence], still: Sequence[Evidence]) -> float:
     return math.comb(runs, differing) / math.comb(runs + others, differing)
 
 
-def _separating(rows: Sequence[Evidence], still: Sequence[Evidence]) -> Iterator[Condition]:
-    """Yield the conditions that hold in all *rows* and in none of *still*."""
-    here, there = [_features(one) for one in rows], [_features(one) for one in still]
+def separating(here: Sequence[Mapping[str, str]], there: Sequence[Mapping[str, str]]) -> Iterator[Condition]:
+    """Yield the conditions that hold in all rows *here* and in none *there*, by what each row states."""
     for name in here[0]:
         # What a row does not state is a value, too, and one that no bullet can say.
         held = {features.get(name, "") for features in here}
@@ -163,7 +162,8 @@ def _inputs(one: Evidence) -> tuple[str, ...]:
     return next((seen.inputs for seen in one.row.observations if seen.inputs), ())
 
 
-def _condition_words(condition: Condition) -> str:
+def condition_words(condition: Condition) -> str:
+    """Return a condition with its values."""
     return f"{condition.name} ({' or '.join(condition.values)})"
 
 

@@ -103,8 +103,12 @@ class Docs(Struct, frozen=True, kw_only=True):
     rows: tuple[Evidence, ...]  # every row of every run
 
 
-def join(matrices: Sequence[Matrix]) -> Docs:
-    """Judge the documented claims by the rows of *matrices*.
+def join(matrices: Sequence[Matrix], claims: tuple[Claim, ...] | None = None) -> Docs:
+    """Judge documented claims by the rows of *matrices*.
+
+    Args:
+        matrices: The runs.
+        claims: The claims; without them those of the runs.
 
     Raises:
         UsageError: The runs are not of one torch release, or hold different claims, or there are none; or one is
@@ -112,7 +116,7 @@ def join(matrices: Sequence[Matrix]) -> Docs:
     """
     _refuse_twice(matrices)
     torch = _release(matrices)
-    claims, note = _claims(matrices, torch)
+    claims, note = _claims(matrices, torch) if claims is None else (claims, None)
     rows = tuple(_rows(matrices))
     parsed = [claim for claim in claims if claim.parsed]
     missing = list(_undocumented(claims, [one for one in rows if not is_filled(one.row)]))

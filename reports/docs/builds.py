@@ -53,8 +53,13 @@ class BuildFiles(Struct, frozen=True, kw_only=True):
     self_contradictory: tuple[tuple[Claim, Claim], ...]
 
 
-def read_files(censuses: Sequence[str], traces: Sequence[str], docs: Docs | None) -> BuildFiles:
-    """Read the files and judge the claims of their release; of the runs' release, if there are runs.
+def read_files(
+    censuses: Sequence[str],
+    traces: Sequence[str],
+    docs: Docs | None,
+    given: tuple[Claim, ...] | None = None,
+) -> BuildFiles:
+    """Read the files and judge the claims *given*; else those of the runs, or without runs those of their release.
 
     Raises:
         BuildError: A census cannot be read.
@@ -85,8 +90,12 @@ def read_files(censuses: Sequence[str], traces: Sequence[str], docs: Docs | None
         for name, one in named
         if not fits(one, torch, gits)
     )
-    claims: tuple[Claim, ...] = docs.claims if docs is not None else documented_claims(torch)
-    note = None if docs is not None else f"The bullets are those tabled for torch {torch}."
+    claims = given
+    if claims is None:
+        claims = docs.claims if docs is not None else documented_claims(torch)
+    note = (
+        None if docs is not None or given is not None else f"The bullets are those tabled for torch {torch}."
+    )
     builds = tuple(expect(claims, *files) for files in paired(fitting))
     return BuildFiles(
         torch=torch,

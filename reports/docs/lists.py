@@ -6,7 +6,7 @@ is left of it is put together again. A change that the docstring has no words fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from msgspec import Struct
@@ -14,16 +14,15 @@ from msgspec.structs import replace
 
 from reports.docs.additions import NO_WORDS, addition, with_arguments
 from reports.docs.agreement import Docs
-from reports.docs.bullets import DEVICES, ListName, Statement, lists, statement_of, write
+from reports.docs.bullets import DEVICES, ListName, Statement, statement_of, write
 from reports.docs.conditions import Action, Behaviour, Evidence, Rows, action_of, narrowed, splits
+from reports.docs.entries import OTHER, Entries, ListEntry, entries_of, entry_of, insert, list_of, text_of
 from reports.docs.reasons import split_words
 from scanner.claims.matching import matches, names_of
-from scanner.claims.tables import parse_claims
 from scanner.errors import UsageError
 from scanner.observations.records import Claim
 
 _UNTOLD = " (whether the flag cures it or the fill of uninitialized memory, the run does not tell)"
-_OTHER: dict[str, ListName] = {"deterministic": "raises", "raises": "deterministic"}
 
 
 class RegeneratedLists(Struct, frozen=True, kw_only=True):
@@ -33,14 +32,6 @@ class RegeneratedLists(Struct, frozen=True, kw_only=True):
     regenerated: str
     changes: dict[int, str]  # a bullet's place -> what became of it, or why nothing did
     added: dict[tuple[str, str], str]  # op and device -> what was added for it, or why nothing was
-
-
-class _Entry(Struct, kw_only=True):
-    """A bullet of a list."""
-
-    source: str
-    claims: tuple[Claim, ...]
-    loose: bool  # a blank line sets it off from the next one
 
 
 class _Part(Struct, frozen=True, kw_only=True):
@@ -81,32 +72,31 @@ class _Writer:
                 self._evidence.setdefault(name, []).append(one)
         self._changes: dict[int, str] = {}
         self._added: dict[tuple[str, str], str] = {}
-        self._entries: dict[ListName, list[_Entry]] = {"deterministic": [], "raises": []}
+        self._entries: Entries = {}
 
     def write(self) -> RegeneratedLists:
         """Return the lists before and after."""
-        bullets = list(_bullets(self._docs.claims))
-        for entry in bullets:
-            self._entries[_list_of(entry)].append(entry)
-        documented = self._text()
+        self._entries = entries_of(self._docs.claims)
+        bullets = [entry for entries in self._entries.values() for entry in entries]
+        documented = text_of(self._entries)
         for entry in bullets:
             self._revise(entry)
         for (op, device), group in groupby(self._docs.undocumented, key=lambda one: (one.op, one.device)):
             evidence = [row for one in group for row in one.evidence]
             self._added[op, device] = "; ".join(self._add(op, device, evidence))
         return RegeneratedLists(
-            documented=documented, regenerated=self._text(), changes=self._changes, added=self._added
+            documented=documented,
+            regenerated=text_of(self._entries),
+            changes=self._changes,
+            added=self._added,
         )
-
-    def _text(self) -> str:
-        return lists({name: list(_sources(entries)) for name, entries in self._entries.items()})
 
     # --- Bullets that are there
 
-    def _revise(self, entry: _Entry) -> None:
+    def _revise(self, entry: ListEntry) -> None:
         """Move, narrow or remove an entry as the evidence on its parts says."""
         first = entry.claims[0]
-        here = _list_of(entry)
+        here = list_of(entry)
         kept: list[_Part] = []
         moved: list[_Part] = []
         lines: list[str] = []
@@ -127,13 +117,13 @@ class _Writer:
         place = self._entries[here].index(entry)
         whole = [replace(part, list=here) for part in moved] == parts
         left = [] if whole else self._written(kept, entry)
-        arriving = [_entry(_OTHER[here], entry.source)] if whole else self._written(moved, entry)
+        arriving = [entry_of(OTHER[here], entry.source)] if whole else self._written(moved, entry)
         if left is None or arriving is None:
             self._changes[first.order] = f"left as it is: the lists have no words for it ({'; '.join(lines)})"
             return
         self._entries[here][place : place + 1] = left
         for one in arriving:
-            self._place(one, _OTHER[here])
+            insert(self._entries, one, OTHER[here])
 
     def _decide(self, part: _Part, source: str) -> tuple[list[_Part], list[_Part], str]:
         """Return what of a part stays, what goes to the other list, and why."""
@@ -141,7 +131,7 @@ class _Writer:
         rows = self._speaking(claim)
         action = action_of(claim, rows)
         what = f"{part.target} on {part.device}"
-        there = replace(part, list=_OTHER[part.list])
+        there = replace(part, list=OTHER[part.list])
         shown = {behaviour for _, behaviour in rows}
         if action == "keep":
             unproven = part.list == "raises" and shown == {"nothing"}
@@ -186,22 +176,15 @@ class _Writer:
     def _speaking(self, claim: Claim) -> Rows:
         return [(row, behaviour) for row, behaviour in self._rows if matches(row, claim)]
 
-    def _written(self, parts: Sequence[_Part], entry: _Entry) -> list[_Entry] | None:
+    def _written(self, parts: Sequence[_Part], entry: ListEntry) -> list[ListEntry] | None:
         """Put parts together into as few bullets as say the same, or return ``None`` if one has no words."""
         written = []
         for statement in _statements(parts):
             source = write(statement, entry.source)
             if source is None:
                 return None
-            written.append(_entry(statement.list, source))
+            written.append(entry_of(statement.list, source))
         return written
-
-    def _place(self, entry: _Entry, where: ListName) -> None:
-        """Put a bullet behind the last one of its list that names one of its ops, or at the end."""
-        entries = self._entries[where]
-        targets = set(entry.claims[0].targets)
-        near = [place for place, one in enumerate(entries) if not targets.isdisjoint(one.claims[0].targets)]
-        entries.insert(near[-1] + 1 if near else len(entries), entry)
 
     # --- Bullets that are missing
 
@@ -221,48 +204,13 @@ class _Writer:
             if source is None:
                 yield f"not added to the list {where!r}: {claim if isinstance(claim, str) else NO_WORDS}"
                 continue
-            entry = _entry(where, source)
-            self._place(entry, where)
+            entry = entry_of(where, source)
+            insert(self._entries, entry, where)
             # Runs of today tell them apart: what the fill cures is no "fixed_by_mode" there.
             cured = any(one.behaviour == "acts" and one.row.unfilled.verdict == "not_run" for one in rows)
             yield f"added to the list {where!r}: {entry.claims[0].text}{_UNTOLD if cured else ''}"
         if any(one.behaviour == "differs" for one in evidence):
             yield "in neither list: it differs with the flag on, and nothing is raised"
-
-
-def _bullets(claims: Iterable[Claim]) -> Iterator[_Entry]:
-    """Yield the bullets of the two lists.
-
-    Raises:
-        UsageError: A claim does not hold the docstring's lines.
-    """
-    listed = [claim for claim in claims if claim.section in _OTHER]
-    for _, group in groupby(listed, key=lambda claim: claim.order):
-        of_bullet = tuple(group)
-        source = of_bullet[0].source
-        if source is None:
-            raise UsageError(
-                "these claims do not hold the docstring's lines, so that the lists cannot be written again; scan a "
-                "torch that has docstrings, or choose --format md or json"
-            )
-        yield _Entry(source=source.rstrip("\n"), claims=of_bullet, loose=source.endswith("\n"))
-
-
-def _list_of(entry: _Entry) -> ListName:
-    return "raises" if entry.claims[0].section == "raises" else "deterministic"
-
-
-def _entry(where: ListName, source: str) -> _Entry:
-    claims = parse_claims(lists({"deterministic": [], "raises": [], where: [source]}))
-    return _Entry(source=source, claims=claims, loose="\n\n" in source)
-
-
-def _sources(entries: Sequence[_Entry]) -> Iterator[str]:
-    """Yield the lines of each bullet, with the blank line behind it."""
-    for place, entry in enumerate(entries):
-        last = place == len(entries) - 1
-        # A nested list needs a blank line before the next bullet.
-        yield entry.source + ("\n" if (entry.loose or "\n\n" in entry.source) and not last else "")
 
 
 def _has_words(part: _Part, name: str, values: dict[Action, tuple[str | None, ...]], source: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from reports.docs import builds
+from reports.docs import builds, html
 from reports.docs.agreement import Docs
 from reports.docs.builds import BuildFiles
 from reports.docs.lists import regenerate
@@ -94,6 +94,7 @@ def drift_lines(docs: Docs) -> Iterator[str]:
 
 RENDERERS: dict[str, Callable[..., Iterator[str]]] = {
     "md": markdown,
+    "html": html.render,
     "rst": render_rst,
     "diff": render_diff,
     "json": as_json,

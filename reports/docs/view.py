@@ -15,7 +15,7 @@ from reports.matrix.view import cell_view
 from reports.render.json import View, fields_of
 from scanner.claims.matching import device_kind
 from scanner.observations.records import MODES
-from scanner.verdicts.cells import VERDICT_MEANING, upper_bound
+from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.findings import FINDING_MEANING
 
 _CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
@@ -80,7 +80,7 @@ def _run(one: Matrix) -> View:
             "device": header.settings.device,
             "tool": header.tool,
             "executions": one.executions,
-            "upper_bound": upper_bound(one.executions),
+            "upper_bound": one.upper_bound,
             "planned": one.planned,
             "complete": one.run.closing is not None,
             "distrust": one.distrust,

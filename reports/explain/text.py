@@ -10,6 +10,7 @@ from scanner.errors import one_line
 
 _WIDTH = 80
 _MOST_EXPECTED = 4  # lines about one build
+_NO_FILE = ("no census", "no trace")
 _DEVICES = {"any": "any device", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
 
 
@@ -28,6 +29,7 @@ def _lines(view: View) -> Iterator[str]:
     yield from _section("WHY IT COULD DIFFER", view["why"])
     for build in view["builds"]:
         yield from ("", *_build(build))
+    yield from _libraries(view["libraries"])
     yield from _section("WHAT TO DO", [view["action"]] if view["action"] else [])
     costs = [f"{name}: {text}" for name, text in view["cost"].items()]
     yield from _section("COST OF THE FLAG (time with it on, over that with it off)", costs)
@@ -96,12 +98,20 @@ def _build(build: View) -> Iterator[str]:
     files = ", ".join(build["files"])
     yield from _wrapped(f"EXPECTED, NOT MEASURED: {build.title}, torch {build['torch']} ({files})", "")
     for said in build["expected"][:_MOST_EXPECTED]:
-        yield from _wrapped(
-            f"{said['direction']}: binary: {said['binary']}; trace: {said['trace']} ({', '.join(said['cases'])})",
-            "  ",
-        )
+        parts = [f"{kind}: {said[kind]}" for kind in ("binary", "trace") if said[kind] not in _NO_FILE]
+        yield from _wrapped(f"{said['direction']}: {'; '.join(parts)} ({', '.join(said['cases'])})", "  ")
     if (more := len(build["expected"]) - _MOST_EXPECTED) > 0:
         yield f"  and {more} more: --format json"
+
+
+def _libraries(libraries: Sequence[View]) -> Iterator[str]:
+    if not libraries:
+        return
+    yield from ("", "DOCUMENTED BY LIBRARIES, NOT MEASURED (quoted by detmatrix libraries)")
+    for library in libraries:
+        yield from _wrapped(library.title, "  ")
+        for entry in library["entries"]:
+            yield from _wrapped(f"{entry.said}, {entry.when}", "    ")
 
 
 def _section(title: str, texts: Sequence[str]) -> Iterator[str]:

@@ -43,6 +43,8 @@ def explained(
     lists: dict[str, list[Claim]],
     matrices: Sequence[Matrix],
     paths: Sequence[str],
+    *,
+    libraries: Sequence[View],
 ) -> View:
     """Return what is known of one op.
 
@@ -53,6 +55,7 @@ def explained(
         lists: The claims about it, by release, the oldest first; releases without any are there too.
         matrices: Runs, with the rows of this op alone, and with what builds let expect of them.
         paths: Of the run files.
+        libraries: What those that it calls document.
     """
     views = [[row_view(row, one.expected) for row in one.rows] for one in matrices]
     ops = ops_view([replace(one, scanned=one.rows) for one in matrices], views).ops
@@ -78,6 +81,7 @@ def explained(
             "unmeasured": unmeasured,
             "why": list(dict.fromkeys([*why, *(row.why for row in rows if row.why)])),
             "builds": list(_builds(matrices, views)),
+            "libraries": list(libraries),
             "finding": worst,
             "action": ADVICE[worst] if worst else None,
             "cost": {op.name: op.cost_words for op in ops if op.cost or op.fill},

@@ -24,6 +24,7 @@ from scanner.cases.chosen import chosen_rows
 from scanner.errors import UsageError
 from scanner.observations.records import Mode, Observation, Output
 from scanner.observations.runfile import Run, read_run
+from scanner.verdicts.bound import upper_bound
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.controls import misbehaving
 from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow, matrix, unequal_inputs
@@ -77,8 +78,18 @@ class Matrix(Struct, frozen=True, kw_only=True):
     @property
     def executions(self) -> int:
         """The n of a cell whose processes all finished."""
+        return sum(self.asked)
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """The executions of each process of such a cell."""
         settings = self.run.header.settings
-        return settings.runs * settings.processes
+        return (settings.runs,) * settings.processes
+
+    @property
+    def upper_bound(self) -> float:
+        """The bound on the rate of differing of such a cell, if nothing differed in it."""
+        return upper_bound(self.asked)
 
 
 def load(

@@ -103,8 +103,8 @@ def power_words(one: Matrix) -> str | None:
     more = len(one.weak) - 1
     rest = f" ({several(count, 'row')}), and {more} more {'reason' if more == 1 else 'reasons'}"
     return (
-        f"Low power: {sum(one.weak.values())} of {several(one.planned, 'row')} did not differ in a mode in which hardly "
-        f"anything could race: {reason}{rest if more else ''}"
+        f"Low power: {sum(one.weak.values())} of {several(one.planned, 'row')} did not differ in a mode in which a race could "
+        f"have gone unseen: {reason}{rest if more else ''}"
     )
 
 

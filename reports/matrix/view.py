@@ -156,6 +156,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     inputs: tuple[str, ...] | None
     warn_only: CellView
     unfilled: CellView
+    no_workspace: CellView
     alerts: tuple[str, ...]  # callers of all alerts
     low_power: str | None  # why that the row did not differ says little
     serial: bool  # one thread did all the work
@@ -180,6 +181,8 @@ class RowView(Struct, frozen=True, kw_only=True):
             del cells["warn_only"]
         if self.unfilled.verdict == "not_run":
             del cells["unfilled"]
+        if self.no_workspace.verdict == "not_run":
+            del cells["no_workspace"]
         return cells
 
     @property
@@ -198,10 +201,15 @@ class RowView(Struct, frozen=True, kw_only=True):
 
     @property
     def further_words(self) -> str:
-        """What the row does in the mode beside off and on that it was run in."""
-        if "unfilled" not in self.cells:
-            return self.warn_only_words
-        return f"fill off: {', '.join(filter(None, (self.unfilled.verdict, self.unfilled.details)))}"
+        """What the row does in the modes beside off and on that it was run in."""
+        cells = self.cells
+        names: dict[Mode, str] = {"unfilled": "fill off", "no_workspace": "no workspace"}
+        said = [
+            f"{name}: {', '.join(filter(None, (cells[mode].verdict, cells[mode].details)))}"
+            for mode, name in names.items()
+            if mode in cells
+        ]
+        return "; ".join(filter(None, (self.warn_only_words, *said)))
 
     @property
     def note(self) -> str:
@@ -301,6 +309,7 @@ def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
         inputs=next((one.inputs for one in row.observations if one.inputs), None),
         warn_only=_further(row, "warn_only"),
         unfilled=_further(row, "unfilled"),
+        no_workspace=_further(row, "no_workspace"),
         alerts=alerts_of(row),
         low_power=row.weak,
         serial=row.serial,

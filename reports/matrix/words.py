@@ -19,7 +19,7 @@ from reports.render.markdown import NONE
 from scanner.claims.matching import device_kind
 from scanner.observations.records import MODES, Claim, Mode
 from scanner.observations.settings import SETTINGS, Setting, Settings
-from scanner.verdicts.cells import upper_bound
+from scanner.verdicts.bound import CORRELATION, effective, executed_words, upper_bound
 from scanner.verdicts.findings import MatrixRow
 
 State = Literal["untrusted", "incomplete", "low_power"]
@@ -41,14 +41,16 @@ GLOSSARY = {
     "given, and no bound.",
     "samples, enlarged": "Rows from PyTorch's OpInfo and ModuleInfo databases: the original (tiny) sample, or one "
     "enlarged until kernels run in parallel, with repeated indices.",
-    "low power": "The sentinel beside the row, an op that differs wherever anything can race, hardly differed, so "
-    "that no difference in the row is weak evidence.",
+    "low power": "No difference in the row is weak evidence: the sentinel beside it, an op that differs wherever anything "
+    "can race, hardly differed, or the executions were too few to show a race in every second one.",
     "serial": "One thread did all the work with the flag off, so nothing could race. The result says nothing about inputs "
     "large enough to use several threads.",
     "warn_only": "What an op that raises does with the flag on and warn_only=True, which turns the alert into a "
     "warning; all alerts it then gives are listed.",
     "fill off": "The flag on and torch.utils.deterministic.fill_uninitialized_memory off: rows that differ only "
     "with the flag off are also run this way, to tell what the flag fixes from what the fill fixes.",
+    "no workspace": "The flag on and CUBLAS_WORKSPACE_CONFIG not set: ops that torch up to 2.9 lists as raising then are "
+    "also run this way, on CUDA.",
     "cost": "Median time of an execution with the flag on over that with it off, taken in turns in one process; "
     "≈ where the quartiles of the two overlap; fill off: the same ratio with "
     "torch.utils.deterministic.fill_uninitialized_memory off, where that makes a difference.",
@@ -64,6 +66,8 @@ _ENVIRONMENT = {
     "driver": "GPU driver",
     "gpu": "GPU",
     "gpu_capability": "GPU capability",
+    "rocm": "ROCm of the torch build",
+    "tf32": "float32 may be computed as TF32 in",
     "cpu": "CPU",
     "cores": "CPU cores",
     "threads": "torch threads in a worker",
@@ -102,15 +106,18 @@ def percent(share: float) -> str:
 def n_words(one: Matrix) -> str:
     """Say what n is in this run, and what 0 of n leaves possible."""
     settings = one.run.header.settings
-    values = _executions(one, one.rows)
-    if len(values) > _ROUNDED:
-        values = [values[0], values[-1]]
-    bounds = ", ".join(f"{percent(upper_bound(n))} for n = {n}" for n in values)
+    counts = _executions(one, one.rows)
+    if len(counts) > _ROUNDED:
+        counts = [counts[0], counts[-1]]
+    bounds = ", ".join(
+        f"{percent(upper_bound(count))} for {executed_words(count)} (as for {effective(count):.3g} independent executions)"
+        for count in counts
+    )
     chosen = stopped = ""
     if settings.max_rate is not None and settings.confidence is not None:
         chosen = (
             f" n was chosen so that a difference in {percent(settings.max_rate)} of the executions would be seen with a "
-            f"probability of {percent(settings.confidence)}."
+            f"probability of {percent(settings.confidence)} if they were independent."
         )
     if one.run.header.format >= trust.EVIDENCE_SINCE:
         limit = (
@@ -123,22 +130,28 @@ def n_words(one: Matrix) -> str:
     return (
         f"{several(settings.processes, 'process', 'es')} per mode ran each row {several(settings.runs, 'time')}: "
         f"n = {one.executions} executions per cell, unless the cell says otherwise, compared bit for bit; "
-        f"{perturbations.ran_words(one)}{chosen}{stopped} Where 0 of n differed, the rate of differing is below "
-        f"1 - 0.05^(1/n) with 95 % confidence: {bounds}. This bounds the rate; it does not rule out nondeterminism."
+        f"{perturbations.ran_words(one)}{chosen}{stopped} Where 0 of n differed, the rate of differing is below, "
+        f"with 95 % confidence: {bounds}. Executions in one process depend on each other: the bound takes the correlation of "
+        f"{CORRELATION:g} that ops which race showed in the recorded CPU scans. This bounds the rate; it does not rule out "
+        f"nondeterminism."
     )
 
 
 def bound_words(one: Matrix) -> str:
-    """Say in short what n is in a run, and what 0 of n leaves possible where n is the smallest."""
-    values = _executions(one, one.scanned)
+    """Say in short what n is in a run, and what 0 of n leaves possible where that is the most."""
+    counts = _executions(one, one.scanned)
+    values = sorted({sum(count) for count in counts})
     several_n = f"{values[0]}–{values[-1]}" if len(values) > 1 else values[0]  # noqa: RUF001
-    return f"n={several_n} (0/{values[0]}: rate < {percent(upper_bound(values[0]))})"
+    return f"n={several_n} (0/{sum(counts[0])}: rate < {percent(upper_bound(counts[0]))})"
 
 
-def _executions(one: Matrix, rows: Sequence[MatrixRow]) -> list[int]:
-    """Return the values of n of cells that did not differ, the smallest first; for want of any, what was asked for."""
-    values = {cell.runs for row in rows for cell in (row.off, row.on) if bound_of(cell)}
-    return sorted(values) or [one.executions]
+def _executions(one: Matrix, rows: Sequence[MatrixRow]) -> list[tuple[int, ...]]:
+    """Return the executions by process of cells that did not differ, those of the largest bound first.
+
+    For want of any they are what was asked for.
+    """
+    counts = {cell.by_process for row in rows for cell in (row.off, row.on) if bound_of(cell)}
+    return sorted(counts, key=lambda count: (-upper_bound(count), count)) or [one.asked]
 
 
 def states(one: Matrix) -> list[tuple[State, str]]:
@@ -227,6 +240,8 @@ def _text(field: str, value: object) -> str:
     """Return what is recorded of the environment in words."""
     if field == "affinity" and isinstance(value, tuple):
         return trust.ranges(value) or "not restricted"
+    if field == "tf32" and value is None:
+        return "not known"
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or NONE
     return NONE if value is None else str(value) or NONE

@@ -33,7 +33,7 @@ def generate(
     words: ModuleType | None = None,
     *,
     styles: Sequence[str] = (),
-    scripted: bool = True,
+    script: bool = True,
     **context: object,
 ) -> Iterator[str]:
     """Yield a page in pieces.
@@ -42,27 +42,39 @@ def generate(
         name: Of its template, its style and its script, which stand behind those that all pages share.
         words: Functions that say in words what the template shows.
         styles: Further styles, of what not every page of this kind has.
-        scripted: Whether it has a script; without one it needs no style of its own either.
+        script: Whether the page has one.
         context: What the template shows.
     """
-    environment = jinja2.Environment(
+    environment = _environment()
+    environment.filters["fields"] = msgspec.structs.astuple
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    environment.globals |= {"words": words, "finding_sign": FINDING_SIGN, "verdict_sign": VERDICT_SIGN}
+    style, code = (
+        _joined(environment, "css", name, *styles),
+        _joined(environment, "js", name) if script else "",
+    )
+    yield from environment.get_template(f"{name}.html.j2").generate(
+        style=style,
+        script=code,
+        script_hash=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
+        **context,
+    )
+
+
+def generate_still(name: str, **context: object) -> Iterator[str]:
+    """Yield a page that has no script, in pieces; arguments are those of ``generate``."""
+    environment = _environment()
+    style = _joined(environment, "css")
+    yield from environment.get_template(f"{name}.html.j2").generate(style=style, **context)
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
         loader=jinja2.PackageLoader("reports"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-    )
-    environment.filters["fields"] = msgspec.structs.astuple
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    environment.globals |= {"words": words, "finding_sign": FINDING_SIGN, "verdict_sign": VERDICT_SIGN}
-    own = (name,) if scripted else ()
-    style = _joined(environment, "css", *own, *styles)
-    script = _joined(environment, "js", name) if scripted else ""
-    yield from environment.get_template(f"{name}.html.j2").generate(
-        style=style,
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        **context,
     )
 
 

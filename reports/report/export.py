@@ -19,7 +19,7 @@ from reports.render.json import fields_of, json_of, object_pieces
 from reports.report.view import RunView, report_view
 from scanner.errors import one_line
 from scanner.observations.records import MODES
-from scanner.verdicts.cells import VERDICT_MEANING, upper_bound
+from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.controls import check_controls
 from scanner.verdicts.findings import FINDING_MEANING
 
@@ -42,7 +42,11 @@ _COLUMNS = {
     },
     **{f"warn_only_{name}": f"warn_only.{name}" for name in ("verdict", "runs", "differing", "alerts")},
     **{f"cost_{name.replace('.', '_')}": f"cost.{name}" for name in _COST},
-    **{f"unfilled_{name}": f"unfilled.{name}" for name in ("verdict", "runs", "differing")},
+    **{
+        f"{mode}_{name}": f"{mode}.{name}"
+        for mode in ("unfilled", "no_workspace")
+        for name in ("verdict", "runs", "differing")
+    },
 }
 _DEVICES = ("cpu", "cuda", "mps")
 _OP_COLUMNS = (
@@ -208,7 +212,7 @@ def _run(run: RunView) -> dict[str, object]:
         "perturbations": {name: meaning_of(name) for name in header.settings.perturb},
         "seconds": closing.seconds if closing else None,
         "load_after": closing.load if closing else None,
-        "upper_bound": upper_bound(one.executions),
+        "upper_bound": one.upper_bound,
         "only": one.only or FINDINGS,
         "verdicts": VERDICT_MEANING,
         "findings": FINDING_MEANING,

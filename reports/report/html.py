@@ -20,7 +20,6 @@ from reports.matrix.words import percent
 from reports.render.page import Pool, generate
 from reports.report.page_rows import documented_words, op_facts, overload_facts
 from reports.report.view import ReportView, report_view
-from scanner.verdicts.cells import upper_bound
 
 # More than this no browser filters at once; ten thousand rows are a page of some megabytes.
 MOST_ROWS = 20_000
@@ -42,7 +41,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         documented_heads=[head.capitalize() for head in HEADS],
         documented_words=documented_words,
         shown_labels=_labels,
-        bounds={n: percent(upper_bound(n)) for n in {one.executions for one in matrices}},
+        bounds=[percent(one.upper_bound) for one in matrices],
         worst_first=WORST_FIRST,
         listed_meaning=LISTED_MEANING,
         styles=("ops", "expected") if report.expected else ("ops",),

@@ -12,7 +12,7 @@ const read = (fields, values) =>
   Object.fromEntries(fields.map(([name, shared], place) => [name, shared ? pool[values[place]] : values[place]]));
 
 // Filters of what a row shows in one run: a verdict, in either mode or in one of them, and a cost.
-const MODES = ["off", "on", "warn_only", "unfilled"];
+const MODES = ["off", "on", "warn_only", "unfilled", "no_workspace"];
 const COSTS = { 2: (ratio) => ratio >= 2, timed: (ratio) => ratio !== null, untimed: (ratio) => ratio === null };
 // What sameness is worth: "low" power, "serial", or "other", which is neither.
 const powered = ({ weak, serial }, asked) =>

@@ -15,8 +15,8 @@
     const row = read(ROW, values);
     Object.assign(row, read(RESULT, row.result));
     [row.direction, row.dtype, row.device] = row.kind;
-    const [call, provokes, why] = row.about;
-    Object.assign(row, { call: call || op.call, provokes: pool[provokes], why: pool[why] });
+    const [call, provokes, why, libraries] = row.about;
+    Object.assign(row, { call: call || op.call, provokes: pool[provokes], why: pool[why], libraries: pool[libraries] });
     row.id = [op.name, row.case, row.direction, row.dtype].join(":");
     row.anchor = runs.length > 1 ? `${row.id}@${row.run + 1}` : row.id;
     row.cells = pooled(row.cells).map((cell) => read(CELL, cell));
@@ -173,7 +173,8 @@
 
   // What a row unfolds. A mode's observation that never ran has no counts and no times.
   const counted = (process, value) => (process.executions ? value : "none");
-  const LIVED = { off: "With the flag off", on: "With the flag on", warn_only: "The flag on, with warn_only", unfilled: "The flag on, fill off" };
+  const LIVED = { off: "With the flag off", on: "With the flag on", warn_only: "The flag on, with warn_only", unfilled: "The flag on, fill off",
+    no_workspace: "The flag on, without CUBLAS_WORKSPACE_CONFIG" };
   const wordsOfCell = ({ verdict, details, seeded }) => (details ? `${verdict}: ${details}` : seeded ? `${verdict}, seeded` : verdict);
   const modePart = (one) =>
     part(LIVED[one.mode],
@@ -220,7 +221,7 @@
 
   const FAR = ["Mode", "Output", "First differing execution", "Examined of those that differed", "Elements differing", "#Largest absolute", "#Largest relative", "#Largest ULP", "#V_ermv", "#V_c"];
   const panel = (row) => {
-    const modes = row.cells.map((one) => ({ off: "Off", on: "On", unfilled: "fill off" })[one.mode] || one.mode);
+    const modes = row.cells.map((one) => ({ off: "Off", on: "On", unfilled: "fill off", no_workspace: "no workspace" })[one.mode] || one.mode);
     // Of outputs that never differed no counts are kept; a mode that ended without one has none.
     const never = row.cells.map((one) => (one.details ? 0 : null));
     const outputs = pooled(row.outputs).map(([name, shape_, dtype], place) =>
@@ -231,6 +232,7 @@
         part("Calls", make("code", {}, row.call), ` on ${row.device}`),
         part("What could expose a difference", text(row.provokes)),
         row.why ? part("Why", linked(row.why)) : null,
+        row.libraries.length ? part("Documented by libraries, not measured", make("ul", {}, ...row.libraries.map((one) => make("li", {}, linked(one))))) : null,
         part("Inputs", row.inputs.length ? make("ul", {}, ...pooled(row.inputs).map((one) => make("li", {}, make("code", {}, one)))) : text("None were recorded.")),
         row.reason ? part("Why inconclusive", make("p", { class: "told" }, row.reason)) : null,
         row.weak ? part("Low power", make("p", { class: "told" }, row.weak)) : null,

@@ -12,6 +12,7 @@ from pathlib import Path
 from opspecs.functions import reference, resolved
 from opspecs.model import OpSpec, Planned
 from opspecs.registry import SPECS, NoMatchError, select
+from scanner.accelerators import ACCELERATORS
 from scanner.errors import UsageError
 
 # Entry points by which packages bring specs of their own.
@@ -151,5 +152,6 @@ def choose(patterns: Sequence[str], device: str, specs: Sequence[OpSpec]) -> lis
         near = (
             f"did you mean {' or '.join(error.near)}?" if error.near else "detmatrix list shows what there is"
         )
-        where = {"cpu": " on the CPU", "cuda": " on CUDA"}.get(device, "")
+        where = " on the CPU" if device == "cpu" else ""
+        where = f" on {ACCELERATORS[device].label}" if device in ACCELERATORS else where
         raise UsageError(f"no op{where} matches {error.pattern!r}; {near}") from error

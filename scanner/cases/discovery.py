@@ -6,16 +6,17 @@ import contextlib
 import os
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from queue import SimpleQueue
 from typing import Any, TypedDict
 
 from msgspec import Struct, convert
 
 from opspecs.model import Case, OpSpec, Planned
-from opspecs.patterns import op_names, ops_of, recorded_names
+from opspecs.patterns import OpNames, op_names, ops_of, recorded_names
 from opspecs.pytorch.sources import SOURCES, databases
 from opspecs.registry import names_of
 from scanner.cases.settings import asked_for, settings_for
@@ -25,11 +26,9 @@ from scanner.observations.records import (
     Count,
     Direction,
     Dtype,
-    Enumerated,
     Provoked,
     Row,
     Settings,
-    Source,
 )
 from scanner.processes.environment import resolve_device
 from scanner.processes.process import WorkerEndedError
@@ -143,16 +142,36 @@ def _described(row: Row) -> _EntryRow:
     return convert({name: getattr(row, name) for name in _EntryRow.__annotations__}, _EntryRow)
 
 
-def enumerate_sources(
-    supervisor: WorkerSupervisor, settings: Settings, specs: Sequence[OpSpec], tell: Tell = _say_nothing
-) -> tuple[tuple[OpSpec, ...], tuple[Enumerated, ...]]:
-    """Ask a worker for the entries that patterns could select; return them as specs, and what was counted.
+def names_in(supervisor: WorkerSupervisor, settings: Settings) -> tuple[OpNames, ...]:
+    """Return the names of all entries of the databases that are scanned; importing them takes seconds.
+
+    Raises:
+        UsageError: A database cannot be imported.
+    """
+    return tuple(
+        op_names(name, source)
+        for source in databases(settings.sources)
+        for name in _names(supervisor, source)
+    )
+
+
+def enumerated_entries(
+    supervisor: WorkerSupervisor,
+    settings: Settings,
+    specs: Sequence[OpSpec],
+    names: Sequence[OpNames],
+    tell: Tell = _say_nothing,
+    known: Collection[str] = (),
+) -> Iterator[tuple[EntrySpec, Counter[str]]]:
+    """Yield the entries that patterns could select as specs, each with what was counted, as workers answer.
 
     Args:
         supervisor: Its device is resolved.
         settings: Of the scan.
         specs: Those that patterns could select beside them.
+        names: Of all entries.
         tell: Told how far it is.
+        known: Names of entries that need not be asked for.
 
     Raises:
         UsageError: A database cannot be imported.
@@ -164,29 +183,13 @@ def enumerate_sources(
         "dtypes": list(settings.dtypes) or None,
         "samples": settings.samples,
     }
-    entries: list[OpSpec] = []
-    counted = []
-    named = {source: _names(supervisor, source) for source in databases(settings.sources)}
-    selected = _selected(settings.patterns, named, specs)
-    for source, all_names in named.items():
-        counts: Counter[str] = Counter()
-        names = [name for name in all_names if name in selected]
-        for name, answer in zip(names, _answers(supervisor, names, options, tell), strict=True):
-            entries.append(_spec(name, source, answer, settings.device))
-            counts.update(entries=1, samples=answer["samples"], refused=answer["refused"])
-            taken = {(row["dtype"], row["case"], row["provoked"]) for row in answer["rows"]}
-            counts.update("enlarged" if provoked == "enlarged" else "taken" for _, _, provoked in taken)
-        counted.append(
-            Enumerated(
-                source=convert(source, Source),
-                entries=counts["entries"],
-                samples=counts["samples"],
-                taken=counts["taken"],
-                enlarged=counts["enlarged"],
-                refused=counts["refused"],
-            )
-        )
-    return tuple(entries), tuple(counted)
+    wanted = [one for one in _selected(settings.patterns, names, specs) if one.name not in known]
+    answers = _answers(supervisor, [one.name for one in wanted], options, tell)
+    for one, answer in zip(wanted, answers, strict=True):
+        counts = Counter(samples=answer["samples"], refused=answer["refused"])
+        taken = {(row["dtype"], row["case"], row["provoked"]) for row in answer["rows"]}
+        counts.update("enlarged" if provoked == "enlarged" else "taken" for _, _, provoked in taken)
+        yield _spec(one.name, one.family, answer, settings.device), counts
 
 
 class _Described(Struct):
@@ -238,20 +241,20 @@ def listed(
         supervisor = WorkerSupervisor(python, sandbox.path, (), "auto")
         try:
             supervisor.device = resolve_device("auto", supervisor.first(MODES[0]).build)
-            return enumerate_sources(supervisor, settings_for(asked, supervisor.device), specs)[0]
+            settings = settings_for(asked, supervisor.device)
+            names = names_in(supervisor, settings)
+            return tuple(spec for spec, _ in enumerated_entries(supervisor, settings, specs, names))
         finally:
             supervisor.retire()
 
 
-def _selected(
-    patterns: Sequence[str], entries: Mapping[str, Sequence[str]], specs: Sequence[OpSpec]
-) -> set[str]:
-    """Return the names of the entries, by source, that patterns could select; all of them without a pattern."""
-    named = [op_names(name, source) for source, names in entries.items() for name in names]
+def _selected(patterns: Sequence[str], names: Sequence[OpNames], specs: Sequence[OpSpec]) -> list[OpNames]:
+    """Return the entries that patterns could select; all of them without a pattern."""
     if not patterns:
-        return {one.name for one in named}
-    ops = [*map(names_of, specs), *named]
-    return {one.name for pattern in patterns for one in ops_of(pattern, ops)}
+        return list(names)
+    ops = [*map(names_of, specs), *names]
+    wanted = {one.name for pattern in patterns for one in ops_of(pattern, ops)}
+    return [one for one in names if one.name in wanted]
 
 
 def _names(supervisor: WorkerSupervisor, source: str) -> list[str]:
@@ -271,35 +274,44 @@ def _names(supervisor: WorkerSupervisor, source: str) -> list[str]:
 
 def _answers(
     supervisor: WorkerSupervisor, names: Sequence[str], options: dict[str, Any], tell: Tell
-) -> list[_Entry]:
-    """Return what workers answer for entries, in the order of the names.
+) -> Iterator[_Entry]:
+    """Yield what workers answer for entries, in the order of the names.
 
     Nothing is observed yet, so that workers may be load to one another: there are several if there is enough to do.
     """
     left = deque(enumerate(names))
-    answers: dict[int, _Entry] = {}
+    done: SimpleQueue[tuple[int, _Entry] | BaseException] = SimpleQueue()
 
     def work(one: WorkerSupervisor) -> None:
-        while left:
-            with contextlib.suppress(IndexError):  # another has taken the last one
-                number, name = left.popleft()
-                tell(name, number, len(names))
-                answers[number] = _entry(one, name, options)
+        try:
+            while left:
+                with contextlib.suppress(IndexError):  # another has taken the last one
+                    number, name = left.popleft()
+                    tell(name, number, len(names))
+                    done.put((number, _entry(one, name, options)))
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            done.put(error)
 
     count = min(os.cpu_count() or 1, _MOST_WORKERS, 1 + len(names) // _WORTH_A_WORKER)
     others = [supervisor.another() for _ in range(count - 1)]
     try:
         with ThreadPoolExecutor(count) as pool:
+            for one in (supervisor, *others):
+                pool.submit(work, one)
+            answers: dict[int, _Entry] = {}
             try:
-                for working in [pool.submit(work, one) for one in (supervisor, *others)]:
-                    working.result()
+                for number in range(len(names)):
+                    while number not in answers:
+                        if isinstance(answer := done.get(), BaseException):
+                            raise answer
+                        answers[answer[0]] = answer[1]
+                    yield answers.pop(number)
             finally:
                 # After an interruption or a failure nobody begins another entry.
                 left.clear()
     finally:
         for one in others:
             one.retire()
-    return [answers[number] for number in range(len(names))]
 
 
 def _entry(supervisor: WorkerSupervisor, name: str, options: dict[str, Any]) -> _Entry:

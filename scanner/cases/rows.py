@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+
+from msgspec import convert
 
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import OpSpec, Planned
 from opspecs.pytorch.names import names_for
-from opspecs.pytorch.sources import databases
+from opspecs.registry import names_of, selected
+from scanner.accelerators import kind_of
 from scanner.cases.catalog import choose
-from scanner.cases.discovery import EntrySpec, Tell, described, enumerate_sources, recorded
-from scanner.observations.records import Enumerated, Header, Row, Settings
+from scanner.cases.discovery import EntrySpec, Tell, described, enumerated_entries, names_in, recorded
+from scanner.observations.records import EnumeratedEntry, Header, Row, Settings, Source
 from scanner.processes.supervisor import WorkerSupervisor
 
 
@@ -20,45 +23,86 @@ def planned_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]
     Raises:
         UsageError: A pattern matches nothing on the device.
     """
-    chosen = choose(settings.patterns, settings.device.partition(":")[0], specs)
+    chosen = choose(settings.patterns, kind_of(settings.device), specs)
     return tuple(row_of(spec, planned, settings.device) for spec, planned in chosen)
 
 
-def plan_rows(
-    supervisor: WorkerSupervisor,
-    settings: Settings,
-    specs: Sequence[OpSpec],
-    tell: Tell,
-    begun: Header | None = None,
-) -> tuple[tuple[Row, ...], tuple[Enumerated, ...]]:
-    """Return the rows of a scan, those of PyTorch's databases included, and what a worker enumerated for them.
+class Planner:
+    """Plans the rows of a scan: first those that need no database, then entry by entry."""
 
-    Args:
-        supervisor: Its device is resolved.
-        settings: Of the scan.
-        specs: What needs no worker to be known.
-        tell: Told how far the enumeration is.
-        begun: The header of the scan that goes on, if one does.
+    def __init__(self, supervisor: WorkerSupervisor, settings: Settings, specs: Sequence[OpSpec]) -> None:
+        """Ask workers for what must be known of specs, and for the names in databases.
 
-    Raises:
-        UsageError: A pattern matches nothing on the device, or a database cannot be imported.
-        UntrustedScanError: No worker could start.
-    """
-    specs = described(supervisor, settings, specs)
-    if not databases(settings.sources):
-        return planned_rows(settings, specs), ()
-    if begun is None:
-        entries, enumerated = enumerate_sources(supervisor, settings, specs, tell)
-    else:
-        entries = recorded(supervisor, [row for row in begun.planned if row.provoked])
-        enumerated = begun.enumerated
-    return planned_rows(settings, (*specs, *entries)), enumerated
+        Args:
+            supervisor: Its device is resolved.
+            settings: Of the scan.
+            specs: What needs no worker to be known.
+
+        Raises:
+            UsageError: A database cannot be imported.
+            UntrustedScanError: No worker could start.
+        """
+        self._supervisor = supervisor
+        self._settings = settings
+        self._specs = described(supervisor, settings, specs)
+        self._names = names_in(supervisor, settings)
+        self._found: list[OpSpec] = []
+
+    def _rows(self, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
+        """Return the rows of some specs that patterns select; whether each matches something is not known yet."""
+        device, others = self._settings.device, [*map(names_of, self._specs), *self._names]
+        chosen = selected(self._settings.patterns, kind_of(device), specs, others)
+        return tuple(row_of(spec, planned, device) for spec, planned in chosen)
+
+    def first(self) -> tuple[Row, ...]:
+        """Return the rows of the header.
+
+        Raises:
+            UsageError: A pattern matches nothing, where that is known by now.
+        """
+        return self._rows(self._specs) if self._names else planned_rows(self._settings, self._specs)
+
+    def entries(self, tell: Tell, known: Collection[str]) -> Iterator[EnumeratedEntry]:
+        """Yield the entries of PyTorch's databases, with those of their rows that patterns select, as workers find them.
+
+        Args:
+            tell: Told how far the enumeration is.
+            known: Names of those that need not be asked for.
+        """
+        options = (self._supervisor, self._settings, self._specs, self._names, tell, known)
+        for spec, counts in enumerated_entries(*options):
+            self._found.append(spec)
+            yield EnumeratedEntry(
+                source=convert(spec.source, Source),
+                spec=spec.name,
+                rows=self._rows([spec]),
+                samples=counts["samples"],
+                taken=counts["taken"],
+                enlarged=counts["enlarged"],
+                refused=counts["refused"],
+            )
+
+    def check(self) -> None:
+        """Refuse patterns of which one has selected nothing.
+
+        Raises:
+            UsageError: Names it.
+        """
+        planned_rows(self._settings, (*self._specs, *self._found))
+
+    def again(self, header: Header) -> tuple[Row, ...]:
+        """Return what a scan that goes on would plan here now, but for entries that are not enumerated yet."""
+        entries = recorded(self._supervisor, [row for row in header.planned if row.provoked])
+        rows = (*self._rows(self._specs), *self._rows(entries))
+        if not header.continues:
+            return rows
+        planned = {row.key for row in header.planned}
+        return tuple(row for row in rows if row.key in planned)
 
 
 def control_rows(device: str) -> tuple[Row, ...]:
     """Return the rows of the controls on *device* (``"cpu"``, ``"cuda:N"``)."""
-    kind = device.partition(":")[0]
-    return tuple(row_of(spec, planned, device) for spec in CONTROLS for planned in spec.rows(kind))
+    return tuple(row_of(spec, planned, device) for spec in CONTROLS for planned in spec.rows(kind_of(device)))
 
 
 def _names(spec: OpSpec) -> tuple[str, ...]:

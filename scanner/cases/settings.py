@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
+from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.errors import UsageError
+from scanner.modes import modes_on
 from scanner.observations.settings import MOST_RUNS, SETTINGS, Settings
 from scanner.perturbations import PERTURBATIONS, shares
 
@@ -48,6 +50,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     said: frozenset[str] = frozenset()  # the names of those settings that the user gave
     resume: bool = False
     force: bool = False
+    # Files of this scan that other machines wrote, the first one first; what they have whole is left out.
+    continues: tuple[Path, ...] = ()
     python: str = sys.executable
 
 
@@ -69,23 +73,31 @@ def executions_for(confidence: float, max_rate: float) -> int:
     return n
 
 
-def settings_for(asked: Settings, device: str) -> Settings:
-    """Return the settings of a new scan on *device* (``"cpu"``, ``"cuda:N"``).
+def settings_for(asked: Settings, device: str, workers: int = 1) -> Settings:
+    """Return the settings of a new scan on *device* (``"cpu"``, ``"cuda:N"``), with so many workers unless asked.
 
     Raises:
         UsageError: A perturbation does not exist on the device, or there would be too many executions.
     """
-    kind = device.partition(":")[0]
     for name in asked.perturb:
-        if kind not in PERTURBATIONS[name].devices:
+        if device != "cpu" and PERTURBATIONS[name].cpu_alone:
             raise UsageError(f"--perturb: there is no {name} on {device}; leave it out, or use --device cpu")
     return msgspec.structs.replace(
         asked,
         device=device,
+        perturb=_known(asked.perturb, device),
+        workers=asked.workers or workers,
+        modes=tuple(mode for mode in asked.modes if mode in modes_on(device)),
         runs=asked.runs if asked.max_rate is None else _runs_for(asked, asked.max_rate),
         confidence=None if asked.max_rate is None else asked.confidence,
         samples=asked.samples if asked.sources != SETTINGS["sources"].default else 0,
     )
+
+
+def _known(names: tuple[str, ...], device: str) -> tuple[str, ...]:
+    """Leave out the perturbations that a device cannot have."""
+    lacks = {} if device == "cpu" else ACCELERATORS[kind_of(device)].lacks
+    return tuple(name for name in names if name not in lacks) or ("quiet",)
 
 
 def _runs_for(asked: Settings, max_rate: float) -> int:

@@ -11,7 +11,7 @@ from opspecs.patterns import ops_of
 from opspecs.pytorch.sources import databases
 from opspecs.registry import names_of, select
 from scanner.cases.catalog import choose, load_catalog, with_installed
-from scanner.cli.options import Sources, patterns_argument
+from scanner.cli.options import Sources, patterns_argument, tell
 from scanner.errors import UsageError
 
 
@@ -69,6 +69,7 @@ def command(
 
         asked = with_databases(patterns, asked, specs, said=sources is not None)
         if databases(asked):
+            tell("list: starting torch, which has the databases")
             specs += listed(asked, patterns, specs, python)
     if python is not None and not databases(asked):
         raise UsageError(

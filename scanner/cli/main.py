@@ -23,10 +23,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("scanner.cli.list:command", "List the ops and cases of the catalog."),
     "scan": ("scanner.cli.scan:command", "Run ops again and again under both modes; write a run file."),
     "check": ("reports.cli.check:check", "Run one function of yours again and again: FILE.py:FUNCTION."),
+    "locate": (
+        "reports.cli.locate:locate",
+        "Run your program; say which of its ops are not reproducible, and where.",
+    ),
     "report": ("reports.cli.report:report", "Render run files as text, Markdown, HTML, CSV or JSON."),
     "explain": (
         "reports.cli.explain:explain",
         "Say all that is known of one op: documented, measured, why, what to do.",
+    ),
+    "libraries": (
+        "reports.cli.libraries:libraries",
+        "Say what cuDNN, cuBLAS, MKL and others document: documented, not measured.",
     ),
     "repro": (
         "scanner.cli.repro:command",

@@ -84,6 +84,12 @@ def specs_option(text: str) -> Callable[[_Command], _Command]:
     return click.option("--specs", "spec_files", multiple=True, metavar="FILE.py", help=text)
 
 
+def tell(text: str) -> None:
+    """Say to whoever waits at a terminal what takes seconds; logs are left alone."""
+    if sys.stderr.isatty():
+        click.echo(text, err=True)
+
+
 def complete_op(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Return the names of ops that begin like this, for a shell that completes words."""
     from opspecs.patterns import recorded_names  # noqa: PLC0415 - only shells ask

@@ -15,24 +15,28 @@ import msgspec
 from opspecs.functions import file_of, resolved
 from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
+from scanner.accelerators import kind_of
 from scanner.cases.catalog import named_files
 from scanner.cases.chosen import chosen_rows
-from scanner.cli.options import python_option, specs_option
+from scanner.cli.options import python_option, specs_option, tell
 from scanner.errors import UsageError
-from scanner.observations.records import Header, Row
+from scanner.observations.records import Header, Row, digest_kind
 from scanner.observations.runfile import cannot_write, read_run
-from scanner.processes.process import worker_environment
+from scanner.processes.process import packages_for, worker_environment
 from scanner.processes.sandbox import ImportSandbox
+from scanner.repro.saved_script import saved_script
 from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import MatrixRow, matrix
 
 # Importing torch takes seconds, and minutes from a cold network disk; drawing takes a moment.
+# Whose streams and variables scripts know.
+_DEVICES = ("cpu", "cuda")
 _TIMEOUT = 600.0
 
 
 @click.command(name="repro")
 @click.argument("run", metavar="RUN")
-@click.argument("row", metavar="ROW")
+@click.argument("row", metavar="[ROW]", required=False)
 @click.option(
     "-o",
     "--output",
@@ -44,17 +48,25 @@ _TIMEOUT = 600.0
     "A file of specs that the row is of, which is Python: without this option none of a run file's runs."
 )
 @python_option("The interpreter whose torch draws the inputs; it needs only torch.")
-def command(run: str, row: str, output: Path | None, spec_files: tuple[str, ...], python: str) -> None:
+def command(run: str, row: str | None, output: Path | None, spec_files: tuple[str, ...], python: str) -> None:
     """Write a script that needs only torch and shows what a row of a run file showed.
 
     ROW is a pattern as scan takes it that only one row of RUN matches: a row id spec:case:direction:dtype, of which
     trailing parts may be left out, or the name of an op. The
     script draws the same inputs, runs both modes in processes of their own, and prints verdicts and finding.
+
+    RUN may be a file that detmatrix locate --save wrote, FILE.pt, which holds the inputs of one op; it has no rows.
     """
+    if run.endswith(".pt"):
+        _of_saved_inputs(run, row, output)
+        return
+    if row is None:
+        raise UsageError(f"{run}: give a ROW of it too; detmatrix report shows what there is")
     read = read_run(run)
     chosen = _row(row, read.header.planned, run)
     rows = matrix(read.header, read.observations, closed=read.closing is not None)
     seen = next(one for one in rows if one.row.key == chosen.key)
+    tell("repro: starting torch, which draws the inputs")
     input_source = _input_source(chosen, read.header, spec_files, python)
     written = script(input_source, seen, read.header)
     if output is None:
@@ -63,6 +75,23 @@ def command(run: str, row: str, output: Path | None, spec_files: tuple[str, ...]
         _write(output, written, run)
     if note := _other_inputs(input_source, seen):
         click.echo(f"detmatrix: {note}", err=True)
+
+
+def _of_saved_inputs(path: str, row: str | None, output: Path | None) -> None:
+    """Write the script for inputs that were kept.
+
+    Raises:
+        UsageError: There are none, or a row is asked for.
+    """
+    if row is not None:
+        raise UsageError(f"{path}: holds the inputs of one op; leave {row!r} out")
+    if not Path(path).is_file():
+        raise UsageError(f"{path}: there is no such file; detmatrix locate --save DIR writes some")
+    written = saved_script(Path(path))
+    if output is None:
+        click.echo(written, nl=False)
+    else:
+        _write(output, written, path)
 
 
 def _row(asked: str, planned: Sequence[Row], path: str) -> Row:
@@ -87,6 +116,10 @@ def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: s
         UsageError: It cannot be found out.
     """
     text = f"{row.id}: no script can be written"
+    if kind_of(row.device) not in _DEVICES:
+        raise UsageError(
+            f"{text}: it ran on {row.device}, and scripts are written for {' and '.join(_DEVICES)} alone"
+        )
     # A row of the catalog needs no file, wherever the files of its run are now.
     own = row.spec not in {spec.name for spec in SPECS}
     own = own and not databases((row.source,))
@@ -123,7 +156,7 @@ def _ask(request: dict[str, Any], python: str, sandbox: Path) -> dict[str, Any]:
         done = subprocess.run(
             [python, "-m", "scanner.worker.repro.inputs", json.dumps(request)],
             cwd=sandbox,
-            env=worker_environment("off", "cpu"),
+            env=worker_environment("off", "cpu") | packages_for(python),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -146,8 +179,14 @@ def _ask(request: dict[str, Any], python: str, sandbox: Path) -> dict[str, Any]:
 
 def _other_inputs(input_source: InputSource, row: MatrixRow) -> str | None:
     """Say so if the script draws other inputs than the run did: a case or the generator of torch has changed."""
-    digests = {seen.inputs_digest for seen in row.observations} - {None}
-    if input_source.digest is None or not digests or digests == {input_source.digest}:
+    digests = {seen.inputs_digest for seen in row.observations if seen.inputs_digest is not None}
+    here = input_source.digest
+    if (
+        here is None
+        or not digests
+        or digests == {here}
+        or {*map(digest_kind, digests)} != {digest_kind(here)}
+    ):
         return None
     return f"{row.row.id}: the inputs drawn here are not those of the run; its case, or torch, is another one here"
 

@@ -15,13 +15,14 @@ from opspecs.pytorch.sources import databases
 from scanner.cases.settings import Plan, asked_for
 from scanner.cli.main import SUMMARY, load
 from scanner.cli.options import DEFAULTS, patterns_argument, python_option
-from scanner.cli.settings import settings_options
-from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
+from scanner.cli.settings import fail_on_option, settings_options
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
 from scanner.observations.runfile import UNTRUSTED, Run
 from scanner.observations.settings import SETTINGS
 from scanner.processes.process import ENDS_ALL
 from scanner.run.progress import progress_for
 from scanner.run.scan import scan
+from scanner.verdicts.findings import Finding
 
 DEFAULT_OUTPUT = "detmatrix.jsonl"
 
@@ -40,7 +41,16 @@ DEFAULT_OUTPUT = "detmatrix.jsonl"
 )
 @click.option("--resume", is_flag=True, help="Go on with the unfinished scan in the run file.")
 @click.option("--force", is_flag=True, help="Overwrite whatever the run file holds.")
-def command(output: Path, python: str, *, resume: bool, force: bool, **options: Any) -> int:
+@fail_on_option
+def command(
+    output: Path,
+    python: str,
+    fail_on: tuple[Finding, ...] | None,
+    *,
+    resume: bool,
+    force: bool,
+    **options: Any,
+) -> int:
     """Run the ops that match the PATTERNs (default: all) again and again, with the flag off and on.
 
     A PATTERN is the name of an op, as torch.nn.Conv2d, Conv2d or conv2d, a family, or a row id spec:case:direction:dtype
@@ -77,7 +87,7 @@ def command(output: Path, python: str, *, resume: bool, force: bool, **options: 
     except BrokenPipeError:
         # Nobody reads the progress any more, so nobody can be told; the file is valid.
         return EXIT_INTERRUPTED
-    return _tell(run)
+    return _tell(run, fail_on or ())
 
 
 def _said(options: dict[str, Any], *, resume: bool) -> tuple[dict[str, Any], list[str]]:
@@ -123,9 +133,9 @@ def _how_to_go_on(plan: Plan) -> str:
     return f"{plan.output} is valid, go on with: {again}"
 
 
-def _tell(run: Run) -> int:
-    """Show what came out, and say whether it can be trusted."""
-    load(SUMMARY)(run)
+def _tell(run: Run, fails: tuple[Finding, ...]) -> int:
+    """Show what came out, say whether it can be trusted, and whether it is what a check fails on."""
+    failure = load(SUMMARY)(run, fails)
     voided = {one.key: text for one in run.observations if (text := str(one.message)).startswith(UNTRUSTED)}
     if voided:
         first = next(iter(voided.values()))
@@ -136,6 +146,9 @@ def _tell(run: Run) -> int:
     if distrust:
         _say(f"detmatrix: the scan cannot be trusted: {distrust[0]} ({len(distrust)} such)")
         return EXIT_UNTRUSTED
+    if failure is not None:
+        _say(f"detmatrix: {failure}")
+        return EXIT_CHECK_FAILED
     return EXIT_DONE
 
 

@@ -9,16 +9,18 @@ from typing import Any, TypeVar, get_type_hints
 
 import click
 
+from scanner.accelerators import ACCELERATORS
 from scanner.cases.settings import DTYPES, ordered
 from scanner.cli.options import Names, ParamType, Sources
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.perturbations import PERTURBATIONS
+from scanner.verdicts.findings import FINDING_MEANING
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Device(ParamType):
-    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+    """``auto``, ``cpu``, a kind of accelerator such as ``cuda``, or ``cuda:N``."""
 
     name = "device"
     chooses = True
@@ -26,11 +28,13 @@ class Device(ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Refuse anything else before a worker starts."""
         kind, colon, index = str(value).partition(":")
-        if value in {"auto", "cpu", "cuda"} or (
-            kind == "cuda" and colon and index.isdecimal() and index.isascii()
-        ):
+        numbered = colon and index.isdecimal() and index.isascii()
+        if value in {"auto", "cpu"} or (kind in ACCELERATORS and (numbered or not colon)):
             return str(value)
-        return self.fail(f"{value!r} is not a device; give auto, cpu, cuda or cuda:N", param, ctx)
+        kinds = ", ".join(ACCELERATORS)
+        return self.fail(
+            f"{value!r} is not a device; give auto, cpu, {kinds}, or one of them as cuda:N", param, ctx
+        )
 
 
 class Finite(click.FloatRange):
@@ -63,6 +67,18 @@ class Perturbations(ParamType):
         return ordered(names)
 
 
+class Findings(Names):
+    """Names of findings."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse a name that no finding has."""
+        names = super().convert(value, param, ctx)
+        for name in names:
+            if name not in FINDING_MEANING:
+                self.fail(f"no finding is called {name!r}; choose: {', '.join(FINDING_MEANING)}", param, ctx)
+        return names
+
+
 class Dtypes(Names):
     """Names of dtypes, or ``all``."""
 
@@ -76,6 +92,14 @@ class Dtypes(Names):
                 self.fail(f"{name!r} is no dtype; {hint}", param, ctx)
         return names
 
+
+fail_on_option = click.option(
+    "--fail-on",
+    type=Findings(),
+    metavar="FINDING,...",
+    help=f"Exit 1 when a row has one of these findings, or when nothing was settled, and say in a line which rows of which "
+    f"ops: {', '.join(FINDING_MEANING)}.",
+)
 
 # Of the settings that are neither numbers nor switches.
 TYPES: dict[str, Any] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from scanner.errors import RunFileError
 from scanner.observations.overload_records import BuildOverloads, Dispatch
@@ -12,8 +12,10 @@ from scanner.observations.records import (
     WORKER_MODES,
     Closing,
     Cost,
+    EnumeratedEntry,
     Header,
     Observation,
+    Row,
     Sentinel,
     Settings,
 )
@@ -28,9 +30,10 @@ _MOST_OF_AN_OP = 20
 # Seconds; light goes a third of a millimetre meanwhile.
 _SHORTEST = 1e-12
 
-# The formats that brought overloads, and threads.
+# The formats that brought overloads, threads, and entries in lines of their own.
 _OVERLOADS = 3
 _THREADS = 4
+_ENTRIES = 5
 
 
 class Check:
@@ -45,16 +48,45 @@ class Check:
                 f"{path}, line 1: a control belongs to format 2, the header says format 1 - at `$.controls`; "
                 f"restore the file"
             )
-        rows = (*header.planned, *header.controls)
-        self._planned = {row.key: place for place, row in enumerate(rows)}
-        if len(self._planned) < len(header.planned) + len(header.controls):
+        # Controls have places below zero.
+        self._planned = {row.key: -1 - place for place, row in enumerate(header.controls)}
+        if len(self._planned) < len(header.controls):
             raise RunFileError(f"{path}, line 1: a row is planned twice - at `$.planned`; restore the file")
-        self._rows = len(header.planned)
+        self._rows = 0
+        self._add(1, header.planned, "planned")
         _check_claims(path, header)
         self._seen: dict[object, int] = {}  # place -> line
-        # One before each row and one behind the last, and some more wherever a scan was interrupted and went on.
-        passes = len(header.settings.modes) * header.settings.processes
-        self._sentinels_left = 2 * (len(header.planned) + 1) * passes + 1000
+        self._sentinels = 0
+
+    def plan(self, number: int, entry: EnumeratedEntry) -> None:
+        """Add the rows of an entry, which stands before whatever was observed."""
+        if self._format < _ENTRIES:
+            text = f"belongs to format {_ENTRIES}, the header says format {self._format} - at `$.kind`"
+        elif self._seen or self._sentinels:
+            text = "stands behind what was observed; put it before that"
+        else:
+            self._add(number, entry.rows, "rows")
+            return
+        raise RunFileError(f"{self._path}, line {number}: the entry {entry.spec} {text}; restore the file")
+
+    def _add(self, number: int, rows: Sequence[Row], field: str) -> None:
+        """Plan rows behind those that are planned.
+
+        Raises:
+            RunFileError: One is planned already.
+        """
+        for row in rows:
+            if row.key in self._planned:
+                raise RunFileError(
+                    f"{self._path}, line {number}: a row is planned twice - at `$.{field}`; restore the file"
+                )
+            self._planned[row.key] = self._rows
+            self._rows += 1
+
+    def _sentinels_left(self) -> bool:
+        """Tell whether there may be so many: around each row, and more wherever a scan was interrupted and went on."""
+        passes = len(self._settings.modes) * self._settings.processes * self._settings.workers
+        return self._sentinels <= 2 * (self._rows + 1) * passes + 1000
 
     def place(self, number: int, record: Placed) -> None:
         """Check one line."""
@@ -62,12 +94,12 @@ class Check:
         row = self._rows if isinstance(record, (Sentinel, BuildOverloads)) else self._planned.get(record.key)
         if isinstance(record, Sentinel):
             text = f"{self._path}, line {number}: the sentinel before row {record.before}"
-            self._sentinels_left -= 1
-            planned = record.before <= self._rows and self._lives(record) and self._sentinels_left >= 0
+            self._sentinels += 1
+            planned = record.before <= self._rows and self._lives(record) and self._sentinels_left()
         elif isinstance(record, Cost):
             text = f"{self._path}, line {number}: the cost of {':'.join(record.key)}"
             place = ("cost", row)
-            planned = row is not None and row < self._rows
+            planned = row is not None and row >= 0
         elif isinstance(record, BuildOverloads):
             text = f"{self._path}, line {number}: the list of overloads"
             place = "kernels"
@@ -75,13 +107,11 @@ class Check:
         elif isinstance(record, Dispatch):
             text = f"{self._path}, line {number}: the overloads of {':'.join(record.key)}"
             place = ("dispatch", row)
-            planned = row is not None and row < self._rows
+            planned = row is not None and row >= 0
         else:
             text = f"{self._path}, line {number}: the observation of {':'.join(record.key)}"
             planned = row is not None and self._lives(record)
-            # A number, for there may be a million of them.
-            cell = (row or 0) * len(WORKER_MODES) + WORKER_MODES.index(record.mode)
-            place = cell * (self._settings.processes + 1) + record.process
+            place = self._cell(row or 0, record)
         needed, field = _newer(record) if self._format < _THREADS else (0, "")
         if needed > self._format:
             raise RunFileError(
@@ -99,10 +129,22 @@ class Check:
             raise RunFileError(f"{text} stands twice (first in line {self._seen[place]}); remove one of them")
         self._seen[place] = number
 
+    def _cell(self, row: int, record: Observation) -> object:
+        """Return what an observation is the only one of."""
+        # A number, for there may be a million of them.
+        cell = row * len(WORKER_MODES) + WORKER_MODES.index(record.mode)
+        place = cell * (self._settings.processes + 1) + record.process
+        # Each of the workers side by side answers the controls.
+        return (place, record.worker) if row < 0 else place
+
     def _lives(self, record: Observation | Sentinel) -> bool:
         # A further process of mode off executes rows that were executed too seldom for their findings.
         further = record.mode == MODES[0] and self._format >= _THREADS
-        return record.process < self._settings.processes + further and record.mode in self._settings.modes
+        return (
+            record.process < self._settings.processes + further
+            and record.mode in self._settings.modes
+            and record.worker < self._settings.workers
+        )
 
 
 def _check_claims(path: str, header: Header) -> None:

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from scanner.observations.settings import MODES as MODES
+from scanner.modes import MODES as MODES
+from scanner.modes import WORKER_MODES as WORKER_MODES
+from scanner.modes import Mode as Mode
 from scanner.observations.settings import MOST_NAMES as MOST_NAMES
-from scanner.observations.settings import WORKER_MODES as WORKER_MODES
 from scanner.observations.settings import Device as Device
-from scanner.observations.settings import Mode as Mode
 from scanner.observations.settings import Settings as Settings
 from scanner.observations.settings import Source as Source
 from scanner.perturbations import PERTURBATIONS
@@ -30,7 +30,11 @@ from scanner.perturbations import PERTURBATIONS
 #    file that declares a row's spec, empty in older files, of which none is gone on with; threads of an observation, and a
 #    further process of mode off. Of a file of an earlier format it is not known how many threads worked, so that none of
 #    its rows is called serial.
-FORMAT = 4
+# 5: entries of databases in lines of their own behind the header, whose rows belong to the plan; digests begin with their
+#    kind, and those without one, of older files, are never held against them; the worker that made an observation or a
+#    sentinel, where several worked side by side; TF32 and ROCm of an environment, not known of older files; the mode
+#    "no_workspace".
+FORMAT = 5
 
 # What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a
 # run file is a mistake or an attack.
@@ -89,6 +93,11 @@ ClaimDirection = Literal["forward", "backward", "any"]
 Kind = Literal["keyword", "argument", "input", "dtype", "layout", "output", "fill", "unspecified"]
 
 
+def digest_kind(digest: str) -> str:
+    """Return what kind a digest is of; those of different kinds say nothing of one another."""
+    return digest.rpartition(":")[0]
+
+
 class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base: immutable, written by keyword, and strict about unknown fields when read."""
 
@@ -113,6 +122,9 @@ class Environment(Record, frozen=True):
     variables: Annotated[
         dict[str, Annotated[dict[str, str], Meta(max_length=MOST_NAMES)]], Meta(max_length=MOST_NAMES)
     ]  # mode -> the variables of its workers' environment that steer what they compute
+    # Libraries that may compute float32 in TF32: "matmul", "cuDNN"; None: not known.
+    tf32: Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)] | None = None
+    rocm: str | None = None  # the version of ROCm torch was built with, which presents itself as CUDA
 
 
 # Nobody has chosen these inputs so that the op computes something.
@@ -251,6 +263,20 @@ class Header(Record, frozen=True, tag="header", tag_field="kind"):
     ] = ()  # what the docstring of the scanned torch says of its ops
     controls: tuple[Row, ...] = ()  # rows whose answer is known; observed in every process of every mode
     enumerated: tuple[Enumerated, ...] = ()  # by database
+    # The file of a scan that another machine began: what that had not observed whole is planned here, and reports join them.
+    continues: str = ""
+
+
+class EnumeratedEntry(Record, frozen=True, tag="entry", tag_field="kind"):
+    """An entry of one of PyTorch's databases as a worker enumerated it; its rows are planned behind those of the header."""
+
+    source: Source
+    spec: str
+    rows: tuple[Row, ...]  # that the patterns select
+    samples: Count
+    taken: Count
+    enlarged: Count
+    refused: Count
 
 
 class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
@@ -282,6 +308,9 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     alerts: tuple[str, ...] = ()  # mode warn_only: callers of the alerts of one execution, in order
     exception: str | None = None  # type name
     message: str | None = None
+    worker: Count = (
+        0  # of those side by side the one whose share the row is in, or which answered the control
+    )
     seconds: Seconds = 0.0  # in the executions and their comparison
     setup_seconds: Seconds = 0.0  # drawing and digesting the inputs
 
@@ -301,6 +330,7 @@ class Sentinel(Record, frozen=True, tag="sentinel", tag_field="kind"):
     executions: Count
     differing: Count
     load: float  # one minute load average
+    worker: Count = 0  # as that of an observation
     message: str | None = None  # why it did not run
 
 
@@ -314,6 +344,7 @@ class Distrust(Record, frozen=True, tag="distrust", tag_field="kind"):
     process: Count = 0
     since: Count = 0
     before: Count = 0
+    worker: Count = 0
 
 
 class Timing(Record, frozen=True):

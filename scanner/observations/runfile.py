@@ -10,13 +10,14 @@ import fcntl
 import itertools
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import msgspec
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from scanner.errors import RunFileError, UsageError
 from scanner.observations.consistency import Check, check_counts
@@ -28,15 +29,21 @@ from scanner.observations.records import (
     Closing,
     Cost,
     Distrust,
+    Enumerated,
+    EnumeratedEntry,
     Header,
     Observation,
     Record,
+    Row,
     Sentinel,
+    Source,
 )
 
 # What the message of an observation that a failed control voids begins with.
 UNTRUSTED = "not trustworthy"
-Line = Header | Observation | Sentinel | Cost | BuildOverloads | Dispatch | Distrust | Closing
+Line = (
+    Header | EnumeratedEntry | Observation | Sentinel | Cost | BuildOverloads | Dispatch | Distrust | Closing
+)
 
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 _ENCODER = msgspec.json.Encoder()
@@ -59,6 +66,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     costs: tuple[Cost, ...] = ()
     kernels: BuildOverloads | None = None  # the overloads of the build; None: not recorded
     dispatches: tuple[Dispatch, ...] = ()
+    entries: frozenset[str] = frozenset()  # of databases, that were enumerated
     distrust: tuple[str, ...] = ()  # what was found out as the scan went on; the closing line has it too
 
 
@@ -94,6 +102,7 @@ def read_run(path: str | Path) -> Run:
         kind: [] for kind in (Observation, Sentinel, Cost, BuildOverloads, Dispatch)
     }
     distrust: list[Distrust] = []
+    entries: list[EnumeratedEntry] = []
     closing: Closing | None = None
     for number, line in enumerate(lines, start=2):
         record = _decode(str(path), number, line)
@@ -114,9 +123,15 @@ def read_run(path: str | Path) -> Run:
                     f"{path}, line {number}: {len(distrust)} reasons for distrust; restore the file"
                 )
             continue
+        if isinstance(record, EnumeratedEntry):
+            check.plan(number, record)
+            shared.plan(record.rows)
+            entries.append(record)
+            continue
         check.place(number, record)
         shared.share(record)
         found[type(record)].append(record)
+    header = _whole(header, entries)
     controls = {row.key for row in header.controls}
     observed = [one for one in found[Observation] if isinstance(one, Observation)]
     return Run(
@@ -130,7 +145,33 @@ def read_run(path: str | Path) -> Run:
         costs=tuple(found[Cost]),  # type: ignore[arg-type]
         kernels=next(iter(found[BuildOverloads]), None),  # type: ignore[arg-type]
         dispatches=tuple(found[Dispatch]),  # type: ignore[arg-type]
+        entries=frozenset(entry.spec for entry in entries),
         distrust=tuple(one.reason for one in distrust if one.mode is None),
+    )
+
+
+def _whole(header: Header, entries: Sequence[EnumeratedEntry]) -> Header:
+    """Return a header with the rows of the entries that stand behind it, and what was counted of them."""
+    if not entries:
+        return header
+    counted: dict[Source, Counter[str]] = {}
+    for entry in entries:
+        counts = {name: getattr(entry, name) for name in ("samples", "taken", "enlarged", "refused")}
+        counted.setdefault(entry.source, Counter()).update(entries=1, **counts)
+    return replace(
+        header,
+        planned=(*header.planned, *(row for entry in entries for row in entry.rows)),
+        enumerated=tuple(
+            Enumerated(
+                source=source,
+                entries=counts["entries"],
+                samples=counts["samples"],
+                taken=counts["taken"],
+                enlarged=counts["enlarged"],
+                refused=counts["refused"],
+            )
+            for source, counts in counted.items()
+        ),
     )
 
 
@@ -149,7 +190,8 @@ def believed(
 
 
 def _voids(by: Distrust, one: Observation, place: int) -> bool:
-    return (by.mode, by.process) == (one.mode, one.process) and by.since <= place < by.before
+    here = (one.mode, one.process, one.worker)
+    return (by.mode, by.process, by.worker) == here and by.since <= place < by.before
 
 
 def _void(one: Observation, by: Distrust) -> Observation:
@@ -171,7 +213,11 @@ class _Shared:
     def __init__(self, header: Header) -> None:
         self._values: dict[object, object] = {}
         self._digests: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
-        for row in (*header.planned, *header.controls):
+        self.plan((*header.planned, *header.controls))
+
+    def plan(self, rows: Iterable[Row]) -> None:
+        """Let rows hold once what they have in common."""
+        for row in rows:
             self._share(
                 row, ("family", "spec", "op", "case", "dtype", "device", "provokes", "why", "documented")
             )

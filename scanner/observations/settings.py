@@ -11,13 +11,9 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta, Struct
 
+from scanner.accelerators import ACCELERATORS
+from scanner.modes import MODES, WORKER_MODES, Mode
 from scanner.perturbations import DEFAULT, PERTURBATIONS
-
-Mode = Literal["off", "on", "warn_only", "unfilled"]
-# The two modes of the matrix, and two that only some rows live under: `warn_only` those that raise, and `unfilled`, the flag
-# on without filling uninitialised memory, those that differ with the flag off and not with it on.
-MODES: tuple[Mode, ...] = ("off", "on")
-WORKER_MODES: tuple[Mode, ...] = (*MODES, "warn_only", "unfilled")
 
 # documented  written by hand, after PyTorch's lists
 # own         the user's
@@ -28,6 +24,8 @@ Source = Literal["documented", "own", "opinfo", "modules"]
 # What a run file counts is held against its settings, and these against these.
 MOST_RUNS = 1_000_000
 MOST_PROCESSES = 1_000
+# Side by side.
+MOST_WORKERS = 8
 # Executions, at most, of a further process, for rows that need more than was asked for.
 MOST_FURTHER = 1_000
 # Patterns, files, variables, dtypes.
@@ -38,7 +36,7 @@ Share = Annotated[float, Meta(gt=0, lt=1)]
 Duration = Annotated[float, Meta(gt=0)]
 Texts = Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)]
 # Names that steer what is run again: run files come from anywhere, so what is no such name is refused where they are read.
-Device = Annotated[str, Meta(pattern=r"^(cpu|cuda:[0-9]{1,4})\Z")]
+Device = Annotated[str, Meta(pattern=rf"^(cpu|({'|'.join(ACCELERATORS)}):[0-9]{{1,4}})\Z")]
 Perturb = Annotated[str, Meta(pattern=f"^({'|'.join(PERTURBATIONS)})\\Z")]
 
 
@@ -103,7 +101,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             default="auto",
             option="--device",
             metavar="auto|cpu|cuda|cuda:N",
-            help="Where to run; auto takes CUDA if torch sees it.",
+            help=f"Where to run: the CPU, or an accelerator ({', '.join(ACCELERATORS)}; ROCm is cuda); auto takes one if "
+            "torch sees it.",
             resumes=_same_device,
             reruns=True,
         ),
@@ -172,6 +171,18 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             reruns=True,
         ),
     ] = ("quiet",)
+    workers: Annotated[  # as resolved
+        int,
+        Meta(ge=1, le=MOST_WORKERS),
+        Setting(
+            label="workers side by side",
+            option="--workers",
+            metavar="N",
+            limits=Meta(ge=1, le=MOST_WORKERS),
+            help="Workers side by side, each with its share of the rows. Default: 1 on the CPU, where they would be load "
+            f"to one another; on an accelerator as many as its memory and the cores allow, at most {MOST_WORKERS}.",
+        ),
+    ] = 1
     # Both only where `runs` was chosen from them.
     confidence: Annotated[
         Share | None,

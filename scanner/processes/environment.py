@@ -9,49 +9,68 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.errors import UsageError
-from scanner.observations.records import WORKER_MODES, Environment
+from scanner.modes import modes_on
+from scanner.observations.records import Environment
+from scanner.observations.settings import MOST_WORKERS
 from scanner.processes.process import WorkerBuild, worker_environment
+
+# Bytes of a device that a process must have for the widest rows.
+_LEAST_MEMORY = 4 << 30
 
 
 def resolve_device(asked: str, build: WorkerBuild) -> str:
     """Return ``"cpu"`` or ``"cuda:N"`` for what the user asked of the scanned build.
 
     Args:
-        asked: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        asked: ``auto``, ``cpu``, or a kind of accelerator such as ``cuda``, or ``cuda:N``.
         build: What the worker said of its torch.
 
     Raises:
         UsageError: There is no such device.
     """
     if asked == "auto":
-        return "cuda:0" if build["devices"] else "cpu"
+        return f"{build['devices'][0]['kind']}:0" if build["devices"] else "cpu"
     if asked == "cpu":
         return "cpu"
     if missing := missing_device(asked, build):
         hint = "" if build["devices"] else "; use --device cpu"
         raise UsageError(f"--device {asked}: {missing}{hint}")
-    return f"cuda:{int(asked.partition(':')[2] or 0)}"
+    return f"{kind_of(asked)}:{int(asked.partition(':')[2] or 0)}"
 
 
 def missing_device(device: str, build: WorkerBuild) -> str | None:
     """Say that a device is not there for the build of a worker; ``None`` if it is.
 
     Args:
-        device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+        device: ``"cpu"``, a kind of accelerator such as ``"cuda"``, or ``"cuda:N"``.
         build: What the worker said of its torch.
     """
-    count = len(build["devices"])
-    if device == "cpu" or int(device.partition(":")[2] or 0) < count:
+    if device == "cpu":
         return None
-    torch = f"torch {build['torch']}" + (
-        f" (CUDA {build['cuda']})" if build["cuda"] else " (built without CUDA)"
+    count = sum(one["kind"] == kind_of(device) for one in build["devices"])
+    if int(device.partition(":")[2] or 0) < count:
+        return None
+    built = (
+        f" (CUDA {build['cuda']})" if build["cuda"] else f" (ROCm {build['rocm']})" if build["rocm"] else ""
     )
+    torch = f"torch {build['torch']}{built or ' (built without CUDA)'}"
+    label = ACCELERATORS[kind_of(device)].label
     return (
-        f"{torch} sees {count} CUDA device(s), numbered from 0"
+        f"{torch} sees {count} {label} device(s), numbered from 0"
         if count
-        else f"{torch} sees no CUDA device here"
+        else f"{torch} sees no {label} device here"
     )
+
+
+def workers_for(device: str, build: WorkerBuild) -> int:
+    """Return how many workers run side by side: one on the CPU, where they would be load to one another."""
+    if device == "cpu" or not ACCELERATORS[kind_of(device)].bounds_memory:
+        return 1
+    memory = build["devices"][int(device.partition(":")[2] or 0)]["memory"]
+    # Each has a process of either mode, of which one works.
+    return max(1, min(MOST_WORKERS, (os.cpu_count() or 1) // 2, memory // (2 * _LEAST_MEMORY)))
 
 
 def environment(device: str, build: WorkerBuild) -> Environment:
@@ -68,9 +87,12 @@ def environment(device: str, build: WorkerBuild) -> Environment:
         torch_git=build["torch_git"],
         cuda=build["cuda"],
         cudnn=build["cudnn"],
-        driver=_driver() if device != "cpu" else None,
+        driver=_driver() if gpu and ACCELERATORS[kind_of(device)].nvidia and not build["rocm"] else None,
         gpu=gpu and gpu["name"],
         gpu_capability=gpu and gpu["capability"],
+        rocm=build["rocm"],
+        # It says something of a GPU alone.
+        tf32=tuple(build["tf32"]) if gpu else (),
         cpu=_cpu(),
         cores=os.cpu_count() or 0,
         threads=build["threads"],
@@ -78,7 +100,7 @@ def environment(device: str, build: WorkerBuild) -> Environment:
         load=load(),
         python=build["python"],
         os=platform.platform(),
-        variables={mode: _steering(worker_environment(mode, device)) for mode in WORKER_MODES},
+        variables={mode: _steering(worker_environment(mode, device)) for mode in modes_on(device)},
     )
 
 

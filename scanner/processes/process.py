@@ -27,7 +27,9 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.errors import UntrustedScanError
+from scanner.modes import MODE_TABLE
 from scanner.observations.records import Mode
 
 # Importing torch takes seconds, and minutes from a cold network disk.
@@ -72,15 +74,9 @@ INHERITED = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "TMPDIR",
 )
+_PACKAGES = "PYTHONPATH"
 # PyTorch's databases walk through sets of strings: which sample is the third must not differ from process to process.
 _SAME_ORDER = {"PYTHONHASHSEED": "0"}
-# What a mode sets on top. PyTorch's documentation asks for the workspace when the flag is on; users who leave
-# the flag off live without it.
-_WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-SET_BY_MODE: dict[Mode, dict[str, str]] = {
-    "off": {},
-    **dict.fromkeys(("on", "warn_only", "unfilled"), _WORKSPACE),
-}
 
 
 class WorkerEndedError(Exception):
@@ -95,8 +91,10 @@ class WorkerEndedError(Exception):
 
 
 class _Device(TypedDict):
+    kind: str
     name: str
     capability: str
+    memory: int
 
 
 class WorkerBuild(TypedDict):
@@ -105,7 +103,9 @@ class WorkerBuild(TypedDict):
     torch: str
     torch_git: str | None
     cuda: str | None
+    rocm: str | None
     cudnn: int | None
+    tf32: list[str]
     threads: int
     python: str
     devices: list[_Device]
@@ -124,10 +124,23 @@ def worker_environment(mode: Mode, device: str) -> dict[str, str]:
 
     Args:
         mode: The mode it will live under.
-        device: ``"cpu"``, ``"cuda"``, ``"cuda:N"`` or ``"auto"``.
+        device: ``"cpu"``, a kind of accelerator, ``"cuda:N"`` or ``"auto"``.
     """
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    return inherited | _SAME_ORDER | SET_BY_MODE[mode] | _pinning(inherited, device)
+    return inherited | _SAME_ORDER | {**MODE_TABLE[mode].variables} | _pinning(inherited, device)
+
+
+def packages_for(python: str) -> dict[str, str]:
+    """Return where an interpreter looks for packages that pip has put into a folder of its own (``--target``).
+
+    That is this one's PYTHONPATH, and what lies there may not be made for another interpreter. Whatever packages lie there,
+    a worker starts in a folder that has ours, which come first.
+    """
+    found = shutil.which(python)
+    folders = [os.path.abspath(one) for one in os.environ.get(_PACKAGES, "").split(os.pathsep) if one]  # noqa: PTH100
+    if found is None or os.path.abspath(found) != os.path.abspath(sys.executable) or not folders:  # noqa: PTH100
+        return {}
+    return {_PACKAGES: os.pathsep.join(folders)}
 
 
 def _pinning(inherited: dict[str, str], device: str) -> dict[str, str]:
@@ -136,7 +149,7 @@ def _pinning(inherited: dict[str, str], device: str) -> dict[str, str]:
     Left to themselves the threads of a fresh process may share a core for its whole life. They then never run at
     the same time, so that nothing races, and each parallel region waits for the scheduler.
     """
-    if device.startswith("cuda") or sys.platform != "linux":
+    if kind_of(device) in ACCELERATORS or sys.platform != "linux":
         return {}
     placed = {"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND"} & inherited.keys()
     return {} if placed else {"OMP_PROC_BIND": "true"}
@@ -166,7 +179,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 command,
                 cwd=sandbox,
-                env=worker_environment(mode, device),
+                env=worker_environment(mode, device) | packages_for(python),
                 # Ends when this process does, and with it the guardian.
                 stdin=alive,
                 stdout=self._log,
@@ -292,6 +305,11 @@ class WorkerProcess:
         self._log.seek(max(self._heard, size - 4096))
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         return lines[-1][:300] if lines else ""
+
+    def kill(self) -> None:
+        """End the process, and leave the rest to whoever asks it."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
 
     def stop(self) -> None:
         """End the process and everything it started; stopping twice is harmless."""

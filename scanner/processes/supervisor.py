@@ -115,6 +115,11 @@ class WorkerSupervisor:
         """The number of the worker in service, counted from 1; ``None`` if what is asked next starts one."""
         return self.started if self._worker is not None else None
 
+    def kill(self) -> None:
+        """End the worker in service while another thread waits for its answer, which gets none."""
+        if (worker := self._worker) is not None:
+            worker.kill()
+
     def retire(self) -> None:
         """Stop the worker in service, if there is one."""
         if self._worker is not None:

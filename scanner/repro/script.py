@@ -17,9 +17,9 @@ from math import ceil, prod
 import msgspec
 
 from scanner.errors import UsageError, one_line
+from scanner.modes import MODE_TABLE
 from scanner.observations.records import Environment, Header, Output
 from scanner.perturbations import CaseContext
-from scanner.processes.process import SET_BY_MODE
 from scanner.repro import script_parts as text
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import FINDING_MEANING, LEAST_RUNS, NEED_RUNS, MatrixRow
@@ -118,7 +118,13 @@ def _comment(row: MatrixRow, header: Header) -> list[str]:
     """Say what was found, and where."""
     env, settings = header.environment, header.settings
     where = f"{env.gpu}, CUDA {env.cuda}" if settings.device != "cpu" else f"{env.cpu}, {env.threads} threads"
-    modes = {"off": row.off, "on": row.on, "warn_only": row.warn_only, "unfilled": row.unfilled}
+    modes = {
+        "off": row.off,
+        "on": row.on,
+        "warn_only": row.warn_only,
+        "unfilled": row.unfilled,
+        "no_workspace": row.no_workspace,
+    }
     message = "; ".join(
         f"{mode}: {_described(cell)}" for mode, cell in modes.items() if cell.verdict != "not_run"
     )
@@ -183,7 +189,7 @@ def _head(
 def _set_by_mode(env: Environment) -> dict[str, str]:
     """Return the variables that a scan sets when the flag is on, and only then."""
     off, on = (env.variables.get(mode, {}) for mode in ("off", "on"))
-    return {name: _value(on[name]) for name in SET_BY_MODE["on"] if name in on and name not in off}
+    return {name: _value(on[name]) for name in MODE_TABLE["on"].variables if name in on and name not in off}
 
 
 def _value(recorded: str) -> str:

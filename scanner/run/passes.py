@@ -14,8 +14,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from opspecs.controls import SENTINELS
+from scanner.accelerators import kind_of
 from scanner.alerts import alert_caller
 from scanner.cases.rows import row_of
+from scanner.claims.matching import matches
+from scanner.modes import MODE_TABLE
 from scanner.observations.consistency import fault
 from scanner.observations.overload_records import Dispatch
 from scanner.observations.records import (
@@ -72,6 +75,7 @@ class PassRunner:
         progress: Progress,
         write: Callable[[Line], None],
         text: str = "",
+        number: int = 0,
     ) -> None:
         """Nothing is observed yet.
 
@@ -81,12 +85,14 @@ class PassRunner:
             progress: Is told of each row.
             write: Is given each record as it comes.
             text: Stands before the mode in the progress.
+            number: Of the share of the rows that is observed here, where workers run side by side.
         """
         self._header = header
         self._supervisor = supervisor
         self._progress = progress
         self._write = write
         self._prefix = text
+        self._number = number
         self._control_keys = {row.key for row in header.controls}
         self._places = {row.key: place for place, row in enumerate(header.planned)}
         self._done: set[tuple[tuple[str, ...], Mode, int]] = set()
@@ -102,8 +108,9 @@ class PassRunner:
         self._reached: dict[tuple[Mode, int], int] = {}
         self._watched: dict[tuple[Mode, int], int] = {}
         self._distrust: list[str] = []
-        self._controlled: int | None = None  # the number of the last worker that answered the controls
-        self._vouched = 0  # the place up to which they vouch for its rows
+        # Of each supervisor the last worker that answered the controls, and the place up to which they vouch for its rows.
+        self._controlled: dict[WorkerSupervisor, int] = {}
+        self._vouched: dict[WorkerSupervisor, int] = {}
         self.sentinels = 0
         self.unwell: dict[tuple[str, ...], str] = {}  # rows that cost a worker, and how
 
@@ -131,68 +138,90 @@ class PassRunner:
         )
         return tuple(dict.fromkeys(found))
 
-    def recall(self, run: Run) -> None:
-        """Take in what an interrupted scan has observed already."""
-        for observation in (*run.controls, *run.observations):
+    def recall(self, run: Run, ours: Callable[[Observation | Sentinel], bool] = lambda _: True) -> None:
+        """Take in what an interrupted scan has observed already.
+
+        Args:
+            run: The scan.
+            ours: Tells what of it belongs to this share.
+        """
+        for observation in filter(ours, (*run.controls, *run.observations)):
             self._note(observation)
-        for sentinel in run.sentinels:
+        for sentinel in filter(ours, run.sentinels):
             self.sentinels += 1
             self._watched[sentinel.mode, sentinel.process] = sentinel.before
         self._distrust = list(run.distrust)
 
-    def run(self, mode: Mode, process: int, runs: Mapping[tuple[str, ...], int] | None = None) -> None:
+    def run(
+        self,
+        mode: Mode,
+        process: int,
+        runs: Mapping[tuple[str, ...], int] | None = None,
+        places: range | None = None,
+        supervisor: WorkerSupervisor | None = None,
+    ) -> None:
         """Send the rows still to be observed through a worker of one mode, and through fresh ones where it ended.
 
         Args:
             mode: Of the worker.
             process: Its number.
             runs: How often to execute which rows; without it each of them as often as the settings say.
+            places: Of the rows in the plan; all of them by default.
+            supervisor: Whose worker it is, where the pass is made in parts: the worker in service is kept.
         """
-        rows = [one for one in self._due(mode, process) if runs is None or one[1].key in runs]
+        whole = supervisor is None
+        supervisor = self._supervisor if supervisor is None else supervisor
+        places = range(len(self._header.planned)) if places is None else places
+        rows = [one for one in self._due(mode, process, places) if runs is None or one[1].key in runs]
         here = (mode, process)
-        if not rows and self._reached.get(here, -1) < self._watched.get(here, 0):
+        if not rows and (not whole or self._reached.get(here, -1) < self._watched.get(here, 0)):
             return
         # Every pass begins in a process of its own; the one that described the build may still be unused.
-        self._supervisor.renew(mode)
+        if whole:
+            supervisor.renew(mode)
         if mode not in MODES or runs is not None:
             self._progress.further(len(rows))
         since = _SENTINEL_ROWS
         watched = 0.0
         for place, row in rows:
             if since >= _SENTINEL_ROWS or time.monotonic() - watched > _SENTINEL_SECONDS:
-                self._watch(mode, process, place)
-                self._control_again(mode, process, place)
+                self._watch(supervisor, mode, process, place)
+                self._control_again(supervisor, mode, process, place)
                 since, watched = 0, time.monotonic()
-            self._control(mode, process, place)
+            self._control(supervisor, mode, process, place)
             since += 1
             self._progress.at(row, f"{self._prefix}{mode}, process {process}")
             if runs is None:
-                observation = self._observe_row(row, mode, process)
+                observation = self._observe_row(supervisor, row, mode, process)
             else:
-                observation = self._observe_further(row, mode, process, runs[row.key])
+                observation = self._observe_further(supervisor, row, mode, process, runs[row.key])
             self._keep(observation)
             self._progress.saw(observation_verdict(observation, row))
             if mode == "on" and len(observation.digests) > 1:
                 # The gravest thing a scan can say of an op is not believed of a worker that has come to see things.
-                self._control_again(mode, process, place + 1)
-        self._watch(mode, process, len(self._header.planned))
-        self._control_again(mode, process, len(self._header.planned))
+                self._control_again(supervisor, mode, process, place + 1)
+        self._watch(supervisor, mode, process, places.stop)
+        self._control_again(supervisor, mode, process, places.stop)
 
-    def _due(self, mode: Mode, process: int) -> Iterator[tuple[int, Row]]:
+    def _due(self, mode: Mode, process: int, places: range) -> Iterator[tuple[int, Row]]:
         """Yield the rows still to be observed, each with its place in the plan."""
-        for place, row in enumerate(self._header.planned):
+        for place in places:
+            row = self._header.planned[place]
             if self._concerns(row, mode, process) and (row.key, mode, process) not in self._done:
                 yield place, row
 
     def _concerns(self, row: Row, mode: Mode, process: int) -> bool:
         """Tell whether a mode has something to say of a row, by what the other modes have shown."""
-        if mode == "warn_only":
+        concern = MODE_TABLE[mode].concern
+        if concern == "raising":
             return (row.key, process) in self._raised
-        if mode == "unfilled":
+        if concern == "cured":
             return len(self._digests[row.key, "off"]) > 1 and len(self._digests[row.key, "on"]) == 1
-        return True
+        return concern == "all" or any(
+            matches(row, claim) for claim in self._header.claims if claim.section == "cublas"
+        )
 
-    def _control(self, mode: Mode, process: int, place: int) -> None:
+    def _control(self, supervisor: WorkerSupervisor, mode: Mode, process: int, place: int) -> None:
         """Have the worker in service answer the controls before the row at *place*, unless it has.
 
         What the first worker of a pass answers goes into the run file as observations; of one that replaces another
@@ -202,11 +231,13 @@ class PassRunner:
         # A control's answer is known for the worker's own thread count.
         perturb = [name for name in settings.perturb if name != "threads"]
         for _ in range(_TRIES):
-            if self._supervisor.serving is not None and self._supervisor.serving == self._controlled:
+            if supervisor.serving is not None and supervisor.serving == self._controlled.get(supervisor):
                 return
-            first = self._supervisor.serving or self._supervisor.started + 1
+            first = supervisor.serving or supervisor.started + 1
             for row in self._header.controls:
-                observation = self._observe(row, mode, process, perturb, max(settings.timeout, PATIENCE))
+                observation = self._observe(
+                    supervisor, row, mode, process, perturb, max(settings.timeout, PATIENCE)
+                )
                 if (row.key, mode, process) not in self._done:
                     self._keep(observation)
                     continue
@@ -216,30 +247,39 @@ class PassRunner:
                         self._distrust.append(reason)
                         self._write(Distrust(reason=reason))
             # A control that ended the worker leaves one that has not answered the others.
-            self._controlled = first
-            self._vouched = place
+            self._controlled[supervisor] = first
+            self._vouched[supervisor] = place
 
-    def _control_again(self, mode: Mode, process: int, before: int) -> None:
+    def _control_again(self, supervisor: WorkerSupervisor, mode: Mode, process: int, before: int) -> None:
         """Have the worker in service answer the controls once more; void its rows since they last answered rightly.
 
         What an op did to the process need not show in any flag: it may have replaced what we compare with.
         """
-        if self._supervisor.serving is None or self._supervisor.serving != self._controlled:
+        if supervisor.serving is None or supervisor.serving != self._controlled.get(supervisor):
             return
+        vouched = self._vouched[supervisor]
         timeout = max(self._header.settings.timeout, PATIENCE)
         for row in self._header.controls:
-            observation = self._observe(row, mode, process, ["quiet"], timeout, runs=_CHECK_RUNS)
+            observation = self._observe(supervisor, row, mode, process, ["quiet"], timeout, runs=_CHECK_RUNS)
             wrong = misbehaving(self._header, (*self._controls[:1], observation))
-            if wrong and self._vouched < before:
+            if wrong and vouched < before:
                 self._write(
-                    Distrust(reason=wrong[0], mode=mode, process=process, since=self._vouched, before=before)
+                    Distrust(
+                        reason=wrong[0],
+                        mode=mode,
+                        process=process,
+                        since=vouched,
+                        before=before,
+                        worker=self._number,
+                    )
                 )
-                self._supervisor.retire()
+                supervisor.retire()
                 break
-        self._vouched = before
+        self._vouched[supervisor] = before
 
     def _observe(
         self,
+        supervisor: WorkerSupervisor,
         row: Row,
         mode: Mode,
         process: int,
@@ -255,34 +295,36 @@ class PassRunner:
             "max_time": settings.max_time,
             **changed,
         }
-        place = place_of(row) | {"mode": mode, "process": process}
-        return ask(self._supervisor, Observation, place, mode, request, timeout, settings)
+        place = place_of(row) | {"mode": mode, "process": process, "worker": self._number}
+        return ask(supervisor, Observation, place, mode, request, timeout, settings)
 
-    def _observe_row(self, row: Row, mode: Mode, process: int) -> Observation:
+    def _observe_row(self, supervisor: WorkerSupervisor, row: Row, mode: Mode, process: int) -> Observation:
         """Execute a row as the settings say; what one thread does alone is not asked again, nor executed under stress."""
         perturb, threads = list(self._header.settings.perturb), self._threads.get((row.key, mode))
         if threads == 1:
             perturb = [name for name in perturb if name != "stress"] or perturb
-        return self._observe(row, mode, process, perturb, count_threads=threads is None)
+        return self._observe(supervisor, row, mode, process, perturb, count_threads=threads is None)
 
-    def _observe_further(self, row: Row, mode: Mode, process: int, runs: int) -> Observation:
+    def _observe_further(
+        self, supervisor: WorkerSupervisor, row: Row, mode: Mode, process: int, runs: int
+    ) -> Observation:
         """Execute a row more often; those executions count only that are compared with the others of the cell."""
         settings = self._header.settings
         perturb = [name for name in settings.perturb if not PERTURBATIONS[name].apart]
         # They stop by themselves before they cost the row what is known of it.
         limit = settings.timeout / 2
         limit = limit if settings.max_time is None else min(limit, settings.max_time)
-        return self._observe(row, mode, process, perturb, runs=runs, max_time=limit)
+        return self._observe(supervisor, row, mode, process, perturb, runs=runs, max_time=limit)
 
-    def _watch(self, mode: Mode, process: int, before: int) -> None:
+    def _watch(self, supervisor: WorkerSupervisor, mode: Mode, process: int, before: int) -> None:
         """Run the sentinel in the worker in service, and write what it saw."""
         settings = self._header.settings
-        spec = SENTINELS[settings.device.partition(":")[0]]
-        (planned,) = spec.rows(settings.device.partition(":")[0])
+        spec = SENTINELS["cpu" if settings.device == "cpu" else "accelerator"]
+        (planned,) = spec.rows(kind_of(settings.device))
         request = request_for("sentinel", row_of(spec, planned, settings.device), settings)
         try:
             request |= {"runs": _SENTINEL_RUNS}
-            answer = self._supervisor.ask_for(_Watched, mode, request, max(settings.timeout, PATIENCE))
+            answer = supervisor.ask_for(_Watched, mode, request, max(settings.timeout, PATIENCE))
         except WorkerEndedError as ended:
             answer = _Watched(message=str(ended))
         lines = [text for text in (answer.exception, answer.message) if text]
@@ -297,6 +339,7 @@ class PassRunner:
                 differing=sum(counted[1:]),
                 load=load()[0],
                 message=": ".join(lines) or None,
+                worker=self._number,
             )
         )
         self.sentinels += 1
@@ -378,6 +421,9 @@ def ask(
 def request_for(do: str, row: Row, settings: Settings) -> dict[str, Any]:
     """Return what a worker is asked to do with a row."""
     request = {"do": do, **place_of(row), "device": settings.device, "seed": settings.seed}
+    if settings.workers > 1:
+        # Each of them has a process of either mode.
+        request["share"] = 1 / (2 * settings.workers)
     return request | ({"enlargement": row.enlargement} if row.enlargement else {})
 
 

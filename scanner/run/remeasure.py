@@ -20,10 +20,10 @@ from opspecs.registry import SPECS
 from scanner.cases.catalog import load_catalog, named_files, with_installed
 from scanner.cases.rows import control_rows, planned_rows
 from scanner.errors import UntrustedScanError, UsageError
+from scanner.modes import MODE_TABLE, modes_on
 from scanner.observations.records import (
     FORMAT,
     MODES,
-    WORKER_MODES,
     Closing,
     Distrust,
     Environment,
@@ -175,7 +175,8 @@ def measure(
         "processes": rounds,
         "timeout": max(old.timeout, new.timeout),
         "max_time": None if None in times else max(time for time in times if time is not None),
-        "modes": WORKER_MODES,
+        "modes": modes_on(old.device),
+        "workers": 1,
         "confidence": None,
         "max_rate": None,
         "cost": False,
@@ -190,11 +191,11 @@ def measure(
             stack.callback(progress.end)
         numbers = range(rounds if rows[0] else 0)
         # Which rows the flag cures is known when all rounds of the other modes have been made.
-        last: Mode = "unfilled"
-        others = [mode for mode in WORKER_MODES if mode != last]
+        modes = modes_on(old.device)
+        last = [mode for mode in modes if MODE_TABLE[mode].concern == "cured"]
         for mode, number in (
-            *((mode, number) for number in numbers for mode in others),
-            *((last, number) for number in numbers),
+            *((mode, number) for number in numbers for mode in modes if mode not in last),
+            *((mode, number) for number in numbers for mode in last),
         ):
             for part in parts:
                 part.make(mode, number)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from scanner.observations.runfile import Run, read_run
 from scanner.observations.settings import SETTINGS, written
 from scanner.processes.environment import tool_version
 
+# What of an environment is the build's; the rest is the machine's.
+_BUILD = ("torch", "torch_git", "cuda", "rocm")
 # What opspecs.user puts before the name of a module that it loads.
 _OWN = "detmatrix_specs_"
 
@@ -66,16 +70,26 @@ def continued(plan: Plan, settings: Settings) -> Plan:
     return msgspec.structs.replace(plan, settings=msgspec.structs.replace(settings, specs=specs))
 
 
+class OtherMachineError(Exception):
+    """A scan cannot go on in its file, for another machine began it; the text says what differs."""
+
+
 def check_header(plan: Plan, header: Header, here: Environment, rows: tuple[Row, ...]) -> None:
     """Refuse to add to a scan what another build, machine or catalog would add.
 
     Raises:
         UsageError: Names what differs.
+        OtherMachineError: Nothing does but the machine.
     """
-    for name in (field for field in Environment.__struct_fields__ if field != "load"):
-        now, then = getattr(here, name), getattr(header.environment, name)
-        if now != then:
-            raise not_resumable(plan, f"the {name} here", now, then)
+    there = header.environment
+    others = [
+        field
+        for field in Environment.__struct_fields__
+        if field != "load" and getattr(here, field) != getattr(there, field)
+    ]
+    for name in others:
+        if name in _BUILD:
+            raise not_resumable(plan, f"the {name} here", getattr(here, name), getattr(there, name))
     if tool_version() != header.tool:
         raise not_resumable(plan, "the detmatrix here", tool_version(), header.tool)
     if [row.key for row in rows] != [row.key for row in header.planned]:
@@ -88,6 +102,32 @@ def check_header(plan: Plan, header: Header, here: Environment, rows: tuple[Row,
             raise not_resumable(
                 plan, f"the file that declares {row.id}", row.digest[:12], then_planned.digest[:12]
             )
+    for name in others:
+        now, then = _brief(getattr(here, name)), _brief(getattr(there, name))
+        raise OtherMachineError(f"the {name} here is not the one it began with ({now}, it has {then})")
+
+
+def elsewhere(plan: Plan) -> Plan:
+    """Return the plan of the same scan in a file of this machine, which holds what those of others have not whole."""
+    first = plan.continues[0] if plan.continues else plan.output
+    files = (*plan.continues, plan.output)
+    beside = first.with_name(f"{first.stem}.{len(files) + 1}{first.suffix}")
+    return msgspec.structs.replace(plan, output=beside, continues=files)
+
+
+def left(plan: Plan, rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return the rows that no other machine has observed in all processes of both modes.
+
+    Raises:
+        RunFileError: A file of another machine is damaged.
+    """
+    whole: set[tuple[str, ...]] = set()
+    for path in plan.continues:
+        run = read_run(path)
+        processes = run.header.settings.processes
+        seen = Counter(one.key for one in run.observations if one.mode in MODES and one.process < processes)
+        whole |= {key for key, count in seen.items() if count >= processes * len(MODES)}
+    return tuple(row for row in rows if row.key not in whole)
 
 
 def _check_settings(plan: Plan, settings: Settings) -> None:

@@ -19,21 +19,25 @@ from msgspec.structs import replace
 
 from opspecs.model import OpSpec
 from opspecs.pytorch.sources import databases
+from scanner.accelerators import lacking
 from scanner.cases.catalog import choose, load_catalog, with_installed
 from scanner.cases.discovery import with_databases
-from scanner.cases.rows import control_rows, plan_rows
+from scanner.cases.rows import Planner, control_rows
 from scanner.cases.settings import Plan, settings_for
 from scanner.claims.tables import parse_claims
+from scanner.errors import UsageError
+from scanner.modes import MODE_TABLE
 from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.records import FORMAT, MODES, Closing, Cost, Header, Row
+from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Row
 from scanner.observations.runfile import Run, RunWriter, read_run
-from scanner.processes.environment import environment, load, resolve_device, tool_version
+from scanner.processes.environment import environment, load, resolve_device, tool_version, workers_for
 from scanner.processes.process import WorkerEndedError, WorkerProcess
 from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.passes import PATIENCE, PassRunner, Seen, ask, place_of, request_for
 from scanner.run.progress import Progress
-from scanner.run.resume import begun, check_header, continued
+from scanner.run.resume import OtherMachineError, begun, check_header, continued, elsewhere, left
+from scanner.run.shares import Shares
 from scanner.verdicts.findings import matrix, runs_missing
 
 # Timing stops then, however few samples there are.
@@ -48,6 +52,17 @@ def scan(plan: Plan, progress: Progress) -> Run:
         RunFileError: The file to resume is damaged.
         UntrustedScanError: No worker could start.
     """
+    while True:
+        try:
+            return _scan(plan, progress)
+        except OtherMachineError as other:
+            before, plan = plan.output, elsewhere(plan)
+            progress.note(
+                f"{before}: {other}; what it has not whole goes into {plan.output}, report them together"
+            )
+
+
+def _scan(plan: Plan, progress: Progress) -> Run:
     # Opened first, for it is also the lock: what is read below stays as it is until the scan is done.
     with RunWriter(plan.output) as writer, contextlib.ExitStack() as ending:
         ending.callback(progress.end)
@@ -56,6 +71,8 @@ def scan(plan: Plan, progress: Progress) -> Run:
             if before.closing is not None:
                 return before
             plan = continued(plan, before.header.settings)
+        elif plan.continues:
+            plan = continued(plan, read_run(plan.continues[0]).header.settings)
         else:
             files = with_installed(plan.settings.specs)
             plan = replace(plan, settings=replace(plan.settings, specs=files))
@@ -94,12 +111,18 @@ class _Scan:
     ) -> None:
         self._plan = plan
         self._begun = before
+        # Entries of databases that other machines have enumerated.
+        self._known: frozenset[str] = frozenset[str]().union(
+            *(read_run(path).entries for path in plan.continues)
+        )
         self._specs = specs
         self._progress = progress
         # As asked until a worker has said what there is, then as resolved.
         self._supervisor = WorkerSupervisor(
             plan.python, sandbox.path, plan.settings.specs, plan.settings.device
         )
+        self._passes: PassRunner | Shares
+        self._shares: Shares | None = None
         self._timed: set[tuple[str, ...]] = set()
         self._dispatched: set[tuple[str, ...]] = set()
 
@@ -109,24 +132,20 @@ class _Scan:
         self._writer = writer
         self._progress.doing(f"starting torch: {self._plan.python}")
         try:
-            self._header = header = self._first_header(self._first_worker())
-            self._begin()
+            self._header = self._first_header(self._first_worker())
+            header = self._begin()
             settings = header.settings
             rows = len(header.planned)
             self._progress.begin(
                 rows * (settings.processes * len(MODES) + settings.cost + settings.overloads),
                 self._passes.rows_observed + len(self._timed) + len(self._dispatched),
             )
-            last = [mode for mode in settings.modes if mode == "unfilled"]
-            for process in range(settings.processes):
-                for mode in settings.modes:
-                    if mode not in last:
-                        self._passes.run(mode, process)
-            self._passes.run(MODES[0], settings.processes, self._missing())
-            # Which rows the flag cures is known when all processes of the other modes have spoken.
-            for process in range(settings.processes):
-                for mode in last:
-                    self._passes.run(mode, process)
+            if isinstance(self._passes, PassRunner):
+                self._observe(self._passes)
+            else:
+                self._passes.observe()
+                self._passes.observe_further(self._missing())
+                self._passes.retire()
             self._supervisor.renew("on")
             if settings.cost:
                 self._cost_pass()
@@ -134,6 +153,8 @@ class _Scan:
                 self._dispatch_pass()
         finally:
             self._supervisor.retire()
+            if self._shares is not None:
+                self._shares.retire()
         writer.write(
             Closing(
                 seconds=round(time.monotonic() - started, 3),
@@ -145,6 +166,20 @@ class _Scan:
                 distrust=self._passes.distrust,
             )
         )
+
+    def _observe(self, passes: PassRunner) -> None:
+        """Observe all rows, one worker after the other."""
+        settings = self._header.settings
+        last = [mode for mode in settings.modes if MODE_TABLE[mode].concern == "cured"]
+        for process in range(settings.processes):
+            for mode in settings.modes:
+                if mode not in last:
+                    passes.run(mode, process)
+        passes.run(MODES[0], settings.processes, self._missing())
+        # Which rows the flag cures is known when all processes of the other modes have spoken.
+        for process in range(settings.processes):
+            for mode in last:
+                passes.run(mode, process)
 
     def _first_worker(self) -> WorkerProcess:
         """Start the worker that says which torch there is.
@@ -165,45 +200,88 @@ class _Scan:
     def _first_header(self, worker: WorkerProcess) -> Header:
         """Return the header of this scan: the begun one if it can go on here, else a new one."""
         device = self._supervisor.device
-        here, tell = environment(device, worker.build), self._progress.enumerating
+        here = environment(device, worker.build)
         if self._begun is not None:
             header = self._begun.header
-            check_header(
-                self._plan,
-                header,
-                here,
-                plan_rows(self._supervisor, header.settings, self._specs, tell, header)[0],
-            )
+            self._planner = Planner(self._supervisor, header.settings, self._specs)
+            check_header(self._plan, header, here, self._planner.again(header))
             return header
-        settings = settings_for(self._plan.settings, device)
-        planned, enumerated = plan_rows(self._supervisor, settings, self._specs, tell)
+        if self._plan.continues:
+            self._planner = Planner(self._supervisor, self._plan.settings, self._specs)
+            return self._continuing_header(here)
+        if lacks := lacking(device):
+            self._progress.note(lacks)
+        settings = settings_for(self._plan.settings, device, workers_for(device, worker.build))
+        self._planner = Planner(self._supervisor, settings, self._specs)
         return Header(
             format=FORMAT,
             tool=tool_version(),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             settings=settings,
             environment=here,
-            planned=planned,
+            planned=self._planner.first(),
             claims=parse_claims(worker.build["docstring"]),
             controls=control_rows(device),
-            enumerated=enumerated,
         )
 
-    def _begin(self) -> None:
-        """Make the file ready to append to, and note what it has already."""
-        self._passes = PassRunner(self._header, self._supervisor, self._progress, self._writer.write)
+    def _continuing_header(self, here: Environment) -> Header:
+        """Return the header of a file that goes on where another machine had to end, with the rows that are left.
+
+        Raises:
+            UsageError: There are none.
+        """
+        first = self._plan.continues[0]
+        run = read_run(first)
+        rows = left(self._plan, self._planner.again(run.header))
+        if not rows and not databases(run.header.settings.sources):
+            raise UsageError(f"{first}: other machines have observed all of its rows; report it")
+        return replace(
+            run.header,
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            environment=here,
+            planned=rows,
+            enumerated=(),
+            continues=first.name,
+        )
+
+    def _begin(self) -> Header:
+        """Make the file ready to append to, plan what is not yet planned, and note what it has already.
+
+        Raises:
+            UsageError: A pattern matches nothing, or a database cannot be imported.
+        """
         if self._plan.output.stat().st_size and not (self._begun or self._plan.force or self._plan.resume):
             kept = self._writer.set_aside()
             self._progress.note(f"{self._plan.output}: the earlier run is kept as {kept.name}")
         self._writer.begin(self._begun.end if self._begun else 0)
         if self._begun is None:
             self._writer.write(self._header)
-            # A plan that cannot be read is told before anything is measured, not behind it.
-            read_run(self._plan.output)
-            return
-        self._passes.recall(self._begun)
-        self._timed = {cost.key for cost in self._begun.costs}
-        self._dispatched = {dispatch.key for dispatch in self._begun.dispatches}
+        settings = self._header.settings
+        known = self._known if self._begun is None else self._known | self._begun.entries
+        for entry in self._planner.entries(self._progress.enumerating, known):
+            # What was enumerated is not lost with the minutes that it took.
+            self._writer.write(entry)
+        if self._begun is None and not self._plan.continues:
+            try:
+                self._planner.check()
+            except UsageError:
+                # Nothing is kept of a scan that cannot begin.
+                self._writer.begin(0)
+                raise
+        # A plan that cannot be read is told before anything is measured, not behind it.
+        self._header = read_run(self._plan.output).header
+        options = (self._header, self._supervisor, self._progress, self._writer.write)
+        if settings.workers > 1 or settings.device != "cpu":
+            # The one that described the build would hold memory of the device beside them.
+            self._supervisor.retire()
+            self._passes = self._shares = Shares(*options)
+        else:
+            self._passes = PassRunner(*options)
+        if self._begun is not None:
+            self._passes.recall(self._begun)
+            self._timed = {cost.key for cost in self._begun.costs}
+            self._dispatched = {dispatch.key for dispatch in self._begun.dispatches}
+        return self._header
 
     def _missing(self) -> dict[tuple[str, ...], int]:
         """Return how many more executions with the flag off rows need before their findings can be told."""

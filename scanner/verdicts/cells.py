@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from scanner.alerts import alert_caller
 from scanner.observations.records import Blank, Observation, Row
+from scanner.verdicts.bound import upper_bound
 
 Verdict = Literal["deterministic", "nondeterministic", "raises", "error", "timeout", "crash", "not_run"]
 
@@ -66,6 +67,7 @@ class Cell(Struct, frozen=True, kw_only=True):
     groups: tuple[GroupCount, ...] = ()
     other_threads: tuple[str, ...] = ()  # thread counts that give bits of their own, "threads=1"
     serial: bool = False  # in all processes one thread did the work of an execution
+    by_process: tuple[int, ...] = ()  # executions of each process, without those under other thread counts
 
     @property
     def where(self) -> str | None:
@@ -79,12 +81,7 @@ class Cell(Struct, frozen=True, kw_only=True):
     @property
     def upper_bound(self) -> float | None:
         """95 % upper bound on the rate of differing when 0 of n differed; ``None`` otherwise."""
-        return upper_bound(self.runs) if self.verdict == "deterministic" else None
-
-
-def upper_bound(n: int) -> float:
-    """Largest rate of differing that 0 of *n* leaves plausible at 95 %: ``1 - 0.05 ** (1 / n)``."""
-    return float(1 - 0.05 ** (1 / n))
+        return upper_bound(self.by_process) if self.verdict == "deterministic" else None
 
 
 def observation_verdict(observation: Observation, row: Row | None = None) -> Verdict:
@@ -176,6 +173,7 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
         groups=_joined(ordered),
         other_threads=tuple(name for name, reference in firsts.items() if reference != first),
         serial=threads == {1},
+        by_process=tuple(sum(observation.digests.values()) for observation in ordered),
     )
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from opspecs.controls import schedule
 from scanner.alerts import alert_caller
+from scanner.modes import MODE_TABLE
 from scanner.observations import versions
 from scanner.observations.records import Header, Mode, Observation
 
@@ -91,7 +92,7 @@ def misbehaving(header: Header, observations: Iterable[Observation]) -> tuple[st
 def _answers(header: Header, observation: Observation) -> tuple[str, str]:
     """Return what a control must show and what it shows, in the same words if it is right."""
     name = observation.spec.removeprefix("control.")
-    if name == "alerts" and observation.mode in {"on", "unfilled"}:
+    if name == "alerts" and MODE_TABLE[observation.mode].alerts:
         return "the alert of put_", _seen(observation)
     if observation.outcome != "ran":
         return "a result", _seen(observation)
@@ -115,7 +116,8 @@ def _answers(header: Header, observation: Observation) -> tuple[str, str]:
 
 def _uninitialised(header: Header, observation: Observation, differing: str) -> tuple[str, str]:
     """Memory that nobody wrote must show where it is poisoned, and must not where the flag has it filled."""
-    if observation.mode in {"on", "warn_only"} and versions.minor(header.environment.torch) >= _FILLS_SINCE:
+    mode = MODE_TABLE[observation.mode]
+    if mode.deterministic and mode.fill and versions.minor(header.environment.torch) >= _FILLS_SINCE:
         filled = "filled with NaN" if observation.blank == "nan" else "not filled"
         return f"{_described(0, observation.executions)}, filled with NaN", f"{differing}, {filled}"
     poisoned = [group for group in observation.groups if group.perturbation == "poison"]

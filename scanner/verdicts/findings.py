@@ -20,7 +20,7 @@ from scanner.observations.records import (
 )
 from scanner.observations.settings import MOST_FURTHER
 from scanner.verdicts.cells import Cell, Verdict, row_cell
-from scanner.verdicts.power import PowerCheck
+from scanner.verdicts.power import PowerCheck, too_few
 
 Finding = Literal[
     "deterministic",
@@ -76,6 +76,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     reason: str | None  # why the finding is inconclusive
     warn_only: Cell  # mode warn_only: what an op that raises does under warn_only
     unfilled: Cell  # mode unfilled: what an op that the flag cures does without the fill
+    no_workspace: Cell  # mode no_workspace: what an op of cuBLAS does without CUBLAS_WORKSPACE_CONFIG
     weak: str | None  # low power: why "deterministic" says little here
     serial: bool  # it did not differ, and with the flag off one thread did all the work, so that nothing could race
     cost: Cost | None
@@ -181,7 +182,7 @@ def matrix(
         header: The run's header, which plans the rows.
         observations: The run's observations.
         closed: Whether the run is complete, which decides what an absent observation is called.
-        sentinels: What the sentinels saw, which decides what is of low power.
+        sentinels: What the sentinels saw, which decides, beside n, what is of low power.
         costs: The run's timings.
     """
     seen: defaultdict[tuple[str, ...], dict[Mode, list[Observation]]] = defaultdict(
@@ -203,6 +204,11 @@ def matrix(
             missing if cured else "only ops that the flag cures run without the fill",
             row,
         )
+        no_workspace = row_cell(
+            by_mode["no_workspace"],
+            "only ops whose alert PyTorch's lists tie to CUBLAS_WORKSPACE_CONFIG run without it, on CUDA",
+            row,
+        )
         finding, reason = finding_of(
             off,
             on,
@@ -219,8 +225,16 @@ def matrix(
             finding, reason = "inconclusive", "the inputs differed between processes or modes"
         # With one thread nothing can race in any row; low power says so.
         serial = off.serial and header.environment.threads > 1 and finding in _STILL and not row.constant
-        cells = {"off": off, "on": on, "warn_only": warn_only, "unfilled": unfilled}
-        still = [o for o in lines if cells[o.mode].verdict == "deterministic"]
+        cells: dict[Mode, Cell] = {
+            "off": off,
+            "on": on,
+            "warn_only": warn_only,
+            "unfilled": unfilled,
+            "no_workspace": no_workspace,
+        }
+        still = {
+            mode: cell for mode, cell in cells.items() if cell.verdict == "deterministic" and not row.constant
+        }
         yield MatrixRow(
             row=row,
             off=off,
@@ -229,7 +243,8 @@ def matrix(
             reason=reason,
             warn_only=warn_only,
             unfilled=unfilled,
-            weak=power_check.of(place, [o for o in still if not row.constant]),
+            no_workspace=no_workspace,
+            weak=power_check.of(place, [o for o in lines if o.mode in still]) or too_few(still.values()),
             serial=serial,
             cost=cost_of.get(row.key),
             observations=lines,

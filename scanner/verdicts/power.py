@@ -1,4 +1,8 @@
-"""Whether anything could race where a row ran: what the sentinels around it saw."""
+"""Whether a race could have gone unseen where a row ran: what the sentinels around it saw, and how large its n is.
+
+Both are held against one limit, so that of a row without a mark this holds: had it raced as often as the sentinel beside it,
+its own executions would have shown it with a probability of 95 %.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from scanner.observations.records import Header, Mode, Observation, Sentinel
+from scanner.verdicts.bound import executed_words
+from scanner.verdicts.cells import Cell
 
-# On an idle machine nearly every execution of a sentinel differs; where fewer than this did, races were rare.
+# On an idle machine nearly every execution of a sentinel differs; where fewer than this did, races were rare. An n that
+# leaves a larger rate plausible does not show them.
 POWER_SHARE = 0.5
 
 
@@ -17,14 +24,23 @@ def has_power(sentinel: Sentinel) -> bool:
     return sentinel.executions > 1 and sentinel.differing >= POWER_SHARE * (sentinel.executions - 1)
 
 
+def too_few(cells: Iterable[Cell]) -> str | None:
+    """Return why cells in which nothing differed had too few executions to show much; ``None`` if all had enough."""
+    for cell in cells:
+        if (bound := cell.upper_bound) is not None and bound > POWER_SHARE:
+            limit = f"{100 * POWER_SHARE:g} %"
+            return f"{executed_words(cell.by_process)} bounds the rate of differing at {100 * bound:.3g} %, above {limit}"
+    return None
+
+
 class PowerCheck:
     """Says of rows whether they were of low power, by the sentinels before and behind them."""
 
     def __init__(self, header: Header, sentinels: Iterable[Sentinel]) -> None:
         self._one_thread = header.settings.device == "cpu" and header.environment.threads == 1
-        self._around: defaultdict[tuple[Mode, int], list[Sentinel]] = defaultdict(list)
+        self._around: defaultdict[tuple[Mode, int, int], list[Sentinel]] = defaultdict(list)
         for sentinel in sentinels:
-            self._around[sentinel.mode, sentinel.process].append(sentinel)
+            self._around[sentinel.mode, sentinel.process, sentinel.worker].append(sentinel)
         for seen in self._around.values():
             # A scan that was interrupted and went on has two where it stopped; the later one stands behind.
             seen.sort(key=lambda sentinel: sentinel.before)
@@ -43,7 +59,7 @@ class PowerCheck:
         return None
 
     def _near(self, place: int, observation: Observation) -> list[Sentinel]:
-        seen = self._around.get((observation.mode, observation.process), [])
+        seen = self._around.get((observation.mode, observation.process, observation.worker), [])
         # There may be as many sentinels as rows, so that they are not gone through for each.
         behind = bisect_right(seen, place, key=lambda sentinel: sentinel.before)
         return seen[max(behind - 1, 0) : behind + 1]

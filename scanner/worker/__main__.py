@@ -20,6 +20,7 @@ from opspecs.model import OpSpec
 from opspecs.pytorch import database
 from opspecs.registry import SPECS
 from opspecs.user import SpecFileError, load_specs
+from scanner.modes import MODE_TABLE, WorkerMode
 from scanner.worker import perturb  # noqa: F401 - asks for the cores before torch binds threads to them
 
 _PROCESS = os.getpid()
@@ -34,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scanner.worker", allow_abbrev=False)
     parser.add_argument("--requests", type=int, required=True, help="file descriptor to read requests from")
     parser.add_argument("--replies", type=int, required=True, help="file descriptor to write replies to")
-    parser.add_argument("--mode", choices=("off", "on", "warn_only", "unfilled"), required=True)
+    parser.add_argument("--mode", choices=tuple(MODE_TABLE), required=True)
     parser.add_argument("--specs", action="append", default=[], help="a file of further specs")
     options = parser.parse_args()
     for descriptor in (options.requests, options.replies):
@@ -42,14 +43,14 @@ def main() -> None:
     with os.fdopen(options.requests, "r") as requests, os.fdopen(options.replies, "w") as replies:
         # The first line asks for the hello; nobody who has not read it can say it.
         identity = json.loads(requests.readline())["id"]
-        hello = _start(options.mode, options.specs)
+        hello = _start(MODE_TABLE[options.mode], options.specs)
         specs = hello.pop("specs", {})
         _send(replies, {"id": identity, **hello})
         if "failed" not in hello:
             _serve(requests, replies, specs)
 
 
-def _start(mode: str, spec_files: list[str]) -> dict[str, Any]:
+def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
     """Import torch, set the mode before anything else happens, and describe the build."""
     try:
         import torch  # noqa: PLC0415 - its absence is an answer, not a traceback
@@ -57,10 +58,10 @@ def _start(mode: str, spec_files: list[str]) -> dict[str, Any]:
         return {"failed": f"{type(error).__name__}: {error}".split("\n", 1)[0]}
     # Setting the flag loads PyTorch's compiler, which takes as long as torch itself. Off is how torch starts, unless
     # something in this environment turns the flag on.
-    if mode != "off" or torch.are_deterministic_algorithms_enabled():
-        torch.use_deterministic_algorithms(mode != "off", warn_only=mode == "warn_only")
+    if mode.deterministic or torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(mode.deterministic, warn_only=mode.warn_only)
     # A torch before 2.1 fills nothing in any mode.
-    if mode == "unfilled" and hasattr(torch.utils, "deterministic"):
+    if not mode.fill and hasattr(torch.utils, "deterministic"):
         torch.utils.deterministic.fill_uninitialized_memory = False
     specs: Specs = {spec.name: spec for spec in (*SPECS, *CONTROLS, *SENTINELS.values())}
     try:
@@ -75,19 +76,18 @@ def _build() -> dict[str, Any]:
     """Describe the scanned torch and what it sees of the machine."""
     import torch  # noqa: PLC0415
 
-    devices = []
-    if torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
-            major, minor = torch.cuda.get_device_capability(index)
-            devices.append({"name": torch.cuda.get_device_name(index), "capability": f"{major}.{minor}"})
+    from scanner.worker.device import accelerator  # noqa: PLC0415
+
     return {
         "torch": torch.__version__,
         "torch_git": torch.version.git_version,
         "cuda": torch.version.cuda,
+        "rocm": getattr(torch.version, "hip", None),
         "cudnn": torch.backends.cudnn.version(),
+        "tf32": accelerator.tf32(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
-        "devices": devices,
+        "devices": accelerator.present(),
         "docstring": torch.use_deterministic_algorithms.__doc__ or "",
     }
 
@@ -102,10 +102,9 @@ def _serve(requests: Any, replies: Any, specs: Specs) -> None:
 
 def _on_device(request: Request) -> None:
     """Let what follows happen on the device that a request names."""
-    import torch  # noqa: PLC0415
+    from scanner.worker.device import accelerator  # noqa: PLC0415 - needs torch
 
-    if request.get("device", "cpu") != "cpu":
-        torch.cuda.set_device(request["device"])
+    accelerator.select(request.get("device", "cpu"), request.pop("share", 1.0))
 
 
 def _row(execute: Callable[..., Request]) -> Handler:
@@ -177,21 +176,31 @@ def _entries(_: Specs, request: Request) -> Request:
 
 def _enumerate(_: Specs, request: Request) -> Request:
     """Return the rows of a database's entry."""
+    from scanner.worker.device import accelerator  # noqa: PLC0415
     from scanner.worker.samples import entry_rows  # noqa: PLC0415
 
     _on_device(request)
     try:
-        return {"answer": entry_rows(**request)}
+        answer = entry_rows(**request)
     except database.DatabaseError as error:
         return {"answer": {"failed": str(error)}}
+    except Exception:
+        if accelerator.works(request["device"]):
+            raise
+    if not accelerator.works(request["device"]):
+        # Whatever was tried behind the call that broke the device has failed, and says nothing of the entry.
+        return {"answer": {"failed": "the device no longer answers"}, "tainted": True}
+    return {"answer": answer}
 
 
 def _describe(specs: Specs, request: Request) -> Request:
     """Return what a spec leaves to what its inputs are."""
+    from scanner.worker.device import accelerator  # noqa: PLC0415
     from scanner.worker.execution import describe  # noqa: PLC0415
 
     _on_device(request)
-    return {"answer": describe(specs[request.pop("spec")], request.pop("case"), **request)}
+    answer = describe(specs[request.pop("spec")], request.pop("case"), **request)
+    return {"answer": answer, "tainted": not accelerator.works(request["device"])}
 
 
 def _functions(_: Specs, request: Request) -> Request:
@@ -211,25 +220,18 @@ def _trace(specs: Specs, request: Request) -> Request:
 
 
 def _tainted(device: str, answer: dict[str, Any]) -> bool:
-    """Tell whether what a case left behind would speak in every later one: a changed flag, a broken CUDA context."""
+    """Tell whether what a case left behind would speak in every later one: a changed flag, a device that is broken."""
+    from scanner.worker.device import accelerator  # noqa: PLC0415
+
     if str(answer.get("message", "")).startswith("changed global state"):
         return True
-    if device == "cpu" or answer["outcome"] == "ran":
+    if device == "cpu":
         return False
+    # The overloads of a row are recorded whatever it raises in a mode; and an error may come up behind the last answer.
+    said = [answer, *answer.get("modes", {}).values()]
+    texts = [answer.get("exception"), *(str(one.get("message")).partition(":")[0] for one in said)]
     # What ran out of memory leaves the next case a cache in pieces.
-    text = (answer.get("exception"), str(answer.get("message")).partition(":")[0])
-    return "OutOfMemoryError" in text or not _cuda_works()
-
-
-def _cuda_works() -> bool:
-    """Tell whether the device still answers; an illegal access or a failed assertion stays with a process."""
-    import torch  # noqa: PLC0415
-
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError:
-        return False
-    return True
+    return "OutOfMemoryError" in texts or not accelerator.works(device)
 
 
 # By the "do" of a request.

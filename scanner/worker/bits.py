@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -35,6 +36,13 @@ _NUMBERS = (
     (float, torch.float64),
     (complex, torch.complex128),
 )
+
+# What digests of this kind begin with; those of run files before format 5 have no kind.
+_KIND = "2"
+# Numbers that are summed at once: their keys and products stay in a processor's cache. On a device as many blocks at once
+# as keep it busy, in 32 MB.
+_BLOCK = 1 << 14
+_BLOCKS_AT_ONCE = 256
 
 # (name, strided tensor): what is compared.
 Part = tuple[str, torch.Tensor]
@@ -269,15 +277,114 @@ def said(value: Any, name: str) -> list[str]:
 
 
 def digest(tensors: Sequence[Part], words: Sequence[str] = ()) -> str:
-    """Return 32 hexadecimal digits of the SHA-256 over names, dtypes, shapes and bytes, and over words if there are any."""
-    sha = hashlib.sha256()
-    for word in words:
-        sha.update(f"{word}\n".encode())
-    for name, tensor in tensors:
-        sha.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}\n".encode())
-        host = tensor.cpu().contiguous()
-        size = host.numel() * host.element_size()
-        if size:
-            # Handing over the memory itself avoids a copy, and numpy, which a scanned build may lack.
-            sha.update((ctypes.c_char * size).from_address(host.data_ptr()))
-    return sha.hexdigest()[:32]
+    """Return the digest of names, dtypes, shapes and bits, and of words if there are any; waits for the device once."""
+    return digests([tensors], words)[0]
+
+
+def digests(outputs: Sequence[Sequence[Part]], words: Sequence[str] = ()) -> list[str]:
+    """Return the digest of each output; waits for the device once, however many they are.
+
+    What stands before the colon is the kind: digests of different kinds, which older run files hold, say nothing of
+    one another.
+    """
+    hashed = iter(_fetched([digest_words(tensor) for tensors in outputs for _, tensor in tensors]))
+    found = []
+    for tensors in outputs:
+        sha = hashlib.sha256()
+        for word in words:
+            sha.update(f"{word}\n".encode())
+        for name, tensor in tensors:
+            one, two = next(hashed)
+            sha.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|{one},{two}\n".encode())
+        found.append(f"{_KIND}:{sha.hexdigest()[:32]}")
+    return found
+
+
+def digest_words(tensor: torch.Tensor) -> torch.Tensor:
+    """Return two 64-bit words that stand for the bits of a strided tensor, where it lies; waits for nothing.
+
+    The words do not depend on the device, the process, the strides or the dtype. Whoever else needs the identity of a
+    tensor on a device may use them.
+
+    The raw bits are cut into numbers of 32 bits. Each is multiplied by a key of its place, drawn once and for all, and a
+    word is the sum modulo 2**64 (the multilinear hash of Carter and Wegman: arXiv 1202.4961); the sums of blocks are
+    hashed in the same way with other keys. Two tensors that were not made to collide, whatever their difference, have one
+    word in common with a chance of 2**-33 at most for each level, of which there are two below 256 MB, and both words with
+    its square. So equal words are taken for equal bits where nothing else can be had: between processes. Within a process
+    each output is held against the first one bit by bit.
+    """
+    numbers = _numbers(tensor)
+    level = 0
+    while len(sums := _block_sums(numbers, level)) > 1:
+        numbers, level = sums.flatten().view(torch.int32), level + 1
+    return sums[0]
+
+
+def _numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bits of a tensor, in the order of its elements, as int32; the last one is filled up with zeros."""
+    tensor = tensor.detach().contiguous()
+    # A single element may have any stride.
+    flat = as_integers(tensor.as_strided((tensor.numel(),), (1,))).flatten()
+    size = flat.numel() * flat.element_size()
+    aligned = not (flat.storage_offset() * flat.element_size() % 4 or flat.data_ptr() % 4)
+    if size % 4 == 0 and aligned:
+        return flat.view(torch.int32)
+    padded = torch.zeros(size + -size % 4, dtype=torch.uint8, device=flat.device)
+    padded[:size] = flat.view(torch.uint8)
+    return padded.view(torch.int32)
+
+
+def _block_sums(numbers: torch.Tensor, level: int) -> torch.Tensor:
+    """Return both sums of each block, ``(blocks, 2)`` as int64."""
+    keys = _keys(level, numbers.device)
+    whole = len(numbers) // _BLOCK * _BLOCK
+    blocks = numbers[:whole].view(-1, _BLOCK)
+    last = numbers[whole:]
+    if numbers.device.type == "cpu":
+        # A block and its products stay in the cache of the one core that works on them.
+        sums = [
+            [torch.dot(wide, key) for key in keys] for wide in (block.to(torch.int64) for block in blocks)
+        ]
+        if len(last) or not sums:
+            wide = last.to(torch.int64)
+            sums.append([torch.dot(wide, key[: len(wide)]) for key in keys])
+        return torch.stack([one for pair in sums for one in pair]).view(-1, 2)
+    found = []
+    for some in blocks.split(_BLOCKS_AT_ONCE) if whole else ():
+        wide = some.to(torch.int64)
+        found.append(torch.stack([(wide * key).sum(1) for key in keys], 1))
+    if len(last) or not found:
+        wide = last.to(torch.int64)
+        found.append(torch.stack([(wide * key[: len(wide)]).sum() for key in keys]).view(1, 2))
+    return torch.cat(found)
+
+
+@cache
+def _keys(level: int, device: torch.device) -> torch.Tensor:
+    """Return the keys of the places in a block, for both sums: splitmix64, the same everywhere, as int64."""
+    numbers = torch.arange(1, 2 * _BLOCK + 1, dtype=torch.int64) + 2 * _BLOCK * level
+    mixed = numbers * _signed(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ _shifted(mixed, 30)) * _signed(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ _shifted(mixed, 27)) * _signed(0x94D049BB133111EB)
+    return (mixed ^ _shifted(mixed, 31)).view(2, _BLOCK).to(device)
+
+
+def _shifted(numbers: torch.Tensor, by: int) -> torch.Tensor:
+    """Shift to the right and fill with zeros, which int64 does not by itself."""
+    return (numbers >> by) & ((1 << 64 - by) - 1)
+
+
+def _signed(constant: int) -> int:
+    return constant - (1 << 64) if constant >= 1 << 63 else constant
+
+
+def _fetched(pairs: Sequence[torch.Tensor]) -> list[list[int]]:
+    """Return the values of pairs of words, in order; waits once for each device they lie on."""
+    by_device: dict[torch.device, list[int]] = {}
+    for place, pair in enumerate(pairs):
+        by_device.setdefault(pair.device, []).append(place)
+    values: dict[int, list[int]] = {}
+    for places in by_device.values():
+        there = torch.stack([pairs[place] for place in places]).tolist()
+        values.update(zip(places, there, strict=True))
+    return [values[place] for place in range(len(pairs))]

@@ -19,6 +19,7 @@ import torch
 
 from opspecs.model import MissingError, OpSpec
 from scanner.worker import global_state
+from scanner.worker.device import accelerator
 from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
 
 _FEWEST, _MOST = 5, 15  # samples of each variant
@@ -154,17 +155,12 @@ def _sample(execution: Execution, variant: _Variant, *, calls: int) -> float:
     """Return the seconds of one execution, the mean over *calls* of them."""
     variant.set()
     execution.reseed()
-    _synchronize(execution.device)
+    accelerator.synchronize(execution.device)
     started = time.perf_counter()
     for _ in range(calls):
         execution()
-    _synchronize(execution.device)
+    accelerator.synchronize(execution.device)
     return (time.perf_counter() - started) / calls
-
-
-def _synchronize(device: str) -> None:
-    if device != "cpu":
-        torch.cuda.synchronize(device)
 
 
 def _timing(samples: list[float]) -> dict[str, float]:
@@ -174,13 +170,6 @@ def _timing(samples: list[float]) -> dict[str, float]:
 
 def _peak_memory(execution: Execution, variant: _Variant) -> int | None:
     """Return the bytes that one execution takes at its peak, beyond what was allocated before it."""
-    if execution.device == "cpu":
-        return None
     variant.set()
     execution.reseed()
-    _synchronize(execution.device)
-    torch.cuda.reset_peak_memory_stats(execution.device)
-    held = torch.cuda.memory_allocated(execution.device)
-    execution()
-    _synchronize(execution.device)
-    return int(torch.cuda.max_memory_allocated(execution.device) - held)
+    return accelerator.peak_memory(execution.device, execution)

@@ -1,7 +1,7 @@
 """Say how far differing outputs are from the first one; the measures are those of ``records.Severity``.
 
-Everything is computed on the CPU in float64, block by block, and only where bits differ, so that a closer look
-costs little time and little memory even on outputs of gigabytes.
+Everything is computed in float64 where the outputs lie, block by block, and only where bits differ, so that a closer
+look costs little time and little memory even on outputs of gigabytes. A device without float64 hands them to the CPU.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from typing import Any
 
 import torch
 
-# Elements looked at together: what is computed of them mostly stays in the processor's caches.
-_BLOCK = 1 << 17
+from scanner.worker.device import accelerator
+
+# Elements looked at together: what is computed of them mostly stays in the processor's caches. On a device as many as
+# keep it busy.
+_BLOCK, _BLOCK_ON_DEVICE = 1 << 17, 1 << 22
 # A distance beyond float64 is said to be this far: a run file holds no infinity.
 _FARTHEST = sys.float_info.max
 _INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -48,7 +51,7 @@ class SeverityAccumulator:
 
 
 class _Known:
-    """The first execution's part on the CPU, and what is known of it before it is compared."""
+    """The first execution's part, and what is known of it before it is compared."""
 
     def __init__(self, first: torch.Tensor) -> None:
         self.elements = first.numel()
@@ -128,12 +131,15 @@ class _Total:
 
 
 def _components(tensor: torch.Tensor) -> _Components:
-    host = tensor.cpu().contiguous().reshape(-1)
-    return torch.view_as_real(host).unbind(-1) if host.is_complex() else (host,)
+    if not accelerator.computes_doubles(tensor.device):
+        tensor = tensor.cpu()
+    flat = tensor.contiguous().reshape(-1)
+    return torch.view_as_real(flat).unbind(-1) if flat.is_complex() else (flat,)
 
 
 def _blocks(components: _Components) -> list[_Components]:
-    return list(zip(*(component.split(_BLOCK) for component in components), strict=True))
+    block = _BLOCK if components[0].device.type == "cpu" else _BLOCK_ON_DEVICE
+    return list(zip(*(component.split(block) for component in components), strict=True))
 
 
 def _bits(component: torch.Tensor) -> torch.Tensor:

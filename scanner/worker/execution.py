@@ -17,6 +17,7 @@ from opspecs.inputs import Inputs
 from opspecs.model import Call, MissingError, OpSpec
 from opspecs.user import place_of
 from scanner.worker import bits
+from scanner.worker.device import accelerator
 
 
 class NotRunnableError(Exception):
@@ -43,6 +44,7 @@ class Execution:
         if not hasattr(torch, dtype):
             raise NotRunnableError(f"torch {torch.__version__} has no dtype {dtype}")
         self._in_place = spec.in_place
+        self.reference = spec.cases[case].reference
         self._some_leaves = spec.some_leaves
         self.device = device
         self.backward = direction == "backward"
@@ -71,13 +73,7 @@ class Execution:
     @cached_property
     def _generators(self) -> list[torch.Generator]:
         """The random generators an op may draw from; made when they are asked for, since a trace has no GPU."""
-        if self.device == "cpu":
-            return [torch.default_generator]
-        torch.cuda.init()
-        return [
-            torch.default_generator,
-            torch.cuda.default_generators[torch.device(self.device).index or 0],
-        ]
+        return accelerator.generators(self.device)
 
     def inputs(self) -> list[bits.Part]:
         """Return the tensors among the arguments, named ``args[0]``, ``kwargs['weight']``."""
@@ -158,6 +154,10 @@ class Execution:
                 )
             self._grad_outputs = [self._upstream_gradient(tensor) for tensor in differentiable]
         return differentiable, self._grad_outputs
+
+    def gradients_given(self) -> list[torch.Tensor]:
+        """Return the gradients of the outputs that were drawn; none in the forward direction."""
+        return self._grad_outputs or []
 
     def check_gradients(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Refuse gradients of which one is missing.

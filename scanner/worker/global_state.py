@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from scanner.accelerators import ACCELERATORS
+
 # What an op may replace and every later row, or our own comparison of outputs, would then call.
 _PATCHABLE: dict[str, Any] = {
     "builtins": builtins,
@@ -48,9 +50,10 @@ def _autocast() -> tuple[object, ...]:
     """Return whether each kind of device casts by itself, and to what; before 2.4 each had functions of its own."""
     try:
         return tuple(
-            (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu")
+            (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
+            for kind in (*ACCELERATORS, "cpu")
         )
-    except (TypeError, AttributeError):
+    except (TypeError, AttributeError, RuntimeError):
         gpu = torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()
         return gpu, (torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype())
 
@@ -116,6 +119,12 @@ def _timers() -> tuple[bool, ...]:
     return tuple(any(signal.getitimer(kind)) for kind in kinds)
 
 
+def _current(what: str) -> tuple[Any, ...]:
+    """Return the current device or stream of each kind of accelerator that is in use."""
+    modules = [getattr(torch, kind) for kind in ACCELERATORS if hasattr(getattr(torch, kind, None), what)]
+    return tuple(getattr(module, what)() for module in modules if module.is_initialized())
+
+
 _GETTERS: dict[str, Callable[[], Any]] = {
     "use_deterministic_algorithms": torch.are_deterministic_algorithms_enabled,
     "warn_only": torch.is_deterministic_algorithms_warn_only_enabled,
@@ -152,8 +161,8 @@ _GETTERS: dict[str, Callable[[], Any]] = {
     "trace functions": lambda: (sys.gettrace(), sys.getprofile()),
     "warnings that raise": lambda: sum(action == "error" for action, *_ in warnings.filters),
     "Python threads": threading.active_count,
-    "CUDA device": lambda: torch.cuda.current_device() if torch.cuda.is_initialized() else None,
-    "CUDA stream": lambda: torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else None,
+    "device": lambda: _current("current_device"),
+    "stream": lambda: _current("current_stream"),
     "working directory": os.getcwd,  # a Path would hide a directory that is gone
     # PyTorch names the folder of its compiler when it first loads it, which any op may be the first to make it do.
     "environment": lambda: {

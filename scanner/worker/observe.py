@@ -1,11 +1,13 @@
 """Repeat one case and compare every execution with the first, bit by bit: what a worker does with a row.
 
 On the CPU each output is compared at once. On a GPU the comparison is queued on the device behind the
-execution and the mismatch flags are read once per chunk, so that no execution waits for the host.
+execution and the mismatch flags are read now and then, so that no execution waits for the host; what differed is digested
+and measured there too.
 """
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from typing import Any
@@ -17,18 +19,21 @@ from opspecs.user import place_of
 from scanner.alerts import alert_caller, caller_in
 from scanner.perturbations import CaseContext, shares
 from scanner.worker import bits, global_state, perturb
+from scanner.worker.device import accelerator
 from scanner.worker.difference import SeverityAccumulator
 from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
 from scanner.worker.threads import working_threads
 
-# Outputs kept on a GPU until their flags are read; the differing ones are then digested.
-_CHUNK_BYTES = 1 << 30
+# Outputs kept on a GPU until their flags are read, in bytes and as a share of its memory; the differing ones are then
+# digested.
+_CHUNK_BYTES, _CHUNK_SHARE = 1 << 30, 1 / 16
 # Stands for the digest of an output that differed and was overwritten before it was digested.
 _OVERWRITTEN = "overwritten"
 # Under each perturbation a case that has differed so often has been shown to; more would only cost time.
 _ENOUGH = 10
-# On a GPU the flags are read after so many executions or seconds, to know whether that is so.
-_LOOK_EVERY = 256
+# On a GPU the flags are read after so many executions, to know whether that is so; then where it would be at the rate at
+# which executions differed so far, and at least after so many seconds.
+_FIRST_LOOK = 12
 _LOOK_SECONDS = 0.5
 # Differing executions of which it is said how far they are from the first.
 _EXAMINED = 3
@@ -131,11 +136,30 @@ def _observe(observed: dict[str, Any], prepare: Any, budget: Budget, *, count_th
     finally:
         observed["seconds"] = time.perf_counter() - started
     observed.update(comparison)
+    expected = _expected(execution)
+    if expected is not None and expected not in [*comparison["digests"]][:1]:
+        raise InvalidCaseError("with the flag on the result is not that of the reference of its case")
     if times := global_state.times_set() - times_set:
         raise InvalidCaseError(f"the op set the flag {times} times, and put it back")
     if bits.digest(execution.inputs(), said) != inputs_digest:
         raise InvalidCaseError("the op changed its inputs")
     observed["outcome"] = "ran"
+
+
+def _expected(execution: Execution) -> str | None:
+    """Return the digest of what the reference of a case gives; ``None`` without one, and with the flag off.
+
+    Raises:
+        InvalidCaseError: The reference failed.
+    """
+    if execution.reference is None or not torch.are_deterministic_algorithms_enabled():
+        return None
+    try:
+        expected = execution.reference(execution.call, *execution.gradients_given())
+    except Exception as error:
+        raise InvalidCaseError(f"its reference failed ({first_line(error)})") from error
+    name = f"grad of {execution.leaf_names[0]}" if execution.backward else "output"
+    return None if expected is None else bits.digest(bits.parts(expected, name))
 
 
 def _summary(name: str, tensor: torch.Tensor) -> str:
@@ -210,18 +234,14 @@ class _Repetition:
         done = 1 if number == 0 and compare else 0
         known = self._main.differing
         deadline = self._budget.deadline(number, time.perf_counter())
-        looked = time.perf_counter()
-        # Often enough to notice that the time is over.
-        patience = min(_LOOK_SECONDS, (deadline - looked) / 4)
+        looks = _Looks(deadline)
         with perturbation.start(self._site) as before:
             while done < share:
                 now = time.perf_counter()
                 if now > deadline and self._index > 1:
                     break
-                # On a GPU the clock alone sees only how fast work is queued.
-                if compare and (now - looked > patience or done % _LOOK_EVERY == 0):
-                    compare.settle()
-                    looked = now
+                if compare and looks.differing(compare, done, known) >= _ENOUGH:
+                    break
                 before(self._index)
                 self._execution.reseed()
                 forward, judged = self._execute(
@@ -236,8 +256,6 @@ class _Repetition:
                         self._forward.add(self._index, forward)
                 done += 1
                 self._advance()
-                if compare.differing - known >= _ENOUGH:
-                    break
         if compare is None or not done:
             return None
         compare.settle()
@@ -259,6 +277,26 @@ class _Repetition:
         args = execution.arguments()
         (output, gradients), self._threads = working_threads(lambda: execution(args))
         return _judged(execution, output, gradients)
+
+
+class _Looks:
+    """When it is asked how many executions of a group differed: on a GPU the clock alone sees how fast work is queued."""
+
+    def __init__(self, deadline: float) -> None:
+        self._looked = time.perf_counter()
+        # Often enough to notice that the time is over.
+        self._patience = min(_LOOK_SECONDS, (deadline - self._looked) / 4)
+        self._next: float = _FIRST_LOOK
+
+    def differing(self, compare: OutputComparison, done: int, known: int) -> int:
+        """Return how many are known to differ, of *done*, beyond those that were *known* before."""
+        if done >= self._next or time.perf_counter() - self._looked > self._patience:
+            compare.settle()
+            self._looked = time.perf_counter()
+            # Where enough would differ at the rate at which they did so far.
+            seen = compare.differing - known
+            self._next = math.ceil(done * _ENOUGH / seen) if seen else math.inf
+        return compare.differing - known
 
 
 def _judged(
@@ -297,22 +335,24 @@ class OutputComparison:
         self._copy = False
         self._pending: list[tuple[int, list[bits.Part]]] = []
         self._pending_bytes = 0
+        self._chunk = _CHUNK_BYTES
         if not self._on_cpu:
             device = next(tensor.device for _, tensor in first if tensor.device.type != "cpu")
             self._flags = torch.zeros((runs, len(first)), dtype=torch.bool, device=device)
+            self._chunk = min(_CHUNK_BYTES, int(_CHUNK_SHARE * accelerator.memory(str(device))))
 
     def add(self, index: int, judged: list[bits.Part]) -> None:
         """Compare execution *index*; on a GPU only queue the comparison."""
         if not bits.same_structure(self._first, judged):
             self.settle()
-            self._differs(index, judged, [True] * len(self._unequal))
+            self._differs(index, judged, [True] * len(self._unequal), bits.digest(judged))
         elif self._on_cpu:
             unequal = [
                 not bits.equal_on_cpu(first, tensor)
                 for (_, first), (_, tensor) in zip(self._first, judged, strict=True)
             ]
             if any(unequal):
-                self._differs(index, judged, unequal)
+                self._differs(index, judged, unequal, bits.digest(judged))
             else:
                 self._digests[self._digest] += 1
         else:
@@ -331,25 +371,23 @@ class OutputComparison:
             self._originals = None
         self._pending.append((index, bits.frozen(judged) if self._copy else judged))
         self._pending_bytes += sum(tensor.numel() * tensor.element_size() for _, tensor in judged)
-        if self._pending_bytes > _CHUNK_BYTES:
+        if self._pending_bytes > self._chunk:
             self.settle()
 
     def settle(self) -> None:
-        """Read the flags of the queued comparisons, all at once, and digest what differed."""
+        """Read the flags of the queued comparisons, all at once, and then the digests of what differed."""
         if not self._pending:
             return
         start = self._pending[0][0]
         flags = self._flags[start : self._pending[-1][0] + 1].tolist()
-        for index, judged in self._pending:
-            if any(flags[index - start]):
-                self._differs(index, judged, flags[index - start])
-            else:
-                self._digests[self._digest] += 1
-        self._pending.clear()
-        self._pending_bytes = 0
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        differing = [(index, judged) for index, judged in pending if any(flags[index - start])]
+        self._digests[self._digest] += len(pending) - len(differing)
+        digests = bits.digests([judged for _, judged in differing])
+        for (index, judged), digest in zip(differing, digests, strict=True):
+            self._differs(index, judged, flags[index - start], digest)
 
-    def _differs(self, index: int, judged: list[bits.Part], unequal: list[bool]) -> None:
-        digest = bits.digest(judged)
+    def _differs(self, index: int, judged: list[bits.Part], unequal: list[bool], digest: str) -> None:
         if digest == self._digest:
             # The flags were computed when the output was fresh; an op that reuses buffers has changed it since.
             digest = _OVERWRITTEN

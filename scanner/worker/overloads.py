@@ -16,16 +16,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opspecs.model import MissingError, OpSpec
+from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.alerts import caller_in
 from scanner.worker import global_state
 from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
 from scanner.worker.native_functions import kernel_of
 
-# The dispatch keys under which a kernel of a device may be registered: for dense tensors, then for other layouts.
-_KEYS = {
-    "cpu": ("CPU", ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "MkldnnCPU", "NestedTensorCPU")),
-    "cuda": ("CUDA", ("SparseCUDA", "SparseCsrCUDA", "QuantizedCUDA", "NestedTensorCUDA")),
-}
+# What stands before the key of a device in the dispatch keys of other layouts.
+_LAYOUTS = ("Sparse", "SparseCsr", "Quantized", "Mkldnn", "NestedTensor")
 
 
 class Overloads(TorchDispatchMode):  # type: ignore[misc] # torch is not there when types are checked
@@ -154,7 +152,8 @@ def kernels(device: str) -> list[dict[str, Any]]:
         schema.name + (f".{schema.overload_name}" if schema.overload_name else ""): schema
         for schema in torch._C._jit_get_all_schemas()  # noqa: SLF001 - has no public name
     }
-    dense, layouts = _KEYS[device.partition(":")[0]]
+    dense = "CPU" if device == "cpu" else ACCELERATORS[kind_of(device)].key
+    layouts = tuple(key for layout in _LAYOUTS if _is_key(key := f"{layout}{dense}"))
     groups: dict[tuple[str, str], list[str]] = {}
     for name in sorted(torch._C._dispatch_get_all_op_names()):  # noqa: SLF001 - has no public name
         group = (kernel_of(name, dense, layouts), _writes(schemas.get(name)))
@@ -163,6 +162,15 @@ def kernels(device: str) -> list[dict[str, Any]]:
         {"kernel": kernel, "writes": writes, "names": names}
         for (kernel, writes), names in sorted(groups.items())
     ]
+
+
+def _is_key(name: str) -> bool:
+    """Tell whether this torch has a dispatch key of a name: not every device has every layout."""
+    try:
+        torch._C._dispatch_has_kernel_for_dispatch_key("aten::add.Tensor", name)  # noqa: SLF001 - has no public name
+    except RuntimeError:
+        return False
+    return True
 
 
 def _writes(schema: Any) -> str:

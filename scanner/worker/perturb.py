@@ -76,12 +76,15 @@ def _burn(stop: threading.Event) -> None:
 @contextlib.contextmanager
 def _busy_stream(device: str) -> Iterator[Before]:
     """Keep a backlog of work on a stream beside the one the case uses."""
-    import torch  # noqa: PLC0415 - the command line names perturbations without it
+    import torch  # noqa: PLC0415 - this module is imported before it
 
-    stream = torch.cuda.Stream(device)
+    from scanner.worker.device import accelerator  # noqa: PLC0415
+
+    module = accelerator.module_of(device)
+    stream = module.Stream(device)
     left = torch.ones(1 << 24, device=device)
     out = torch.empty_like(left)
-    torch.cuda.synchronize()
+    accelerator.synchronize(device)
     queued: deque[Any] = deque()
 
     def before(_: int) -> None:
@@ -89,10 +92,10 @@ def _busy_stream(device: str) -> Iterator[Before]:
             queued.popleft()
         # Two batches: when the first is through, the other still runs beside the case.
         while len(queued) < 2:  # noqa: PLR2004
-            with torch.cuda.stream(stream):
+            with module.stream(stream):
                 for _again in range(32):
                     torch.mul(left, 1.0001, out=out)
-                event = torch.cuda.Event()
+                event = module.Event()
                 event.record(stream)
             queued.append(event)
 

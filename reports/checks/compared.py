@@ -1,0 +1,183 @@
+"""What CI is told of a comparison: which rows fail a check, what is likely before what is churn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from reports.checks import github, junit
+from reports.checks.model import Annotation, CheckCase, State, Suite, named, place_of
+from reports.compare.judge import CHANGES, MOVES, Change, Kind
+from reports.compare.runs import Comparison, LikelyChange, Pair
+from reports.compare.words import arrow, build_notes, class_words, finding_words
+
+# What a check may be told to fail on: a class, or a word for several.
+FAILS: dict[str, tuple[Kind, ...]] = {
+    "regression": ("regressed",),
+    "change": CHANGES,
+    **{kind: (kind,) for kind in CHANGES},
+}
+_WARNED: tuple[Kind, ...] = (*MOVES, "added", "removed")
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """One thing that fails a check: a row, rows of one op together, or all samples that came and went."""
+
+    kind: Kind
+    pair: Pair
+    title: str
+    text: str
+    op: str
+    ids: tuple[str, ...]  # empty: nothing could be compared
+
+    @property
+    def line(self) -> str:
+        """All of it."""
+        return f"{self.title}: {self.text}"
+
+
+def failures(comparison: Comparison, kinds: Sequence[Kind]) -> Iterator[Failure]:
+    """Yield what is of the classes asked for, the worst first.
+
+    A row that cannot be compared counts as what it seems, unless the exact test takes its difference for chance; rows
+    of one op that all seem to have changed in one way count if the test does not take them all together for chance.
+    Samples of PyTorch's databases that only one release has count once. A check that could not compare anything has
+    not passed.
+    """
+    order = [kind for kind in CHANGES if kind in kinds]
+    for kind in order:
+        for pair in comparison.pairs:
+            yield from (_of_row(pair, change) for change in pair.changes if _fails(change, kind))
+            yield from (_likely(pair, one) for one in pair.likely if one.kind == kind)
+    for pair in comparison.pairs:
+        yield from _churn(pair, order)
+    yield from (_nothing(pair) for pair in comparison.pairs if not pair.compared)
+
+
+def failing(comparison: Comparison, kinds: Sequence[Kind]) -> Iterator[str]:
+    """Yield a line for each failure."""
+    return (one.line for one in failures(comparison, kinds))
+
+
+def _likely(pair: Pair, one: LikelyChange) -> Failure:
+    ids = tuple(change.row.row.id for change in one.changes)
+    text = f"{one.op}: {len(ids)} rows together: {'; '.join(map(str, one.tests))} {_step(pair)}: {named(ids)}"
+    return Failure(kind=one.kind, pair=pair, title=f"{one.kind} (likely)", text=text, op=one.op, ids=ids)
+
+
+def render_github(comparison: Comparison, kinds: Sequence[Kind] = ("regressed",)) -> Iterator[str]:
+    """Yield annotations: errors of what fails, warnings of what else changed and of builds of other kinds."""
+    failed = list(failures(comparison, kinds))
+    others = failures(comparison, [kind for kind in _WARNED if kind not in kinds])
+    notes = [(_latest(comparison), "detmatrix", text) for text in build_notes(comparison)]
+    notes += [(place_of(one.pair.new.run.path), one.title, one.text) for one in others if one.ids]
+    return github.render(
+        [
+            *(
+                Annotation(
+                    level="error", title=one.title, text=one.text, file=place_of(one.pair.new.run.path)
+                )
+                for one in failed
+            ),
+            *(
+                Annotation(level="warning", title=title, text=text, file=file)
+                for file, title, text in dict.fromkeys(notes)
+            ),
+        ]
+    )
+
+
+def render_junit(comparison: Comparison, kinds: Sequence[Kind] = ("regressed",)) -> Iterator[str]:
+    """Yield test cases: one for each failure, and for each row that is in none."""
+    failed = list(failures(comparison, kinds))
+    return junit.render(
+        [_suite(pair, [one for one in failed if one.pair is pair]) for pair in comparison.pairs]
+    )
+
+
+def _latest(comparison: Comparison) -> str:
+    return place_of(comparison.matrices[-1].run.path)
+
+
+def _suite(pair: Pair, failed: Sequence[Failure]) -> Suite:
+    cases = [
+        CheckCase(group=one.op, name=_name(one), state="failed" if one.ids else "error", text=one.line)
+        for one in failed
+    ]
+    told = {id_ for one in failed for id_ in one.ids}
+    cases += [_case(change) for change in pair.changes if change.row.row.id not in told]
+    return Suite(name=f"{pair.old.name} → {pair.new.name}", cases=tuple(cases))
+
+
+def _name(one: Failure) -> str:
+    return one.ids[0].removeprefix(f"{one.op}:") if len(one.ids) == 1 else one.title
+
+
+def _case(change: Change) -> CheckCase:
+    row = change.row.row
+    state: State = "skipped" if change.kind == "not_comparable" else "passed"
+    text = f"{class_words(change)}: {change.judged.reason}: {change.judged.detail}"
+    return CheckCase(group=row.spec, name=row.id.removeprefix(f"{row.spec}:"), state=state, text=text)
+
+
+def _fails(change: Change, kind: Kind) -> bool:
+    if _is_churn(change):
+        return False
+    return kind == change.kind or (kind == change.judged.apparent and not change.judged.chance)
+
+
+def _is_churn(change: Change) -> bool:
+    """Tell whether a row came or went because PyTorch's databases draw other samples in another release."""
+    return change.kind in {"added", "removed"} and bool(change.row.row.provoked)
+
+
+def _of_row(pair: Pair, change: Change) -> Failure:
+    row = change.row.row
+    findings = arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new))
+    detail = f"; {change.judged.detail}" if change.judged.detail else ""
+    kind = change.kind if change.judged.apparent is None else change.judged.apparent
+    return Failure(
+        kind=kind,
+        pair=pair,
+        title=class_words(change),
+        text=f"{row.id}: {findings} {_step(pair)}{detail}",
+        op=row.spec,
+        ids=(row.id,),
+    )
+
+
+def _churn(pair: Pair, kinds: Sequence[Kind]) -> Iterator[Failure]:
+    """Yield one failure for all samples that only one of two releases has, if that is asked for."""
+    found = [change for change in pair.changes if _is_churn(change) and change.kind in kinds]
+    if not found:
+        return
+    counts = Counter(change.kind for change in found)
+    what = ", ".join(f"{counts[kind]} rows {kind}" for kind in kinds if counts[kind])
+    entries = len({change.row.row.spec for change in found})
+    text = (
+        f"{what}, of {entries} {'entry' if entries == 1 else 'entries'} of PyTorch's databases, of which each release draws "
+        f"samples of its own {_step(pair)}"
+    )
+    ids = tuple(change.row.row.id for change in found)
+    yield Failure(kind=found[0].kind, pair=pair, title="other samples", text=text, op="samples", ids=ids)
+
+
+def _nothing(pair: Pair) -> Failure:
+    why = "; ".join(f"{obstacle.reason}: {obstacle.detail}" for obstacle in pair.obstacles)
+    text = f"{pair.old.name} → {pair.new.name}: {why or _nothing_comparable(pair)}"
+    return Failure(
+        kind="not_comparable", pair=pair, title="nothing compared", text=text, op="detmatrix", ids=()
+    )
+
+
+def _nothing_comparable(pair: Pair) -> str:
+    """Say why no row of two runs could be compared."""
+    reasons = Counter(change.judged.reason for change in pair.changes if change.judged.reason is not None)
+    text = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    return f"no row can be compared ({text})" if text else "no row is in both"
+
+
+def _step(pair: Pair) -> str:
+    return f"({pair.old.name} → {pair.new.name})"

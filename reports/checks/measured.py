@@ -1,0 +1,110 @@
+"""What CI is told of runs: the rows with findings that a check fails on, op by op and the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from reports.checks import github, junit
+from reports.checks.model import Annotation, CheckCase, Level, State, Suite, named, place_of, rows_words
+from reports.matrix.model import WORST_FIRST, Matrix
+from reports.matrix.words import cell_words, states
+from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow
+
+# What is an error unless something else is asked for, and what is worth a warning in any case.
+FAILS: tuple[Finding, ...] = ("silent",)
+WARNS: tuple[Finding, ...] = ("silent", "raises", "over_alert")
+
+# By finding and op, the rows of a run.
+_Groups = dict[tuple[Finding, str], list[MatrixRow]]
+
+
+def failing_line(matrices: Iterable[Matrix], findings: Sequence[Finding]) -> str | None:
+    """Say in a line which rows have one of the findings, the worst first; ``None`` if none has.
+
+    A run that settled nothing, or that cannot be trusted, has not passed.
+    """
+    matrices = list(matrices)
+    untrusted = [f"{one.name} is not trustworthy: {one.distrust[0]}" for one in matrices if one.distrust]
+    rows = [row for one in matrices for row in one.rows]
+    groups = _groups(rows)
+    told = []
+    for finding in (finding for finding in WORST_FIRST if finding in findings):
+        ops = {op: len(some) for (of, op), some in groups.items() if of == finding}
+        if ops:
+            told.append(f"{finding}: {', '.join(f'{op} ({rows_words(count)})' for op, count in ops.items())}")
+    asked = f"--fail-on {','.join(findings)}"
+    if untrusted:
+        return f"{asked}: {'; '.join(untrusted)}"
+    if told:
+        count = sum(row.finding in findings for row in rows)
+        which = {op for finding, op in groups if finding in findings}
+        return f"{asked}: {rows_words(count)} of {len(which)} {'op' if len(which) == 1 else 'ops'}: {'; '.join(told)}"
+    for one in matrices:
+        if all(row.finding == "inconclusive" for row in one.scanned):
+            return f"{asked}: nothing was settled in {one.name}: {rows_words(one.planned)}, all inconclusive"
+    return None
+
+
+def render_github(matrices: Sequence[Matrix], fails: Sequence[Finding] = FAILS) -> Iterator[str]:
+    """Yield annotations: one for each op and finding."""
+    return github.render(note for one in matrices for note in _annotations(one, fails))
+
+
+def render_junit(matrices: Sequence[Matrix], fails: Sequence[Finding] = FAILS) -> Iterator[str]:
+    """Yield test cases: one for each row."""
+    return junit.render([_suite(one, fails) for one in matrices])
+
+
+def _annotations(one: Matrix, fails: Sequence[Finding]) -> Iterator[Annotation]:
+    for state, text in states(one):
+        level: Level = "error" if state == "untrusted" else "warning"
+        yield Annotation(
+            level=level, title="detmatrix", text=f"{one.name}: {text}", file=place_of(one.run.path)
+        )
+    for (finding, op), rows in _groups(one.rows).items():
+        if finding not in fails and finding not in WARNS:
+            continue
+        yield Annotation(
+            level="error" if finding in fails else "warning",
+            title=f"{finding}: {op}",
+            text=f"{named([row.row.id for row in rows])}: {_shown(rows[0])}. {FINDING_MEANING[finding]}",
+            file=_file(one, rows[0]),
+        )
+
+
+def _suite(one: Matrix, fails: Sequence[Finding]) -> Suite:
+    doubts = [text for state, text in states(one) if state == "untrusted"]
+    scan = (
+        [CheckCase(group="detmatrix", name="scan", state="error", text="; ".join(doubts))] if doubts else []
+    )
+    return Suite(name=one.name, cases=(*scan, *(_case(row, fails) for row in one.rows)))
+
+
+def _case(row: MatrixRow, fails: Sequence[Finding]) -> CheckCase:
+    state: State = "passed"
+    if row.finding in fails:
+        state = "failed"
+    elif row.finding == "inconclusive":
+        state = "skipped"
+    text = f"{row.finding}: {row.reason if row.finding == 'inconclusive' and row.reason else _shown(row)}"
+    return CheckCase(
+        group=row.row.spec, name=row.row.id.removeprefix(f"{row.row.spec}:"), state=state, text=text
+    )
+
+
+def _groups(rows: Iterable[MatrixRow]) -> _Groups:
+    """Return rows by finding and op, the worst finding first."""
+    groups: _Groups = {}
+    for row in sorted(rows, key=lambda row: WORST_FIRST.index(row.finding)):
+        groups.setdefault((row.finding, row.row.spec), []).append(row)
+    return groups
+
+
+def _shown(row: MatrixRow) -> str:
+    return f"off: {cell_words(row, 'off')}; on: {cell_words(row, 'on')}"
+
+
+def _file(one: Matrix, row: MatrixRow) -> str:
+    """Return the file of the user's that declares a row, if the run says which it is, or else the run file."""
+    specs = one.run.header.settings.specs
+    return place_of(specs[0] if row.row.digest and len(specs) == 1 else one.run.path)

@@ -1,0 +1,143 @@
+"""The ``locate`` command: a program in, the ops of it that are not reproducible out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reports.locate.render import RENDERERS
+from reports.locate.view import view_of
+from reports.render.output import check_place, write_report, write_to_stdout
+from scanner.cli.options import form_of, format_option, output_option, python_option
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError
+from scanner.located import Located
+from scanner.programs.process import ProgramSettings, observe_program, program_of
+
+_REPLAYS = 4
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("words", metavar="PROGRAM [ARGUMENT]...", nargs=-1, required=True)
+@click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
+@click.option("--calls", type=click.IntRange(1), metavar="N", help="Calls of FILE.py:FUNCTION. Default: 1.")
+@click.option(
+    "--replay",
+    "replays",
+    type=click.IntRange(1, 1000),
+    metavar="K",
+    help=f"Further executions of each op. Default: {_REPLAYS}.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(2, 100),
+    metavar="N",
+    help="Run the program N times, each op once, and hold the runs against each other.",
+)
+@click.option("--only-first", is_flag=True, help="Look no further than the first call site that differs.")
+@click.option(
+    "--ignore",
+    "ignored",
+    multiple=True,
+    metavar="OP",
+    help="Do not look at this op. May be given more than once.",
+)
+@click.option("--max-ops", type=click.IntRange(1), metavar="N", help="Look at the first N ops.")
+@click.option(
+    "--skip",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Steps to leave out first: of an optimizer, or calls of FILE.py:FUNCTION.",
+)
+@click.option("--take", type=click.IntRange(1), metavar="N", help="Steps to look at, then.")
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(1),
+    default=1 << 30,
+    show_default=True,
+    metavar="N",
+    help="Bytes of copies that an op executed again may take.",
+)
+@click.option("--eager", is_flag=True, help="Let torch.compile compile nothing.")
+@click.option(
+    "--save", metavar="DIR", help="Keep the inputs of each root in this folder, for detmatrix repro FILE.pt."
+)
+@click.option(
+    "--matrix",
+    "matrices",
+    multiple=True,
+    metavar="RUN",
+    help="Look ops up in this run file. May be given more than once. Default: the recorded run of the release.",
+)
+@python_option("The interpreter to run the program with; it needs only torch.")
+@format_option(RENDERERS, "A table for the terminal, Markdown, a page, or JSON.", default="text")
+@output_option
+def locate(
+    words: tuple[str, ...],
+    module: bool,
+    calls: int | None,
+    replays: int | None,
+    runs: int | None,
+    only_first: bool,
+    ignored: tuple[str, ...],
+    max_ops: int | None,
+    skip: int,
+    take: int | None,
+    max_bytes: int,
+    eager: bool,
+    save: str | None,
+    matrices: tuple[str, ...],
+    python: str,
+    form: str | None,
+    output: str | None,
+) -> int:
+    """Run PROGRAM, a script, as python would, and say which of its ops are not reproducible, and where it calls them.
+
+    PROGRAM may be FILE.py:FUNCTION too, a function that takes no arguments. Each op that reaches PyTorch's dispatcher is
+    executed again on the same inputs and compared bit for bit. With --runs the program is run several times
+    instead, which also shows what is no op of PyTorch's: unseeded generators, data that comes in another order, kernels
+    that write through a pointer. Options of this command stand before PROGRAM.
+
+    Exit codes: 1 a call site differs, 0 none does, 4 none does and none could have been seen to.
+    """
+    if runs is not None and replays is not None:
+        raise UsageError("--replay and --runs: choose one; with --runs each op is executed once in each run")
+    if runs is not None and save is not None:
+        raise UsageError("--save: keeps the inputs of ops that differ on replay; leave --runs out")
+    form = form_of(form, output, RENDERERS, "text")
+    if output is not None:
+        check_place(Path(output), matrices)
+    program = program_of(words, module=module, calls=calls)
+    settings = ProgramSettings(
+        python=python,
+        quiet=output is None and form != "text",
+        eager=eager,
+        observation={
+            "replays": replays or _REPLAYS,
+            "ignored": ignored,
+            "max_bytes": max_bytes,
+            "max_ops": max_ops,
+            "only_first": only_first,
+            "skip": skip,
+            "take": take,
+            "save": save and str(Path(save).resolve()),
+            "progress": True,
+        },
+    )
+    located = observe_program(program, settings, runs or 1)
+    pieces = RENDERERS[form](view_of(located, matrices))
+    if output is None:
+        write_to_stdout(pieces)
+    else:
+        write_report(Path(output), pieces, matrices)
+    return _exit_code(located)
+
+
+def _exit_code(located: Located) -> int:
+    if located.roots:
+        return EXIT_CHECK_FAILED
+    blind = (
+        located.ended is not None or not any(one.differing for one in located.sentinels) or not located.ops
+    )
+    return EXIT_UNTRUSTED if blind else EXIT_DONE

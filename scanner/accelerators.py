@@ -1,0 +1,59 @@
+"""Kinds of accelerators, declared as data: what differs between them, whatever ``torch.get_device_module`` gives for one.
+
+A worker asks a device through ``scanner.worker.device``; ROCm presents itself as CUDA.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A kind of device beside the CPU."""
+
+    label: str
+    # The parts of dispatch keys: "SparseCUDA".
+    key: str
+    # Perturbations that cannot be brought about there, and why.
+    lacks: dict[str, str]
+    # Whether memory can be bounded for a process, and its peak is counted.
+    bounds_memory: bool = True
+    # Whether nvidia-smi knows its driver.
+    nvidia: bool = False
+    # Whether it computes in float64.
+    doubles: bool = True
+
+
+# By the name that torch gives the kind; `--device auto` takes the first that is there.
+ACCELERATORS: dict[str, Accelerator] = {
+    "cuda": Accelerator(
+        label="CUDA",
+        key="CUDA",
+        lacks={},
+        nvidia=True,
+    ),
+    "xpu": Accelerator(label="XPU", key="XPU", lacks={}, bounds_memory=False),
+    "mps": Accelerator(
+        label="MPS",
+        key="MPS",
+        lacks={"stress": "it has one stream"},
+        bounds_memory=False,
+        doubles=False,
+    ),
+}
+
+
+def lacking(device: str) -> str:
+    """Say in one line what a scan cannot do on a device; empty if nothing."""
+    if device == "cpu":
+        return ""
+    of = ACCELERATORS[kind_of(device)]
+    lines = [f"no perturbation {name} ({why})" for name, why in of.lacks.items()]
+    lines += [] if of.bounds_memory else ["memory is not bounded, so that one worker runs at a time"]
+    return f"{of.label}: {'; '.join(lines)}" if lines else ""
+
+
+def kind_of(device: str) -> str:
+    """Return the kind of a device, ``"cuda"`` of ``"cuda:0"``."""
+    return device.partition(":")[0]

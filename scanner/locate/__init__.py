@@ -1,0 +1,28 @@
+"""What runs inside a stranger's program and finds the ops that are not reproducible; needs torch and nothing else.
+
+In a notebook or a test::
+
+    from scanner.locate import locate
+
+    with locate() as found:
+        train_step()
+    print(found)  # found.roots: one for each call site that differs
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scanner.locate.session import Found, locate
+
+__all__ = ["Found", "locate"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load torch only when it is needed: the fixture lies here too, and every test run that finds it imports it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from scanner.locate import session  # noqa: PLC0415 - as said
+
+    return getattr(session, name)

@@ -1,0 +1,321 @@
+"""The mode that sees every op of a program, below autograd."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from scanner.locate.downstream import Downstream
+from scanner.locate.overloads import KnownOverload, known, tensors, words
+from scanner.locate.places import CallPlaces, SiteKey, call_site
+from scanner.locate.recorder import RunRecorder
+from scanner.locate.replay import (
+    RepeatedCall,
+    differing,
+    left_open,
+    measure,
+    plain,
+    readable,
+    returned,
+    settled,
+    too_large,
+    with_flag,
+)
+from scanner.locate.saving import save_inputs
+from scanner.locate.unwritten import UnwrittenMemory
+from scanner.located import Root
+
+# Names of ops that are kept for each reason why calls were not executed again.
+_MOST_NAMES = 8
+_LARGE = "are larger than --max-bytes"
+_UNREADABLE = "have tensors without memory that can be read"
+_COMPOUND = "change tensors that are sparse, nested, quantized or conjugate"
+_IGNORED = "are ignored on request"
+_CAPTURED = "are captured into a CUDA graph"
+_LYING = "change an argument that their schema does not tell of; later calls are restored"
+_FAILED = "raised when they were executed again"
+_NONE: frozenset[int] = frozenset()
+_TORCH, _FAKE, _OWN = "torch", "fake", "own"
+_eval_frame = torch._C._dynamo.eval_frame  # noqa: SLF001 - loading the compiler itself takes seconds
+# Seconds between two lines of progress.
+_TELL_SECONDS = 10.0
+
+
+class LocateMode(TorchDispatchMode):
+    """Executes each op again on the same inputs, or writes digests down, and keeps the call sites of roots."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Otherwise the first op would import the compiler.
+        return False
+
+    def __init__(
+        self,
+        *,
+        replays: int,
+        max_bytes: int,
+        ignored: frozenset[str] = frozenset(),
+        record: str | None = None,
+        max_ops: int | None = None,
+        only_first: bool = False,
+        progress: bool = False,
+        save: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.replays, self._max_bytes, self._ignored = replays, max_bytes, ignored
+        self._max_ops, self._only_first, self._progress = max_ops, only_first, progress
+        self._save = save
+        self.places = CallPlaces()
+        self._unwritten = UnwrittenMemory()
+        self._downstream = Downstream()
+        self.recorder = RunRecorder(record, self._unwritten) if record else None
+        # Set where ops run without being looked at: outside of the window, or in another process.
+        self.paused = False
+        self.ended = False
+        self.ops = self.replayed = 0
+        self.calls: defaultdict[SiteKey, int] = defaultdict(int)
+        self.roots: dict[tuple[SiteKey, str], Root] = {}
+        # Outputs of call sites that are left unwritten, wholly or in part.
+        self._open: dict[SiteKey, frozenset[int]] = {}
+        self.left_out: defaultdict[str, int] = defaultdict(int)
+        self.left_out_ops: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self._began = self._told = time.monotonic()
+        self._cuda = torch.cuda.is_available()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """See one op."""
+        if "torch._dynamo" not in sys.modules:
+            return self._see(func, types, args, kwargs or {})
+        # Or the compiler would compile what follows, too.
+        compiler = _eval_frame.set_eval_frame(None)
+        try:
+            return self._see(func, types, args, kwargs or {})
+        finally:
+            _eval_frame.set_eval_frame(compiler)
+
+    def _see(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if self.paused or self.ended:
+            return func(*args, **kwargs)
+        if types:
+            owners = set(map(_owner, types))
+            if _FAKE in owners:
+                return func(*args, **kwargs)
+            if _OWN in owners:
+                # Its own ops on the tensors it holds come here in their turn.
+                return NotImplemented
+        op = known(func)
+        if op.view:
+            return func(*args, **kwargs)
+        if op.empty:
+            result = func(*args, **kwargs)
+            self._unwritten.handed_out(op, result)
+            return result
+        return self._look(op, func, args, kwargs)
+
+    def _look(self, op: KnownOverload, func: Any, args: Any, kwargs: Any) -> Any:
+        """Look at an op that computes something."""
+        key = self.places.of(op.name)
+        self._count(key)
+        if origin := self._unwritten.reads(op, func, args, kwargs):
+            self._read_unwritten(key, origin, args, kwargs)
+        reason = self._refusal(op, args, kwargs)
+        if reason is not None:
+            self._leave_out(reason, op.name)
+            result = self._once(op, func, args, kwargs, key)
+        elif self.recorder is not None:
+            result = self._record(self.recorder, op, func, args, kwargs, key)
+        else:
+            result = self._replay(op, func, args, kwargs, key)
+        if self._downstream:
+            self._downstream.follow(tensors((args, kwargs)), [*tensors(result), *op.changed(args, kwargs)])
+        return result
+
+    def _count(self, key: SiteKey) -> None:
+        self.ops += 1
+        self.calls[key] += 1
+        if self.ops == self._max_ops:
+            self.ended = True
+        if self._progress and not self.ops & 127 and time.monotonic() - self._told > _TELL_SECONDS:
+            self._told = time.monotonic()
+            rate = self.ops / (self._told - self._began)
+            sys.stderr.write(
+                f"locate: {self.ops} ops, {rate:.0f} per second, {len(self.roots)} call sites differ\n"
+            )
+
+    def _refusal(self, op: KnownOverload, args: Any, kwargs: Any) -> str | None:
+        """Return why an op is not executed again; ``None`` if it is."""
+        if op.refused is not None:
+            return op.refused
+        if self._ignored and (op.name in self._ignored or op.base in self._ignored):
+            return _IGNORED
+        if self._cuda and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            return _CAPTURED
+        changed = op.changed(args, kwargs)
+        if changed:
+            if not plain(changed):
+                return _COMPOUND
+            if self.recorder is None and too_large(changed, self._max_bytes // 2):
+                return _LARGE
+        return None
+
+    def _leave_out(self, reason: str, name: str) -> None:
+        self.left_out[reason] += 1
+        names = self.left_out_ops[reason]
+        if len(names) < _MOST_NAMES:
+            names[name] = None
+
+    def _once(self, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey) -> Any:
+        """Execute an op that must not be executed again; what it goes on writing is not digested."""
+        if self.recorder is None or _CAPTURED in self.left_out:
+            return func(*args, **kwargs)
+        self.recorder.begin(op, args, kwargs, key)
+        result = func(*args, **kwargs)
+        self.recorder.end((), _NONE)
+        self.recorder.forget(tensors((args, kwargs)))
+        return result
+
+    def _record(
+        self, recorder: RunRecorder, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey
+    ) -> Any:
+        recorder.begin(op, args, kwargs, key)
+        first = key not in self._open and op.outputs > 1
+        if not first:
+            result = func(*args, **kwargs)
+            changed = op.changed(args, kwargs)
+            recorder.end([*returned(result, changed), *changed], self._open.get(key, _NONE))
+            return result
+        call = RepeatedCall(op, func, args, kwargs)
+        result = call.first()
+        self._open[key] = frozenset(self._opened(op, call))
+        recorder.end([*call.returned, *call.changed], self._open[key])
+        return result
+
+    def _opened(self, op: KnownOverload, call: RepeatedCall) -> dict[int, torch.Tensor]:
+        """Return the outputs that an op leaves unwritten, wholly or in part, and follow their memory."""
+        found = left_open(call)
+        for place, other in found.items():
+            self._unwritten.left_open(op, call.returned[place], other)
+        return found
+
+    def _replay(self, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey) -> Any:
+        call = RepeatedCall(op, func, args, kwargs)
+        result = call.first()
+        if call.hidden is not None:
+            # Its schema keeps a change to itself.
+            op.changes = tuple(sorted({*op.changes, *call.hidden}))
+            self._leave_out(_LYING, op.name)
+            return result
+        kept = call.kept
+        if not kept:
+            return result
+        if not readable(kept) or too_large(kept, self._max_bytes):
+            self._leave_out(_LARGE if readable(kept) else _UNREADABLE, op.name)
+            return result
+        count, places, root = 0, set[int](), None
+        try:
+            # On another device than the CPU one waits once for all executions, and looks again only if any differed.
+            for _ in range(self.replays if call.differs(self.replays) else 0):
+                again = call.again()
+                if not (found := settled(differing(kept, again), kept, again)):
+                    continue
+                # The arguments it changes go on changing in what follows.
+                again = [one.clone() for one in again]
+                if root is None and (root := self._judged(op, call, key, args, kwargs, again, found)) is None:
+                    break
+                count += 1
+                places.update(found)
+                measure(root.distance, kept, again, found)
+        except Exception:  # noqa: BLE001 - the program's own execution went well
+            self._leave_out(_FAILED, op.name)
+            call.restore()
+            return result
+        self.replayed += 1
+        if root is not None:
+            self._differed(root, call, count, places)
+        return result
+
+    def _judged(
+        self,
+        op: KnownOverload,
+        call: RepeatedCall,
+        key: SiteKey,
+        args: Any,
+        kwargs: Any,
+        again: list[torch.Tensor],
+        found: list[int],
+    ) -> Root | None:
+        """Return the root of a call site that differed; ``None`` if only memory did that nothing wrote."""
+        root = self.roots.get((key, "replay"))
+        if root is not None:
+            return root
+        # Of what the flag does with it the first call that differs is asked, before anything of it is kept.
+        flag, alert = with_flag(call, self.replays)
+        if flag == "filled":
+            for place in found:
+                if place < len(call.returned):
+                    self._unwritten.left_open(op, call.returned[place], again[place])
+            call.restore()
+            return None
+        root = self._root(key, "replay", args, kwargs)
+        root.flag, root.alert = flag, alert
+        if self._save is not None:
+            root.saved = save_inputs(self._save, len(self.roots), op.name, args, kwargs, call.before)
+        return root
+
+    def _root(self, key: SiteKey, cause: Any, args: Any, kwargs: Any) -> Root:
+        root = self.roots[key, cause] = Root(
+            site=call_site(key), cause=cause, tensors=words(args, kwargs), first=self.ops
+        )
+        if self._only_first:
+            self.ended = True
+        return root
+
+    def _read_unwritten(self, key: SiteKey, origin: str, args: Any, kwargs: Any) -> None:
+        root = self.roots.get((key, "unwritten")) or self._root(key, "unwritten", args, kwargs)
+        root.differing_calls += 1
+        root.origin = origin
+
+    def _differed(self, root: Root, call: RepeatedCall, count: int, places: set[int]) -> None:
+        root.differing_calls += 1
+        root.executions += self.replays
+        root.differing += count
+        root.outputs = tuple(sorted({*root.outputs, *places}))
+        call.restore()
+        self._downstream.begin(root, [*call.returned, *call.changed])
+
+    def found(self) -> tuple[Root, ...]:
+        """Return the roots, with how often their sites were called."""
+        for (key, _), root in self.roots.items():
+            root.calls = self.calls[key]
+        return tuple(self.roots.values())
+
+
+def _owner(kind: type) -> str:
+    """Tell who computes what is done to tensors of a class."""
+    dispatch = getattr(kind, "__torch_dispatch__", None)
+    if dispatch in {torch.Tensor.__torch_dispatch__, torch._C._disabled_torch_dispatch_impl}:  # noqa: SLF001
+        return _TORCH
+    # Tensors of PyTorch's tracers compute nothing.
+    return _FAKE if kind.__module__.startswith("torch._subclasses.f") else _OWN
+
+
+def _not_compiled(function: Any) -> None:
+    """Keep the compiler out of a function; how, depends on the release."""
+    if hasattr(_eval_frame, "set_code_exec_strategy"):
+        skip = _eval_frame._FrameAction.SKIP  # noqa: SLF001 - has no public name
+        _eval_frame.set_code_exec_strategy(
+            function.__code__,
+            _eval_frame._FrameExecStrategy(skip, skip),  # noqa: SLF001
+        )
+    elif hasattr(_eval_frame, "skip_code"):
+        _eval_frame.skip_code(function.__code__)
+
+
+_not_compiled(LocateMode.__torch_dispatch__)

@@ -1,0 +1,202 @@
+"""What is known of an overload before it is executed again: what it changes, and whether it may be at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+# Namespaces whose ops speak with other processes.
+_NEVER = {
+    "c10d": "take part in communication",
+    "_c10d_functional": "take part in communication",
+    "c10d_functional": "take part in communication",
+    "_dtensor": "take part in communication",
+    "symm_mem": "take part in communication",
+    "rpc": "take part in communication",
+}
+_EFFECTS = "have effects outside of their tensors"
+# They change what a tensor is, not what it holds, or say something to the host or the allocator.
+_NO_REPLAY = {
+    "set_",
+    "resize_",
+    "resize_as_",
+    "resize_as_sparse_",
+    "_resize_output_",
+    "record_stream",
+    "_pin_memory",
+}
+# Changes that their schemas do not tell: positions of arguments.
+_HIDDEN_CHANGES = {
+    "aten::native_batch_norm": (3, 4),
+    "aten::cudnn_batch_norm": (3, 4),
+    "aten::miopen_batch_norm": (3, 4),
+    "aten::_native_batch_norm_legit": (3, 4),
+    "aten::batch_norm_gather_stats": (3, 4),
+    "aten::batch_norm_gather_stats_with_counts": (3, 4),
+    "aten::_batch_norm_with_update": (3, 4),
+    "aten::batch_norm_update_stats": (1, 2),
+    "aten::rrelu_with_noise": (1,),
+    "aten::_fused_moving_avg_obs_fq_helper": (3, 4, 5, 6),
+    "aten::embedding_renorm_": (0,),
+}
+# They hand out memory that they do not write.
+_EMPTY = {
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "empty_permuted",
+    "empty_quantized",
+    "_empty_affine_quantized",
+    "_empty_per_channel_affine_quantized",
+    "new_empty",
+    "new_empty_strided",
+    "_efficientzerotensor",
+}
+_seeded = getattr(torch.Tag, "nondeterministic_seeded", None)
+_inplace_view = getattr(torch.Tag, "inplace_view", None)
+
+
+class KnownOverload:
+    """An overload, with what its schema and our tables say of it."""
+
+    __slots__ = (
+        "aten",
+        "base",
+        "changes",
+        "empty",
+        "is_out",
+        "name",
+        "outputs",
+        "random",
+        "refused",
+        "unsure",
+        "view",
+    )
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema  # noqa: SLF001 - has no public name
+        self.base = base = str(schema.name)
+        namespace, _, plain = base.partition("::")
+        self.aten = namespace == "aten"
+        self.outputs = len(schema.returns)
+        self.name: str = base + (f".{schema.overload_name}" if schema.overload_name else "")
+        tags = getattr(func, "tags", ())
+        arguments = schema.arguments
+        written = {
+            place
+            for place, one in enumerate(arguments)
+            if one.alias_info is not None and one.alias_info.is_write
+        }
+        hidden = {place for place in _HIDDEN_CHANGES.get(base, ()) if place < len(arguments)}
+        # (position, name) of the arguments that it changes.
+        self.changes: tuple[tuple[int, str], ...] = tuple(
+            (place, arguments[place].name) for place in sorted(written | hidden)
+        )
+        # Ranges of the profiler compute nothing either.
+        self.view = namespace == "profiler" or (
+            not written and any(one.alias_info is not None for one in schema.returns)
+        )
+        self.is_out = any(one.is_out for one in arguments)
+        self.empty = namespace == "aten" and plain in _EMPTY
+        # Of ops that are not PyTorch's own nobody knows whether they draw.
+        self.random = _seeded in tags or namespace != "aten" or "rnn" in plain
+        # Calls for which is looked whether the schema keeps a change to itself; of PyTorch's own ops it is known.
+        self.unsure = 0 if self.aten else 2
+        self.refused: str | None = _NEVER.get(namespace)
+        if self.refused is None and namespace == "aten" and (plain in _NO_REPLAY or _inplace_view in tags):
+            self.refused = _EFFECTS
+
+    def changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Return the tensors among the arguments that it changes."""
+        if not self.changes:
+            return []
+        found: list[torch.Tensor] = []
+        for place, name in self.changes:
+            value = args[place] if place < len(args) else kwargs.get(name)
+            found += tensors(value)
+        return found
+
+
+class OpaqueOperator(KnownOverload):
+    """What is called like an op and is none: a compiled region, a control-flow operator."""
+
+    __slots__ = ()
+
+    def __init__(self, func: Any) -> None:
+        self.name = self.base = str(getattr(func, "name", lambda: func)())
+        self.aten, self.outputs, self.unsure = False, 1, 0
+        self.changes = ()
+        self.view = self.is_out = self.empty = self.random = False
+        self.refused = "are no single op"
+
+
+_known: dict[Any, KnownOverload] = {}
+
+
+def known(func: Any) -> KnownOverload:
+    """Return what is known of an overload; the answer is kept."""
+    found = _known.get(func)
+    if found is None:
+        kind = KnownOverload if isinstance(func, torch._ops.OpOverload) else OpaqueOperator  # noqa: SLF001
+        found = _known[func] = kind(func)
+    return found
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in an argument or in what an op returned."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return list(_walk(value)) if isinstance(value, (tuple, list, dict)) else []
+
+
+def _walk(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _walk(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _walk(item)
+
+
+def words(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return dtypes and shapes of the tensors among the arguments: ``float32[4, 128]``."""
+    return tuple(_word(one) for value in (args, dict(kwargs)) for one in tensors(value))
+
+
+def _word(tensor: torch.Tensor) -> str:
+    if tensor.is_nested:
+        return f"{str(tensor.dtype).removeprefix('torch.')}[nested]"
+    key = tensor.dtype, tensor.shape
+    found = _words.get(key)
+    if found is None:
+        found = f"{str(tensor.dtype).removeprefix('torch.')}[{', '.join(map(str, tensor.shape))}]"
+        if len(_words) < _MOST_WORDS:
+            _words[key] = found
+    return found
+
+
+_words: dict[tuple[torch.dtype, torch.Size], str] = {}
+_MOST_WORDS = 10_000
+
+
+def scalars(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return the arguments that hold no tensors, as text."""
+    return ", ".join(
+        [_scalar(one) for one in args] + [f"{name}={_scalar(one)}" for name, one in kwargs.items()]
+    )
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return "tensor"
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(_scalar, value))}]"
+    # Of other objects the text may hold an address, which is another one in each process.
+    plain = value is None or isinstance(
+        value, (str, int, float, complex, torch.device, torch.dtype, torch.layout, torch.memory_format)
+    )
+    return repr(value) if plain else type(value).__name__

@@ -1,0 +1,263 @@
+"""Execute an op again in place, on the same inputs, and compare what it gives."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from scanner.alerts import caller_in
+from scanner.locate.comparison import COMPOUND, DEVICE, size_of, sort_of, unequal
+from scanner.locate.overloads import KnownOverload, tensors
+from scanner.located import Distance, WithFlag
+from scanner.worker.bits import parts
+from scanner.worker.difference import SeverityAccumulator
+
+# Further executions with the flag on, of an op that differed, as multiples of the replays.
+_WITH_FLAG = 3
+
+
+class RepeatedCall:
+    """One call of an op that is to be executed several times, from the same state each time."""
+
+    def __init__(self, op: KnownOverload, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self._func, self._args, self._kwargs = func, args, kwargs
+        self.changed = op.changed(args, kwargs)
+        self._before = [_copied(one) for one in self.changed]
+        self._unsure = op.unsure
+        if self._unsure:
+            op.unsure -= 1
+            given = [(place, one) for place, value in enumerate(args) for one in tensors(value)]
+            self._given = [
+                (place, one, _copied(one)) for place, one in given if not _among(one, self.changed)
+            ]
+        self._generators = [(one, one.get_state()) for one in generators(kwargs)] if op.random else ()
+
+    def first(self) -> Any:
+        """Execute the op as the program asked, and keep what it gave; errors are the program's."""
+        self.result = self._func(*self._args, **self._kwargs)
+        self.returned = returned(self.result, self.changed)
+        self._after = [_copied(one) for one in self.changed]
+        return self.result
+
+    @property
+    def hidden(self) -> list[tuple[int, str]] | None:
+        """Positions of arguments that the first execution changed although the schema does not say so; asked of few calls."""
+        if not self._unsure:
+            return None
+        return [(place, "") for place, one, before in self._given if bool(unequal(one, before))] or None
+
+    def again(self) -> list[torch.Tensor]:
+        """Execute it from the same state; return what is compared with ``kept``."""
+        for one, before in zip(self.changed, self._before, strict=True):
+            one.copy_(before)
+        for generator, state in self._generators:
+            generator.set_state(state)
+        result = self._func(*self._args, **self._kwargs)
+        return returned(result, self.changed) + self.changed
+
+    @property
+    def before(self) -> dict[int, torch.Tensor]:
+        """What stood in the arguments that it changes, by their identity."""
+        return {id(one): before for one, before in zip(self.changed, self._before, strict=True)}
+
+    @property
+    def kept(self) -> list[torch.Tensor]:
+        """What the first execution gave: returned tensors, then the arguments it changes."""
+        return self.returned + self._after
+
+    def differs(self, times: int) -> bool:
+        """Tell whether any of so many further executions differs from the first; ``True`` if it is as well to look at once."""
+        kept = self.kept
+        if all(sort_of(one) != DEVICE for one in kept):
+            return True
+        flags = []
+        for _ in range(times):
+            answer = differing(kept, self.again())
+            if isinstance(answer, list):
+                return True
+            if answer is not None:
+                flags.append(answer)
+        return bool(flags) and bool(torch.stack(flags).any())
+
+    def restore(self) -> None:
+        """Leave the arguments as the first execution left them."""
+        for one, after in zip(self.changed, self._after, strict=True):
+            one.copy_(after)
+
+
+def returned(result: Any, changed: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the tensors that an op returned, but for arguments that it changed."""
+    found = tensors(result)
+    return [one for one in found if not _among(one, changed)] if changed else found
+
+
+def _among(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+    return any(tensor is one for one in others)
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.ops.aten.clone.default(tensor)
+
+
+def generators(kwargs: Mapping[str, Any]) -> list[torch.Generator]:
+    """Return the generators that an op may draw from."""
+    own = kwargs.get("generator")
+    found = [own] if own is not None else [torch.default_generator]
+    if own is None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        found.append(torch.cuda.default_generators[torch.cuda.current_device()])
+    return found
+
+
+@contextlib.contextmanager
+def drawing_again(op: KnownOverload, kwargs: Mapping[str, Any]) -> Iterator[None]:
+    """Leave the generators that an op may draw from as they were."""
+    states = [(one, one.get_state()) for one in generators(kwargs)] if op.random else []
+    try:
+        yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)
+
+
+def differing(kept: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> list[int] | torch.Tensor | None:
+    """Return the places of tensors that differ, or a flag on their device that nobody has waited for; ``None``: equal."""
+    if len(kept) != len(again):
+        return list(range(max(len(kept), len(again))))
+    found: list[int] = []
+    flag = None
+    for place, (one, other) in enumerate(zip(kept, again, strict=True)):
+        answer = unequal(one, other)
+        if isinstance(answer, torch.Tensor):
+            flag = answer if flag is None else flag | answer
+        elif answer:
+            found.append(place)
+    return found or flag
+
+
+def settled(
+    answer: list[int] | torch.Tensor | None, kept: Sequence[torch.Tensor], again: Sequence[torch.Tensor]
+) -> list[int]:
+    """Return the places of tensors that differ, waiting for the device."""
+    if answer is None:
+        return []
+    if isinstance(answer, list) and len(kept) != len(again):
+        return answer
+    return [
+        place for place, (one, other) in enumerate(zip(kept, again, strict=True)) if bool(unequal(one, other))
+    ]
+
+
+def measure(
+    distance: Distance, kept: Sequence[torch.Tensor], again: Sequence[torch.Tensor], places: Sequence[int]
+) -> None:
+    """Note how far outputs that differ are apart, if it is farther than what was seen."""
+    elements = count = 0
+    for place in places:
+        if place >= min(len(kept), len(again)):
+            continue
+        mine, its = parts(kept[place], "output"), parts(again[place], "output")
+        for (_, one), (_, other) in zip(mine, its, strict=False):
+            if one.shape != other.shape or one.dtype != other.dtype or not one.numel():
+                continue
+            looked = SeverityAccumulator(one)
+            looked.add(other)
+            seen = looked.result() or {}
+            elements += one.numel()
+            count += seen.get("differing_elements", 0)
+            for name in ("max_abs", "max_ulp"):
+                values = [value for value in (getattr(distance, name), seen.get(name)) if value is not None]
+                setattr(distance, name, max(values) if values else None)
+    if elements and count * max(distance.elements, 1) >= distance.differing * elements:
+        distance.elements, distance.differing = elements, count
+
+
+def with_flag(call: RepeatedCall, times: int) -> tuple[WithFlag, str | None]:
+    """Execute an op that differed with the flag on; return what came of it, and the caller of its alert."""
+    try:
+        unfilled = _stable(call, times * _WITH_FLAG, fill=False)
+    except RuntimeError as error:
+        caller = caller_in(str(error))
+        return ("raises", caller) if caller is not None else ("failed", None)
+    except Exception:  # noqa: BLE001 - whatever it is, the program does not meet it
+        return "failed", None
+    if unfilled:
+        return "cured", None
+    return ("filled" if _stable(call, times * _WITH_FLAG, fill=True) else "differs"), None
+
+
+def _stable(call: RepeatedCall, times: int, *, fill: bool) -> bool:
+    with deterministic(fill=fill):
+        first = [_copied(one) for one in call.again()]
+        return not any(
+            settled(differing(first, again), first, again) for again in (call.again() for _ in range(times))
+        )
+
+
+@contextlib.contextmanager
+def deterministic(*, fill: bool, warn_only: bool = False) -> Iterator[None]:
+    """Set the flag within the block, and put it back as the program has it."""
+    was = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    settings: Any = getattr(torch.utils, "deterministic", None)
+    filled = getattr(settings, "fill_uninitialized_memory", None)
+    _set: Callable[..., None] = torch._C._set_deterministic_algorithms  # noqa: SLF001 - as the public one, but for the compiler's
+    try:
+        if filled is not None:
+            settings.fill_uninitialized_memory = fill
+        _set(True, warn_only=warn_only)
+        yield
+    finally:
+        _set(was, warn_only=warns)
+        if filled is not None:
+            settings.fill_uninitialized_memory = filled
+
+
+def too_large(call_tensors: Sequence[torch.Tensor], most: int) -> bool:
+    """Tell whether copies of tensors would take more than so many bytes."""
+    return sum(map(size_of, call_tensors)) > most
+
+
+def plain(values: Sequence[torch.Tensor]) -> bool:
+    """Tell whether all of the tensors have memory of their own that can be copied back to where it was."""
+    return all(sort_of(one) < COMPOUND for one in values)
+
+
+def readable(values: Sequence[torch.Tensor]) -> bool:
+    """Tell whether all of the tensors have bits that can be read."""
+    return all(sort_of(one) <= COMPOUND for one in values)
+
+
+def left_open(call: RepeatedCall) -> dict[int, torch.Tensor]:
+    """Return the outputs that an op does not write wholly, as they are where such memory is filled.
+
+    PyTorch fills it with NaN, or with the largest integer, when the flag is on.
+    """
+    if not hasattr(torch.utils, "deterministic"):
+        return {}
+    try:
+        with deterministic(fill=True, warn_only=True), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            filled = call.again()
+    except Exception:  # noqa: BLE001 - nothing is learned, and the program never meets it
+        call.restore()
+        return {}
+    call.restore()
+    found = {}
+    for place, (one, other) in enumerate(zip(call.returned, filled, strict=False)):
+        if (
+            sort_of(one) < COMPOUND
+            and one.shape == other.shape
+            and bool((_filled(other) & ~_filled(one)).any())
+        ):
+            found[place] = other
+    return found
+
+
+def _filled(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_floating_point() or tensor.is_complex():
+        return tensor.isnan()
+    return tensor == (True if tensor.dtype is torch.bool else torch.iinfo(tensor.dtype).max)

@@ -1,0 +1,226 @@
+"""One program under observation: the mode around it, what is told in the end, and the sentinel before and behind it.
+
+The sentinel is an op that differs wherever anything races, in the program's process, under a mode like the program's.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from scanner.errors import one_line
+from scanner.locate.mode import LocateMode
+from scanner.located import Located, Root, SentinelSeen
+from scanner.located_words import text
+
+try:
+    from torch.optim.optimizer import register_optimizer_step_post_hook as _when_optimizers_stepped
+except ImportError:  # an older torch
+    _when_optimizers_stepped = None
+
+
+# The sentinel: as those of a scan (opspecs/controls.py), additions into few slots.
+_SLOTS = 64
+_ADDITIONS = {"cpu": 1 << 16, "cuda": 1 << 20}
+_EXECUTIONS = 16
+_TORCH = str(Path(torch.__file__).parent)
+
+
+@dataclass(frozen=True)
+class LocateSettings:
+    """What a program is observed with."""
+
+    replays: int = 4
+    max_bytes: int = 1 << 30
+    ignored: tuple[str, ...] = ()
+    record: str | None = (
+        None  # where digests are written, to be held against another run; nothing is replayed then
+    )
+    max_ops: int | None = None
+    only_first: bool = False
+    skip: int = 0  # steps that are not observed
+    take: int | None = None  # steps that are, then
+    progress: bool = False
+    save: str | None = None
+
+
+class Session:
+    """Observes what is called between ``start`` and ``stop``."""
+
+    def __init__(self, settings: LocateSettings) -> None:
+        self._settings = settings
+        self.mode = LocateMode(
+            replays=settings.replays,
+            max_bytes=settings.max_bytes,
+            ignored=frozenset(settings.ignored),
+            record=settings.record,
+            max_ops=settings.max_ops,
+            only_first=settings.only_first,
+            progress=settings.progress,
+            save=settings.save,
+        )
+        self.steps = 0
+        self._sentinels: list[SentinelSeen] = []
+        self._compiled: dict[str, None] = {}
+        self._seconds = 0.0
+        self._undo: list[Callable[[], Any]] = []
+        self._forked = False
+
+    def start(self) -> None:
+        """Begin."""
+        self._sentinels.append(ask_sentinel("cpu"))
+        os.register_at_fork(after_in_child=self._leave)
+        self._note_compilation()
+        if _when_optimizers_stepped is not None:
+            self._undo.append(_when_optimizers_stepped(lambda *_: self.step()).remove)
+        self.mode.paused = not self._within()
+        self._began = time.perf_counter()
+        self.mode.places.start()
+        self._undo.append(self.mode.places.stop)
+        self.mode.__enter__()
+
+    def step(self) -> None:
+        """Count a step: of an optimizer, or a call of the function."""
+        self.steps += 1
+        self.mode.paused = self._forked or not self._within()
+
+    def _within(self) -> bool:
+        """Tell whether the step that begins is to be observed."""
+        skip, take = self._settings.skip, self._settings.take
+        return self.steps >= skip and (take is None or self.steps < skip + take)
+
+    def _leave(self) -> None:
+        """Let a forked process, such as a worker of a data loader, run its ops alone."""
+        self._forked = self.mode.paused = True
+
+    def _note_compilation(self) -> None:
+        """Keep the places that ask for compilation: what compiled code does, no op of it comes here."""
+        compiled = torch.compile
+
+        @functools.wraps(compiled)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            caller = sys._getframe(1)  # noqa: SLF001 - one frame, without a list of all
+            if not caller.f_code.co_filename.startswith(_TORCH):
+                self._compiled[one_line(f"{caller.f_code.co_filename}:{caller.f_lineno}")] = None
+            return compiled(*args, **kwargs)
+
+        torch.compile = noted
+        self._undo.append(lambda: setattr(torch, "compile", compiled))
+
+    def stop(self) -> None:
+        """End; ask the sentinel of each kind of device that was used."""
+        self.mode.__exit__(None, None, None)
+        for undo in reversed(self._undo):
+            undo()
+        self._seconds = time.perf_counter() - self._began
+        if self._forked:
+            return
+        if self.mode.recorder is not None:
+            self.mode.recorder.close()
+        self._sentinels.append(ask_sentinel("cpu"))
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            self._sentinels.append(ask_sentinel("cuda"))
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a fork of the program's, which tells nothing."""
+        return self._forked
+
+    def located(self, ended: str | None = None) -> Located:
+        """Return what was found."""
+        mode = self.mode
+        return Located(
+            torch=torch.__version__,
+            python=platform.python_version(),
+            threads=torch.get_num_threads(),
+            replays=0 if mode.recorder else mode.replays,
+            ops=mode.ops,
+            replayed=mode.replayed,
+            steps=self.steps,
+            seconds=self._seconds,
+            left_out=dict(mode.left_out),
+            left_out_ops={reason: tuple(names) for reason, names in mode.left_out_ops.items()},
+            compiled=tuple(self._compiled),
+            sentinels=tuple(self._sentinels),
+            roots=mode.found(),
+            ended=ended,
+        )
+
+
+def ask_sentinel(device: str) -> SentinelSeen:
+    """Replay the sentinel of a kind of device; the program's generators are not touched."""
+    generator = torch.Generator().manual_seed(0)
+    count = _ADDITIONS[device]
+    index = torch.randint(_SLOTS, (count,), generator=generator, device="cpu").to(device)
+    source = torch.randn(count, generator=generator, device="cpu", dtype=torch.float32).to(device)
+    into = torch.randn(_SLOTS, generator=generator, device="cpu", dtype=torch.float32).to(device)
+    with torch.no_grad(), LocateMode(replays=_EXECUTIONS, max_bytes=1 << 30) as mode:
+        if device == "cpu":
+            into.index_put((index,), source, accumulate=True)
+        else:
+            into.scatter_add(0, index, source)
+    roots = mode.found()
+    return SentinelSeen(
+        op="aten::index_put" if device == "cpu" else "aten::scatter_add",
+        device=device,
+        executions=_EXECUTIONS,
+        differing=max((root.differing for root in roots), default=0),
+    )
+
+
+class Found:
+    """What a ``locate`` block found; empty until the block ends."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.located: Located | None = None
+
+    @property
+    def ops(self) -> int:
+        """Ops that were looked at so far."""
+        return self._session.mode.ops
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """One for each call site whose op is not reproducible."""
+        return self.located.roots if self.located else ()
+
+    @property
+    def could_see(self) -> bool:
+        """Whether an op that must differ wherever anything races did so in this process."""
+        return self.located is not None and any(one.differing for one in self.located.sentinels)
+
+    def __str__(self) -> str:
+        return text(self.located) if self.located else "The block has not ended."
+
+
+@contextmanager
+def locate(
+    *, replays: int = 4, ignored: tuple[str, ...] = (), max_bytes: int = 1 << 30, save: str | None = None
+) -> Iterator[Found]:
+    """Execute each op of the block again on the same inputs, and find those that give other bits.
+
+    Args:
+        replays: Further executions of each op.
+        ignored: Ops that are executed once: ``aten::index_put_``.
+        max_bytes: That copies of an op's tensors may take; larger ones are executed once.
+        save: A folder for the inputs of roots, which ``detmatrix repro`` makes scripts of.
+    """
+    session = Session(LocateSettings(replays=replays, ignored=ignored, max_bytes=max_bytes, save=save))
+    found = Found(session)
+    session.start()
+    try:
+        yield found
+    finally:
+        session.stop()
+        found.located = session.located()

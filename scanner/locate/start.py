@@ -1,0 +1,35 @@
+"""What the interpreter of the program is started with: ``python start.py REQUEST``, the request being JSON.
+
+Our modules are loaded from where they lie, whatever the program's path holds, and are taken out of the table of modules
+before the program runs, so that one of its own may be called ``scanner``.
+"""
+
+import sys
+
+# Python puts the folder of this file first; its modules are none of the program's.
+del sys.path[0]
+
+import json
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+
+def _run(request: dict[str, Any]) -> int:
+    package = Path(__file__).resolve().parents[1]
+    spec = spec_from_file_location(
+        "scanner", package / "__init__.py", submodule_search_locations=[str(package)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["scanner"] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    from scanner.locate.program import run  # noqa: PLC0415 - found from here on
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "scanner"]:
+        del sys.modules[name]
+    return run(request)
+
+
+if __name__ == "__main__":
+    sys.exit(_run(json.loads(sys.argv[1])))

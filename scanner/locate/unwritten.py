@@ -1,0 +1,242 @@
+"""Memory that nothing has written, and ops whose result depends on it.
+
+What ``empty`` and its kin hand out is followed element by element until it is written. An op that is given elements which
+are not is executed on copies in which they hold one thing and then another: only if its result differs has it read them.
+Some ops leave a part of an output unwritten; that is no root unless a later op reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from scanner.locate.comparison import CPU, DEVICE, sort_of, unequal
+from scanner.locate.digests import digest
+from scanner.locate.overloads import KnownOverload, tensors
+from scanner.locate.replay import drawing_again
+from scanner.locate.storages import StorageTable, substituted
+from scanner.worker.bits import as_integers
+
+# They write every element of their argument, and read none of it.
+WRITERS = {
+    "aten::copy_",
+    "aten::fill_.Scalar",
+    "aten::fill_.Tensor",
+    "aten::zero_",
+    "aten::normal_",
+    "aten::uniform_",
+    "aten::random_",
+    "aten::random_.from",
+    "aten::random_.to",
+    "aten::bernoulli_.float",
+    "aten::bernoulli_.Tensor",
+    "aten::exponential_",
+    "aten::cauchy_",
+    "aten::log_normal_",
+    "aten::geometric_",
+    "aten::_foreach_copy_",
+    "aten::_foreach_zero_",
+}
+# Larger memory is not followed.
+_MOST_BYTES = 1 << 28
+
+
+@dataclass
+class _Blank:
+    """Memory of which something was never written."""
+
+    open: torch.Tensor  # for each element of the memory, whether it is not
+    dtype: torch.dtype
+    values: tuple[torch.Tensor, torch.Tensor]  # two things that these elements may hold
+    origin: str  # the op that handed it out
+    content: torch.Tensor | None  # digest of the memory at that time: something else may write without an op
+
+
+class UnwrittenMemory:
+    """Follows memory from ops that do not write it to ops that read it."""
+
+    def __init__(self) -> None:
+        self._blanks: StorageTable[_Blank] = StorageTable()
+        # Tensors that the op in question was given while something of them was unwritten, by identity.
+        self.given_open: set[int] = set()
+
+    def handed_out(self, op: KnownOverload, result: Any) -> None:
+        """Note what ``empty`` or one of its kin returned."""
+        if torch.are_deterministic_algorithms_enabled():
+            return  # it is filled
+        for one in tensors(result):
+            if sort_of(one) not in {CPU, DEVICE} or not one.numel() or _bytes(one) > _MOST_BYTES:
+                continue
+            memory = _memory(one, one.dtype)
+            generator = torch.Generator(device="cpu").manual_seed(0)
+            low, high = (torch.rand(len(memory), generator=generator, device="cpu") for _ in range(2))
+            if one.is_floating_point() or one.is_complex():
+                values = low.to(one), high.to(one) + 2
+            else:
+                values = torch.zeros_like(memory), torch.ones_like(memory)
+            opened = torch.ones(len(memory), dtype=torch.bool, device=one.device)
+            self._blanks.set(one, _Blank(opened, one.dtype, values, op.name, digest(one)))
+
+    def left_open(self, op: KnownOverload, output: torch.Tensor, other: torch.Tensor) -> None:
+        """Note that elements of an output are unwritten: those in which another execution left something else."""
+        if sort_of(output) not in {CPU, DEVICE} or output.shape != other.shape:
+            return
+        memory = _memory(output, output.dtype)
+        values = memory.clone(), memory.clone()
+        _like(values[1], output).copy_(other)
+        changed = as_integers(values[0]) != as_integers(values[1])
+        opened = changed.view(len(memory), -1).any(1)
+        self._blanks.set(output, _Blank(opened, output.dtype, values, op.name, None))
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Tell whether some element of a tensor is unwritten."""
+        blank = self._blanks.get(tensor) if self._blanks else None
+        if blank is None or _resized(tensor, blank):
+            return False
+        return bool(_like(blank.open, tensor).any())
+
+    def reads(
+        self, op: KnownOverload, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> str | None:
+        """Before an op is called: return the op that handed out unwritten memory which its result depends on."""
+        self.given_open = set()
+        if not self._blanks:
+            return None
+        given = tensors((args, dict(kwargs)))
+        writes = {id(one) for one in op.changed(args, kwargs)}
+        pure = op.name in WRITERS or op.is_out
+        for one in given:
+            blank = self._blanks.get(one)
+            if blank is None:
+                continue
+            if id(one) in writes and pure and not _resized(one, blank):
+                self._close(one, blank)
+            elif op.refused is not None or _resized(one, blank) or self._written_behind_us(one, blank):
+                self._blanks.remove(one)
+            elif bool(_like(blank.open, one).any()):
+                self.given_open.add(id(one))
+                found = self._test(op, func, args, kwargs, one, blank)
+                if found:
+                    self._blanks.remove(one)
+                    return found
+        return None
+
+    def _close(self, tensor: torch.Tensor, blank: _Blank) -> None:
+        _like(blank.open, tensor).fill_(False)
+        blank.content = None
+        if not bool(blank.open.any()):
+            self._blanks.remove(tensor)
+
+    def _written_behind_us(self, tensor: torch.Tensor, blank: _Blank) -> bool:
+        """Tell whether memory that no op wrote has changed: numpy, for one, writes without an op."""
+        if blank.content is None:
+            return False
+        return bool(unequal(digest(_memory(tensor, blank.dtype)), blank.content))
+
+    def _test(
+        self,
+        op: KnownOverload,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        read: torch.Tensor,
+        blank: _Blank,
+    ) -> str | None:
+        """Execute an op on copies that hold one thing or another where nothing was written."""
+        changed = op.changed(args, kwargs)
+        memory = _memory(read, blank.dtype)
+        seen = []
+        for values in (blank.values[0], blank.values[0], blank.values[1]):
+            poisoned = torch.where(blank.open, values, memory)
+            results = _executed(op, func, args, kwargs, changed, read, poisoned)
+            if results is None:
+                self._blanks.remove(read)
+                return None
+            seen.append((results, poisoned))
+        (first, one), (again, same), (second, other) = seen
+        if not _same([*first, one], [*again, same]):
+            # It differs by itself.
+            self._blanks.remove(read)
+            return None
+        kept = blank.open & _same_elements(one, blank.values[0]) & _same_elements(other, blank.values[1])
+        moved = ~_same_elements(one, other) & ~kept
+        if not _same(first, second) or bool(moved.any()):
+            return blank.origin
+        if changed:
+            blank.open, blank.content = kept, None
+            if not bool(kept.any()):
+                self._blanks.remove(read)
+        return None
+
+
+def _executed(
+    op: KnownOverload,
+    func: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    changed: Sequence[torch.Tensor],
+    read: torch.Tensor,
+    poisoned: torch.Tensor,
+) -> list[torch.Tensor] | None:
+    """Execute an op with other memory in the place of that of *read*; return what it gave beside, ``None`` if it raised."""
+    new: dict[int, torch.Tensor] = {}
+    for one in tensors((args, dict(kwargs))):
+        if _shares(one, read):
+            if one.dtype != poisoned.dtype:
+                return None
+            new[id(one)] = _like(poisoned, one)
+        elif any(one is it for it in changed):
+            new[id(one)] = one.clone()
+    try:
+        with drawing_again(op, kwargs):
+            result = func(*substituted(args, new), **substituted(dict(kwargs), new))
+    except Exception:  # noqa: BLE001 - nothing can be said, and the program never meets it
+        return None
+    mine = {id(one) for one in new.values()}
+    found = [one for one in tensors(result) if id(one) not in mine]
+    found += [new[id(one)] for one in changed]
+    return [one for one in found if not _shares(one, poisoned)]
+
+
+def _resized(tensor: torch.Tensor, blank: _Blank) -> bool:
+    """Tell whether memory is read as something else than it was handed out as: of another dtype, or another size."""
+    return tensor.dtype != blank.dtype or bool(_bytes(tensor) // tensor.element_size() != len(blank.open))
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage().nbytes())
+
+
+def _memory(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return all elements of the memory of a tensor."""
+    count = _bytes(tensor) // tensor.element_size()
+    return (
+        tensor.view(dtype).as_strided((count,), (1,), 0)
+        if tensor.dtype != dtype
+        else tensor.as_strided((count,), (1,), 0)
+    )
+
+
+def _like(memory: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return those elements of *memory* that *tensor* has of its own."""
+    return memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def _shares(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (
+        sort_of(one) in {CPU, DEVICE} and one.untyped_storage()._cdata == other.untyped_storage()._cdata  # noqa: SLF001 - has no public name
+    )
+
+
+def _same(ones: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    return len(ones) == len(others) and not any(
+        bool(unequal(x, y)) for x, y in zip(ones, others, strict=True)
+    )
+
+
+def _same_elements(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    same = as_integers(one) == as_integers(other)
+    return same.view(len(one), -1).all(1)

@@ -1,0 +1,125 @@
+"""What ``detmatrix locate`` finds in a program, as the program's process writes it and reports read it.
+
+Plain data of the standard library: what runs inside a stranger's program needs nothing of ours but a torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+# How a root was found.
+#
+# replay     the op gave other bits when it was executed again on the same inputs
+# runs       the op gave other bits in another run of the program, on the same inputs
+# unwritten  the op read memory that nothing had written, and its result depends on it
+# input      the inputs differ between runs, and no op that was seen made them so
+# changed    memory that was equal in both runs differs where the op reads it, and no op wrote to it in between
+# generator  a random generator is in another state in another run
+Cause = Literal["replay", "runs", "unwritten", "input", "changed", "generator"]
+# forward, backward: the part of the program that called the op. recomputed: forward again, under checkpointing.
+Phase = Literal["forward", "backward", "recomputed"]
+# What an op that differed does with the flag on: the same bits each time (cured), so only because uninitialized memory is
+# filled (filled), its alert (raises), other bits all the same (differs). failed: it could not be executed so.
+WithFlag = Literal["cured", "filled", "raises", "differs", "failed"]
+
+
+@dataclass(frozen=True)
+class CodeLine:
+    """A line of Python."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True)
+class OpSite:
+    """Where the program called an op, in words its author knows."""
+
+    op: str  # "aten::index_put_"
+    phase: Phase
+    line: CodeLine | None  # of the user's own file; for backward that of the forward call
+    library: CodeLine | None  # of the library that called it, if one did
+    module: str | None  # "Net.layers.3.attn"
+    node: str | None  # of autograd, for backward: "IndexBackward0"
+
+
+@dataclass
+class Distance:
+    """How far outputs that differed were apart, the farthest seen."""
+
+    elements: int = 0  # of the outputs that differed
+    differing: int = 0  # of these, in one execution
+    max_abs: float | None = None
+    max_ulp: int | None = None
+
+
+@dataclass
+class Root:
+    """One call site whose op is not reproducible."""
+
+    site: OpSite
+    cause: Cause
+    tensors: tuple[str, ...]  # what it was given where it first differed: "float32[4, 128]"
+    first: int  # number of that call among the ops of the program
+    calls: int = 0  # of this site, up to the end
+    differing_calls: int = 0
+    executions: int = 0  # further ones of the calls that differed
+    differing: int = 0  # of these
+    outputs: tuple[int, ...] = ()  # which ones differed; arguments it changes stand behind what it returns
+    distance: Distance = field(default_factory=Distance)
+    reached: int = 0  # later ops that were given what came of it
+    flag: WithFlag | None = None
+    alert: str | None = None  # the caller it names
+    origin: str | None = None  # the op that handed out unwritten memory
+    saved: str | None = None  # the file that holds its inputs
+
+
+@dataclass
+class SentinelSeen:
+    """What an op that must differ wherever anything races showed in the same process, under the same mode."""
+
+    op: str
+    device: str
+    executions: int
+    differing: int
+
+
+@dataclass
+class Parting:
+    """A place where two runs call different ops; what follows is held against each other again where that is possible."""
+
+    first: OpSite | None  # what the first run calls there; None: it had ended
+    second: OpSite | None
+    only_first: int  # ops that only the first run called there
+    only_second: int
+    run: int  # number of the other run
+
+
+@dataclass
+class Located:
+    """All that one process found."""
+
+    torch: str
+    python: str
+    threads: int
+    replays: int = 0  # of each op; 0: none
+    ops: int = 0  # that reached the dispatcher; views, and what only hands out memory, left out
+    replayed: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    left_out: dict[str, int] = field(default_factory=dict)  # why calls were not executed again -> how many
+    left_out_ops: dict[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # and which ops they were, the first few
+    compiled: tuple[str, ...] = ()  # places that ask for compilation
+    sentinels: tuple[SentinelSeen, ...] = ()
+    roots: tuple[Root, ...] = ()
+    runs: int = 1
+    compared: int = 0  # ops of the first run that had their like in another one
+    propagated: int = (
+        0  # of these, calls that were given something else because an earlier op gave something else
+    )
+    partings: tuple[Parting, ...] = ()
+    ended: str | None = None  # how the program ended, if not at its end

@@ -1,0 +1,230 @@
+"""What was found in a program, in words: for a terminal, and for whoever prints it in a notebook."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from scanner.errors import one_line
+from scanner.located import Cause, CodeLine, Located, OpSite, Root, WithFlag
+
+# What an op that differed did with the flag on.
+WITH_FLAG: dict[WithFlag, str] = {
+    "cured": "stable",
+    "filled": "stable by the fill",
+    "raises": "raises",
+    "differs": "differs",
+    "failed": "not known",
+}
+CAUSE_MEANING: dict[Cause, str] = {
+    "replay": "The op gave other bits when it was executed again on the same inputs.",
+    "runs": "The op gave other bits in another run, on the same inputs.",
+    "unwritten": "The op read memory that nothing had written, and its result depends on it.",
+    "input": "The op was given something else in another run, and no op that was seen made it so: a data loader, a "
+    "number that Python computed, an op that takes part in communication.",
+    "changed": "Memory that was equal in both runs differs where the op reads it, and no op wrote to it in between: "
+    "numpy, or an extension that writes through a pointer.",
+    "generator": "A random generator is in another state in another run: it was not seeded, or drawn from otherwise.",
+}
+_SHORT: dict[Cause, str] = {
+    "unwritten": "unwritten memory",
+    "input": "other input",
+    "changed": "changed between ops",
+    "generator": "other generator state",
+}
+HEADS = ("differed", "op", "line", "module", "part", "reached", "with the flag on")
+_SET = "torch.use_deterministic_algorithms(True)"
+_DO: dict[Cause, str] = {
+    "unwritten": "write the memory before it is read (torch.zeros in place of torch.empty)",
+    "input": "look at what makes this input: seed the data loader and Python's generators, sort what is read from sets",
+    "changed": "look for what writes to this tensor without an op: numpy on the same memory, a kernel of an extension",
+    "generator": "call torch.manual_seed at the start, and give data loaders a generator",
+}
+_DO_WITH_FLAG: dict[WithFlag | None, str] = {
+    "cured": f"{_SET} cures it: with the flag on no execution differed",
+    "raises": f"{_SET} stops it with an error; choose another op, or compute it on another device",
+    "differs": "the flag does not cure it; choose another op, and report it to who wrote the kernel",
+}
+
+
+def worst_first(roots: Sequence[Root]) -> list[Root]:
+    """Return roots, those that reached and differed most first."""
+    return sorted(roots, key=lambda root: (-root.reached, -root.differing, root.first))
+
+
+def line_words(line: CodeLine | None) -> str:
+    """Return ``train.py:12 (forward)``, the path from the current folder if it lies below."""
+    if line is None:
+        return "unknown"
+    path = Path(line.file)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return one_line(f"{path}:{line.line}")
+
+
+def site_words(site: OpSite) -> str:
+    """Return the user's line, and the library's if it is one of these that called the op."""
+    if site.line is None and site.library is not None:
+        return line_words(site.library)
+    return line_words(site.line)
+
+
+def part_words(site: OpSite) -> str:
+    """Say which part of the program called an op."""
+    return f"backward ({one_line(site.node)})" if site.node else site.phase
+
+
+def flag_words(root: Root) -> str:
+    """Say what the op does with the flag on."""
+    if root.flag is None:
+        return ""
+    return (
+        f"raises ({one_line(root.alert)})" if root.flag == "raises" and root.alert else WITH_FLAG[root.flag]
+    )
+
+
+def differed_words(root: Root) -> str:
+    """Say how often it differed, or what else makes it a root."""
+    if root.cause == "replay":
+        return f"{root.differing} of {root.executions}"
+    if root.cause == "runs":
+        return f"{root.differing} of {root.executions} runs"
+    return _SHORT[root.cause]
+
+
+def cells(root: Root) -> tuple[str, ...]:
+    """Return what a table with ``HEADS`` says of a root."""
+    return (
+        differed_words(root),
+        one_line(root.site.op),
+        site_words(root.site),
+        one_line(root.site.module or ""),
+        part_words(root.site),
+        f"{root.reached} ops",
+        flag_words(root),
+    )
+
+
+def details(root: Root) -> list[str]:
+    """Say of a root what its line in the table has no room for."""
+    calls = f"{root.differing_calls} of {root.calls} calls" if root.calls else f"{root.differing_calls} calls"
+    found = [
+        f"{calls}, the first as op {root.first}, given {', '.join(map(one_line, root.tensors)) or 'no tensor'}"
+    ]
+    far = root.distance
+    if far.elements:
+        size = [f"{far.differing / far.elements:.2g} of the elements"]
+        size += [f"by up to {far.max_ulp} ULP"] if far.max_ulp is not None else []
+        size += [f"{far.max_abs:.2g} absolute"] if far.max_abs is not None else []
+        found.append(", ".join(size))
+    if root.site.library is not None and root.site.line is not None:
+        found.append(f"called by {line_words(root.site.library)}")
+    if root.origin is not None:
+        found.append(f"the memory is of {one_line(root.origin)}")
+    if root.saved is not None:
+        found.append(f"inputs saved in {one_line(root.saved)}")
+    return found
+
+
+def advice(root: Root) -> str:
+    """Say what to do about a root."""
+    if root.cause in _DO:
+        return _DO[root.cause]
+    return _DO_WITH_FLAG.get(root.flag, f"try {_SET}")
+
+
+def summary(located: Located) -> str:
+    """Return what was done and found in one sentence."""
+    count = len(located.roots)
+    sites = (
+        "No call site differed"
+        if not count
+        else f"{count} call site{'s are' if count > 1 else ' is'} not reproducible"
+    )
+    if located.runs > 1:
+        others = located.runs - 1
+        done = f"{located.compared} of {located.ops} ops held against {others} more run{'s' if others > 1 else ''}"
+        done += f", {located.propagated} given what earlier ones had made different"
+    else:
+        done = f"{located.ops} ops, {located.replayed} of them executed {located.replays} more times"
+    return f"{sites}: {done} (torch {one_line(located.torch)}, {located.threads} thread{'s' if located.threads > 1 else ''})."
+
+
+def sentinel_words(located: Located) -> list[str]:
+    """Say whether a difference could have been seen."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for one in located.sentinels:
+        counts.setdefault((one.op, one.device), Counter()).update(
+            executions=one.executions, differing=one.differing
+        )
+    return [
+        f"The sentinel {one_line(op)} on {device}, which differs wherever anything races, differed in "
+        f"{count['differing']} of {count['executions']} executions"
+        + (
+            "."
+            if count["differing"] * 2 >= count["executions"]
+            else ": low power, a race may have hidden."
+            if count["differing"]
+            else ": nothing raced here, so that sameness says nothing."
+        )
+        for (op, device), count in counts.items()
+    ]
+
+
+def notes(located: Located) -> list[str]:
+    """Return what must be known of what was not seen."""
+    found = sentinel_words(located)
+    for parting in located.partings:
+        first, second = (
+            f"{one_line(one.op)} at {site_words(one)}" if one else "nothing more"
+            for one in (parting.first, parting.second)
+        )
+        found.append(
+            f"Run 1 and run {parting.run} part: the one calls {first}, the other {second} ({parting.only_first} and "
+            f"{parting.only_second} ops without their like)."
+        )
+    what = "Not executed again" if located.runs == 1 else "Outputs not digested"
+    found += [
+        f"{what}: {count} {'call' if count == 1 else 'calls'} to ops that {one_line(reason)}: {', '.join(map(one_line, located.left_out_ops.get(reason, ())))}."
+        for reason, count in located.left_out.items()
+    ]
+    if located.compiled:
+        found.append(
+            f"torch.compile is asked for at {', '.join(map(one_line, located.compiled))}: such code ran uncompiled here, or "
+            f"as one op; what compiled kernels do was not seen."
+        )
+    if located.ended is not None:
+        found.append(f"The program ended early: {one_line(located.ended)}.")
+    return found
+
+
+def text(located: Located, more: Mapping[int, str] | None = None) -> str:
+    """Return the whole report for a terminal.
+
+    Args:
+        located: What was found.
+        more: A further line for some roots, by their place among the worst first.
+    """
+    lines = [summary(located)]
+    roots = worst_first(located.roots)
+    if roots:
+        lines += [
+            "",
+            *_table(("", *HEADS), [(f"{place}", *cells(root)) for place, root in enumerate(roots, 1)]),
+        ]
+        for place, root in enumerate(roots, 1):
+            lines += ["", f"{place}. {'; '.join(details(root))}.", f"   To do: {advice(root)}."]
+            if more and place - 1 in more:
+                lines.append(f"   {more[place - 1]}")
+    return "\n".join([*lines, "", *notes(located)]) + "\n"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines whose columns begin below one another; columns without text are left out."""
+    columns = [column for column in zip(heads, *rows, strict=True) if any(column[1:])]
+    widths = [max(map(len, column)) for column in columns]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in zip(*columns, strict=True)
+    ]

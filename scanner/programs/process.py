@@ -1,0 +1,146 @@
+"""Start a program under observation, wait for its end, and read what its process wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from scanner.errors import UntrustedScanError, UsageError
+from scanner.located import Located
+from scanner.programs.judge import judge
+from scanner.programs.recorded_run import RecordedRun
+
+_START = Path(__file__).parents[1] / "locate" / "start.py"
+# What places the threads of OpenMP; a user who sets one has chosen.
+_PLACED = {"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND"}
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is to be run."""
+
+    kind: Literal["script", "module", "function"]
+    name: str  # a path, or a dotted name
+    arguments: tuple[str, ...] = ()
+    function: str | None = None
+    calls: int = 1
+
+
+@dataclass(frozen=True)
+class ProgramSettings:
+    """How it is run and observed; ``observation`` are fields of ``scanner.locate.session.LocateSettings``."""
+
+    python: str = sys.executable
+    quiet: bool = False  # what it prints goes to standard error
+    eager: bool = False  # nothing is compiled
+    observation: dict[str, Any] = field(default_factory=dict)
+
+
+def program_of(words: tuple[str, ...], *, module: bool, calls: int | None) -> Program:
+    """Return what the words of a command line name.
+
+    Raises:
+        UsageError: There is no such program.
+    """
+    name, *arguments = words
+    path, _, function = name.rpartition(":")
+    if not module and path and function.isidentifier() and not Path(name).exists():
+        if not Path(path).is_file():
+            raise UsageError(f"{path}: there is no such file; give FILE.py:FUNCTION")
+        return Program("function", path, tuple(arguments), function, calls or 1)
+    if calls is not None:
+        raise UsageError(f"--calls: {name} is no function; give FILE.py:FUNCTION")
+    if not module and not Path(name).exists():
+        raise UsageError(f"{name}: there is no such file; give a script, -m MODULE, or FILE.py:FUNCTION")
+    return Program("module" if module else "script", name, tuple(arguments))
+
+
+def observe_program(program: Program, settings: ProgramSettings, runs: int = 1) -> Located:
+    """Run a program, once, or several times to hold the runs against each other; return what was found.
+
+    Raises:
+        UsageError: The interpreter cannot be started.
+        UntrustedScanError: A process ended before it could say what was found.
+    """
+    if shutil.which(settings.python) is None:
+        raise UsageError(f"--python {settings.python}: there is no such interpreter")
+    with tempfile.TemporaryDirectory(prefix="detmatrix-locate-") as folder:
+        if runs == 1:
+            return _observed(program, settings, Path(folder))
+        located = []
+        recorded = []
+        for number in range(runs):
+            record = Path(folder, f"run-{number}.jsonl")
+            located.append(_observed(program, settings, Path(folder), record))
+            recorded.append(RecordedRun(record))
+            record.unlink()
+        return judge(recorded, located[0])
+
+
+def _observed(
+    program: Program, settings: ProgramSettings, folder: Path, record: Path | None = None
+) -> Located:
+    """Run it once."""
+    place = folder / "located.json"
+    place.unlink(missing_ok=True)
+    request = {
+        "kind": program.kind,
+        "name": program.name,
+        "arguments": program.arguments,
+        "function": program.function,
+        "calls": program.calls,
+        "settings": settings.observation | {"record": record and str(record)},
+        "located": str(place),
+    }
+    code = _run([settings.python, str(_START), json.dumps(request)], settings)
+    try:
+        return msgspec.json.decode(place.read_bytes(), type=Located)
+    except FileNotFoundError:
+        raise UntrustedScanError(f"{program.name}: {_ending(code)}; nothing is known of its ops") from None
+    except msgspec.MsgspecError as error:
+        raise UntrustedScanError(
+            f"{program.name}: what its process wrote cannot be read ({error})"
+        ) from error
+
+
+def _run(command: list[str], settings: ProgramSettings) -> int:
+    """Run it with our standard streams; Ctrl-C is for the program, which shares our terminal."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return subprocess.run(
+            command,
+            env=_environment(settings),
+            stdout=sys.stderr if settings.quiet else None,
+            check=False,
+            preexec_fn=_interruptible,
+        ).returncode
+    except OSError as error:
+        raise UsageError(f"--python {settings.python}: cannot be started ({error.strerror})") from error
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _interruptible() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _environment(settings: ProgramSettings) -> dict[str, str]:
+    """Return the user's environment; on Linux OpenMP binds its threads, without which races on the CPU may never show."""
+    bound = {"OMP_PROC_BIND": "true"} if sys.platform == "linux" and not _PLACED & os.environ.keys() else {}
+    return os.environ | bound | ({"TORCHDYNAMO_DISABLE": "1"} if settings.eager else {})
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"its process was killed by {signal.Signals(-code).name}"
+    return f"its process ended with code {code} before the end of the program"

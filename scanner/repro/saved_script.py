@@ -1,0 +1,86 @@
+"""The script that executes an op on inputs that ``detmatrix locate --save`` has kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_SCRIPT = '''"""Executes an op again and again on the inputs that it had in a program: needs only torch.
+
+Written by detmatrix repro. Exit code 1: it gave other bits; 0: it did not.
+"""
+
+import ctypes
+import os
+import sys
+
+# Threads that share a core hardly ever race.
+os.environ.setdefault("OMP_PROC_BIND", "true")
+
+import torch
+
+SAVED = $PATH
+EXECUTIONS = 100
+
+
+def argument(value):
+    """Return an argument as the op was given it."""
+    if isinstance(value, dict):
+        kind = value["torch"]
+        known = {str(one): one for one in vars(torch).values() if isinstance(one, (torch.dtype, torch.layout, torch.memory_format))}
+        return known[kind] if kind in known else torch.device(kind)
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    return [argument(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def tensors(value):
+    """Return the tensors in what an op was given or returned."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [one for item in value for one in tensors(item)] if isinstance(value, (list, tuple)) else []
+
+
+def bits(tensor):
+    """Return the bytes of a tensor."""
+    tensor = tensor.to_dense() if tensor.layout != torch.strided else tensor
+    host = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    return ctypes.string_at(host.data_ptr(), host.numel() * host.element_size())
+
+
+def execute(op, saved):
+    """Execute the op on fresh copies; return the bytes of what it returned and of what it was given."""
+    torch.manual_seed(0)
+    args = [argument(one) for one in saved["args"]]
+    kwargs = {name: argument(one) for name, one in saved["kwargs"].items()}
+    result = op(*args, **kwargs)
+    return [bits(one) for one in tensors([result, args, list(kwargs.values())])]
+
+
+def main():
+    """Print how often the op differed, with the flag off and on."""
+    saved = torch.load(SAVED, weights_only=True)
+    namespace, _, name = saved["op"].partition("::")
+    name, _, overload = name.partition(".")
+    op = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
+    print(f"{saved['op']}, recorded with torch {saved['torch']}, executed {EXECUTIONS} times with torch {torch.__version__}")
+    differing = {}
+    for flag in (False, True):
+        torch.use_deterministic_algorithms(flag)
+        try:
+            first = execute(op, saved)
+            differing[flag] = sum(execute(op, saved) != first for _ in range(EXECUTIONS - 1))
+            text = f"{differing[flag]} of {EXECUTIONS - 1} differed from the first"
+        except RuntimeError as error:
+            text = f"raised {error}"
+        print(f"flag {'on' if flag else 'off'}: {text}")
+    return int(bool(differing.get(False)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+'''
+
+
+def saved_script(path: Path) -> str:
+    """Return the script for a file of inputs; nothing that the file says is in it."""
+    return _SCRIPT.replace("$PATH", repr(str(path.resolve())))

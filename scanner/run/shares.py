@@ -1,0 +1,190 @@
+"""Workers side by side: each observes its share of the rows, in either mode by turns, and answers for itself.
+
+A share has its own processes, controls and sentinels, so that what is said of its rows rests on them alone. The modes take
+turns every few dozen rows: a scan that is cut short has whole rows. One file is written, a line at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any
+
+from scanner.modes import MODE_TABLE
+from scanner.observations.records import MODES, Header, Mode, Observation
+from scanner.observations.runfile import Line, Run
+from scanner.processes.supervisor import WorkerSupervisor
+from scanner.run.passes import PassRunner
+from scanner.run.progress import Progress
+
+# Rows of a share between two turns of the modes: so few that a scan which is cut short has lost little.
+_TURN = 48
+
+
+class _StoppedError(Exception):
+    """The scan ends, and what workers still say is not kept."""
+
+
+class Shares:
+    """The shares of a scan, and what was observed in all of them."""
+
+    def __init__(
+        self, header: Header, supervisor: WorkerSupervisor, progress: Progress, write: Callable[[Line], None]
+    ) -> None:
+        """Nothing is observed yet.
+
+        Args:
+            header: What is planned, and under which settings.
+            supervisor: Workers like its own are started.
+            progress: Is told of each row.
+            write: Is given each record as it comes.
+        """
+        self._header = header
+        self._workers = header.settings.workers
+        # Which rows the flag cures is known when all processes of the other modes have spoken.
+        self._last = [mode for mode in header.settings.modes if MODE_TABLE[mode].concern == "cured"]
+        # Of a small scan as many as give each share some.
+        self._turn = max(1, min(_TURN, -(-len(header.planned) // self._workers)))
+        self._lock = threading.Lock()
+        self._stopped = False
+        guarded: Any = _Guarded(progress, self._guarded)
+        # A share has a worker of either mode, which takes turns with the other.
+        self._supervisors = [{mode: supervisor.another() for mode in MODES} for _ in range(self._workers)]
+        self._passes = [
+            PassRunner(
+                header, ours[MODES[0]], guarded, self._guarded(write), f"worker {number}, ", number=number
+            )
+            for number, ours in enumerate(self._supervisors)
+        ]
+
+    def _guarded(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that only one share calls at a time, and none when the scan ends."""
+
+        def one_at_a_time(*args: Any) -> Any:
+            with self._lock:
+                if self._stopped:
+                    raise _StoppedError
+                return call(*args)
+
+        return one_at_a_time
+
+    def observe(self) -> None:
+        """Observe all rows in off, on, and those that raise under warn_only."""
+        self._side_by_side(self._observe)
+
+    def observe_further(self, missing: Mapping[tuple[str, ...], int]) -> None:
+        """Execute rows more often with the flag off, and then those that the flag cures without the fill."""
+        self._side_by_side(lambda number: self._observe_further(number, missing))
+
+    def _observe(self, number: int) -> None:
+        settings, passes, ours = self._header.settings, self._passes[number], self._supervisors[number]
+        for process in range(settings.processes):
+            for mode in MODES:
+                ours[mode].renew(mode)
+            for places in self._places(number):
+                for mode in MODES:
+                    passes.run(mode, process, places=places, supervisor=ours[mode])
+            for mode in settings.modes:
+                if mode not in (*MODES, *self._last):
+                    self._whole(number, mode, process)
+
+    def _observe_further(self, number: int, missing: Mapping[tuple[str, ...], int]) -> None:
+        settings = self._header.settings
+        self._whole(number, MODES[0], settings.processes, missing)
+        for process in range(settings.processes):
+            for mode in self._last:
+                self._whole(number, mode, process)
+
+    def _whole(
+        self, number: int, mode: Mode, process: int, runs: Mapping[tuple[str, ...], int] | None = None
+    ) -> None:
+        """Make a pass that few rows need, in one process."""
+        supervisor = self._supervisors[number][MODES[0]]
+        supervisor.renew(mode)
+        for places in self._places(number):
+            self._passes[number].run(mode, process, runs, places, supervisor)
+
+    def _places(self, number: int) -> Sequence[range]:
+        """Return the places of the rows of a share, turn by turn."""
+        rows, turn = len(self._header.planned), self._turn
+        return [
+            range(start, min(start + turn, rows))
+            for start in range(number * turn, rows, turn * self._workers)
+        ]
+
+    def _side_by_side(self, work: Callable[[int], None]) -> None:
+        """Do something in all shares at once; where one fails, or the scan is interrupted, all of them end."""
+        with ThreadPoolExecutor(self._workers) as pool:
+            working = [pool.submit(work, number) for number in range(self._workers)]
+            try:
+                for one in as_completed(working):
+                    one.result()
+            except BaseException:
+                with self._lock:
+                    self._stopped = True
+                for supervisor in self._all_supervisors():
+                    supervisor.kill()
+                raise
+
+    def _all_supervisors(self) -> list[WorkerSupervisor]:
+        return [one for ours in self._supervisors for one in ours.values()]
+
+    def retire(self) -> None:
+        """Stop all workers."""
+        for supervisor in self._all_supervisors():
+            supervisor.retire()
+
+    def recall(self, run: Run) -> None:
+        """Take in what an interrupted scan has observed already."""
+        shares = {
+            row.key: place // self._turn % self._workers for place, row in enumerate(run.header.planned)
+        }
+        for number, passes in enumerate(self._passes):
+            passes.recall(
+                run,
+                lambda one, number=number: (
+                    (  # type: ignore[misc]
+                        shares.get(one.key, one.worker) if isinstance(one, Observation) else one.worker
+                    )
+                    == number
+                ),
+            )
+
+    @property
+    def observations(self) -> int:
+        """How many observations there are, those of controls included."""
+        return sum(passes.observations for passes in self._passes)
+
+    @property
+    def sentinels(self) -> int:
+        """How many sentinels ran."""
+        return sum(passes.sentinels for passes in self._passes)
+
+    @property
+    def rows_observed(self) -> int:
+        """How many observations of rows there are that every scan makes."""
+        return sum(passes.rows_observed for passes in self._passes)
+
+    @property
+    def unwell(self) -> dict[tuple[str, ...], str]:
+        """Rows that cost a worker, and how."""
+        return {key: text for passes in self._passes for key, text in passes.unwell.items()}
+
+    @property
+    def distrust(self) -> tuple[str, ...]:
+        """Why what was observed cannot be trusted; empty if it can."""
+        return tuple(dict.fromkeys(text for passes in self._passes for text in passes.distrust))
+
+
+class _Guarded:
+    """Lets one share at a time tell how far it is."""
+
+    def __init__(
+        self, progress: Progress, guarded: Callable[[Callable[..., Any]], Callable[..., Any]]
+    ) -> None:
+        self._progress = progress
+        self._one_at_a_time = guarded
+
+    def __getattr__(self, name: str) -> Any:
+        return self._one_at_a_time(getattr(self._progress, name))

@@ -1,0 +1,1 @@
+"""The device that rows run on, asked in the same way whatever its kind."""

@@ -1,0 +1,118 @@
+"""What ``detmatrix locate`` costs over the bare step of a small transformer, beside PyTorch's DebugMode, in one process.
+
+python -m tests.benchmarks.locate_cost [--device cpu|cuda] [--replay K] [--rounds N]
+
+Each way of observing is timed in turn, round by round, and compared with the bare steps of the same rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_PROC_BIND", "true")
+
+import torch
+
+from scanner.locate.mode import LocateMode
+from tests.programs.transformer import Training
+
+DIGESTS_AIM, REPLAY_AIM = 6.0, 2.5
+
+
+def main() -> None:
+    """Print how many times the bare step each takes."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--replay", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    if options.device != "cpu":
+        # Slows every call down, so that it is not done for nothing.
+        torch.set_default_device(options.device)
+    training = Training(width=128, layers=4, batch=4, length=128, words=512)
+    with tempfile.TemporaryDirectory() as folder:
+        ways = _ways(Path(folder), options.replay)
+        times = _times(training, ways, options.rounds, options.device)
+    bare = times.pop("bare")
+    aims = {"digests of two runs": DIGESTS_AIM, f"replay {options.replay}": REPLAY_AIM + options.replay}
+    print(
+        f"one step of a transformer on {options.device}, {torch.get_num_threads()} threads, over the bare step:"
+    )
+    for name, seconds in times.items():
+        ratio = statistics.median(one / of for one, of in zip(seconds, bare, strict=True))
+        aim = f" (aim: {aims[name]:g})" if name in aims else ""
+        print(f"  {name:<34} {ratio:6.2f}{aim}")
+
+
+def _ways(folder: Path, replays: int) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
+    """Return the ways of observing a step, each a block around it."""
+    ways: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+        "bare": nullcontext,
+        "the mode, nothing replayed": lambda: _Observed(replays=0, max_bytes=1 << 30),
+        f"replay {replays}": lambda: _Observed(replays=replays, max_bytes=1 << 30),
+        "digests of two runs": lambda: _Observed(
+            replays=0, max_bytes=1 << 30, record=str(folder / "run.jsonl")
+        ),
+    }
+    try:
+        from torch.utils._debug_mode import DebugMode  # noqa: PLC0415 - an older torch has none
+    except ImportError:
+        return ways
+
+    def debug(**options: Any) -> AbstractContextManager[Any]:
+        stack = ExitStack()
+        stack.enter_context(DebugMode(record_stack_trace=True, record_nn_module=True))
+        stack.enter_context(DebugMode.log_tensor_hashes(**options))
+        return stack
+
+    ways["DebugMode, norms"] = lambda: debug(hash_inputs=True)
+    ways["DebugMode, XOR"] = lambda: debug(hash_fn="hash_tensor", hash_inputs=True)
+    return ways
+
+
+class _Observed:
+    """A mode that follows modules, as a session has it."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._mode = LocateMode(**settings)
+
+    def __enter__(self) -> None:
+        self._mode.places.start()
+        self._mode.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._mode.__exit__(*error)
+        self._mode.places.stop()
+        if self._mode.recorder is not None:
+            self._mode.recorder.close()
+
+
+def _times(
+    training: Training, ways: dict[str, Callable[[], AbstractContextManager[Any]]], rounds: int, device: str
+) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    # The first round loads what is loaded when it is first needed.
+    for number in range(rounds + 1):
+        for name, way in ways.items():
+            began = time.perf_counter()
+            with way():
+                training.step()
+            if device != "cpu":
+                torch.cuda.synchronize()
+            if number:
+                times[name].append(time.perf_counter() - began)
+    return times
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""A file of specs whose worker has a stand-in for a CUDA device (``tests/fake_device.py``), and ops that do it harm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opspecs.model import Case, OpSpec, call
+from tests.fake_device import install
+
+KIND = "cuda"
+DEVICE = install(KIND, asserting=("special_erfcx",))
+
+
+def plus(x: Any) -> Any:
+    """Add one."""
+    return x + 1
+
+
+def mixes(x: Any) -> Any:
+    """Add what lies elsewhere."""
+    return x + x.cpu()
+
+
+def partly_empty(x: Any) -> Any:
+    """Return a result, and one without elements."""
+    return x + 1, x[:0]
+
+
+def large(x: Any) -> Any:
+    """Ask for more than there is."""
+    return x.new_empty(1 << 27)
+
+
+def tells(_: Any) -> Any:
+    """Say how often the host has waited so far, and how much memory was held at once."""
+    counts = (DEVICE.synchronisations, DEVICE.peak) if DEVICE is not None else (0, 0)
+    if DEVICE is not None:
+        DEVICE.peak = DEVICE.held
+    raise ArithmeticError(" ".join(map(str, counts)))
+
+
+def _spec(name: str, op: Any, elements: int = 64, **more: Any) -> OpSpec:
+    cases = {"one": Case(inputs=lambda t: call(t.leaf(t.normal(elements))))}
+    return OpSpec(name=f"fake.{name}", op=op, why="Shows what happens on a device.", cases=cases, **more)
+
+
+SPECS = (
+    _spec("before", plus),
+    # In the stand-in an assertion fails in it.
+    _spec("asserts", "torch.special.erfcx"),
+    _spec("mixes", mixes),
+    _spec("behind", plus),
+    _spec("large", large),
+    _spec("behind_large", plus),
+    _spec("wide", plus, 1 << 20),
+    _spec("partly_empty", partly_empty),
+    _spec("tells", tells),
+)

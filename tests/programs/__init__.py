@@ -1,0 +1,1 @@
+"""Programs as users write them, which know nothing of detmatrix; tests of ``locate`` run them."""

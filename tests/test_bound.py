@@ -1,0 +1,100 @@
+"""What 0 of n is worth: the bound where executions of one process depend on each other, and the mark of an n too small."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from scanner.observations.records import MODES
+from scanner.observations.runfile import read_run
+from scanner.verdicts.bound import CORRELATION, chance_unseen, effective, upper_bound
+from scanner.verdicts.power import POWER_SHARE
+from tests.benchmarks import dependence
+from tests.evidence_runs import only, text
+from tests.runs import SETTINGS, ran, row, stable, write_run
+
+RECORDED = Path(__file__).parents[1] / "reports" / "runs"
+
+
+@pytest.mark.parametrize("executions", [(5,), (5, 5), (50, 50)])
+def test_upper_bound(executions: tuple[int, ...]) -> None:
+    """A row of the rate that is the bound hides in one scan of twenty, if processes differ in how freely it races."""
+    rate, weight, scans = upper_bound(executions), (1 - CORRELATION) / CORRELATION, 20_000
+    drawn = random.Random(0)
+
+    hidden = 0
+    for _ in range(scans):
+        # The very first execution has nothing to differ from.
+        counts = (executions[0] - 1, *executions[1:])
+        shown = (drawn.betavariate(rate * weight, (1 - rate) * weight) for _ in executions)
+        hidden += all(
+            drawn.random() < (1 - share) ** count for share, count in zip(shown, counts, strict=True)
+        )
+
+    assert hidden / scans == pytest.approx(0.05, abs=0.006)
+
+
+def test_processes_count_for_more_than_executions() -> None:
+    """The same n bounds less in one process than in many, never more than if all executions were independent."""
+    shared = [(100,), (50, 50), (10,) * 10, (1,) * 100]
+    bounds = [upper_bound(one) for one in shared]
+
+    assert bounds == sorted(bounds, reverse=True)
+    assert upper_bound((1,) * 101) == pytest.approx(1 - 0.05 ** (1 / 100))
+    assert effective((50, 50)) < effective((1,) * 100) == pytest.approx(99)
+    assert upper_bound((1,)) == 1
+    assert upper_bound((1_000_000,) * 1000) > 0
+
+
+@pytest.mark.parametrize("processes", [1, 2, 5])
+def test_a_row_without_a_mark_would_have_shown_a_race_as_frequent_as_the_sentinels(
+    tmp_path: Path, processes: int
+) -> None:
+    """Rows and sentinels are held against one limit, so that a race of its rate is missed by 5 % of the unmarked at most."""
+    one = row("torch.cumsum")
+    marked = []
+    for runs in range(2, 13):
+        seen = [o for mode in MODES for o in ran(one, mode, *[{"a": runs}] * processes)]
+        settings = replace(SETTINGS, runs=runs, processes=processes)
+        path = write_run(tmp_path / f"{runs}.jsonl", [(one, seen)], settings=settings)
+        (found,) = only(path).rows
+        assert (found.weak is None) == (chance_unseen(POWER_SHARE, (runs,) * processes) <= 0.05)
+        marked.append(found.weak is not None)
+
+    assert marked == sorted(marked, reverse=True)
+    assert not marked[-1]
+
+
+def test_small_n_is_of_low_power_in_words(tmp_path: Path) -> None:
+    """The mark says n, of how many processes, what it bounds and what it had to."""
+    one = row("torch.cumsum")
+    path = write_run(
+        tmp_path / "r.jsonl",
+        [(one, [o for mode in MODES for o in ran(one, mode, {"a": 5})])],
+        settings=replace(SETTINGS, runs=5, processes=1),
+    )
+    message = text("md", path)
+
+    assert "deterministic (n = 5 per mode), low power |" in message
+    assert "n = 5 in one process bounds the rate of differing at 67.6 %, above 50 %" in message
+    assert "n = 5 in one process bounds" in text("html", path)
+    assert only(write_run(tmp_path / "full.jsonl", [(one, ran(one, "off", *stable()))])).weak == {}
+
+
+def test_recorded_races_that_five_executions_hide_are_marked() -> None:
+    """Of rows that race, what a scan of one process and five executions calls deterministic it also calls of low power."""
+    runs = [read_run(RECORDED / f"torch-{version}-cpu.jsonl.gz") for version in ("2.11.0", "2.13.0")]
+    processes, still, unmarked, beyond = dependence.false_comfort(runs, 5)
+
+    assert processes > 100
+    assert still > 0
+    assert (unmarked, beyond) == (0, 0)
+
+
+@pytest.mark.nightly
+def test_the_correlation_is_that_of_the_recorded_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """The correlation that the bound takes is not below what the recorded runs show, nor above all that they allow."""
+    assert dependence.main([]) == 0, capsys.readouterr().out

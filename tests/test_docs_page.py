@@ -1,0 +1,118 @@
+"""The page of docs in a real headless browser: bullets the worst first, filters, phones, dark, and hostile text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+
+from reports.docs.agreement import join
+from reports.docs.builds import read_files
+from reports.docs.html import render
+from reports.matrix.model import Matrix
+from reports.render.output import write_report
+from scanner.claims.tables import parse_claims
+from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page, opened, put_back
+from tests.compared import run_of
+from tests.documented import docstring, found
+from tests.runs import row
+
+pytestmark = NEEDS_BROWSER
+ROOT = Path(__file__).parent.parent
+TEXT = docstring(
+    [":func:`torch.b` when called on a CPU tensor", ":func:`torch.a` when called on a CPU tensor"],
+    [":func:`torch.c`", f":func:`torch.d` {HOSTILE}"],
+)
+Opener = Callable[..., Page]
+
+
+def _run() -> Matrix:
+    """Return a run that contradicts one bullet, confirms one, and shows an op that no bullet is about."""
+    rows = [
+        found(row("torch.a"), "raises"),
+        found(row("torch.b"), "fixed_by_mode"),
+        found(row("torch.e"), "raises"),
+    ]
+    return run_of(*rows, claims=parse_claims(TEXT))
+
+
+@pytest.fixture
+def open_page(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Opener]:
+    """Return a function that opens the page of the run, and put the browser back afterwards."""
+
+    def open_(hash_: str = "") -> Page:
+        path = tmp_path / "docs.html"
+        write_report(path, render(join([_run()])))
+        return opened(driver, path, hash_)
+
+    yield open_
+    put_back(driver)
+
+
+def _bullets(page: Page) -> list[str]:
+    """Return the bullets that can be seen."""
+    script = (
+        "return [...document.querySelectorAll('tr.claim')].filter((r) => r.checkVisibility())"
+        ".map((r) => r.querySelector('th code').textContent)"
+    )
+    return list(page.run(script))
+
+
+def test_the_worst_bullet_stands_first(open_page: Opener) -> None:
+    """All bullets, what is contradicted above; text of a docstring is text; the browser complains of nothing."""
+    page = open_page()
+    page.shows("3 of 3 lines")
+
+    assert _bullets(page) == ["torch.a", "torch.b", "torch.c"]
+    assert [tile.text.split("\n")[:2] for tile in page.all(".tile")][:3] == [
+        ["all", "3"],
+        ["✗contradicted", "1"],
+        ["✓confirmed", "1"],
+    ]
+    assert "torch.e" in page.one("section[aria-labelledby=undocumented]").text
+    assert "{{ 7 * 7 }}" in page.one("section[aria-labelledby=doubts]").text
+    assert page.run("return window.hacked") is None
+    assert page.errors() == []
+
+
+def test_filters_stand_in_the_address(open_page: Opener) -> None:
+    """Tiles, lists and words choose bullets, and an address brings them back."""
+    page = open_page()
+    page.one(".tile[data-state=confirmed]").click()
+    page.shows("1 of 3 lines")
+    chosen = _bullets(page)
+    address = page.run("return location.hash")
+    back = open_page("#state=contradicted,confirmed&list=deterministic&q=torch.a")
+    back.shows("1 of 3 lines")
+
+    assert (chosen, address) == (["torch.b"], "#state=confirmed")
+    assert _bullets(back) == ["torch.a"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1400])
+def test_everything_can_be_read(driver: webdriver.Chrome, tmp_path: Path, scheme: str, width: int) -> None:
+    """With a run and with a build: enough contrast, and nothing wider than the screen."""
+    recorded = ("censuses/torch-2.13.0-cu130.json.gz", "traces/torch-2.13.0-cuda.json.gz")
+    census, trace = (str(ROOT / "reports" / name) for name in recorded)
+    docs = join([_run()])
+    pages = (render(docs), render(None, read_files([census], [trace], None)))
+    for place, pieces in enumerate(pages):
+        path = tmp_path / f"{place}.html"
+        write_report(path, pieces)
+        page = opened(driver, path)
+        page.command(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+        )
+        page.command(
+            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+        )
+        worst = page.run(CONTRAST)
+
+        assert min(worst.values()) >= 4.5, worst
+        assert page.run("return document.documentElement.scrollWidth") <= width
+        assert page.errors() == []
+    put_back(driver)

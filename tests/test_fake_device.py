@@ -1,0 +1,213 @@
+"""The path of a GPU through the worker, on a stand-in for one: tensors stay there, nothing waits, what breaks is replaced."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from opspecs.model import Planned
+from opspecs.registry import SPECS
+from scanner.observations.records import Mode
+from scanner.observations.runfile import read_run
+from scanner.processes.sandbox import ImportSandbox
+from scanner.processes.supervisor import WorkerSupervisor
+from tests.commands import Command
+
+FAKE = Path(__file__).with_name("fake_cuda.py")
+ROWS = [row for spec in SPECS for row in spec.rows("cuda")]
+# What a pass asks of a row.
+PASSES: dict[str, dict[str, Any]] = {
+    "observe": {"runs": 8, "perturbations": ["quiet", "stress", "shift", "poison"]},
+    "cost": {"max_seconds": 0.001},
+    "dispatch": {},
+}
+# What an op says that the CPU has no kernel for, and what it says with the flag on.
+LACKS = ("not implemented for", "No viable backend", "deterministic implementation")
+PATIENCE = 120.0
+
+
+class Fake:
+    """Workers that have the stand-in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.supervisor = WorkerSupervisor(sys.executable, folder, (str(FAKE),), "cuda:0")
+
+    def ask(self, do: str, spec: str, mode: Mode = "off", **more: Any) -> dict[str, Any]:
+        """Ask for a row of the harmful ops."""
+        row = Planned(spec=f"fake.{spec}", case="one", direction="forward", dtype="float32")
+        return self.row(do, row, mode, **more)
+
+    def row(self, do: str, row: Planned, mode: Mode = "off", **more: Any) -> dict[str, Any]:
+        """Ask for a row."""
+        request = {"do": do, **row._asdict(), "device": "cuda:0", "seed": 0, **PASSES[do], **more}
+        return self.supervisor.ask(mode, request, PATIENCE)
+
+    def told(self) -> tuple[int, int]:
+        """Return how often the host has waited, and how many bytes were held at most, since this was last asked."""
+        waited, peak, *_ = self.ask("observe", "tells")["message"].replace(",", "").split()
+        return int(waited), int(peak)
+
+
+@pytest.fixture(scope="module")
+def fake() -> Iterator[Fake]:
+    """Return workers that have the stand-in; one that breaks is replaced."""
+    with ImportSandbox() as sandbox:
+        workers = Fake(sandbox.path)
+        yield workers
+        workers.supervisor.retire()
+
+
+def _waits(fake: Fake, spec: str, case: str, runs: int) -> int:
+    row = Planned(spec=spec, case=case, direction="forward", dtype="float32")
+    before, _ = fake.told()
+    fake.row("observe", row, runs=runs, perturbations=["quiet"])
+    return fake.told()[0] - before
+
+
+@pytest.mark.parametrize(("spec", "case"), [("control.constant", "plain"), ("control.varies", "each_time")])
+def test_synchronisations_do_not_grow_with_n(fake: Fake, spec: str, case: str) -> None:
+    """The host waits as often for 400 executions as for 50, whether they differ or not; no execution waits."""
+    assert _waits(fake, spec, case, 400) == _waits(fake, spec, case, 50)
+
+
+def test_what_differs_is_seen_early(fake: Fake) -> None:
+    """Of a case that always differs no more outputs are made, digested and measured than are needed."""
+    row = Planned(spec="control.varies", case="each_time", direction="forward", dtype="float32")
+    answer = fake.row("observe", row, runs=400, perturbations=["quiet"])
+
+    assert answer["executions"] == 12
+    assert len(answer["digests"]) == 12
+    (output,) = answer["outputs"]
+    assert output["severity"]["differing_elements"] == 1
+
+
+def test_memory_of_queued_comparisons_is_bounded(fake: Fake) -> None:
+    """Outputs wait for their comparison in a sixteenth of the memory of the device; 100 of these would take 400 MB."""
+    fake.told()
+    answer = fake.ask("observe", "wide", runs=100, perturbations=["quiet"])
+    _, peak = fake.told()
+
+    assert answer["executions"] == 100
+    # The input, the first output and a copy of it, and what a comparison makes.
+    assert peak < (1 << 29) / 16 + 8 * (4 << 20)
+
+
+def test_tensors_of_two_devices_do_not_meet(fake: Fake) -> None:
+    """The stand-in insists on what a GPU insists on."""
+    answer = fake.ask("observe", "mixes")
+
+    assert answer["outcome"] == "raised"
+    assert "expected all tensors to be on the same device" in answer["message"]
+
+
+@pytest.mark.parametrize(
+    "do", ["observe", *(pytest.param(do, marks=pytest.mark.nightly) for do in ("cost", "dispatch"))]
+)
+def test_running_out_of_memory_is_the_rows_error(fake: Fake, do: str) -> None:
+    """It says so; the next row gets another worker, whose memory is whole."""
+    answer = fake.ask(do, "large")
+    started = fake.supervisor.started
+
+    text = str([answer, *answer.get("modes", {}).values()])
+    assert "OutOfMemoryError" in text
+    assert fake.supervisor.serving is None
+    assert fake.ask(do, "behind")["outcome"] == "ran"
+    assert fake.supervisor.started == started + 1
+
+
+@pytest.mark.parametrize("spec", ["before", "wide", "partly_empty"])
+def test_digests_are_those_of_the_cpu(fake: Fake, spec: str) -> None:
+    """What is digested on a device, many blocks at once, has the digest that it has on the CPU."""
+    there, here = (fake.ask("observe", spec, device=device) for device in ("cuda:0", "cpu"))
+
+    assert there["inputs_digest"] == here["inputs_digest"]
+    assert list(there["digests"]) == list(here["digests"])
+
+
+def test_overloads_of_a_device_are_listed(fake: Fake) -> None:
+    """Not every kind of device has a dispatch key for every layout."""
+    groups = fake.supervisor.ask("off", {"do": "kernels", "device": "cuda:0"}, PATIENCE)["groups"]
+
+    assert sum(len(group["names"]) for group in groups) > 1000
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("xpu", "XPU: memory is not bounded, so that one worker runs at a time"),
+        (
+            "mps",
+            "MPS: no perturbation stress (it has one stream); memory is not bounded, so that one worker runs at a time",
+        ),
+    ],
+)
+def test_other_accelerators_run_what_they_can(
+    detmatrix: Command, tmp_path: Path, kind: str, text: str
+) -> None:
+    """A whole scan of a device that is not CUDA; what it cannot do is said in one line."""
+    specs = FAKE.with_name(f"fake_{kind}.py")
+    options = ("--specs", specs, "--device", kind, "--runs", 8, "--processes", 1)
+
+    done = detmatrix("scan", f"fake_{kind}", "torch.kthvalue:tied_rows", *options, "-o", "run.jsonl")
+
+    assert done.returncode == 0, done.stderr
+    assert text in done.stderr.splitlines()
+    run = read_run(tmp_path / "run.jsonl")
+    assert run.closing is not None
+    assert run.closing.distrust == ()
+    assert run.header.settings.device == f"{kind}:0"
+    for records in (run.observations, run.costs, run.dispatches):
+        assert {one.outcome for one in records} == {"ran"}
+    assert run.kernels is not None
+    assert run.kernels.message is None
+
+
+@pytest.mark.parametrize("do", PASSES)
+def test_an_assertion_costs_its_row_and_a_worker(fake: Fake, do: str) -> None:
+    """What fails on the device stays with the process, in which no later row runs."""
+    assert fake.ask(do, "before")["outcome"] == "ran"
+    started = fake.supervisor.started
+
+    answer = fake.ask(do, "asserts")
+
+    text = str([answer, *answer.get("modes", {}).values()])
+    assert "device-side assert triggered" in text
+    assert fake.ask(do, "behind")["outcome"] == "ran"
+    assert fake.supervisor.started == started + 1
+
+
+@pytest.mark.nightly
+def test_an_assertion_in_a_trial_costs_its_entry_and_a_worker(fake: Fake) -> None:
+    """The entry is not told of by a device that no longer answers, and the next one is tried like any other."""
+    options = {"device": "cuda:0", "seed": 0, "dtypes": None, "samples": 1, "trial": True}
+    request = {"do": "enumerate", **options}
+
+    assert "failed" in fake.supervisor.ask("off", {**request, "name": "opinfo:special.erfcx"}, PATIENCE)
+    assert fake.supervisor.serving is None
+    answer = fake.supervisor.ask("off", {**request, "name": "opinfo:special.i0e"}, PATIENCE)
+    assert {row["provoked"] for row in answer["rows"]} == {"samples", "enlarged"}
+
+
+@pytest.mark.parametrize("do", PASSES)
+@pytest.mark.parametrize(
+    "row", [*ROWS[::400], pytest.param(ROWS, marks=pytest.mark.nightly, id="all")], ids=lambda row: row.id
+)
+def test_rows_run_on_the_device(fake: Fake, row: Planned | list[Planned], do: str) -> None:
+    """Whatever the catalog plans goes through every pass; nothing fails but what the CPU below lacks."""
+    answers = {one.id: fake.row(do, one) for one in ([row] if isinstance(row, Planned) else row)}
+
+    failed = {one: answer for one, answer in answers.items() if answer["outcome"] not in {"ran", "raised"}}
+    assert failed == {}
+    raised = {
+        one: answer["message"]
+        for one, answer in answers.items()
+        if answer["outcome"] == "raised" and not any(text in answer["message"] for text in LACKS)
+    }
+    assert raised == {}

@@ -1,0 +1,325 @@
+"""``detmatrix locate`` as a user calls it: programs run as Python would, reports, exit codes, mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.cli import locate as command
+from reports.locate.matrix import index_of
+from scanner.located import CodeLine, Distance, Located, OpSite, Parting, Root, SentinelSeen
+from scanner.programs.process import Program, program_of
+from tests import tied
+from tests.commands import Command
+from tests.conftest import refused
+
+ROOT = Path(__file__).parent.parent
+LINE = CodeLine("train.py", 12, "forward")
+SITE = OpSite("aten::index_put", "backward", LINE, None, "Net.gather", "IndexBackward0")
+FOUND = Located(
+    torch="2.11.0+cpu",
+    python="3.11.7",
+    threads=2,
+    replays=4,
+    ops=50,
+    replayed=48,
+    left_out={"take part in communication": 2},
+    left_out_ops={"take part in communication": ("c10d::allreduce_",)},
+    sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 30),),
+    roots=(
+        Root(
+            SITE,
+            "replay",
+            ("float32[16, 8]",),
+            first=10,
+            calls=6,
+            differing_calls=5,
+            executions=20,
+            differing=16,
+            outputs=(0,),
+            distance=Distance(128, 64, 0.5, 7),
+            reached=3,
+            flag="cured",
+        ),
+    ),
+)
+
+
+@pytest.fixture
+def observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
+    """Let programs not run, and be said to have shown what is in this list; in it stands then what was asked for."""
+    shown: list[Any] = [FOUND]
+
+    def observe(program: Program, settings: Any, runs: int) -> Located:
+        shown[1:] = [program, settings, runs]
+        located: Located = shown[0]
+        return located
+
+    monkeypatch.setattr(command, "observe_program", observe)
+    (tmp_path / "train.py").write_text("", encoding="utf-8")
+    return shown
+
+
+def test_the_table_says_where_and_what_to_do(detmatrix: Command, observed: list[Any]) -> None:
+    """One line for each call site; below it what the matrix and the documentation say of the op."""
+    done = detmatrix("locate", "train.py", "--epochs", "1")
+
+    assert done.returncode == 1
+    assert observed[1] == Program("script", "train.py", ("--epochs", "1"))
+    head, row = [
+        line for line in done.stdout.splitlines() if "aten::index_put" in line or "differed  op" in line
+    ][:2]
+    assert row.split()[1:8] == ["16", "of", "20", "aten::index_put", "train.py:12", "Net.gather", "backward"]
+    assert head.index("op") == row.index("aten::index_put")
+    assert "5 of 6 calls" in done.stdout
+    assert "cures it" in done.stdout
+    assert "In the matrix: fixed_by_mode (torch.Tensor.__getitem__:" in done.stdout
+    assert "differed in 30 of 32 executions" in done.stdout
+    assert (
+        "Not executed again: 2 calls to ops that take part in communication: c10d::allreduce_." in done.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("located", "code"),
+    [
+        (FOUND, 1),
+        (replace(FOUND, roots=()), 0),
+        (replace(FOUND, roots=(), sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 0),)), 4),
+        (replace(FOUND, roots=(), ended="ValueError: no"), 4),
+        (replace(FOUND, roots=(), ops=0), 4),
+    ],
+    ids=["a root", "none", "nothing could race", "the program failed", "no ops"],
+)
+def test_exit_codes_tell_what_was_found(
+    detmatrix: Command, observed: list[Any], located: Located, code: int
+) -> None:
+    """None found is worth something only where one could have been."""
+    observed[0] = located
+
+    assert detmatrix("locate", "train.py").returncode == code
+
+
+def test_json_has_every_field(detmatrix: Command, observed: list[Any]) -> None:  # noqa: ARG001
+    """And what the matrix shows of the op, and what to do."""
+    told = json.loads(detmatrix("locate", "--format", "json", "train.py").stdout)
+
+    (root,) = told["roots"]
+    assert root["site"]["line"] == {"file": "train.py", "line": 12, "function": "forward"}
+    assert (root["distance"]["max_ulp"], root["reached"], root["flag"]) == (7, 3, "cured")
+    assert root["matrix"]["spec"] == "torch.Tensor.__getitem__"
+    assert root["matrix"]["documented"]
+    assert "cures it" in root["to_do"]
+    assert told["ops"] == 50
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:  # noqa: ARG002
+        self.names.append(tag)
+
+
+@pytest.mark.parametrize("form", ["text", "md", "html"])
+def test_no_name_of_a_program_is_markup_or_a_command(
+    detmatrix: Command, observed: list[Any], form: str
+) -> None:
+    """Files and modules may be called anything."""
+    bad = "<script>|`x`\x1b[31m\n# y"
+    site = OpSite(bad, "forward", CodeLine(bad, 1, bad), None, bad, None)
+    parting = Parting(site, None, 1, 2, 2)
+    observed[0] = replace(
+        FOUND, roots=(replace(FOUND.roots[0], site=site, tensors=(bad,)),), partings=(parting,), ended=bad
+    )
+    done = detmatrix("locate", "--format", form, "train.py")
+
+    assert "\x1b" not in done.stdout
+    assert "\n# y" not in done.stdout
+    if form == "html":
+        tags = _Tags()
+        tags.feed(done.stdout)
+        assert "script" not in tags.names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.py"], "nowhere.py: there is no such file; give a script, -m MODULE, or FILE.py:FUNCTION"),
+        (["nowhere.py:step"], "nowhere.py: there is no such file; give FILE.py:FUNCTION"),
+        (["--calls", "2", "train.py"], "--calls: train.py is no function; give FILE.py:FUNCTION"),
+        (["--runs", "2", "--replay", "3", "train.py"], "--replay and --runs: choose one"),
+        (["--runs", "2", "--save", "x", "train.py"], "--save: keeps the inputs of ops that differ on replay"),
+        (["--python", "no-such-python", "train.py"], "--python no-such-python: there is no such interpreter"),
+        ([], "Missing argument"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    detmatrix: Command, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    """With what to do."""
+    (tmp_path / "train.py").write_text("", encoding="utf-8")
+
+    assert message in refused(detmatrix("locate", *arguments))
+
+
+def test_words_name_a_script_a_module_or_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands behind belongs to the program."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.py").touch()
+
+    assert program_of(("a.py", "-x", "1"), module=False, calls=None) == Program("script", "a.py", ("-x", "1"))
+    assert program_of(("a.b", "-m"), module=True, calls=None) == Program("module", "a.b", ("-m",))
+    assert program_of(("a.py:step",), module=False, calls=3) == Program("function", "a.py", (), "step", 3)
+
+
+SCRIPT = """
+import sys, scanner
+print(__name__, sys.argv, sys.path[0], __file__, scanner.OWN, sys.modules["__main__"].__dict__ is globals())
+def fail():
+    raise ValueError("mine")
+fail()
+"""
+
+
+def test_a_script_runs_as_python_runs_it(detmatrix_process: Command, tmp_path: Path) -> None:
+    """Arguments, path, main module, a module called as ours is, and its exception, without a frame of ours."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "scanner.py").write_text("OWN = 'own'\n", encoding="utf-8")
+    script = tmp_path / "folder" / "train.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    plain = subprocess.run(
+        [sys.executable, script, "--a"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    done = detmatrix_process("locate", str(script), "--a", env=os.environ | {"PYTHONPATH": str(ROOT)})
+
+    assert plain.stdout.startswith("__main__")
+    assert done.stdout.startswith(plain.stdout)
+    assert done.stderr == plain.stderr
+    assert "The program ended early: ValueError: mine" in done.stdout
+    assert done.returncode == 4
+
+
+START = "import json, sys\nfrom scanner.locate.program import run\nsys.exit(run(json.loads(sys.argv[1])))\n"
+
+
+@pytest.mark.parametrize("kind", [pytest.param("module", marks=pytest.mark.nightly), "function"])
+def test_modules_and_functions_run(tmp_path: Path, kind: str) -> None:
+    """As ``python -m`` runs them; a function as often as is asked for, each call being a step."""
+    (tmp_path / "mine.py").write_text(
+        "import sys, torch\ndef step():\n    torch.ones(3).sum()\n    print(__name__, sys.argv[1:])\n"
+        "if __name__ == '__main__':\n    step()\n    sys.exit(3)\n",
+        encoding="utf-8",
+    )
+    request = {
+        "kind": kind,
+        "name": "mine" if kind == "module" else "mine.py",
+        "function": "step",
+        "calls": 4,
+        "arguments": ["-x"],
+        "settings": {"skip": 1, "take": 2} if kind == "function" else {},
+        "located": str(tmp_path / "located.json"),
+    }
+    done = tied.run(
+        [sys.executable, "-c", START, json.dumps(request)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    told = json.loads((tmp_path / "located.json").read_text(encoding="utf-8"))
+
+    if kind == "module":
+        assert (done.returncode, done.stdout) == (3, "__main__ ['-x']\n")
+        assert told["ops"] == 2
+    else:
+        assert (done.returncode, done.stdout) == (0, "mine ['-x']\n" * 4)
+        assert (told["steps"], told["ops"]) == (4, 4)
+
+
+@pytest.mark.nightly
+def test_inputs_of_a_root_become_a_script(detmatrix: Command, tmp_path: Path) -> None:
+    """It needs only torch, and shows what the program did: here an op that was planted by nobody, and is stable."""
+    import torch  # noqa: PLC0415
+
+    from scanner.locate.saving import save_inputs  # noqa: PLC0415
+
+    x = torch.arange(6.0)
+    told = save_inputs(
+        str(tmp_path / "kept"), 1, "aten::add_.Tensor", (x, 1), {"alpha": 2}, {id(x): torch.ones(6)}
+    )
+    (saved,) = (tmp_path / "kept").iterdir()
+    done = detmatrix("repro", saved, "-o", "again.py")
+    assert done.returncode == 0
+    ran = tied.run([sys.executable, "again.py"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": ""})
+
+    assert told == f"{saved} ({saved.stat().st_size} bytes)"
+    assert ran.stdout.splitlines()[1:] == [
+        "flag off: 0 of 99 differed from the first",
+        "flag on: 0 of 99 differed from the first",
+    ]
+    assert ran.returncode == 0
+
+
+def test_saved_inputs_have_no_rows(detmatrix: Command, tmp_path: Path) -> None:
+    """A row of them cannot be asked for, nor can they be missing."""
+    assert "there is no such file" in refused(detmatrix("repro", "no.pt"))
+    (tmp_path / "a.pt").touch()
+    assert "holds the inputs of one op" in refused(detmatrix("repro", "a.pt", "row"))
+
+
+def test_an_op_is_looked_up_by_the_overload_and_the_direction() -> None:
+    """The row that reaches fewest others, of those with the worst finding; unknown ones have no place."""
+    index = index_of((), "2.11.0")
+    place = index.place(SITE)
+
+    assert place is not None
+    assert (place.finding, place.row.split(":")[2]) == ("fixed_by_mode", "backward")
+    assert "index_put" in place.why
+    assert index.place(replace(SITE, op="mine::op")) is None
+    assert index_of((), "1.0").place(SITE) is None
+
+
+@pytest.mark.alone
+def test_a_transformer_races_at_its_gather(detmatrix_process: Command) -> None:
+    """On two threads; the root is the backward part of the line that reads the table."""
+    script = ROOT / "tests" / "programs" / "transformer.py"
+    number = next(place for place, line in enumerate(script.read_text().splitlines(), 1) if "# root" in line)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+    environment |= {"PYTHONPATH": str(ROOT)}
+    done = detmatrix_process("locate", "--format", "json", str(script), env=environment)
+    told = json.loads(done.stdout)
+
+    assert done.returncode == 1
+    assert [root["site"]["line"]["line"] for root in told["roots"]] == [number]
+    (root,) = told["roots"]
+    assert (root["site"]["module"], root["site"]["phase"], root["flag"]) == (
+        "Net.gather",
+        "backward",
+        "cured",
+    )
+
+
+@pytest.mark.nightly
+def test_two_fresh_processes_are_held_against_each_other(detmatrix_process: Command) -> None:
+    """A program that nobody has seeded, and one that threads write behind."""
+    for name, cause in (("unseeded", "generator"), ("behind", "changed")):
+        script = ROOT / "tests" / "programs" / f"{name}.py"
+        done = detmatrix_process(
+            "locate", "--runs", 2, "--format", "json", str(script), env=os.environ | {"PYTHONPATH": str(ROOT)}
+        )
+        told = json.loads(done.stdout)
+
+        assert done.returncode == 1
+        assert [root["cause"] for root in told["roots"]] == [cause]
+        number = next(
+            place for place, line in enumerate(script.read_text().splitlines(), 1) if "# root" in line
+        )
+        assert told["roots"][0]["site"]["line"]["line"] == number

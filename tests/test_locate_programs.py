@@ -1,0 +1,297 @@
+"""``locate`` around programs of all kinds, in this process: planted roots are found at their lines, and no others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from scanner.locate import locate
+from scanner.locate.fixture import detmatrix_locate  # noqa: F401 - a fixture, found by its name
+from tests.programs import (
+    amp,
+    checkpointing,
+    graph,
+    loader,
+    nothing,
+    planted,
+    resnet,
+    transformer,
+    unet,
+    unseeded,
+)
+
+STABLE: dict[str, Callable[[], Any]] = {
+    "transformer": lambda: transformer.Training().step(),
+    **{
+        one.__name__.rpartition(".")[2]: one.step
+        for one in (amp, checkpointing, graph, loader, nothing, resnet, unet)
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Let nothing race: what differs then differs by construction, or is a fault of ours."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def marked(module: ModuleType, kind: str = "") -> dict[int, str]:
+    """Return the lines of a program that say in a comment that they are roots, with what they say."""
+    text = Path(str(module.__file__)).read_text(encoding="utf-8").splitlines()
+    found = {number: re.search(r"# root: (.*)$", line) for number, line in enumerate(text, 1)}
+    return {number: one[1] for number, one in found.items() if one and kind in one[1]}
+
+
+def line(root: Any) -> int:
+    """Return the line of the user's file that a root is said to be at."""
+    assert root.site.line is not None
+    return int(root.site.line.line)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", STABLE)
+def test_nothing_is_found_where_nothing_differs_and_the_program_computes_the_same(name: str) -> None:
+    """Replaying leaves generators, statistics, gradients and aliased arguments as they are without it."""
+    step = STABLE[name]
+    bare = step()
+    with locate() as found:
+        observed = step()
+
+    assert str(found).startswith("No call site differed"), str(found)
+    assert found.located is not None
+    assert found.located.replayed > 20
+    torch.testing.assert_close(observed, bare, rtol=0, atol=0)
+
+
+def test_planted_roots_are_found_at_their_lines() -> None:
+    """Every kind of them: returned, changed in place, in lists, second outputs, permuted, integers, sparse, backward."""
+    with locate() as found:
+        planted.step()
+
+    assert {line(root) for root in found.roots} == set(marked(planted))
+    assert len(marked(planted)) >= 10
+
+
+def test_a_root_says_what_its_author_recognises() -> None:
+    """Module, part, line, how often, how far, what later ops were given of it."""
+    with locate(replays=3) as found:
+        planted.step()
+    (root,) = [one for one in found.roots if marked(planted)[line(one)] == "in a module"]
+
+    assert root.site.module == "Model.layers.1.attn"
+    assert (root.site.phase, root.cause, root.flag) == ("forward", "replay", "differs")
+    assert root.tensors == ("float32[4, 8]",)
+    assert (root.calls, root.differing_calls, root.executions, root.differing) == (1, 1, 3, 3)
+    assert root.distance.max_ulp is not None
+    assert root.distance.max_ulp > 0
+    assert root.reached > 3
+
+
+def test_backward_ops_stand_at_the_line_of_the_forward_call() -> None:
+    """Also where the forward part ran twice."""
+    with locate() as found:
+        planted.step()
+    phases = {(marked(planted)[line(root)], root.site.phase) for root in found.roots}
+
+    assert ("under checkpointing", "forward") in phases
+    assert ("under checkpointing", "recomputed") in phases
+    assert ("a backward function of one's own", "backward") in phases
+
+
+class Sine(torch.nn.Module):
+    """The backward part of its op, which PyTorch derives, takes a cosine."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """Take it; what comes behind it makes no node of autograd."""
+        y = x.sin()  # root: by its backward
+        torch.ones(2).add(1)
+        return y
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_a_backward_op_has_line_and_module_of_the_forward_call() -> None:
+    """No line of Python calls it; autograd's number of the node leads back to the forward call."""
+    # A kernel of PyTorch's own that differs, on request.
+    library = torch.library.Library("aten", "IMPL")
+    counts = iter(range(1, 100))
+    try:
+        library.impl("cos", lambda x: x * next(counts), "CPU")
+        with locate() as found:
+            torch.nn.Sequential(torch.nn.Identity(), Sine())(
+                torch.ones(3, requires_grad=True)
+            ).sum().backward()
+    finally:
+        library._destroy()
+
+    (root,) = found.roots
+    assert (root.site.op, root.site.phase, root.site.node) == ("aten::cos", "backward", "SinBackward0")
+    assert root.site.module == "Sequential.1"
+    assert root.site.line is not None
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    assert "# root: by its backward" in lines[root.site.line.line - 1]
+
+
+def test_a_hook_in_the_backward_part_has_a_line_of_its_own() -> None:
+    """It is the user's, whatever node of autograd called it."""
+    x = torch.randn(3, requires_grad=True)
+    with locate() as found:
+        y = x.sin()
+        y.register_hook(lambda gradient: planted.planted.add_count(gradient) * 1)
+        y.sum().backward()
+
+    (root,) = found.roots
+    assert root.site.phase == "backward"
+    assert root.site.line is not None
+    assert "lambda" in root.site.line.function
+
+
+@pytest.mark.parametrize("state", ["version", "generator", "gradient"])
+def test_autograd_and_generators_do_not_notice(state: str) -> None:
+    """Versions of tensors rise once for each change; the generator is where one execution leaves it."""
+    x = torch.ones(4, requires_grad=True)
+
+    def program() -> Any:
+        torch.manual_seed(0)
+        y = x * 1
+        y.add_(1)
+        y.mul_(torch.rand(4))
+        if state == "version":
+            return y._version
+        if state == "generator":
+            return torch.get_rng_state()
+        y.sum().backward()
+        gradient, x.grad = x.grad, None
+        return gradient
+
+    bare = program()
+    with locate():
+        observed = program()
+
+    torch.testing.assert_close(observed, bare, rtol=0, atol=0)
+
+
+def test_an_error_of_an_op_is_the_program_s() -> None:
+    """It reaches the program as without us, and the block goes on."""
+    with locate() as found, pytest.raises(RuntimeError, match="must match"):
+        torch.ones(3) + torch.ones(4)
+
+    assert found.roots == ()
+
+
+def test_an_op_that_can_be_executed_once_only_is_told() -> None:
+    """What it did the first time is the program's result."""
+    library = torch.library.Library("detmatrix_once", "DEF")
+    calls: list[int] = []
+
+    def once(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) > 1:
+            raise ValueError("only once")
+        return x + 1
+
+    library.define("once(Tensor x) -> Tensor")
+    library.impl("once", once, "CPU")
+    with locate() as found:
+        result = torch.ops.detmatrix_once.once(torch.zeros(2))
+
+    assert result.tolist() == [1, 1]
+    assert found.roots == ()
+    assert "raised when they were executed again: detmatrix_once::once" in str(found)
+
+
+def test_a_change_that_the_schema_keeps_to_itself_happens_once() -> None:
+    """The op says that it changes nothing, and does."""
+    library = torch.library.Library("detmatrix_liar", "DEF")
+    library.define("touch(Tensor x) -> Tensor")
+    library.impl("touch", lambda x: x.add_(1) * 2, "CPU")
+    x = torch.zeros(3)
+    with locate() as found:
+        for _ in range(4):
+            torch.ops.detmatrix_liar.touch(x)
+
+    assert x.tolist() == [4, 4, 4]
+    assert found.roots == ()
+
+
+def test_ops_are_left_out_on_request() -> None:
+    """By the name of the overload, or without it."""
+    with locate(ignored=("detmatrix_planted::total", "detmatrix_planted::add_count")) as found:
+        planted.step()
+
+    assert not {"detmatrix_planted::total", "detmatrix_planted::add_count"} & {
+        one.site.op for one in found.roots
+    }
+    assert "to ops that are ignored on request" in str(found)
+
+
+def test_what_takes_too_much_memory_is_told() -> None:
+    """Copies beyond the limit are not made."""
+    with locate(max_bytes=1000) as found:
+        planted.planted.add_count(torch.ones(300))
+
+    assert found.roots == ()
+    assert "are larger than --max-bytes" in str(found)
+
+
+def test_the_fixture_fails_a_test_that_is_not_reproducible(detmatrix_locate: Any) -> None:  # noqa: F811
+    """With the report as the message; where nothing could have been seen it skips."""
+    with pytest.raises(pytest.fail.Exception, match="planted::add_count"), detmatrix_locate():
+        planted.planted.add_count(torch.ones(3))
+    with pytest.raises(pytest.skip.Exception, match="nothing raced here"), detmatrix_locate():
+        torch.ones(3).sum()
+
+
+def test_unseeded_dropout_is_no_root_of_one_run() -> None:
+    """From the same state of the generator it is the same; that it is not seeded, two runs show."""
+    with locate() as found:
+        unseeded.step()
+
+    assert found.roots == ()
+
+
+def _partly() -> torch.Tensor:
+    x = torch.empty(10)
+    x[:5] = 1
+    return x
+
+
+def _by_numpy() -> torch.Tensor:
+    x = torch.empty(10)
+    x.numpy()[:] = 1
+    return x
+
+
+UNWRITTEN: dict[str, tuple[bool, Callable[[], Any]]] = {
+    "added to": (True, lambda: torch.empty(10).add_(1)),
+    "read": (True, lambda: torch.empty_like(torch.ones(3)) * 2),
+    "partly written": (True, lambda: _partly().sum()),
+    "the written part read": (False, lambda: _partly()[:5] * 2),
+    "filled": (False, lambda: torch.empty(10).fill_(1).sum()),
+    "drawn": (False, lambda: torch.empty(10).normal_().sum()),
+    "scattered wholly": (False, lambda: torch.empty(9).scatter_(0, torch.arange(9), torch.ones(9)).sum()),
+    "scattered in part": (True, lambda: torch.empty(10).scatter_(0, torch.arange(9), torch.ones(9)).sum()),
+    "written by numpy": (False, lambda: _by_numpy().sum()),
+    "an argument out": (False, lambda: torch.add(torch.ones(3), 1, out=torch.empty(3)).sum()),
+    "masked": (False, lambda: torch.where(torch.tensor([False]), torch.empty(3), torch.ones(3)).sum()),
+    "never read": (False, lambda: torch.empty(3)),
+    "copied": (True, lambda: torch.empty(3).clone()),
+}
+
+
+@pytest.mark.parametrize("name", UNWRITTEN)
+def test_unwritten_memory_is_a_root_only_if_a_result_depends_on_it(name: str) -> None:
+    """It is followed element by element."""
+    expected, program = UNWRITTEN[name]
+    with locate() as found:
+        program()
+
+    assert [one.cause for one in found.roots] == ["unwritten"] * expected

@@ -1,0 +1,295 @@
+"""Two runs of a program held against each other: digests, alignment, roots and what follows from them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scanner.errors import UntrustedScanError
+from scanner.locate.digests import digest
+from scanner.locate.session import LocateSettings, Session
+from scanner.located import Located
+from scanner.located_words import text
+from scanner.programs.align import align
+from scanner.programs.judge import judge
+from scanner.programs.recorded_run import RecordedRun
+from tests.programs import (
+    amp,
+    behind,
+    checkpointing,
+    graph,
+    nothing,
+    planted,
+    resnet,
+    transformer,
+    unet,
+    unseeded,
+)
+from tests.test_locate_programs import line, marked
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Let nothing race."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Callable[..., Located]:
+    """Return a function that records runs of programs, one after the other, and holds them against the first."""
+
+    def hold(*programs: Callable[[], Any]) -> Located:
+        runs, located = [], []
+        for number, program in enumerate(programs):
+            path = tmp_path / f"{number}.jsonl"
+            session = Session(LocateSettings(record=str(path)))
+            session.start()
+            try:
+                program()
+            finally:
+                session.stop()
+            located.append(session.located())
+            runs.append(RecordedRun(path))
+        return judge(runs, located[0])
+
+    return hold
+
+
+Hold = Callable[..., Located]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "program", [amp, checkpointing, graph, nothing, resnet, unet], ids=lambda one: one.__name__
+)
+def test_nothing_is_found_where_runs_agree(held: Hold, program: Any) -> None:
+    """All ops of one have their like in the other."""
+    found = held(program.step, program.step)
+
+    assert found.roots == (), text(found)
+    assert found.partings == ()
+    assert found.compared == found.ops > 20
+    assert found.propagated == 0
+
+
+def test_roots_are_told_from_what_follows_from_them(held: Hold) -> None:
+    """A product of what differs differs too; through views, in-place changes and gradients."""
+
+    def program() -> None:
+        x = torch.ones(4, 6, requires_grad=True)
+        y = planted.planted.add_count(x.detach())
+        z = (y.t()[1:] * 2).relu_() @ x
+        z.sum().backward()
+        x.detach().sub_(x.grad)
+        (torch.arange(3) + 1).sum()
+
+    found = held(program, program)
+
+    (root,) = found.roots
+    assert (root.site.op, root.cause) == ("detmatrix_planted::add_count", "runs")
+    assert found.propagated == root.reached >= 6
+
+
+def test_an_unseeded_generator_is_told_at_the_first_op_that_draws(held: Hold) -> None:
+    """Nothing else is to blame."""
+    found = held(unseeded.step, unseeded.step)
+
+    (root,) = found.roots
+    assert root.cause == "generator"
+    assert line(root) in marked(unseeded)
+    assert "torch.manual_seed" in text(found)
+
+
+def test_what_is_written_behind_pytorch_is_told_where_it_is_read(held: Hold) -> None:
+    """The memory was equal in both runs when an op made it."""
+    found = held(behind.step, behind.step)
+
+    (root,) = found.roots
+    assert (root.cause, line(root)) == ("changed", *marked(behind))
+
+
+def test_other_data_is_told_where_it_is_first_read(held: Hold) -> None:
+    """No op that was seen made it."""
+    numbers = itertools.count()
+
+    def program() -> None:
+        batch = torch.frombuffer(bytearray([next(numbers)] * 8), dtype=torch.uint8)
+        (batch[2:] + 1).sum()
+        (batch * 2).sum()
+
+    found = held(program, program)
+
+    assert [(root.site.op, root.cause) for root in found.roots] == [("aten::add.Tensor", "input")]
+    assert found.roots[0].reached == 3
+
+
+def test_other_numbers_of_python_are_told(held: Hold) -> None:
+    """As an input like any other."""
+    numbers = itertools.count()
+    found = held(*[lambda: torch.ones(3) * next(numbers)] * 2)
+
+    assert [(root.site.op, root.cause) for root in found.roots] == [("aten::mul.Tensor", "input")]
+
+
+def test_unwritten_memory_is_one_root_however_it_differs(held: Hold) -> None:
+    """Neither its reading nor what comes of it is told twice; what is overwritten is no difference."""
+
+    def program() -> None:
+        x = torch.empty(40_000)
+        x.numpy()  # nobody writes
+        (x[:10] + 1).sum()
+        torch.empty(9).scatter_(0, torch.arange(9), torch.ones(9)).sum()
+        torch.empty(40_000).fill_(2).sum()
+
+    found = held(program, program)
+
+    assert {root.cause for root in found.roots} <= {"unwritten"}, text(found)
+    assert len(found.roots) == 1
+
+
+def test_programs_that_part_are_told_with_both_call_sites(held: Hold) -> None:
+    """And are held against each other again behind it."""
+    turns = iter([False, True])
+
+    def program() -> None:
+        x = torch.ones(3) + 1
+        if next(turns):
+            x.sin().cos()
+        for number in range(10):
+            x = x * number
+        planted.planted.add_count(x)
+
+    found = held(program, program)
+
+    (parting,) = found.partings
+    assert parting.first is not None
+    assert parting.second is not None
+    assert (parting.first.op, parting.second.op) == ("aten::mul.Tensor", "aten::sin")
+    assert (parting.only_first, parting.only_second) == (0, 2)
+    assert [root.site.op for root in found.roots] == ["detmatrix_planted::add_count"]
+    assert "aten::sin at" in text(found)
+
+
+def test_three_runs_count_those_that_differ(held: Hold) -> None:
+    """A root of some runs only."""
+    numbers = iter([0, 0, 1])
+
+    def program() -> None:
+        shift = next(numbers)
+        library_op(torch.ones(3), shift)
+
+    library = torch.library.Library("detmatrix_shift", "DEF")
+    library.define("shift(Tensor x) -> Tensor")
+    now = [0]
+    library.impl("shift", lambda x: x + now[0], "CPU")
+
+    def library_op(x: torch.Tensor, shift: int) -> None:
+        now[0] = shift
+        torch.ops.detmatrix_shift.shift(x)
+
+    found = held(program, program, program)
+
+    (root,) = found.roots
+    assert (root.differing, root.executions) == (1, 2)
+
+
+def test_equal_sums_and_permutations_are_seen() -> None:
+    """Norms and XOR, by which others compare runs, are blind to these."""
+    x = torch.randn(1000)
+    pairs = {
+        "permuted": (x, x.flip(0)),
+        "two swapped": (x, torch.cat([x[:1].clone() * 0 + x[1], x[:1], x[2:]])),
+        "pairs that XOR to zero": (torch.zeros(4), torch.tensor([3.0, 3.0, 0.0, 0.0])),
+        "two signs": (torch.ones(8), torch.tensor([1.0, -1, 1, -1, 1, 1, 1, 1])),
+        "all signs": (torch.ones(4096), -torch.ones(4096)),
+        "exponents of neighbours": (torch.ones(64), torch.ones(64) * 2),
+        "the sign of zero": (torch.zeros(3), -torch.zeros(3)),
+        "shapes of blocks": (torch.arange(1 << 19), torch.arange(1 << 19).roll(1 << 17)),
+        "the last of an odd number": (
+            torch.zeros(7, dtype=torch.uint8),
+            torch.tensor([0] * 6 + [1], dtype=torch.uint8),
+        ),
+    }
+    for name, (one, other) in pairs.items():
+        assert digest(one).tolist() != digest(other).tolist(), name
+        assert (digest(one) != digest(other)).all() or name == "shapes of blocks", name
+
+
+def test_digests_depend_on_elements_and_not_on_where_they_lie() -> None:
+    """Strides, offsets and threads leave them as they are."""
+    x = torch.randn(300, 200)
+    for same in (
+        x.t().contiguous().t(),
+        torch.cat([x, x])[300:],
+        torch.cat([torch.ones(1), x.flatten()])[1:],
+    ):
+        assert digest(same).tolist() == digest(x).tolist()
+    once = digest(x).tolist()
+    torch.set_num_threads(2)
+
+    assert digest(x).tolist() == once
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.bool, torch.int8, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64],
+)
+def test_digests_see_one_element_of_any_dtype(dtype: torch.dtype) -> None:
+    """At any place."""
+    for size, place in ((1, 0), (5, 4), (33, 32), (1000, 500)):
+        one = torch.zeros(size, dtype=dtype)
+        other = one.clone()
+        other[place] = 1
+        assert digest(one).tolist() != digest(other).tolist()
+
+
+@given(st.lists(st.integers(0, 3), max_size=40), st.lists(st.integers(0, 3), max_size=40))
+def test_alignment_pairs_equal_ops_in_their_order(one: list[int], other: list[int]) -> None:
+    """Whatever the runs, every op is paired or in a gap, once."""
+    found = align(one, other)
+
+    assert all(one[i] == other[j] for i, j in found.pairs)
+    for side, size in ((0, len(one)), (1, len(other))):
+        places = [pair[side] for pair in found.pairs]
+        assert places == sorted(set(places))
+        gaps = [place for gap in found.gaps for place in range(gap[2 * side], gap[2 * side + 1])]
+        assert sorted(places + gaps) == list(range(size))
+
+
+def test_alignment_goes_on_behind_what_was_put_in_left_out_or_replaced() -> None:
+    """Among thousands of ops that repeat."""
+    ops = [number % 97 for number in range(20_000)]
+    other = ops[:500] + [100] * 7 + ops[500:9000] + ops[9003:15_000] + [101] + ops[15_001:]
+    found = align(ops, other)
+
+    assert found.gaps == [(500, 500, 500, 507), (9000, 9003, 9007, 9007), (15_000, 15_001, 15_004, 15_005)]
+
+
+@pytest.mark.parametrize(
+    "line_of_a_file",
+    ["[1,2]", "nonsense", "[0,0,0,[],[],[]]", '{"site":{"op":3}}', '{"text":["a"]}', "[0,0,0,[1],[],[]]"],
+)
+def test_a_record_that_cannot_be_one_is_refused(tmp_path: Path, line_of_a_file: str) -> None:
+    """The program runs in the process that writes it, and may have written there, too."""
+    path = tmp_path / "run.jsonl"
+    path.write_text(f"{line_of_a_file}\n", encoding="utf-8")
+
+    with pytest.raises(UntrustedScanError, match="the digests of a run cannot be read"):
+        RecordedRun(path)
+
+
+def test_a_transformer_is_repeatable_on_one_thread(held: Hold) -> None:
+    """From fresh weights, by the same seed."""
+    found = held(*[lambda: transformer.Training(width=16, layers=1).step()] * 2)
+
+    assert found.roots == (), text(found)

@@ -1,0 +1,143 @@
+"""``locate`` and tensors that are not plain ones: subclasses, tracers, nested, sparse, other modes, compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from scanner.locate import comparison, locate
+from tests.programs.planted import planted
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Wrapped(torch.Tensor):
+    """Holds a tensor, and computes with it by ops of its own."""
+
+    held: torch.Tensor
+
+    @staticmethod
+    def __new__(cls: type[Wrapped], held: torch.Tensor) -> Any:
+        """Make one."""
+        made = torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)
+        made.held = held
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return planted.add_count(args[0].held)
+
+
+class Passing(TorchDispatchMode):
+    """A mode of the program's own."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def _fake() -> None:
+    with FakeTensorMode():
+        torch.randn(3).sum()
+
+
+def _in_mode() -> None:
+    with Passing():
+        planted.add_count(torch.ones(3))
+
+
+def _inference() -> None:
+    with torch.inference_mode():
+        planted.add_count(torch.nn.Linear(3, 3)(torch.ones(3)))
+
+
+def _as_integers() -> Any:
+    x = torch.empty(4)
+    x.view(torch.int32).fill_(3)
+    return x.sum()
+
+
+def _nested() -> Any:
+    return torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)])
+
+
+X = torch.randn(4, 8)
+PROGRAMS: dict[str, tuple[bool, Callable[[], Any]]] = {
+    "a subclass whose ops differ": (True, lambda: Wrapped(X) + 1),
+    "fake tensors": (False, _fake),
+    "meta tensors": (False, lambda: torch.randn(3, device="meta") + 1),
+    "nested": (False, lambda: _nested() * 2),
+    "sparse": (False, lambda: torch.sparse.mm(X.to_sparse_csr(), X.t()).sum()),
+    "sparse that differs": (True, lambda: planted.sparse(X)),
+    "quantized": (False, lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.quint8).dequantize()),
+    "conjugate": (False, lambda: torch.randn(3, dtype=torch.complex64).conj() * 2),
+    "vmap": (False, lambda: torch.func.vmap(lambda one: one.sin().sum())(X)),
+    "grad": (True, lambda: torch.func.grad(lambda one: (one.sin() * planted.total(one).sign()).sum())(X)),
+    "another mode": (True, _in_mode),
+    "inference mode": (True, _inference),
+    "no elements": (False, lambda: torch.ones(0).sum() + torch.ones(0, 3).sum()),
+    "resized memory that nothing wrote": (False, lambda: torch.empty(3).resize_(10).sum()),
+    "memory written as another dtype": (False, _as_integers),
+    "sparse, in place": (False, lambda: torch.eye(3).to_sparse().mul_(2)),
+    "half types": (False, lambda: (X.bfloat16() @ X.t().bfloat16()).half().sum()),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_kind_of_tensor_is_compared_or_left_alone(name: str) -> None:
+    """What differs is found inside of subclasses and modes too; what has no memory is no difference."""
+    differs, program = PROGRAMS[name]
+    with locate() as found:
+        program()
+
+    assert bool(found.roots) == differs, str(found)
+
+
+def test_communication_happens_once_and_is_told() -> None:
+    """Whoever takes part would wait for what is sent again; what is received is read as any other tensor."""
+    distributed = pytest.importorskip("torch.distributed")
+    if not distributed.is_available() or not distributed.is_gloo_available():
+        pytest.skip("this build of torch has no gloo")
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with locate() as found:
+            x = torch.ones(3) * 2
+            distributed.all_reduce(x)
+            total = float((x + 1).sum())
+    finally:
+        distributed.destroy_process_group()
+
+    assert total == 9
+    assert found.roots == ()
+    assert "1 call to ops that take part in communication: c10d::allreduce_." in str(found)
+
+
+def test_a_device_that_is_waited_for_once_shows_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of memory that the CPU cannot read: an op that differs rarely is looked at again, and told only if it does."""
+    monkeypatch.setattr(comparison, "_sorts", {})
+    monkeypatch.setattr(comparison, "_sort", lambda _: comparison.DEVICE)
+    with locate() as found:
+        (X + 1).sum()
+        planted.add_count_(planted.second(X)[1])
+
+    assert [root.site.op for root in found.roots] == [
+        "detmatrix_planted::second",
+        "detmatrix_planted::add_count_",
+    ]
+    assert all((root.differing, root.executions) == (4, 4) for root in found.roots)
+
+
+def test_code_that_is_compiled_is_named() -> None:
+    """The ops of a compiled function that ran uncompiled are seen; of what is compiled the place is told."""
+    function = torch.compile(lambda x: planted.add_count(x.sin()).sum(), backend="eager")
+    with locate() as found:
+        torch.compile(lambda x: x + 1, backend="eager")
+        function(X)
+
+    assert "test_locate_tensors.py" in str(found)
+    assert "what compiled kernels do was not seen" in str(found)
+    assert [one.site.op for one in found.roots] == ["detmatrix_planted::add_count"]

@@ -1,0 +1,107 @@
+"""The table of modes: what each sets, where there is one, and of which rows it has something to say."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from msgspec.structs import replace
+
+from scanner.cases.settings import asked_for, settings_for
+from scanner.modes import MODE_TABLE, Mode
+from scanner.observations.runfile import read_run
+from scanner.processes.process import WorkerEndedError, worker_environment
+from scanner.run.passes import PassRunner
+from scanner.run.progress import PlainProgress
+from tests.bullets import CUBLAS, DETERMINISTIC, read
+from tests.evidence_runs import ONE, rows_of, table_of, text
+from tests.runs import SETTINGS, ended, ran, stable, write_run
+
+_ALERT = (
+    "Deterministic behavior was enabled with either `torch.use_deterministic_algorithms(True)` or "
+    "`at::Context::setDeterministicAlgorithms(true)`, but this operation is not deterministic because it uses CuBLAS"
+)
+_MM = replace(ONE, spec="torch.mm", documented=("torch.mm",), device="cuda:0")
+_OTHER = replace(ONE, device="cuda:0")
+
+
+class _NoWorkers:
+    """Stands for the workers; notes which rows it is asked for, and answers nothing."""
+
+    serving = None
+    started = 0
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def renew(self, _: Mode) -> None:
+        pass
+
+    def ask(self, _: Mode, request: dict[str, Any], __: float) -> dict[str, Any]:
+        self.asked.append(request["spec"])
+        raise WorkerEndedError("there is none")
+
+    def ask_for(self, *_: object) -> None:
+        raise WorkerEndedError("there is none")
+
+
+def test_table_has_every_mode_in_order() -> None:
+    """What a run file may name is what the table describes, in the order of reports."""
+    assert get_args(Mode) == tuple(MODE_TABLE)
+
+
+@pytest.mark.parametrize("mode", MODE_TABLE)
+def test_only_modes_that_ask_for_it_have_the_workspace(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable of the user's own does not reach the mode that is to do without it."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+
+    found = worker_environment(mode, "cuda:0").get("CUBLAS_WORKSPACE_CONFIG")
+
+    assert found == (None if mode in {"off", "no_workspace"} else ":4096:8")
+
+
+@pytest.mark.parametrize(("device", "there"), [("cpu", False), ("cuda:0", True)])
+def test_no_cublas_no_mode_without_its_workspace(device: str, there: bool) -> None:
+    """On the CPU no worker is started for a mode that only changes what CUDA does."""
+    modes = settings_for(asked_for(perturb=("quiet",)), device).modes
+
+    assert ("no_workspace" in modes) == there
+    assert {"off", "on", "warn_only", "unfilled"} <= set(modes)
+
+
+@pytest.mark.parametrize(("heading", "asked"), [(CUBLAS, ["torch.mm"]), (DETERMINISTIC, [])])
+def test_rows_run_without_workspace_are_those_the_lists_tie_to_it(
+    tmp_path: Path, heading: str, asked: list[str]
+) -> None:
+    """Torch up to 2.9 has a list of them, and later releases have none, so that nothing is run."""
+    settings = replace(SETTINGS, device="cuda:0", modes=tuple(MODE_TABLE), processes=1)
+    path = write_run(
+        tmp_path / "run.jsonl",
+        [(_MM, []), (_OTHER, [])],
+        settings=settings,
+        claims=read(":func:`torch.mm`", heading),
+        closing=None,
+    )
+    workers = _NoWorkers()
+    passes = PassRunner(read_run(path).header, workers, PlainProgress(io.StringIO()), lambda _: None)  # type: ignore[arg-type]
+
+    passes.run("no_workspace", 0)
+
+    assert workers.asked == asked
+
+
+def test_report_tells_what_raises_without_workspace(tmp_path: Path) -> None:
+    """The finding is that of the two modes; what the row does without the variable stands beside it."""
+    raised = ended(_MM, "no_workspace", "raised", _ALERT, exception="RuntimeError")
+    seen = [*ran(_MM, "off", *stable()), *ran(_MM, "on", *stable()), *raised]
+    settings = replace(SETTINGS, device="cuda:0", modes=tuple(MODE_TABLE))
+    path = write_run(tmp_path / "run.jsonl", [(_MM, seen)], settings=settings)
+
+    (shown,) = rows_of(path).values()
+    (flat,) = table_of(path).values()
+
+    assert (shown["finding"], shown["no_workspace"]["alert"]) == ("deterministic", "cuBLAS")
+    assert flat["no_workspace_verdict"] == "raises"
+    assert "no workspace: raises" in " ".join(text("md", path).split())

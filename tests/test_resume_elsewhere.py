@@ -1,0 +1,91 @@
+"""A scan that another machine began goes on in a file of its own, with the rows that are not whole; reports join them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from scanner.observations.runfile import read_run
+from tests.commands import Command
+from tests.stand_in import StandIn
+
+SPECS = Path(__file__).with_name("quick.py")
+OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 8, "--processes", 1)
+
+
+def _cut(path: Path, machine: dict[str, object]) -> None:
+    """Let a run end in the middle of mode on, as if on another machine."""
+    header, *rest = path.read_text().splitlines(keepends=True)
+    record = json.loads(header)
+    record["environment"].update(machine)
+    at = next(
+        place
+        for place, line in enumerate(rest)
+        if '"mode":"on"' in line and '"kind":"observation"' in line and "control." not in line
+    )
+    path.write_text(json.dumps(record) + "\n" + "".join(rest[: at + 2]))
+
+
+def test_what_is_not_whole_goes_into_a_file_beside(detmatrix: Command, tmp_path: Path) -> None:
+    """Nothing is measured twice nor refused, the first file stays as it was, and a report of both has every row."""
+    standing = StandIn(tmp_path)
+    path, beside = tmp_path / "run.jsonl", tmp_path / "run.2.jsonl"
+    assert detmatrix("scan", *OPTIONS, "--python", standing.python, "-o", path).returncode == 0
+    whole = len(read_run(path).header.planned)
+    _cut(path, {"cpu": "Another CPU"})
+    before = path.read_bytes()
+    again = ("scan", "--resume", "--specs", SPECS, "--python", standing.python, "-o", path)
+
+    done = detmatrix(*again)
+
+    assert done.returncode == 0, done.stderr
+    assert f"{path}: the cpu here is not the one it began with (" in done.stderr
+    assert f"what it has not whole goes into {beside}, report them together" in done.stderr
+    assert path.read_bytes() == before
+    first, second = read_run(path), read_run(beside)
+    assert second.closing is not None
+    assert second.header.continues == "run.jsonl"
+    rows = {one.key for one in first.observations if one.mode == "on"}
+    planned = {row.key for row in second.header.planned}
+    assert rows
+    assert not rows & planned
+    assert len(rows) + len(planned) == whole
+    assert {one.key for one in second.observations} == planned
+    found = json.loads(detmatrix("report", path, beside, "--format", "json").stdout)
+    assert found
+    # Once more: the file of this machine is complete, and is what there is to say.
+    assert detmatrix(*again).returncode == 0
+    assert not (tmp_path / "run.3.jsonl").exists()
+
+
+def test_a_third_machine_leaves_out_what_both_have(detmatrix: Command, tmp_path: Path) -> None:
+    """Its file is the third, and has what neither of the others has whole."""
+    standing = StandIn(tmp_path)
+    path = tmp_path / "run.jsonl"
+    detmatrix("scan", *OPTIONS, "--python", standing.python, "-o", path)
+    _cut(path, {"cpu": "Another CPU"})
+    again = ("scan", "--resume", "--specs", SPECS, "--python", standing.python, "-o", path)
+    detmatrix(*again)
+    _cut(tmp_path / "run.2.jsonl", {"cpu": "A third CPU"})
+
+    done = detmatrix(*again)
+
+    assert done.returncode == 0, done.stderr
+    runs = [read_run(tmp_path / name) for name in ("run.jsonl", "run.2.jsonl", "run.3.jsonl")]
+    whole = [{one.key for one in run.observations if one.mode == "on"} for run in runs]
+    assert sum(map(len, whole)) == len(set().union(*whole)) == len(runs[0].header.planned)
+    assert runs[2].header.continues == "run.jsonl"
+
+
+def test_another_build_is_refused(detmatrix: Command, tmp_path: Path) -> None:
+    """Rows of two builds of torch make no run."""
+    standing = StandIn(tmp_path)
+    path = tmp_path / "run.jsonl"
+    detmatrix("scan", *OPTIONS, "--python", standing.python, "-o", path)
+    _cut(path, {"torch_git": "f" * 40, "cpu": "Another CPU"})
+
+    done = detmatrix("scan", "--resume", "--specs", SPECS, "--python", standing.python, "-o", path)
+
+    assert done.returncode == 2
+    assert "cannot be resumed, the torch_git here is not the one it began with" in done.stderr
+    assert not (tmp_path / "run.2.jsonl").exists()
