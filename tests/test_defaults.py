@@ -76,7 +76,7 @@ def test_resuming_asks_for_nothing_of_them(detmatrix: Command, tmp_path: Path) -
         ("scan]\ncost = 3", "[tool.detmatrix.scan] cost: 3 is no value of it"),
         (
             'scan]\ndevice = "tpu"',
-            "[tool.detmatrix.scan] device: 'tpu' is not a device; give auto, cpu, cuda or cuda:N",
+            "[tool.detmatrix.scan] device: 'tpu' is not a device; give auto, cpu, cuda, xpu, mps, or one of them as cuda:N",
         ),
         ("scn]\nruns = 3", "[tool.detmatrix.scn] is no command; did you mean scan?"),
         ("scan]\nruns = ", "cannot be read (Invalid value (at end of document))"),
