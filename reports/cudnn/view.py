@@ -37,7 +37,7 @@ def view(table: EngineTable) -> View:
             [one["operation"], one["engines"], *(_text_of(one["on"][gpu]) for gpu in gpus)] for one in engines
         ],
         first_lines=[
-            [layer, operation, *(", ".join(sorted(on[gpu])) if gpu in on else "no" for gpu in gpus)]
+            [layer, operation, *(", ".join(sorted(on[gpu])) if gpu in on else "none" for gpu in gpus)]
             for (layer, operation), on in met_first(table).items()
         ],
         algorithm_lines=ALGORITHMS,
@@ -120,7 +120,7 @@ def _text_of(on: dict[str, Any]) -> str:
     numbers = ", ".join(map(str, on["nondeterministic"]))
     if not numbers:
         return f"{range_}; none"
-    return f"{range_}; {numbers} in {on['cells_nondeterministic']} of {on['cells']} cells"
+    return f"{range_}; engine {numbers} in {on['cells_nondeterministic']} of {on['cells']} cells"
 
 
 def _on(cells: Sequence[EngineCell]) -> dict[str, Any]:
