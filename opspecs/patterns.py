@@ -7,6 +7,7 @@ never means ``torch.Tensor.index_put_`` too. Names follow rules: none of this ne
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
@@ -17,6 +18,12 @@ from opspecs.pytorch.names import function_of, names_for
 from opspecs.pytorch.sources import PREFIXES
 
 _MOST_NEAR = 3
+# As alike as a name must be to be what was meant: with less, sdpa would be sparse.
+_LIKENESS = 0.65
+# Letters that must be typed of the beginning of a name for it to be suggested.
+_LEAST_BEGUN = 4
+# An overload as PyTorch's dispatcher or torch.ops names it: aten::index_put_, torch.ops.aten.index_put_.default.
+_OVERLOAD = re.compile(r"(?:torch\.ops\.)?aten\.(\w+)(?:\.\w+)?")
 
 
 class OpNames(NamedTuple):
@@ -35,7 +42,8 @@ class OpNames(NamedTuple):
     @property
     def own(self) -> tuple[str, ...]:
         """The names it has: that of its spec, also without what stands before the colon or a dot, and its family."""
-        return tuple(dict.fromkeys((self.name, *_shorter(self.name.rpartition(":")[2]), self.family)))
+        names = (self.name, *_shorter(self.name.rpartition(":")[2]), self.family)
+        return tuple(dict.fromkeys(filter(None, names)))
 
 
 def op_names(name: str, family: str, op: str = "", documented: Sequence[str] = ()) -> OpNames:
@@ -59,13 +67,16 @@ def recorded_names() -> tuple[OpNames, ...]:
 
 
 def called(pattern: str, ops: Iterable[OpNames]) -> list[OpNames]:
-    """Return the ops that a pattern without a colon selects: those of that name, else those that answer to it."""
-    ops = list(ops)
+    """Return the ops that a pattern without the id of a row selects: those of that name, else those that answer to it."""
+    ops, pattern = list(ops), _in_python(pattern)
     found = [op for op in ops if any(fnmatchcase(name, pattern) for name in op.own)]
     if found or not pattern:
         return found
     key = _key(pattern)
-    return [op for op in ops if any(fnmatchcase(name, key) for name in _answers(op))]
+    found = [op for op in ops if any(fnmatchcase(name, key) for name in _answers(op))]
+    if found or (plain := _without_overload(pattern)) == pattern:
+        return found
+    return called(plain, ops)
 
 
 def ops_of(pattern: str, ops: Iterable[OpNames]) -> list[OpNames]:
@@ -75,6 +86,7 @@ def ops_of(pattern: str, ops: Iterable[OpNames]) -> list[OpNames]:
         pattern: A name, or an id of rows ``spec:case:direction:dtype`` of which trailing parts may be left out.
         ops: To select from.
     """
+    pattern = _in_python(pattern)
     if ":" not in pattern:
         return called(pattern, ops)
     ops, parts = list(ops), pattern.split(":")
@@ -90,6 +102,7 @@ def rows_of(pattern: str, rows: Sequence[tuple[OpNames, str]]) -> set[str]:
             may be left out. ``*``, ``?`` and ``[...]`` are those of ``fnmatch``.
         rows: To select from, each the op and the id.
     """
+    pattern = _in_python(pattern)
     if ":" not in pattern:
         names = {op.name for op in called(pattern, dict.fromkeys(op for op, _ in rows))}
         return {row for op, row in rows if op.name in names}
@@ -120,6 +133,7 @@ def near(
     # Only a typing slip needs it, and listing must start fast.
     from difflib import get_close_matches  # noqa: PLC0415
 
+    pattern = _in_python(pattern)
     ops = list(dict.fromkeys((*(op for op, _ in rows), *others)))
     if ":" in pattern and (meant := ops_of(pattern, ops)):
         length, names = pattern.count(":") + 1, {op.name for op in meant}
@@ -129,13 +143,35 @@ def near(
         typed = {":".join(row.split(":")[-rest.count(":") - 1 :]): row for row in ids}
         return tuple(typed[text] for text in get_close_matches(rest, typed, n=_MOST_NEAR, cutoff=0.5))
     # Names that somebody would type.
-    names = {name for op in ops for name in (*_dotted(op.dotted), *op.own) if name}
-    close = get_close_matches(_split(pattern)[0], sorted(names), n=_MOST_NEAR * 6, cutoff=0.6)
+    typable = sorted(
+        {name for op in ops for name in (*_dotted(op.dotted), *op.own)}, key=lambda it: (len(it), it)
+    )
+    head = _without_overload(_split(pattern)[0])
+    close = [name for name in typable if _abbreviates(head, name)]
+    close += get_close_matches(head, typable, n=_MOST_NEAR * 6, cutoff=_LIKENESS)
+    close += [name for name in typable if len(head) >= _LEAST_BEGUN and name.startswith(head)]
     # Of those that mean the same, the best.
     best: dict[str, str] = {}
     for name in close:
         best.setdefault(_key(name.rpartition(".")[2]), name)
     return tuple(best.values())[:_MOST_NEAR]
+
+
+def _in_python(pattern: str) -> str:
+    """Return a pattern in which an overload has no colons, which part the id of a row."""
+    return f"aten.{pattern.removeprefix('aten::')}" if pattern.startswith("aten::") else pattern
+
+
+def _without_overload(name: str) -> str:
+    """Return the name that follows ``aten``, without that of the overload; any other name as it is."""
+    found = _OVERLOAD.fullmatch(name)
+    return found[1] if found else name
+
+
+def _abbreviates(typed: str, name: str) -> bool:
+    """Tell whether the initials of a name were typed: ``sdpa`` for ``scaled_dot_product_attention``."""
+    words = name.split("_")
+    return len(words) > 2 and typed.lower() == "".join(word[:1] for word in words)  # noqa: PLR2004 - two are chance
 
 
 def _split(pattern: str) -> tuple[str, str]:

@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from scanner.cli.scan import _tell
+from scanner.errors import EXIT_DONE, EXIT_UNTRUSTED
+from scanner.observations.runfile import read_run
 from tests.commands import command_in
 from tests.evidence_scans import scan
+from tests.runs import ended, ran, row, stable, write_run
 
 
 def test_control_that_misbehaves_voids_the_scan(tmp_path: Path) -> None:
@@ -69,3 +75,32 @@ def test_control_that_fails_behind_rows_voids_them_alone(tmp_path: Path) -> None
     shown = command_in(tmp_path)("report", "run.jsonl", "--format", "json")
     rows = {row["spec"]: row["finding"] for row in json.loads(shown.stdout)["rows"]}
     assert rows == {"before": "silent", "blinds": "inconclusive", "behind": "inconclusive"}
+
+
+@pytest.mark.parametrize("believed", [0, 1])
+def test_scan_of_which_nothing_is_believed_cannot_be_trusted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], believed: int
+) -> None:
+    """Rows alone that no control vouches for: exit 4, though each of them is only an error."""
+    rows = [row("torch.voided"), row("torch.believed")][: 1 + believed]
+    planned = [
+        (
+            one,
+            [
+                seen
+                for mode in ("off", "on")
+                for seen in (
+                    ran(one, mode, *stable())
+                    if one.spec == "torch.believed"
+                    else ended(one, mode, "invalid", "not trustworthy: the control varies shows crash")
+                )
+            ],
+        )
+        for one in rows
+    ]
+    run = read_run(write_run(tmp_path / "run.jsonl", planned))
+
+    assert _tell(run, ()) == (EXIT_DONE if believed else EXIT_UNTRUSTED)
+    said = capsys.readouterr().err
+    assert "run.jsonl: 1 row is not trustworthy: the control varies shows crash" in said
+    assert ("the scan cannot be trusted: no control vouches for any of its rows" in said) == (not believed)

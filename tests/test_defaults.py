@@ -79,6 +79,7 @@ def test_resuming_asks_for_nothing_of_them(detmatrix: Command, tmp_path: Path) -
             "[tool.detmatrix.scan] device: 'tpu' is not a device; give auto, cpu, cuda, xpu, mps, or one of them as cuda:N",
         ),
         ("scn]\nruns = 3", "[tool.detmatrix.scn] is no command; did you mean scan?"),
+        ('scan]\nruns = "x"', "[tool.detmatrix.scan] runs: 'x' is not a valid whole number"),
         ("scan]\nruns = ", "cannot be read (Invalid value (at end of document))"),
     ],
 )
@@ -88,6 +89,16 @@ def test_what_is_wrong_with_them(detmatrix: Command, tmp_path: Path, table: str,
     path.write_text(f"[tool.detmatrix.{table}")
 
     assert refused(detmatrix("scan", "quick.cumsum")).startswith(f"{path}: {expected}")
+
+
+def test_what_stands_in_no_table_of_a_command(detmatrix: Command, tmp_path: Path) -> None:
+    """It would be ignored without a word."""
+    path = tmp_path / "pyproject.toml"
+    path.write_text("[tool.detmatrix]\nruns = 3\n")
+
+    assert refused(detmatrix("scan", "quick.cumsum")) == (
+        f"{path}: [tool.detmatrix] runs: belongs to no command; put it into [tool.detmatrix.COMMAND]"
+    )
 
 
 def test_no_default_names_what_runs_or_where_it_goes() -> None:

@@ -47,6 +47,7 @@ def test_controls_answer_in_every_process_of_every_mode(run: Run) -> None:
     assert [check for check in checks if not check.ok] == []
     assert run.closing is not None
     assert run.closing.distrust == ()
+    assert not [one.message for one in run.observations if str(one.message).startswith("not trustworthy")]
 
 
 def test_rare_control_shows_its_schedule(run: Run) -> None:
@@ -275,3 +276,4 @@ def test_few_executions_are_no_false_alarm(tmp_path: Path) -> None:
 
     assert run.closing is not None
     assert run.closing.distrust == ()
+    assert not [one.message for one in run.observations if str(one.message).startswith("not trustworthy")]

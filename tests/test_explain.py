@@ -104,7 +104,8 @@ def test_an_op_that_no_run_has(detmatrix: Command) -> None:
     [
         ("Dropot", "no op is called 'Dropot'; did you mean dropout or dropout3d or dropout2d?"),
         ("pad", "'pad' means 7 ops; give one of them: torch.nn.ReflectionPad1d, torch.nn.ReflectionPad2d, "),
-        ("pooling", "no op is called 'pooling'; "),
+        ("pooling", "no op is called 'pooling'; it is a family, whose ops detmatrix list shows"),
+        ("", "no op is called ''; detmatrix list shows what there is"),
         ("zzzzzz", "no op is called 'zzzzzz'; detmatrix list shows what there is"),
     ],
 )

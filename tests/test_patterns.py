@@ -30,6 +30,9 @@ EVERYTHING = [*CATALOG, *recorded_names()]
         ("Tensor.put", "torch.Tensor.put"),
         ("resize", "torch.Tensor.resize_"),
         ("getitem", "torch.Tensor.__getitem__"),
+        ("aten::index_put_", "torch.Tensor.index_put_"),
+        ("aten.index_put_.default", "torch.Tensor.index_put_"),
+        ("torch.ops.aten.cumsum.dim_int", "torch.cumsum"),
     ],
 )
 def test_a_name_means_the_op_of_the_catalog(typed: str, expected: str) -> None:
@@ -67,6 +70,7 @@ def test_a_name_that_an_op_has_means_no_other() -> None:
         ("conv2d:weight_grad", "torch.nn.Conv2d:weight_grad"),
         ("take:*:backward", "torch.take:*:backward"),
         ("F.embedding_bag:*:backward:float32", "torch.nn.EmbeddingBag:*:backward:float32"),
+        ("aten::take:*:backward", "torch.take:*:backward"),
     ],
 )
 def test_names_begin_the_ids_of_rows(pattern: str, same: str) -> None:
@@ -82,6 +86,9 @@ def test_names_begin_the_ids_of_rows(pattern: str, same: str) -> None:
         ("torch.nn.functional.conv2", "torch.nn.functional.conv2d"),
         ("crossentropi", "cross_entropy"),
         ("cumsum:flet", "torch.cumsum:flat"),
+        ("sdpa", "scaled_dot_product_attention"),
+        ("upsample", "upsample_nearest"),
+        ("aten::upsample_bilinear2d", "upsample_bilinear"),
     ],
 )
 def test_a_slip_names_what_is_meant_once(slip: str, expected: str) -> None:
@@ -90,6 +97,13 @@ def test_a_slip_names_what_is_meant_once(slip: str, expected: str) -> None:
 
     assert found[0] == expected
     assert len({name.lower().rpartition(".")[2] for name in found}) == len(found)
+
+
+@pytest.mark.parametrize("typed", ["", "mystery", "aten::zzzz"])
+def test_a_name_that_is_like_none_suggests_none(typed: str) -> None:
+    """What is farther away than a slip is nothing that was meant."""
+    assert called(typed, EVERYTHING) == []
+    assert near(typed, ROWS, recorded_names()) == ()
 
 
 def test_modules_call_functions_that_exist() -> None:

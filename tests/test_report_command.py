@@ -207,6 +207,10 @@ def test_rows_are_chosen_by_their_ids(detmatrix: Command, run: Path) -> None:
         2,
         "detmatrix: --rows: no row matches 'nothing*'; detmatrix report shows what there is\n",
     )
+    elsewhere = detmatrix("report", run, "--rows", "Dropout").stderr
+    assert (
+        elsewhere == "detmatrix: --rows: no row matches 'Dropout'; that is an op which was not scanned here\n"
+    )
 
 
 def test_a_block_of_a_file_holds_an_excerpt(detmatrix: Command, run: Path) -> None:

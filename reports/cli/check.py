@@ -17,7 +17,7 @@ from reports.render.json import View, json_of
 from reports.render.output import write_to_stdout
 from scanner.cases.catalog import function_named
 from scanner.cases.settings import Plan, asked_for
-from scanner.cli.options import python_option
+from scanner.cli.options import Whole, python_option
 from scanner.cli.settings import Device
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, one_line
 from scanner.observations.settings import MOST_RUNS
@@ -38,7 +38,7 @@ RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
     help="A function that returns the arguments: a tuple, a dict of keywords, or a single one. Default: no arguments.",
 )
 @click.option("--device", type=Device(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to run.")
-@click.option("--runs", type=click.IntRange(2, MOST_RUNS), default=50, metavar="N", show_default=True,
+@click.option("--runs", type=Whole(2, MOST_RUNS), default=50, metavar="N", show_default=True,
               help="Executions per process; there are two processes per mode.")  # fmt: skip
 @python_option("The interpreter whose torch runs it; it needs only torch and what the file imports.")
 @click.option("--format", "form", type=click.Choice(list(RENDERERS)), default="text", show_default=True,

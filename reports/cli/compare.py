@@ -28,6 +28,7 @@ from reports.render.browse import write_page
 from reports.render.output import check_place, write_report, write_to_stdout
 from scanner.cli.options import (
     Names,
+    Whole,
     block_check_option,
     form_of,
     format_option,
@@ -89,14 +90,14 @@ class Kinds(Names):
 @click.option(
     "--runs",
     "executions",
-    type=click.IntRange(2, MOST_RUNS),
+    type=Whole(2, MOST_RUNS),
     metavar="N",
     help="With --confirm: executions per process. Default: as in the scans. If the total is smaller than in the scans, no "
     "change is dismissed.",
 )
 @click.option(
     "--rounds",
-    type=click.IntRange(2),
+    type=Whole(2),
     metavar="N",
     help="With --confirm: processes of each run in each mode. Default: twice those of the scans, at least 7, or 16 where "
     "a row seems to differ between processes only.",

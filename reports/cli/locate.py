@@ -9,7 +9,7 @@ import click
 from reports.locate.render import RENDERERS
 from reports.locate.view import view_of
 from reports.render.output import check_place, write_report, write_to_stdout
-from scanner.cli.options import form_of, format_option, output_option, python_option
+from scanner.cli.options import Whole, form_of, format_option, output_option, python_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError
 from scanner.located import Located
 from scanner.programs.process import ProgramSettings, observe_program, program_of
@@ -20,17 +20,17 @@ _REPLAYS = 4
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("words", metavar="PROGRAM [ARGUMENT]...", nargs=-1, required=True)
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
-@click.option("--calls", type=click.IntRange(1), metavar="N", help="Calls of FILE.py:FUNCTION. Default: 1.")
+@click.option("--calls", type=Whole(1), metavar="N", help="Calls of FILE.py:FUNCTION. Default: 1.")
 @click.option(
     "--replay",
     "replays",
-    type=click.IntRange(1, 1000),
+    type=Whole(1, 1000),
     metavar="K",
     help=f"Further executions of each op. Default: {_REPLAYS}.",
 )
 @click.option(
     "--runs",
-    type=click.IntRange(2, 100),
+    type=Whole(2, 100),
     metavar="N",
     help="Run the program N times, each op once, and hold the runs against each other.",
 )
@@ -42,18 +42,18 @@ _REPLAYS = 4
     metavar="OP",
     help="Do not look at this op. May be given more than once.",
 )
-@click.option("--max-ops", type=click.IntRange(1), metavar="N", help="Look at the first N ops.")
+@click.option("--max-ops", type=Whole(1), metavar="N", help="Look at the first N ops.")
 @click.option(
     "--skip",
-    type=click.IntRange(0),
+    type=Whole(0),
     default=0,
     metavar="N",
     help="Steps to leave out first: of an optimizer, or calls of FILE.py:FUNCTION.",
 )
-@click.option("--take", type=click.IntRange(1), metavar="N", help="Steps to look at, then.")
+@click.option("--take", type=Whole(1), metavar="N", help="Steps to look at, then.")
 @click.option(
     "--max-bytes",
-    type=click.IntRange(1),
+    type=Whole(1),
     default=1 << 30,
     show_default=True,
     metavar="N",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opspecs.patterns import OpNames, near, op_names, rows_of
+from opspecs.patterns import OpNames, near, op_names, ops_of, recorded_names, rows_of
 from scanner.errors import UsageError
 from scanner.observations.records import Row
 
@@ -33,6 +33,15 @@ def chosen_rows(patterns: Sequence[str], rows: Sequence[Row], where: str) -> set
         if not matching:
             close = near(pattern, named)
             hint = f"did you mean {' or '.join(close)}?" if close else "detmatrix report shows what there is"
+            if not ops_of(pattern, [op for op, _ in named]) and ops_of(pattern, _known()):
+                hint = "that is an op which was not scanned here"
             raise UsageError(f"{where} {pattern!r}; {hint}")
         found |= matching
     return found
+
+
+def _known() -> list[OpNames]:
+    """Return the ops of the catalog and of PyTorch's databases."""
+    from opspecs.registry import SPECS, names_of  # noqa: PLC0415 - only a name that selects nothing needs it
+
+    return [*map(names_of, SPECS), *recorded_names()]

@@ -52,6 +52,8 @@ def op_called(typed: str, rows: Iterable[Row], targets: Iterable[str]) -> KnownO
     if not found:
         close = near(typed, [(one, one.name) for one in known])
         hint = f"did you mean {' or '.join(close)}?" if close else "detmatrix list shows what there is"
+        if called(typed, everything):
+            hint = "it is a family, whose ops detmatrix list shows"
         raise UsageError(f"no op is called {typed!r}; {hint}")
     direct = [one for one in found if any(f"{root}{typed}" in (one.name, *one.dotted) for root in _ROOTS)]
     found = direct or found

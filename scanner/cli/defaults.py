@@ -16,7 +16,7 @@ import click
 from scanner.errors import UsageError
 
 NAME = "pyproject.toml"
-_MARK = b"[tool.detmatrix."
+_MARK = b"tool.detmatrix"
 
 
 def defaults_file() -> Path | None:
@@ -42,7 +42,11 @@ def defaults_of(path: Path, name: str, command: click.Command, commands: Collect
         UsageError: The file cannot be read, or names what there is not or what it must not name.
     """
     tables = _tables(path)
-    for other in tables:
+    for other, table in tables.items():
+        if not isinstance(table, dict) and other not in commands:
+            raise UsageError(
+                f"{path}: [tool.detmatrix] {other}: belongs to no command; put it into [tool.detmatrix.COMMAND]"
+            )
         if other not in commands:
             raise UsageError(f"{path}: [tool.detmatrix.{other}] is no command{_near(other, commands)}")
     table = tables.get(name, {})

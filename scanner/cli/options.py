@@ -102,6 +102,12 @@ def complete_op(_: click.Context, __: click.Parameter, incomplete: str) -> list[
 patterns_argument = click.argument("patterns", nargs=-1, metavar="[PATTERN]...", shell_complete=complete_op)
 
 
+class Whole(click.IntRange):
+    """A range of whole numbers; click calls it an integer range where it refuses a word."""
+
+    name = "whole number"
+
+
 class Names(ParamType):
     """Names, separated by commas, each once."""
 

@@ -136,15 +136,18 @@ def _how_to_go_on(plan: Plan) -> str:
 def _tell(run: Run, fails: tuple[Finding, ...]) -> int:
     """Show what came out, say whether it can be trusted, and whether it is what a check fails on."""
     failure = load(SUMMARY)(run, fails)
-    voided = {one.key: text for one in run.observations if (text := str(one.message)).startswith(UNTRUSTED)}
+    voided = [one for one in run.observations if str(one.message).startswith(UNTRUSTED)]
+    rows = len({one.key for one in voided})
     if voided:
-        first = next(iter(voided.values()))
-        _say(f"{run.path}: {len(voided)} row{'s are' if len(voided) > 1 else ' is'} {first}")
+        _say(f"{run.path}: {rows} row{'s are' if rows > 1 else ' is'} {voided[0].message}")
     if not ENDS_ALL:
         _say("Processes that an op starts in a session of their own are ended on Linux alone")
     distrust = run.closing.distrust if run.closing else ()
     if distrust:
         _say(f"detmatrix: the scan cannot be trusted: {distrust[0]} ({len(distrust)} such)")
+        return EXIT_UNTRUSTED
+    if voided and len(voided) == len(run.observations):
+        _say("detmatrix: the scan cannot be trusted: no control vouches for any of its rows")
         return EXIT_UNTRUSTED
     if failure is not None:
         _say(f"detmatrix: {failure}")

@@ -11,7 +11,7 @@ import click
 
 from scanner.accelerators import ACCELERATORS
 from scanner.cases.settings import DTYPES, ordered
-from scanner.cli.options import Names, ParamType, Sources
+from scanner.cli.options import Names, ParamType, Sources, Whole
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.perturbations import PERTURBATIONS
 from scanner.verdicts.findings import FINDING_MEANING
@@ -39,6 +39,8 @@ class Device(ParamType):
 
 class Finite(click.FloatRange):
     """A range of real numbers; click's own lets NaN through, which compares with nothing."""
+
+    name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse NaN."""
@@ -122,7 +124,7 @@ def _option(name: str, setting: Setting) -> Callable[[_Command], _Command]:
         least: Any = limits.ge if limits.gt is None else limits.gt
         most: Any = limits.le if limits.lt is None else limits.lt
         if get_type_hints(Settings)[name] is int:
-            kind = click.IntRange(least, most)
+            kind = Whole(least, most)
         else:
             kind = Finite(least, most, min_open=limits.gt is not None, max_open=limits.lt is not None)
     return click.option(

@@ -129,7 +129,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             option="--processes",
             metavar="P",
             limits=Meta(ge=1, le=100),
-            help="Worker processes per mode.",  # mode off may have one more, for rows that need more executions
+            help="Worker processes per mode; more of them narrow the bound on the rate of differing.",  # mode off may have one more, for rows that need more executions
             reruns=True,
         ),
     ]
@@ -203,7 +203,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             option="--max-rate",
             metavar="R",
             limits=Meta(gt=0, lt=1),
-            help="Choose N so that a difference in a share R of the executions would be seen, with --confidence.",
+            help="Choose N so that a difference in a share R of the executions would be seen, with --confidence, if executions "
+            "were independent; those of one process are not, and more --processes narrow the bound.",
             unit="%",
         ),
     ] = None

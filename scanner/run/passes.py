@@ -49,8 +49,8 @@ _SENTINEL_SECONDS = 2.0
 _SENTINEL_RUNS = 20
 # Controls and sentinels get at least so long: the first of them may have to wait for a GPU to start.
 PATIENCE = 60.0
-# Executions of a control between rows: whether it answers rightly shows in two.
-_CHECK_RUNS = 3
+# Executions of a control between rows: whether it answers rightly shows in two, which every scan may make of a row.
+_CHECK_RUNS = 2
 # Workers that are asked for the controls, one after the other, before rows run in one that has not answered them all.
 _TRIES = 3
 
