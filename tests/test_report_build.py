@@ -155,7 +155,7 @@ def test_an_op_has_a_column_of_what_is_expected() -> None:
     code, out, _ = detmatrix("report", RUN, *FILES, *POOL, "--format", "text")
 
     assert code == 0
-    assert out.startswith("96 ops, 665 rows · torch 2.15.0 CPU · ")
+    assert out.startswith("96 ops, 665 rows · torch 2.15.0 CPU\n")
     assert ["OP", "CPU", "CUDA", "exp", "DOCS"] in [line.split() for line in out.splitlines()]
     assert "● MaxPool3d =/= =/=  ?/? ?/!" in out
     assert "expected: by a census or a trace of a build, never measured" in out

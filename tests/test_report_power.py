@@ -103,7 +103,7 @@ def test_many_rows_of_low_power_are_counted(tmp_path: Path) -> None:
     message = "".join(LONG["md"]([one]))
 
     assert list(one.weak.values()) == [12, 2]
-    assert "Low power: 14 of 14 rows did not differ" in message
+    assert "Low power: in 14 of 14 rows a race" in message
     assert "(12 rows), and 1 more reason" in message
     assert "load 0.5): 3 shown: `torch.op1:collisions:forward:float32`, `torch.op10:" in message
     assert (

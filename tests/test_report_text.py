@@ -114,6 +114,9 @@ def test_several_runs_stand_side_by_side() -> None:
     assert max(map(len, shown + wide)) <= text.WIDTH
     (heads,) = [line.split() for line in wide if line.startswith("    ") and "2.11.0" in line]
     assert heads == [f"2.{at}.0" for at in range(12 - len(heads), 12)]
+    left = f"… left out: {11 - len(heads)} earlier columns, costs and actions: --format html has them"
+    assert left in wide
+    assert not [line for line in shown + wide if line.startswith("cost:")]
 
 
 def test_hostile_names_reach_no_terminal(tmp_path: Path) -> None:

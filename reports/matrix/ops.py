@@ -303,10 +303,10 @@ class OpsView(Struct, frozen=True, kw_only=True):
                     ],
                 )
             )
-        if any(op.listed == MISSING for op in ops):
-            lines.append(
-                ("docs", ["PyTorch's lists, for this device", f"{MISSING} differs or raises, undocumented"])
-            )
+        missing = any(op.listed == MISSING for op in ops)
+        if missing or any(op.docs_words != op.listed for op in ops):
+            texts = ["PyTorch's lists, for this device if none is named"]
+            lines.append(("docs", [*texts, *([f"{MISSING} differs or raises, undocumented"] * missing)]))
         if any(mark.expected for way in ways for mark in (way.off, way.on)):
             lines.append((EXPECTED, ["by a census or a trace of a build, never measured"]))
         return lines

@@ -148,7 +148,7 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
     if several_columns:
         left = len(view.columns) - len(columns)
         before = f"{left} earlier {'column' if left == 1 else 'columns'}, " if left else ""
-        yield paint(f"… left out: {before}cost and what to do. They are in --format html and md", dim=True)
+        yield paint(f"… left out: {before}costs and actions: --format html has them", dim=True)
 
 
 def _under(column: OpColumn) -> str:
