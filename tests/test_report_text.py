@@ -45,7 +45,7 @@ def test_the_recorded_run_at_a_glance() -> None:
     shown = lines_of(RUN)
 
     assert shown[0] == "96 ops, 665 rows · torch 2.13.0 CPU"
-    assert shown[1] == "n=100; 0/100 in 2 processes: rate < 13.4 % (95 %; 2.98 % if independent)"
+    assert shown[1] == "n=100; 0/100 in 2 processes: rate < 13.4 % (95 %; 2.95 % if independent)"
     assert shown[2] == "▲0 silent  ■6 raises  ◆15 fixed_by_mode  ●75 deterministic"
     assert re.fullmatch(r"  OP +FWD BWD  COST +DOCS +ACTION", shown[3])
     assert [line.split()[1:4] for line in shown[4:10]][3] == ["MaxUnpool2d", "≠/!", "=/!"]

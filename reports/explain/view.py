@@ -81,7 +81,7 @@ def explained(
             "why": list(dict.fromkeys(why or [row.why for row in rows if row.why])),
             "builds": list(_builds(matrices, views)),
             "finding": worst,
-            "action": _advice(worst, ops[0], rows) if worst else None,
+            "action": _advice(worst, ops[0], _latest(matrices, views)) if worst else None,
             "cost": {op.name: op.cost_words for op in ops if op.cost or op.fill},
             "commands": list(_commands(name, ops, matrices, paths)),
         },
@@ -104,6 +104,15 @@ def _advice(worst: Finding, op: OpView, rows: Sequence[RowView]) -> str:
     if worst in {"fixed_by_mode", "uninitialized"} and raising:
         return f"{ADVICE[worst]} Cases that raise with it: {raising}."
     return ADVICE[worst]
+
+
+def _latest(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> list[RowView]:
+    """Return the rows of the latest release on each kind of device."""
+    latest: dict[str, Sequence[RowView]] = {}
+    for place in sorted(range(len(matrices)), key=lambda place: versions.key(_torch(matrices[place]))):
+        if views[place]:
+            latest[device_kind(matrices[place].run.header.settings.device)] = views[place]
+    return [row for some in latest.values() for row in some]
 
 
 def _named(rows: Iterable[RowView]) -> str:
