@@ -58,7 +58,7 @@ def upper_bound(executions: tuple[int, ...]) -> float:
 
 def independent_bound(count: int) -> float:
     """Return the bound that 0 of so many executions would give if they did not depend on each other."""
-    return 1 - _CHANCE ** (1 / count)
+    return -math.expm1(math.log(_CHANCE) / count)
 
 
 def effective(executions: tuple[int, ...]) -> float:
