@@ -164,7 +164,9 @@ def test_blank_result_is_no_error(folder: Path, rows: list[dict[str, Any]]) -> N
         done = command_in(folder)("report", "powerful.jsonl", "--format", form, "-o", f"run.{form}")
         assert done.returncode == 0, done.stderr
         text = (folder / f"run.{form}").read_text()
-        assert re.search(rf"of {len(weak)} rows is weak evidence, against \d+ enlarged ones", text)
+        assert re.search(
+            rf"weak evidence in {len(weak)} rows, and better evidence in \d+ enlarged ones", text
+        )
         assert re.search(r"\d+ gave a blank result and count as samples", text)
 
 

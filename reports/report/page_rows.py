@@ -63,7 +63,7 @@ def documented_words(op: OpView, columns: Sequence[OpColumn]) -> str:
         ]
         parts = [word for place, word in enumerate(words) if not place or word != words[place - 1]]
         turned += [" → ".join(parts)] if len(parts) > 1 else []
-    return " · ".join([op.listed, *turned])
+    return " · ".join([op.docs_words, *turned])
 
 
 def _counts(op: OpView) -> str:
