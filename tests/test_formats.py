@@ -60,7 +60,7 @@ def test_name_says_the_format(detmatrix: Command, tmp_path: Path, command: str) 
         (
             "compare",
             "c.csv",
-            "c.csv: this is not written as csv; choose a name that ends in md or html or json, or give",
+            "c.csv: this is not written as csv; choose a name that ends in md or html or json or junit or github, or give",
         ),
     ],
 )
