@@ -82,7 +82,7 @@ def test_an_op_that_raises_where_it_does_not_differ_says_how_often() -> None:
     assert op_of(shows("raises", row("torch.some", "c")), *rows).action == "no fix: raises"
     assert op_of(shows("raises", row("torch.some", "c"))).action == "no fix: raises"
     fixed, raising = shows("fixed_by_mode", row("torch.some", "d")), shows("raises", row("torch.some", "c"))
-    assert op_of(raising, *rows, fixed).action == "raises in 3 rows; fixes 1 row"
+    assert op_of(raising, *rows, fixed).action == "raises in 3 rows; flag fixes 1"
 
 
 def test_a_flag_that_fixes_an_op_and_makes_an_unsettled_row_raise_says_so() -> None:

@@ -315,7 +315,7 @@ def _action(
     raising = sum(row.on.verdict == "raises" for row in rows)
     fixed = sum(row.finding in _FIXED for row in rows)
     if finding in {"raises", "over_alert"} and fixed:
-        return f"raises in {several(raising, 'row')}; fixes {several(fixed, 'row')}"
+        return f"raises in {several(raising, 'row')}; flag fixes {fixed}"
     if finding in _FIXED and raising:
         return f"{ACTION['fixed_by_mode']}; raises in {several(raising, 'row')}"
     if finding == "fixed_by_mode" and all(map(is_filled, of)):

@@ -86,7 +86,8 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
             yield from _flowing(paint, ((text, None) for text in (f"{label}: {first}", *texts)), dim=True)
     for text in report.limits:
         yield from _wrapped(text)
-    yield from (paint(text, bold=True) for text in ops.unmeasured_words)
+    where = "" if ops.chosen else " (detmatrix docs RUN lists them)"
+    yield from (paint(f"{text}{where}", bold=True) for text in ops.unmeasured_words)
 
 
 def _flowing(paint: Paint, items: Iterable[tuple[str, str | None]], **style: bool) -> Iterator[str]:
