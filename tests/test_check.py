@@ -102,7 +102,7 @@ def test_serial_function_has_no_bound(tmp_path: Path) -> None:
             )
         ]
     )[0]
-    view = explained("checked.constant", (), (), {}, [one], ["run.jsonl"])
+    view = explained("checked.constant", (), (), {}, [one], ["run.jsonl"], libraries=())
 
     _for_a_function(view, one)
 

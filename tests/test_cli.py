@@ -123,6 +123,7 @@ def test_output_that_goes_nowhere_gives_no_traceback(
 # Each command as a process
 
 RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
+ENGINES = ROOT / "reports" / "engines" / "cudnn-9.28.0.json.gz"
 CENSUS = ROOT / "reports" / "censuses" / "torch-2.13.0-cpu.json.gz"
 STANDS_IN = "an interpreter that needs no torch"
 # What each is called with, and a word of what it prints, or writes.
@@ -139,11 +140,13 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "locate": ((ROOT / "tests" / "programs" / "planted.py",), "detmatrix_planted::add_count"),
     "explain": (("take", RUN), "torch.take:collisions:backward:float32"),
+    "libraries": (("cuFFT",), "bitwise reproducible"),
     "repro": ((RUN, "torch.Tensor.put_:overwrite:forward:float32"), "import torch"),
     "trace": (("torch.cumsum:long_rows:forward:float32",), "1 traced"),
     "docs": ((RUN,), "torch.Tensor.put_"),
     "coverage": ((RUN,), "not recorded"),
     "census": (("--census", CENSUS), "put_"),
+    "cudnn": (("--read", ENGINES), "data gradient"),
     "compare": ((RUN, RUN), "same"),
 }
 

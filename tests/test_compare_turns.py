@@ -139,9 +139,11 @@ def test_markdown_says_what_was_measured_again() -> None:
 
 def test_rates_of_rows_that_are_the_same_are_told_apart_at_a_level() -> None:
     """The Markdown says at which, for of a hundred pairs of equal rates one may seem to differ."""
-    text = "".join(render(compare([run_of(shows("silent", often=often), name=str(often)) for often in (3, 40)])))
+    text = "".join(
+        render(compare([run_of(shows("silent", often=often), name=str(often)) for often in (3, 40)]))
+    )
 
-    assert "2 of 2 pairs of rates differ (p < 0.01), 2 of them of rows that are the same." in text
+    assert "1 of 1 pairs of rates differ (p < 0.01), 1 of them of rows that are the same." in text
 
 
 def test_rounds_suffice_for_the_test_of_processes() -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from reports.explain.view import span
+from scanner.observations.records import MODES
 from scanner.verdicts.bound import upper_bound
 from tests.commands import Command
 from tests.conftest import refused
+from tests.runs import ran, row, stable, write_run
 
 ROOT = Path(__file__).parent.parent
 RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
@@ -56,6 +58,26 @@ def test_what_is_measured_is_told_apart(detmatrix: Command) -> None:
     assert "×" in found["cost"]["torch.take"]  # noqa: RUF001
     assert found["commands"] == [f"detmatrix repro {RUN} torch.take:collisions:backward:float32"]
     assert {build["device"] for build in found["builds"]} == {"cpu", "cuda"}
+
+
+def test_an_op_that_raises_in_some_cases_says_which_the_flag_fixes(detmatrix: Command) -> None:
+    """The advice is about cases where it is not true of all; what a run and the catalog both say is said once."""
+    found = explained(detmatrix, "put")
+
+    assert found["action"].endswith(
+        "Cases that raise: overwrite, overwrite_permutation. The flag fixes: accumulate."
+    )
+    assert len(found["why"]) == 2  # of put_ and of put
+
+
+def test_doubts_come_with_the_advice(detmatrix: Command, tmp_path: Path) -> None:
+    """That nothing differed where one thread did all the work is no reason to be at ease; n is that of the rows."""
+    planned = row("torch.cumsum", "few")
+    serial = [one for mode in MODES for one in ran(planned, mode, *stable(), threads=1)]
+    path = write_run(tmp_path / "run.jsonl", [(planned, serial)])
+
+    assert "in a whole direction all rows are serial" in explained(detmatrix, "cumsum", path)["action"]
+    assert "n = 100 per mode" in " ".join(detmatrix("explain", "cumsum", path).stdout.split())
 
 
 def test_text_fits_a_terminal(detmatrix: Command) -> None:

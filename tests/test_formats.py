@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "coverage": (RUN,),
     "compare": (RUN, RUN),
     "explain": ("take", RUN),
+    "libraries": ("cuDNN",),
     "trace": ("--read", TRACE),
     "census": ("--census", CENSUS),
 }

@@ -85,8 +85,18 @@ def test_worker_needs_torch_and_specs_alone(path: Path) -> None:
     ours = {name for name in _imports(path, nested=True) if name.partition(".")[0] == "scanner"}
     # Beside its own folder only what lies in none, and needs the standard library alone.
     beside = {name for name in ours if not name.startswith("scanner.worker")}
-    assert all(name.count(".") == 1 for name in beside)
-    assert all(_roots(ROOT / f"{name.replace('.', '/')}.py") <= sys.stdlib_module_names for name in beside)
+    assert all(map(_plain, beside))
+
+
+def _plain(name: str) -> bool:
+    """Tell whether a module that lies in no folder needs the standard library alone, and others like it."""
+    path = ROOT / f"{name.replace('.', '/')}.py"
+    ours = {one for one in _imports(path, nested=True) if one.partition(".")[0] == "scanner"}
+    return (
+        name.count(".") == 1
+        and _roots(path) <= sys.stdlib_module_names | {"scanner"}
+        and all(map(_plain, ours))
+    )
 
 
 @pytest.mark.parametrize("path", _modules("scanner/locate"), ids=_name)
@@ -97,9 +107,7 @@ def test_what_runs_in_a_program_needs_torch_alone(path: Path) -> None:
     assert _roots(path) <= sys.stdlib_module_names | needed
     ours = {name for name in _imports(path, nested=True) if name.partition(".")[0] == "scanner"}
     beside = {name for name in ours if not name.startswith("scanner.locate")} - READ_BITS
-    assert all(name.count(".") == 1 for name in beside)
-    plain = sys.stdlib_module_names | {"scanner"}
-    assert all(_roots(ROOT / f"{name.replace('.', '/')}.py") <= plain for name in beside)
+    assert all(map(_plain, beside))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from scanner.observations.records import MODES, Cost, Mode
 from scanner.verdicts.findings import Finding
 from tests.compared import run_of, shows
 from tests.evidence_runs import cost
-from tests.runs import SETTINGS, Planned, ended, ran, row, stable
+from tests.runs import SETTINGS, Planned, ended, raised, ran, row, stable
 
 
 def view(*matrices: Matrix) -> OpsView:
@@ -70,17 +70,27 @@ def test_of_rows_that_did_not_differ_the_one_that_shows_least_stands_for_them() 
     serial = op_of((few, [one for mode in MODES for one in ran(few, mode, *stable(), threads=1)]))
 
     assert op.cells[0].forward.on.text == "0 of 60 differed"
-    assert op.action == "nothing to do"
+    assert (op.action, op.docs_words) == ("none seen on CPU", "CUDA: raises")
     assert serial.action == "none seen: serial"
     assert serial.cells[0].forward.text == "off: 0 of 100 differed; on: 0 of 100 differed (serial)"
 
 
 def test_an_op_that_raises_where_it_does_not_differ_says_how_often() -> None:
-    """Some rows raise and differ, others raise for nothing."""
+    """Some rows raise, with or without a difference; where the flag fixes others, both are counted."""
     rows = [shows("over_alert", row("torch.some", case)) for case in ("a", "b")]
 
-    assert op_of(shows("raises", row("torch.some", "c")), *rows).action == "no fix: 1 of 3 rows differ"
+    assert op_of(shows("raises", row("torch.some", "c")), *rows).action == "no fix: raises"
     assert op_of(shows("raises", row("torch.some", "c"))).action == "no fix: raises"
+    fixed, raising = shows("fixed_by_mode", row("torch.some", "d")), shows("raises", row("torch.some", "c"))
+    assert op_of(raising, *rows, fixed).action == "raises in 3 rows; flag fixes 1"
+
+
+def test_a_flag_that_fixes_an_op_and_makes_an_unsettled_row_raise_says_so() -> None:
+    """To set the flag is no advice where another row then raises."""
+    planned = row("torch.some", "unsettled")
+    raising = (planned, raised(planned, "on", "some"))  # the mode off was not run
+
+    assert op_of(raising, shows("fixed_by_mode", row("torch.some"))).action == "set the flag; raises in 1 row"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +99,7 @@ def test_an_op_that_raises_where_it_does_not_differ_says_how_often() -> None:
         ("fixed_by_mode", [(1.0, 3.0, None)], "3.00×"),
         ("fixed_by_mode", [(1.0, 1.5, None), (1.0, 0.5, None)], "0.50–1.50×"),
         ("fixed_by_mode", [(1.0, 1.05, None)], "≈1.00×"),
-        ("fixed_by_mode", [(1.0, 1.05, None), (1.0, 1.5, None)], "1.00–1.50×"),
+        ("fixed_by_mode", [(1.0, 1.05, None), (1.0, 1.5, None)], "≈1.00–1.50×"),
         ("fixed_by_mode", [(1.0, 3.0, 1.5)], "1.50×+fill"),
         ("fixed_by_mode", [(1.0, 1.8, 1.5)], "1.50×"),
         ("uninitialized", [(1.0, 3.0, 1.0)], "fill 3.00×"),

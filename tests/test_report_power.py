@@ -38,8 +38,7 @@ def test_low_power_is_marked_in_every_report(run: Path) -> None:
     message, page = text("md", run), text("html", run)
 
     assert (
-        f"Low power: 1 of 6 rows did not differ in a mode in which a race could have gone unseen: {reason}"
-        in message
+        f"Low power: in 1 of 6 rows a race could have gone unseen in at least one mode: {reason}" in message
     )
     assert "| deterministic (n = 100 per mode), low power |" in message
     assert message.count(", low power |") == 1
@@ -104,7 +103,7 @@ def test_many_rows_of_low_power_are_counted(tmp_path: Path) -> None:
     message = "".join(LONG["md"]([one]))
 
     assert list(one.weak.values()) == [12, 2]
-    assert "Low power: 14 of 14 rows did not differ" in message
+    assert "Low power: in 14 of 14 rows a race" in message
     assert "(12 rows), and 1 more reason" in message
     assert "load 0.5): 3 shown: `torch.op1:collisions:forward:float32`, `torch.op10:" in message
     assert (
@@ -248,5 +247,6 @@ def test_old_files_render(tmp_path: Path, form: str) -> None:
     plan: list[Planned] = [quiet_row(), (row("torch.put"), raised(row("torch.put"), "on", "put_"))]
     message = text(form, write_run(tmp_path / "old.jsonl", plan, format_=1))
 
-    assert "cumsum" in message
+    # An annotation is about what needs one.
+    assert form == "github" or "cumsum" in message
     assert form != "md" or "raises; warn_only not run" in message

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from reports.matrix.model import WORST_FIRST, load
 from reports.matrix.ops import MOST
-from reports.report import text
+from reports.report import html, text
 from reports.report.view import report_view
 from tests import tied
 from tests.commands import Command
@@ -44,13 +44,14 @@ def test_the_recorded_run_at_a_glance() -> None:
     """The catalog fits 80 columns and a screen: n and its bound, counts, the worst ops, what was not measured."""
     shown = lines_of(RUN)
 
-    assert shown[0] == "96 ops, 665 rows · torch 2.13.0 CPU · n=100 (0/100: rate < 13.4 %)"
-    assert shown[1] == "▲0 silent  ■6 raises  ◆15 fixed_by_mode  ●75 deterministic"
-    assert re.fullmatch(r"  OP +FWD BWD  COST +DOCS +ACTION", shown[2])
-    assert [line.split()[1:4] for line in shown[3:9]][3] == ["MaxUnpool2d", "≠/!", "=/!"]
+    assert shown[0] == "96 ops, 665 rows · torch 2.13.0 CPU"
+    assert shown[1] == "n=100; 0/100 in 2 processes: rate < 13.4 % (95 %; 2.95 % if independent)"
+    assert shown[2] == "▲0 silent  ■6 raises  ◆15 fixed_by_mode  ●75 deterministic"
+    assert re.fullmatch(r"  OP +FWD BWD  COST +DOCS +ACTION", shown[3])
+    assert [line.split()[1:4] for line in shown[4:10]][3] == ["MaxUnpool2d", "≠/!", "=/!"]
     (take,) = [line for line in shown if line.startswith("◆ take ")]
     assert take.endswith("MISSING set the flag")
-    assert shown[-1] == "CUDA NOT MEASURED: 39 documented claims"
+    assert shown[-1] == "CUDA NOT MEASURED: 39 documented claims (detmatrix docs RUN lists them)"
     assert max(map(len, shown)) <= text.WIDTH
     assert len(shown) < 36
     assert not [line for line in shown if "Conv" in line]
@@ -84,6 +85,8 @@ def test_rows_asked_for_stand_below_their_op(detmatrix: Command, run: Path) -> N
         r"◆ .*scatter_add_ +≠/= .*set the flag\n    ● no_collisions:forward:float32 0/100 → 0/100\n",
         done.stdout,
     )
+    # What is said of whole scans has no place beside a few rows; the claims are those about them.
+    assert "CUDA NOT MEASURED: 1 documented claim\n" in done.stdout
     assert done.stderr == f"Next: detmatrix explain scatter_add_ {run}\n      detmatrix report {run} --open\n"
 
 
@@ -93,8 +96,8 @@ def test_doubts_come_first(tmp_path: Path) -> None:
     shown = lines_of(write_run(tmp_path / "a.jsonl", closing=untrusted))
     unfinished = lines_of(write_run(tmp_path / "b.jsonl", closing=None))
 
-    assert shown[3] == "Not trustworthy: a control was wrong"
-    assert unfinished[3].startswith("Incomplete: the scan did not finish; 10 of 10 rows")
+    assert shown[4] == "Not trustworthy: a control was wrong"
+    assert unfinished[4].startswith("Incomplete: the scan did not finish; 10 of 10 rows")
     # Of a scan that cannot be believed no bullet is said to be missing.
     assert "MISSING" not in "".join(shown)
     assert "MISSING" in "".join(unfinished)
@@ -113,6 +116,18 @@ def test_several_runs_stand_side_by_side() -> None:
     assert max(map(len, shown + wide)) <= text.WIDTH
     (heads,) = [line.split() for line in wide if line.startswith("    ") and "2.11.0" in line]
     assert heads == [f"2.{at}.0" for at in range(12 - len(heads), 12)]
+    left = f"… left out: {11 - len(heads)} earlier columns, costs and actions: --format html has them"
+    assert left in wide
+    assert not [line for line in shown + wide if line.startswith("cost:")]
+
+
+def test_many_runs_fold_in_the_page() -> None:
+    """They stand in the order of the columns, not of the command line."""
+    many = [run_of(shows("raises", row("torch.put")), torch=f"2.{at}.0") for at in (9, 11, 10)]
+    page = "".join(html.render(many))
+    folded = page.partition("<summary>3 runs</summary>")[2].partition("</details>")[0]
+
+    assert re.findall(r"torch 2\.(\d+)\.0", folded) == ["9", "10", "11"]
 
 
 def test_hostile_names_reach_no_terminal(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def test_markdown_states_n_and_bound(run: Path) -> None:
 
     assert "2 processes per mode ran each row 50 times: n = 100 executions per cell" in message
     assert "13.4 % for n = 100 in 2 processes" in message
+    assert "n=100; 0/100 in 2 processes: rate &lt; 13.4 % (95 %; 2.95 % if independent)" in text("html", run)
 
 
 def test_markdown_explains_every_word(run: Path) -> None:

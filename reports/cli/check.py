@@ -77,7 +77,7 @@ def check(
         )
         run = scan(plan, progress_for("check"))
         matrices = load([run.path])
-    view = explained(name, (name,), (), {}, matrices, [str(output or "not kept")])
+    view = explained(name, (name,), (), {}, matrices, [str(output or "not kept")], libraries=())
     _for_a_function(view, matrices[0])
     # Without a run file there is nothing to make a script of, and not all inputs can be written into one.
     view["commands"] = (

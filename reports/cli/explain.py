@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from reports.explain import text
 from reports.explain.view import explained
+from reports.libraries.view import libraries_of
 from reports.matrix.listed import is_about
 from reports.matrix.model import Matrix, load
 from reports.render.json import View, json_of
@@ -79,7 +80,9 @@ def explain(
         version: [claim for claim in claims if is_about(claim, known.names)]
         for version, claims in lists.items()
     }
-    view = explained(known.name, known.specs, known.why, about, matrices, paths)
+    view = explained(
+        known.name, known.specs, known.why, about, matrices, paths, libraries=libraries_of(known.names)
+    )
     pieces = RENDERERS[form_of(form, output, RENDERERS, "text")](view)
     if output is None:
         write_to_stdout(pieces)

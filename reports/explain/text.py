@@ -29,6 +29,7 @@ def _lines(view: View) -> Iterator[str]:
     yield from _section("WHY IT COULD DIFFER", view["why"])
     for build in view["builds"]:
         yield from ("", *_build(build))
+    yield from _libraries(view["libraries"])
     yield from _section("WHAT TO DO", [view["action"]] if view["action"] else [])
     costs = [f"{name}: {text}" for name, text in view["cost"].items()]
     yield from _section("COST OF THE FLAG (time with it on, over that with it off)", costs)
@@ -61,7 +62,7 @@ def _measured(view: View) -> Iterator[str]:
 def _run(run: View) -> Iterator[str]:
     same = f"; the same findings in {', '.join(run['same'])}" if run["same"] else ""
     yield from _wrapped(
-        f"MEASURED on {run['device']}, torch {run['torch']}, {run['machine']}, n = {run['executions']} per mode "
+        f"MEASURED on {run['device']}, torch {run['torch']}, {run['machine']}, n = {run.n} per mode "
         f"({run['run']}){same}",
         "",
     )
@@ -101,6 +102,16 @@ def _build(build: View) -> Iterator[str]:
         yield from _wrapped(f"{said['direction']}: {'; '.join(parts)} ({', '.join(said['cases'])})", "  ")
     if (more := len(build["expected"]) - _MOST_EXPECTED) > 0:
         yield f"  and {more} more: --format json"
+
+
+def _libraries(libraries: Sequence[View]) -> Iterator[str]:
+    if not libraries:
+        return
+    yield from ("", "DOCUMENTED BY LIBRARIES, NOT MEASURED (quoted by detmatrix libraries)")
+    for library in libraries:
+        yield from _wrapped(library.title, "  ")
+        for entry in library["entries"]:
+            yield from _wrapped(f"{entry.said}, {entry.when}", "    ")
 
 
 def _section(title: str, texts: Sequence[str]) -> Iterator[str]:

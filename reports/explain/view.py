@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -15,6 +15,7 @@ from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
 from reports.matrix.ops import OpView
 from reports.matrix.view import RowView, row_view
 from reports.matrix.words import bullet_words, percent
+from reports.matrix.words import span as span_of
 from reports.render.json import View
 from scanner.claims.matching import device_kind
 from scanner.observations import versions
@@ -43,6 +44,8 @@ def explained(
     lists: dict[str, list[Claim]],
     matrices: Sequence[Matrix],
     paths: Sequence[str],
+    *,
+    libraries: Sequence[View],
 ) -> View:
     """Return what is known of one op.
 
@@ -53,6 +56,7 @@ def explained(
         lists: The claims about it, by release, the oldest first; releases without any are there too.
         matrices: Runs, with the rows of this op alone, and with what builds let expect of them.
         paths: Of the run files.
+        libraries: What those that it calls document.
     """
     views = [[row_view(row, one.expected) for row in one.rows] for one in matrices]
     ops = ops_view([replace(one, scanned=one.rows) for one in matrices], views).ops
@@ -76,16 +80,48 @@ def explained(
             "documented": list(_documented(lists)),
             "measured": measured,
             "unmeasured": unmeasured,
-            "why": list(dict.fromkeys([*why, *(row.why for row in rows if row.why)])),
+            # Runs tell it in the words of the catalog of their day.
+            "why": list(dict.fromkeys(why or [row.why for row in rows if row.why])),
             "builds": list(_builds(matrices, views)),
+            "libraries": list(libraries),
             "finding": worst,
-            "action": ADVICE[worst] if worst else None,
+            "action": _advice(worst, ops[0], _latest(matrices, views)) if worst else None,
             "cost": {op.name: op.cost_words for op in ops if op.cost or op.fill},
             "commands": list(_commands(name, ops, matrices, paths)),
         },
         meaning=FINDING_MEANING[worst] if worst else None,
         releases_words=span(list(lists), list(lists)),
     )
+
+
+def _advice(worst: Finding, op: OpView, rows: Sequence[RowView]) -> str:
+    """Return what to do, with the cases that it is not true of."""
+    if worst == "deterministic" and op.doubts:
+        return (
+            f"No difference was seen, but in a whole direction all rows are {' or '.join(op.doubts)}: that shows little. "
+            f"It may differ with larger inputs, or where it was not measured."
+        )
+    fixed = _named(row for row in rows if row.finding in ("fixed_by_mode", "uninitialized"))
+    raising = _named(row for row in rows if row.on.verdict == "raises")
+    if worst in {"raises", "over_alert"} and fixed:
+        return f"{ADVICE[worst]} Cases that raise: {raising}. The flag fixes: {fixed}."
+    if worst in {"fixed_by_mode", "uninitialized"} and raising:
+        return f"{ADVICE[worst]} Cases that raise with it: {raising}."
+    return ADVICE[worst]
+
+
+def _latest(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> list[RowView]:
+    """Return the rows of the latest release on each kind of device."""
+    latest: dict[str, Sequence[RowView]] = {}
+    for place in sorted(range(len(matrices)), key=lambda place: versions.key(_torch(matrices[place]))):
+        if views[place]:
+            latest[device_kind(matrices[place].run.header.settings.device)] = views[place]
+    return [row for some in latest.values() for row in some]
+
+
+def _named(rows: Iterable[RowView]) -> str:
+    """Return the names of cases, each once."""
+    return ", ".join(dict.fromkeys(row.case for row in rows))
 
 
 def span(some: Sequence[str], releases: Sequence[str]) -> str:
@@ -130,6 +166,7 @@ def _measured(
         one, rows = matrices[same[0]], views[same[0]]
         environment, settings = one.run.header.environment, one.run.header.settings
         machine = environment.gpu or f"{environment.cpu}, {environment.threads} threads"
+        counts = {cell.runs for row in rows for cell in (row.off, row.on) if cell.runs is not None}
         directions = {
             direction: _cases([row for row in rows if row.direction == direction])
             for direction in ("forward", "backward")
@@ -145,7 +182,8 @@ def _measured(
                 "distrust": list(one.distrust),
                 "same": [_torch(matrices[place]) for place in same[1:]],
                 "cases": directions,
-            }
+            },
+            n=span_of(sorted(counts) or [one.executions]),
         )
 
 

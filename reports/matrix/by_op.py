@@ -27,6 +27,7 @@ from reports.matrix.ops import (
     OpsView,
     OpView,
 )
+from reports.matrix.trust import several
 from reports.matrix.view import RowView, counted, doubts
 from scanner.claims.matching import device_kind, names_of
 from scanner.observations import versions
@@ -36,13 +37,14 @@ from scanner.verdicts.findings import Finding, MatrixRow
 
 # The list of cuBLAS (up to 2.9) is one of what raises.
 _SHORT = SECTION_WORDS | {"cublas": "raises"}
+_FIXED = ("fixed_by_mode", "uninitialized")  # findings that the flag mends
 
 
 class _Lists:
     """The claims of a run by the ops that they are about."""
 
     def __init__(self, matrix: Matrix) -> None:
-        self.claims = lists_of(matrix).claims
+        self.claims = list(lists_of(matrix).claims)
         self.devices = [
             kind for kind in ("cpu", "cuda", "mps") if any(it.device == kind for it in self.claims)
         ]
@@ -94,7 +96,18 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
         range(len(matrices)), key=lambda place: versions.key(_release(matrices[place])), default=None
     )
     measured = {column.device for column in columns if not column.expected}
-    claims = Counter(claim.device for claim in lists[latest].claims) if latest is not None else Counter()
+    told: list[Claim] = []
+    if latest is not None:
+        told = lists[latest].claims
+        if any(one.only or one.patterns for one in matrices):
+            about = {
+                id(it)
+                for rows in shown.values()
+                for row in rows
+                for it in lists[latest].about(row.record.row)
+            }
+            told = [claim for claim in told if id(claim) in about]
+    claims = Counter(claim.device for claim in told)
     return OpsView(
         columns=columns,
         ops=tuple(sorted((op for op in ops if op.rows), key=lambda op: WORST_FIRST.index(op.finding))),
@@ -169,13 +182,17 @@ def _op(
     counts = sum((Counter(cell.counts) for cell in judged), Counter[Finding]())
     runs = {number for place in latest.values() for number in columns[place].runs}
     rows = [record.row for record in records if record.run in runs]
+    weak = [text for cell in judged for it in cell.directions.values() for text in it.doubts]
+    elsewhere = _elsewhere(latest, judged)
     return OpView(
         name=names[0],
         short=names[1],
         family=records[0].row.row.family,
         finding=finding,
-        action=_action(finding, rows, judged),
+        action=_action(finding, rows, weak, latest if elsewhere else ()),
         listed=_listed(latest, judged),
+        elsewhere=elsewhere,
+        doubts=tuple(dict.fromkeys(weak)) if finding == "deterministic" else (),
         counts={it: counts[it] for it in WORST_FIRST if counts[it]},
         cost=_range(rows, fill=False),
         fill=_range(rows, fill=True),
@@ -283,22 +300,33 @@ def _expected_direction(texts: Sequence[ExpectedText]) -> OpDirection:
     )
 
 
-def _action(finding: Finding, rows: Sequence[MatrixRow], cells: Iterable[OpCell]) -> str:
-    """Return what to do about an op, by its worst rows."""
+def _action(
+    finding: Finding, rows: Sequence[MatrixRow], weak: Iterable[str], comforted: Iterable[str]
+) -> str:
+    """Return what to do about an op, by its worst rows.
+
+    Args:
+        finding: The worst.
+        rows: Of the latest releases.
+        weak: Why a direction shows little.
+        comforted: The devices that were measured, of an op that the lists name for another.
+    """
     of = [row for row in rows if row.finding == finding]
-    if finding == "raises" and (raising := sum(row.on.verdict == "raises" for row in rows)) > len(of):
-        return f"no fix: {len(of)} of {raising} rows differ"
+    raising = sum(row.on.verdict == "raises" for row in rows)
+    fixed = sum(row.finding in _FIXED for row in rows)
+    if finding in {"raises", "over_alert"} and fixed:
+        return f"raises in {several(raising, 'row')}; flag fixes {fixed}"
+    if finding in _FIXED and raising:
+        return f"{ACTION['fixed_by_mode']}; raises in {several(raising, 'row')}"
     if finding == "fixed_by_mode" and all(map(is_filled, of)):
         return ACTION["uninitialized"]  # a run that was made before there was such a finding
     if finding == "inconclusive":
         failed = (cell.verdict for row in of for cell in (row.off, row.on) if cell.verdict not in USABLE)
         return f"{ACTION[finding]}: {next(failed, 'too few runs')}"
-    weak = [text for cell in cells for it in cell.directions.values() for text in it.doubts]
-    return (
-        f"none seen: {' and '.join(dict.fromkeys(weak))}"
-        if finding == "deterministic" and weak
-        else ACTION[finding]
-    )
+    if finding != "deterministic":
+        return ACTION[finding]
+    doubts, devices = " and ".join(dict.fromkeys(weak)), " and ".join(map(str.upper, comforted))
+    return f"none seen: {doubts}" if doubts else f"none seen on {devices}" if devices else ACTION[finding]
 
 
 def _listed(latest: Mapping[str, int], cells: Sequence[OpCell]) -> str:
@@ -310,6 +338,16 @@ def _listed(latest: Mapping[str, int], cells: Sequence[OpCell]) -> str:
     pairs = zip(latest, cells, strict=True)
     words = dict.fromkeys(word for device, cell in pairs for word in (cell.documented or {}).get(device, ()))
     return " and ".join(words) or NONE_LISTED
+
+
+def _elsewhere(latest: Iterable[str], cells: Sequence[OpCell]) -> str | None:
+    """Return what the lists say of an op on devices that it was not measured on; ``None`` if they are silent."""
+    said: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        for device, words in (cell.documented or {}).items():
+            if words and device not in set(latest):
+                said.setdefault(device, {}).update(dict.fromkeys(words))
+    return ", ".join(f"{device.upper()}: {' and '.join(words)}" for device, words in said.items()) or None
 
 
 def _range(rows: Sequence[MatrixRow], *, fill: bool) -> CostRange | None:

@@ -25,10 +25,9 @@ def sampled_words(rows: Sequence[MatrixRow]) -> str | None:
     count = len(enlarged) - len(provoked)
     blank = f", of which {count} gave a blank result and count as samples" if count else ""
     return (
-        f"Of the rows made of PyTorch's databases {len(ours) - len(enlarged)} are samples as they are and {len(enlarged)} "
-        f"were enlarged until kernels run in parallel{blank}: samples are tiny and hardly anything in them collides, so "
-        f'that "deterministic" of {same - strong} rows is weak evidence, against {strong} enlarged ones that did not '
-        f"differ."
+        f"Of the rows made of PyTorch's databases {len(ours) - len(enlarged)} are samples as they are, tiny, so that hardly "
+        f"anything in them collides; {len(enlarged)} were enlarged until kernels run in parallel{blank}. That a row did "
+        f"not differ is weak evidence in {same - strong} rows, and better evidence in {strong} enlarged ones."
     )
 
 

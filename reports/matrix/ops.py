@@ -37,7 +37,7 @@ MARK_MEANING = {
 LISTED_MEANING = {
     "acts": "Documented to act deterministically with the flag on.",
     "raises": "Documented to raise with the flag on.",
-    MISSING: "Raises or differs, and no bullet is about it.",
+    MISSING: "Differs or raises, undocumented: no bullet is about it.",
     NONE_LISTED: "In no list, and none is missing.",
 }
 # What to do about an op of this finding, where nothing more is known of it.
@@ -46,8 +46,8 @@ ACTION: dict[Finding, str] = {
     "raises": "no fix: raises",
     "over_alert": "raises; no difference seen",
     "fixed_by_mode": "set the flag",
-    "uninitialized": "fill cures it, not the flag",
-    "mode_dependent": "keep the flag as it is",
+    "uninitialized": "set the flag: it fills memory",
+    "mode_dependent": "keep one setting: on or off",
     "inconclusive": "not settled",
     "deterministic": "nothing to do",
 }
@@ -134,7 +134,7 @@ class OpCell(Struct, frozen=True, kw_only=True):
 
 
 class CostRange(Struct, frozen=True):
-    """The lowest and the highest ratio of an op's rows; 1 for those whose quartiles overlap."""
+    """The lowest and the highest ratio of an op's rows; exactly 1 for those whose quartiles overlap."""
 
     low: float
     high: float
@@ -142,9 +142,9 @@ class CostRange(Struct, frozen=True):
     @property
     def text(self) -> str:
         """Both, or one where they read alike."""
-        low, high = times(self.low), times(self.high)
-        if self.low == self.high == 1.0:
-            return f"{APPROXIMATELY}{times(1)}"
+        low, high = (
+            f"{APPROXIMATELY if ratio == 1.0 else ''}{times(ratio)}" for ratio in (self.low, self.high)
+        )
         return low if low == high else f"{low[:-1]}–{high}"  # noqa: RUF001
 
 
@@ -182,6 +182,8 @@ class OpView(Struct, frozen=True, kw_only=True):
     finding: Finding  # the worst of the latest release, on any kind of device
     action: str  # what to do about it
     listed: str  # what the lists say: a word of LISTED_MEANING; "?" without lists
+    elsewhere: str | None  # what they say of a device that the op was not measured on: "CUDA: acts"
+    doubts: tuple[str, ...]  # "serial", "low power": why a whole direction shows little
     counts: dict[Finding, int]  # its rows in the latest release
     cost: CostRange | None  # of the flag alone; None: not measured
     fill: (
@@ -194,6 +196,11 @@ class OpView(Struct, frozen=True, kw_only=True):
     def is_clean(self) -> bool:
         """Whether there is nothing to do and nothing in doubt but what the summary says of all."""
         return self.finding == "deterministic"
+
+    @property
+    def docs_words(self) -> str:
+        """What the lists say; of an op that is in none for this device, what they say of another."""
+        return self.elsewhere if self.elsewhere and self.listed == NONE_LISTED else self.listed
 
     @property
     def counts_words(self) -> str:
@@ -258,7 +265,7 @@ class OpsView(Struct, frozen=True, kw_only=True):
     @property
     def doubted(self) -> list[OpView]:
         """Those of them of which a whole direction shows little: serial, or of low power."""
-        return [op for op in self.clean if op.action != ACTION["deterministic"]]
+        return [op for op in self.clean if op.doubts]
 
     @property
     def doubted_words(self) -> str | None:
@@ -282,11 +289,24 @@ class OpsView(Struct, frozen=True, kw_only=True):
         signs = [f"{sign} {meaning}" for sign, meaning in MARK_MEANING.items() if sign in used]
         lines = [("cells", ["off/on", *signs])]
         if any(op.cost or op.fill for op in ops):
-            texts = ["the flag alone", f"{APPROXIMATELY} not told apart from 1"]
+            texts = ["the flag alone", f"{APPROXIMATELY} within noise"]
             filled = any(op.cost_words.endswith(FILL) for op in ops)
-            lines.append(("cost", [*texts, *([f"{FILL} {SLOW:g}{TIMES} or more with the fill"] * filled)]))
-        if any(op.listed == MISSING for op in ops):
-            lines.append(("docs", ["PyTorch's lists, for this device", f"{MISSING} no bullet is about it"]))
+            lines.append(
+                (
+                    "cost",
+                    [
+                        *texts,
+                        *(
+                            [f"{FILL} {SLOW:g}{TIMES} or more with fill_uninitialized_memory, on by default"]
+                            * filled
+                        ),
+                    ],
+                )
+            )
+        missing = any(op.listed == MISSING for op in ops)
+        if missing or any(op.docs_words != op.listed for op in ops):
+            texts = ["PyTorch's lists, for this device if none is named"]
+            lines.append(("docs", [*texts, *([f"{MISSING} differs or raises, undocumented"] * missing)]))
         if any(mark.expected for way in ways for mark in (way.off, way.on)):
             lines.append((EXPECTED, ["by a census or a trace of a build, never measured"]))
         return lines

@@ -103,8 +103,8 @@ def power_words(one: Matrix) -> str | None:
     more = len(one.weak) - 1
     rest = f" ({several(count, 'row')}), and {more} more {'reason' if more == 1 else 'reasons'}"
     return (
-        f"Low power: {sum(one.weak.values())} of {several(one.planned, 'row')} did not differ in a mode in which a race could "
-        f"have gone unseen: {reason}{rest if more else ''}"
+        f"Low power: in {sum(one.weak.values())} of {several(one.planned, 'row')} a race could have gone unseen in at least "
+        f"one mode: {reason}{rest if more else ''}"
     )
 
 
@@ -114,7 +114,7 @@ def serial_words(one: Matrix) -> str | None:
         return None
     return (
         f"Serial: in {one.serial} of {several(one.planned, 'row')}, {one.serial_provoking} of them provoking, one thread "
-        f"did all the work: nothing could race. They confirm no bullet."
+        f"did all the work: nothing could race. They are not used to check the docs."
     )
 
 

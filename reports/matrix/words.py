@@ -19,7 +19,7 @@ from reports.render.markdown import NONE
 from scanner.claims.matching import device_kind
 from scanner.observations.records import MODES, Claim, Mode
 from scanner.observations.settings import SETTINGS, Setting, Settings
-from scanner.verdicts.bound import CORRELATION, effective, executed_words, upper_bound
+from scanner.verdicts.bound import CORRELATION, effective, executed_words, independent_bound, upper_bound
 from scanner.verdicts.findings import MatrixRow
 
 State = Literal["untrusted", "incomplete", "low_power"]
@@ -133,7 +133,7 @@ def n_words(one: Matrix) -> str:
         f"{perturbations.ran_words(one)}{chosen}{stopped} Where 0 of n differed, the rate of differing is below, "
         f"with 95 % confidence: {bounds}. Executions in one process depend on each other: the bound takes the correlation of "
         f"{CORRELATION:g} that ops which race showed in the recorded CPU scans. This bounds the rate; it does not rule out "
-        f"nondeterminism."
+        f"nondeterminism. More processes narrow it, more executions in each hardly do."
     )
 
 
@@ -141,8 +141,17 @@ def bound_words(one: Matrix) -> str:
     """Say in short what n is in a run, and what 0 of n leaves possible where that is the most."""
     counts = _executions(one, one.scanned)
     values = sorted({sum(count) for count in counts})
-    several_n = f"{values[0]}–{values[-1]}" if len(values) > 1 else values[0]  # noqa: RUF001
-    return f"n={several_n} (0/{sum(counts[0])}: rate < {percent(upper_bound(counts[0]))})"
+    several_n = span(values)
+    n, processes = sum(counts[0]), several(len(counts[0]), "process", "es")
+    return (
+        f"n={several_n}; 0/{n} in {processes}: rate < {percent(upper_bound(counts[0]))} (95 %; "
+        f"{percent(independent_bound(n))} if independent)"
+    )
+
+
+def span(values: Sequence[int]) -> str:
+    """Return sorted numbers as "84–100", or the only one."""  # noqa: RUF002
+    return f"{values[0]}–{values[-1]}" if len(set(values)) > 1 else str(values[0])  # noqa: RUF001
 
 
 def _executions(one: Matrix, rows: Sequence[MatrixRow]) -> list[tuple[int, ...]]:

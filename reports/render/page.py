@@ -29,7 +29,12 @@ class Pool:
 
 
 def generate(
-    name: str, words: ModuleType | None = None, *, styles: Sequence[str] = (), **context: object
+    name: str,
+    words: ModuleType | None = None,
+    *,
+    styles: Sequence[str] = (),
+    script: bool = True,
+    **context: object,
 ) -> Iterator[str]:
     """Yield a page in pieces.
 
@@ -37,17 +42,21 @@ def generate(
         name: Of its template, its style and its script, which stand behind those that all pages share.
         words: Functions that say in words what the template shows.
         styles: Further styles, of what not every page of this kind has.
+        script: Whether the page has one.
         context: What the template shows.
     """
     environment = _environment()
     environment.filters["fields"] = msgspec.structs.astuple
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.globals |= {"words": words, "finding_sign": FINDING_SIGN, "verdict_sign": VERDICT_SIGN}
-    style, script = _joined(environment, "css", name, *styles), _joined(environment, "js", name)
+    style, code = (
+        _joined(environment, "css", name, *styles),
+        _joined(environment, "js", name) if script else "",
+    )
     yield from environment.get_template(f"{name}.html.j2").generate(
         style=style,
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        script=code,
+        script_hash=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
         **context,
     )
 

@@ -16,7 +16,7 @@ from reports.coverage.claims import HEADS
 from reports.coverage.model import coverages
 from reports.matrix.model import WORST_FIRST, Matrix
 from reports.matrix.ops import LISTED_MEANING
-from reports.matrix.words import percent
+from reports.matrix.words import bound_words
 from reports.render.page import Pool, generate
 from reports.report.page_rows import documented_words, op_facts, overload_facts
 from reports.report.view import ReportView, report_view
@@ -41,7 +41,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         documented_heads=[head.capitalize() for head in HEADS],
         documented_words=documented_words,
         shown_labels=_labels,
-        bounds=[percent(one.upper_bound) for one in matrices],
+        bounds=[bound_words(one) for one in matrices],
         worst_first=WORST_FIRST,
         listed_meaning=LISTED_MEANING,
         styles=("ops", "expected") if report.expected else ("ops",),

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from reports.builds.words import link_words
 from reports.coverage.model import Coverage
+from reports.libraries.view import libraries_told
 from reports.matrix.cost import Timed
 from reports.matrix.expected import ExpectedRows
 from reports.matrix.model import WORST_FIRST
@@ -62,7 +63,7 @@ def documented_words(op: OpView, columns: Sequence[OpColumn]) -> str:
         ]
         parts = [word for place, word in enumerate(words) if not place or word != words[place - 1]]
         turned += [" → ".join(parts)] if len(parts) > 1 else []
-    return " · ".join([op.listed, *turned])
+    return " · ".join([op.docs_words, *turned])
 
 
 def _counts(op: OpView) -> str:
@@ -100,6 +101,7 @@ def _row(it: OpRow, call: str, report: ReportView, pool: Pool) -> list[object]:
             row.op if row.op != call else "",
             pool.place(row.provokes or _UNPROVOKED[row.provoked]),
             pool.place(row.why),
+            pool.place(libraries_told(frozenset((row.op, *it.record.row.documented)))),
         ),
         _result(row, observations, pool),
         tuple(map(pool.place, row.inputs or ())),

@@ -18,6 +18,7 @@ from reports.matrix.ops import MISSING, OpColumn, OpRow, OpsView, OpView
 from reports.render.signs import FINDING_SIGN
 from reports.report.view import ReportView, report_view
 from scanner.errors import one_line, safe_lines
+from scanner.observations import versions
 from scanner.verdicts.findings import Finding
 
 WIDTH = 80
@@ -61,7 +62,8 @@ def _plain(text: str, **_: object) -> str:
 def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
     ops = report.ops
     listed = ops.ops if whole else ops.listed
-    yield from _wrapped(report.head)
+    about, _, bounds = report.head.rpartition(" · ")
+    yield from (*_wrapped(about), *_wrapped(bounds))
     # A finding that no op has is nothing to warn of.
     colours = {finding: _COLOURS.get(finding) if ops.counts[finding] else None for finding in ops.told}
     counts = [(f"{FINDING_SIGN[it]}{ops.counts[it]} {it}", colour) for it, colour in colours.items()]
@@ -78,11 +80,14 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
         rest = ", ".join(f"{left[finding]} {finding}" for finding in WORST_FIRST if left[finding])
         yield f"… {left.total()} more: {rest}. List them with --all"
     if listed:
-        for label, (first, *texts) in ops.legend(listed):
+        # Several releases leave no room for costs.
+        legend = [line for line in ops.legend(listed) if len(ops.columns) == 1 or line[0] != "cost"]
+        for label, (first, *texts) in legend:
             yield from _flowing(paint, ((text, None) for text in (f"{label}: {first}", *texts)), dim=True)
     for text in report.limits:
         yield from _wrapped(text)
-    yield from (paint(text, bold=True) for text in ops.unmeasured_words)
+    where = "" if ops.chosen else " (detmatrix docs RUN lists them)"
+    yield from (paint(f"{text}{where}", bold=True) for text in ops.unmeasured_words)
 
 
 def _flowing(paint: Paint, items: Iterable[tuple[str, str | None]], **style: bool) -> Iterator[str]:
@@ -109,7 +114,7 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
     several_columns = len(columns) > 1
     names = {op.name: one_line(op.short) for op in ops}
     costs = [op.cost_words for op in ops]
-    docs = [MISSING if op.listed == MISSING else op.listed.replace(" and ", "/") for op in ops]
+    docs = [op.docs_words.replace(" and ", "/") for op in ops]
     cost, doc = (max(map(len, (head, *texts))) for head, texts in (("COST", costs), ("DOCS", docs)))
     action = 0 if several_columns else max(len(op.action) for op in ops)
     fixed = 2 + _COLUMN * len(columns) + 1 + (doc if several_columns else cost + 1 + doc + 1 + action)
@@ -132,13 +137,19 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
             for column, cell in zip(view.columns, op.cells, strict=True)
             if column in columns
         )
-        missing = (
-            paint(f"{listed:{doc}}", fg="magenta", bold=True) if listed == MISSING else f"{listed:{doc}}"
-        )
-        rest = missing if several_columns else f"{spent:{cost}} {missing} {op.action}"
+        said = f"{listed:{doc}}"
+        if listed == MISSING:
+            said = paint(said, fg="magenta", bold=True)
+        elif listed != op.listed.replace(" and ", "/"):  # of a device that it was not measured on
+            said = paint(said, dim=True)
+        rest = said if several_columns else f"{spent:{cost}} {said} {op.action}"
         yield f"{paint(start, fg=_COLOURS.get(op.finding))} {marks}{rest}"
         if view.chosen:
             yield from _rows(op.rows, paint)
+    if several_columns:
+        left = len(view.columns) - len(columns)
+        before = f"{left} earlier {'column' if left == 1 else 'columns'}, " if left else ""
+        yield paint(f"… left out: {before}costs and actions: --format html has them", dim=True)
 
 
 def _under(column: OpColumn) -> str:
@@ -165,11 +176,20 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
 
 
+def _release(report: ReportView, one: OpRow) -> tuple[object, ...]:
+    """Return what orders runs by the release of torch."""
+    return versions.key(versions.release(report.runs[one.run].header.environment.torch))
+
+
 def following(report: ReportView) -> str:
     """Name the commands to go on with: on the first op that the lists miss, or else the worst, and for the page."""
     runs = shlex.join(run.matrix.run.path for run in report.runs)
     ops = report.ops.acting
     first = next((op for op in ops if op.listed == MISSING), ops[0] if ops else None)
-    commands = [f"detmatrix explain {shlex.quote(first.short)} {runs}"] if first else []
+    commands = []
+    if first:
+        # One run says what to do; all of them are a line that nobody reads.
+        latest = report.runs[max(first.rows, key=lambda it: _release(report, it)).run].matrix.run.path
+        commands.append(f"detmatrix explain {shlex.quote(first.short)} {shlex.quote(latest)}")
     commands.append(f"detmatrix report {runs} --open")
     return safe_lines("Next: " + "\n      ".join(commands))

@@ -140,9 +140,9 @@ class ReportView(Struct, frozen=True, kw_only=True):
     @property
     def limits(self) -> list[str]:
         """What the ops that did not differ rest on, where that is little."""
-        texts = [
-            self._of(run, text) for run in self.runs for text in (run.serial, run.matrix.sampled) if text
-        ]
+        # What is said of whole scans is beside the point of a few chosen rows, each of which tells its doubts.
+        runs = [] if self.ops.chosen else self.runs
+        texts = [self._of(run, text) for run in runs for text in (run.serial, run.matrix.sampled) if text]
         return [self.ops.doubted_words, *texts] if self.ops.doubted_words else texts
 
     def _of(self, run: RunView, text: str) -> str:

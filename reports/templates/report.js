@@ -15,8 +15,8 @@
     const row = read(ROW, values);
     Object.assign(row, read(RESULT, row.result));
     [row.direction, row.dtype, row.device] = row.kind;
-    const [call, provokes, why] = row.about;
-    Object.assign(row, { call: call || op.call, provokes: pool[provokes], why: pool[why] });
+    const [call, provokes, why, libraries] = row.about;
+    Object.assign(row, { call: call || op.call, provokes: pool[provokes], why: pool[why], libraries: pool[libraries] });
     row.id = [op.name, row.case, row.direction, row.dtype].join(":");
     row.anchor = runs.length > 1 ? `${row.id}@${row.run + 1}` : row.id;
     row.cells = pooled(row.cells).map((cell) => read(CELL, cell));
@@ -232,6 +232,7 @@
         part("Calls", make("code", {}, row.call), ` on ${row.device}`),
         part("What could expose a difference", text(row.provokes)),
         row.why ? part("Why", linked(row.why)) : null,
+        row.libraries.length ? part("Documented by libraries, not measured", make("ul", {}, ...row.libraries.map((one) => make("li", {}, linked(one))))) : null,
         part("Inputs", row.inputs.length ? make("ul", {}, ...pooled(row.inputs).map((one) => make("li", {}, make("code", {}, one)))) : text("None were recorded.")),
         row.reason ? part("Why inconclusive", make("p", { class: "told" }, row.reason)) : null,
         row.weak ? part("Low power", make("p", { class: "told" }, row.weak)) : null,

@@ -32,6 +32,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "reports.cli.explain:explain",
         "Say all that is known of one op: documented, measured, why, what to do.",
     ),
+    "libraries": (
+        "reports.cli.libraries:libraries",
+        "Say what cuDNN, cuBLAS, MKL and others document: documented, not measured.",
+    ),
     "repro": (
         "scanner.cli.repro:command",
         "Write a script that needs only torch and shows what a row showed.",
@@ -48,6 +52,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "census": (
         "reports.cli.census:census",
         "Read a build, without running it: who alerts, who checks the flag.",
+    ),
+    "cudnn": (
+        "reports.cli.cudnn:cudnn",
+        "Which engines of cuDNN are nondeterministic, without a GPU: expected, not measured.",
     ),
     "compare": ("reports.cli.compare:compare", "Compare runs: what improved, regressed, changed."),
 }

@@ -77,8 +77,12 @@ class _Walk:
             results: Any = None
             if arrived:
                 # Nodes of functions written in Python are called in another way.
-                call = node.apply if isinstance(node, torch.autograd.function.BackwardCFunction) else node
-                results = call(*(arrived.get(place) for place in range(len(_expected(node)))))
+                written = isinstance(node, torch.autograd.function.BackwardCFunction)
+                call = node.apply if written else node
+                given = [arrived.get(place) for place in range(len(_expected(node)))]
+                results = call(*(_zeros_for(node, given) if written else given))
+                if written and isinstance(results, tuple):
+                    results = _for_tensors(node, results)
             if not isinstance(results, tuple):
                 results = (results,) * max(1, len(node.next_functions) if results is None else 1)
             for (following, place), gradient in zip(node.next_functions, results, strict=True):
@@ -89,6 +93,22 @@ class _Walk:
                 self._edges_to[following] -= 1
                 if not self._edges_to[following]:
                     self._ready.append(following)
+
+
+def _zeros_for(node: Any, given: list[Any]) -> list[Any]:
+    """Return gradients with zeros for those that never arrived, which the engine makes for functions written in Python."""
+    return [
+        torch.zeros(tuple(one.shape), dtype=one.dtype, device=one.device) if gradient is None else gradient
+        for gradient, one in zip(given, _expected(node), strict=True)
+    ]
+
+
+def _for_tensors(node: Any, results: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return one gradient for each edge: a function written in Python returns one for each argument, tensor or not."""
+    wanted = iter(
+        [gradient for gradient, needed in zip(results, node.needs_input_grad, strict=True) if needed]
+    )
+    return tuple(None if following is None else next(wanted) for following, _ in node.next_functions)
 
 
 def _expected(node: Any) -> Any:

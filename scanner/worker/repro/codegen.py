@@ -7,6 +7,7 @@ that would have it computed before or behind its turn.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import json
 import math
@@ -255,10 +256,8 @@ def literal(value: Any) -> str:
     Raises:
         UntraceableError: It has none.
     """
-    if value is None or isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
-        return str(value)
-    if isinstance(value, torch.device):
-        return f'torch.device("{value}")'
+    if value is None or isinstance(value, (torch.dtype, torch.layout, torch.memory_format, torch.device)):
+        return f'torch.device("{value}")' if isinstance(value, torch.device) else str(value)
     if type(value) is str:
         return json.dumps(value) if value.isascii() and value.isprintable() else repr(value)
     if type(value) is float and not math.isfinite(value):
@@ -267,4 +266,13 @@ def literal(value: Any) -> str:
         return repr(value)
     if type(value) is complex:
         return f"complex({literal(value.real)}, {literal(value.imag)})"
+    kind = type(value)
+    if dataclasses.is_dataclass(kind) and getattr(torch.nn, kind.__name__, None) is kind:
+        # Options of an op, of which only what differs from the default is said.
+        said = [
+            f"{field.name}={literal(getattr(value, field.name))}"
+            for field in dataclasses.fields(kind)
+            if getattr(value, field.name) != field.default
+        ]
+        return f"torch.nn.{kind.__name__}({', '.join(said)})"
     raise UntraceableError(f"a {type(value).__name__} has no source")

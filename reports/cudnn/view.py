@@ -1,0 +1,263 @@
+"""What a table of engines shows: the nondeterministic ones, and where PyTorch meets one first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from reports.cudnn.algorithms import ALGORITHMS, GUIDE
+from reports.render.json import View
+from scanner.cudnn.problems import NORMALISATIONS, PRESENT, cudnn_operation
+from scanner.cudnn.pytorch import first_place, ways
+from scanner.cudnn.record import EngineCell, EngineTable
+
+LIMITS = (
+    "Expected, not measured: cuDNN was asked, no engine was run. Accepted is not runnable: an engine that cuDNN accepts may "
+    "still not be built or run on a GPU, and PyTorch then tries the next."
+)
+_DRIVERS = {
+    "stub": "No NVIDIA driver was there: a stub of libcuda.so.1, compiled into a temporary folder, stood in for it.",
+    "present": "The NVIDIA driver of the machine was there.",
+}
+_NOT_ASKED = (
+    "Attention is not asked about: the backend API has no operation for it, and describes it as a graph of many that "
+    "cuDNN recognises."
+)
+
+
+def view(table: EngineTable) -> View:
+    """Return the report of one release of cuDNN."""
+    gpus = [name for name, state in table.gpus.items() if state in {PRESENT, "described"}]
+    engines = _engines(table, gpus)
+    return View(
+        {"cudnn": table.cudnn, "driver": table.driver, "gpus": table.gpus},
+        places=_places(table),
+        engine_lines=[
+            [one["operation"], one["engines"], *(_text_of(one["on"][gpu]) for gpu in gpus)] for one in engines
+        ],
+        first_lines=[
+            [layer, operation, *(", ".join(sorted(on[gpu])) if gpu in on else "none" for gpu in gpus)]
+            for (layer, operation), on in met_first(table).items()
+        ],
+        algorithm_lines=ALGORITHMS,
+        guide=GUIDE,
+        limits=LIMITS,
+        driver_text=_DRIVERS[table.driver],
+        not_asked=_NOT_ASKED,
+        names=gpus,
+        refused=_refused(table),
+        sentence=sentence(table),
+    )
+
+
+def sentence(table: EngineTable) -> str:
+    """Return a table in one sentence."""
+    numbers: defaultdict[str, set[int]] = defaultdict(set)
+    for cell in table.cells:
+        operation = _asked(table, cell)
+        numbers[operation] |= {one.number for one in cell.engines if one.nondeterministic}
+    found = "; ".join(
+        f"{operation}: {', '.join(map(str, sorted(some))) or 'none'}" for operation, some in numbers.items()
+    )
+    return f"cuDNN {table.cudnn}: engines with the numerical note NONDETERMINISTIC: {found}."
+
+
+def met_first(table: EngineTable) -> dict[tuple[str, str], dict[str, set[str]]]:
+    """Return the layers where PyTorch tries a nondeterministic engine first: (layer, operation) -> GPU -> dtypes.
+
+    A dtype that is so in one layout alone is followed by that layout.
+    """
+    layouts: defaultdict[tuple[str, str], defaultdict[tuple[str, str], set[str]]]
+    layouts = defaultdict(lambda: defaultdict(set))
+    asked: defaultdict[tuple[str, str, str, str], set[str]] = defaultdict(set)
+    for cell in table.cells:
+        name = table.problems[cell.problem].name
+        for dtype, engines in ways(cell).items():
+            asked[name, cell.operation, cell.gpu, dtype].add(cell.layout)
+            if first_place(engines) == 1:
+                layouts[name, cell.operation][cell.gpu, dtype].add(cell.layout)
+    found: dict[tuple[str, str], dict[str, set[str]]] = {}
+    # In the order of the layers.
+    for name, operation in dict.fromkeys(
+        (table.problems[cell.problem].name, cell.operation) for cell in sorted(table.cells, key=_layer)
+    ):
+        on: defaultdict[str, set[str]] = defaultdict(set)
+        for (gpu, dtype), some in layouts.get((name, operation), {}).items():
+            every = some == asked[name, operation, gpu, dtype]
+            on[gpu].add(dtype if every else f"{dtype} ({', '.join(sorted(some))})")
+        if on:
+            found[name, operation] = dict(on)
+    return found
+
+
+def _layer(cell: EngineCell) -> int:
+    return cell.problem
+
+
+def _asked(table: EngineTable, cell: EngineCell) -> str:
+    return cudnn_operation(cell.operation, transposed=table.problems[cell.problem].transposed)
+
+
+def _engines(table: EngineTable, gpus: Sequence[str]) -> list[dict[str, Any]]:
+    """Return for each of cuDNN's operations how many engines each GPU accepts, and which are nondeterministic."""
+    cells: defaultdict[str, list[EngineCell]] = defaultdict(list)
+    for cell in table.cells:
+        cells[_asked(table, cell)].append(cell)
+    return [
+        {
+            "operation": operation,
+            "engines": max(cell.total for cell in some),
+            "on": {gpu: _on([cell for cell in some if cell.gpu == gpu and cell.engines]) for gpu in gpus},
+        }
+        for operation, some in cells.items()
+    ]
+
+
+def _text_of(on: dict[str, Any]) -> str:
+    """Return in words how many engines one GPU accepts, and which are nondeterministic."""
+    range_ = f"{on['fewest']} to {on['most']}"
+    numbers = ", ".join(map(str, on["nondeterministic"]))
+    if not numbers:
+        return f"{range_}; none"
+    return f"{range_}; engine {numbers} in {on['cells_nondeterministic']} of {on['cells']} cells"
+
+
+def _on(cells: Sequence[EngineCell]) -> dict[str, Any]:
+    counts = [len(cell.engines) for cell in cells]
+    return {
+        "fewest": min(counts, default=0),
+        "most": max(counts, default=0),
+        "nondeterministic": sorted(
+            {one.number for cell in cells for one in cell.engines if one.nondeterministic}
+        ),
+        "cells": len(cells),
+        "cells_nondeterministic": sum(any(one.nondeterministic for one in cell.engines) for cell in cells),
+    }
+
+
+def _places(table: EngineTable) -> list[dict[str, Any]]:
+    """Return how often a nondeterministic engine comes first, later, or not, in the order that PyTorch tries."""
+    counts: defaultdict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for cell in table.cells:
+        if cell.operation in NORMALISATIONS or not cell.order:
+            continue
+        for dtype, engines in ways(cell).items():
+            place = first_place(engines)
+            column = 3 if not engines else 2 if place is None else int(place > 1)
+            counts[cell.operation, cell.gpu, dtype][column] += 1
+    return [
+        {
+            "operation": operation,
+            "gpu": gpu,
+            "dtype": dtype,
+            **dict(zip(("first", "later", "never", "fallback"), found, strict=True)),
+        }
+        for (operation, gpu, dtype), found in counts.items()
+    ]
+
+
+def _refused(table: EngineTable) -> list[tuple[str, str, str, int]]:
+    """Return what cuDNN refused, by operation and GPU, and how often."""
+    counts: defaultdict[tuple[str, str, str], int] = defaultdict(int)
+    for cell in table.cells:
+        if cell.refused is not None:
+            counts[cell.operation, cell.gpu, cell.refused] += 1
+    return [(*key, count) for key, count in counts.items()]
+
+
+def changes(tables: Iterable[EngineTable]) -> View:
+    """Return what changed from release to release, in the order given."""
+    tables = list(tables)
+    firsts = [met_first(table) for table in tables]
+    steps = [
+        _step(old, new, before, after)
+        for old, new, before, after in zip(tables, tables[1:], firsts, firsts[1:], strict=False)
+    ]
+    return View(
+        {
+            "tables": [
+                {"cudnn": table.cudnn, "driver": table.driver, "engines": _engines(table, list(table.gpus))}
+                for table in tables
+            ],
+            "steps": steps,
+        },
+        step_lines=[
+            {
+                "title": f"{step['old']} to {step['new']}",
+                "not_compared": ", ".join(step["not_compared"]),
+                "lines": _step_lines(step),
+            }
+            for step in steps
+        ],
+        limits=LIMITS,
+        sentences=[sentence(table) for table in tables],
+        count_lines=[
+            [gpu, operation, *("not known" if count is None else count for count in counts)]
+            for gpu, operation, counts in _first_counts(tables, firsts)
+        ],
+        names=[table.cudnn for table in tables],
+    )
+
+
+def _first_counts(
+    tables: Sequence[EngineTable], firsts: Sequence[dict[tuple[str, str], dict[str, set[str]]]]
+) -> list[tuple[str, str, list[int | None]]]:
+    """Return for each GPU and operation in how many layers a nondeterministic engine comes first, by release."""
+    operations = dict.fromkeys(operation for found in firsts for _, operation in found)
+    return [
+        (
+            gpu,
+            operation,
+            [
+                sum(gpu in on for (_, one), on in found.items() if one == operation)
+                if gpu in _ordered(table)
+                else None
+                for table, found in zip(tables, firsts, strict=True)
+            ],
+        )
+        for gpu in dict.fromkeys(gpu for table in tables for gpu in table.gpus)
+        for operation in operations
+    ]
+
+
+def _ordered(table: EngineTable) -> set[str]:
+    """Return the GPUs for which the heuristics answered."""
+    return {cell.gpu for cell in table.cells if cell.order}
+
+
+def _step(
+    old: EngineTable,
+    new: EngineTable,
+    before: dict[tuple[str, str], dict[str, set[str]]],
+    after: dict[tuple[str, str], dict[str, set[str]]],
+) -> dict[str, Any]:
+    """Return what one release has that the other has not, on GPUs whose order is known in both."""
+    both = _ordered(old) & _ordered(new)
+    gone, came = (
+        [
+            {"layer": layer, "operation": operation, "gpu": gpu, "dtypes": sorted(missing)}
+            for (layer, operation), on in these.items()
+            for gpu, dtypes in on.items()
+            if gpu in both and (missing := dtypes - those.get((layer, operation), {}).get(gpu, set()))
+        ]
+        for these, those in ((before, after), (after, before))
+    )
+    return {
+        "old": old.cudnn,
+        "new": new.cudnn,
+        "not_compared": sorted((set(old.gpus) | set(new.gpus)) - both),
+        "no_longer_first": gone,
+        "newly_first": came,
+    }
+
+
+def _step_lines(step: dict[str, Any]) -> list[list[str]]:
+    return [
+        [title, one["layer"], one["operation"], one["gpu"], ", ".join(one["dtypes"])]
+        for title, some in (
+            ("newly first", step["newly_first"]),
+            ("no longer first", step["no_longer_first"]),
+        )
+        for one in some
+    ]

@@ -1,0 +1,1 @@
+"""What libraries document of reproducibility, and which ops call them: documented, never measured."""

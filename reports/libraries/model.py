@@ -1,0 +1,122 @@
+"""The table of what libraries document of reproducibility, and of the ops that call them, as it is kept in a file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from scanner.errors import UsageError
+
+DATA = Path(__file__).with_name("documented.toml")
+
+Promise = Literal["not_guaranteed", "run_to_run", "gpu_to_gpu"]
+# The words of CCCL's determinism page, the weakest first.
+PROMISES: dict[Promise, str] = {
+    "not_guaranteed": "the result may differ from one call to the next, on one device and for one input",
+    "run_to_run": "the same bits in repeated runs on the same device, under the condition that stands beside it",
+    "gpu_to_gpu": "the same bits on devices of other architectures too; of a library for CPUs, on other CPUs",
+}
+Words = Annotated[str, Meta(min_length=1, max_length=400)]
+Link = Annotated[str, Meta(pattern=r"^https://[^\s]+\Z", max_length=300)]
+
+
+class LibraryEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """What one place of a library's documentation promises of some of its routines."""
+
+    id: Words
+    library: Words
+    area: Words  # routines, or what they do
+    promise: Promise
+    condition: Words  # under which the promise is made, or is not
+    version: Words  # of the library, as the place gives it
+    link: Link
+    quotation: Words
+    setting: Words | None = None  # that changes it
+    via: Link | None = None  # where the library's words were read, if not in its own place
+
+    @property
+    def when(self) -> str:
+        """The condition as a clause."""
+        return self.condition if self.condition == "always" else f"if {self.condition}"
+
+    @property
+    def said(self) -> str:
+        """The promise, and of what."""
+        return f"{self.promise}: {self.area}"
+
+
+class NothingFound(Struct, frozen=True, forbid_unknown_fields=True):
+    """What was looked for in a library's documentation in vain."""
+
+    library: Words
+    area: Words
+    looked: Words  # where
+
+
+class LibraryCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """Ops that call routines of a library, and the place in PyTorch's source that says so."""
+
+    ops: tuple[Words, ...]  # dotted names, as patterns
+    device: Literal["cpu", "cuda", "rocm"]
+    entries: tuple[Words, ...]  # ids
+    source: Link
+    quotation: Words
+    condition: Words | None = None
+
+    def is_by(self, names: Collection[str]) -> bool:
+        """Tell whether an op of these names makes the call."""
+        return any(fnmatchcase(name, pattern) for name in names for pattern in self.ops)
+
+
+class LibraryTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """All of it, and the day on which the places were read."""
+
+    read: Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\d\Z")]
+    entries: tuple[LibraryEntry, ...]
+    nothing_found: tuple[NothingFound, ...]
+    calls: tuple[LibraryCall, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse ids that stand twice, and calls of what no entry is about."""
+        ids = [entry.id for entry in self.entries]
+        if twice := [name for name, count in Counter(ids).items() if count > 1]:
+            raise ValueError(f"the id {twice[0]!r} stands twice")
+        if unknown := {name for call in self.calls for name in call.entries} - set(ids):
+            raise ValueError(f"no entry has the id {min(unknown)!r}")
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The names of the libraries, in the order of the file."""
+        names = [entry.library for entry in self.entries]
+        return tuple(dict.fromkeys([*names, *(one.library for one in self.nothing_found)]))
+
+    def calling(self, entry: LibraryEntry) -> list[LibraryCall]:
+        """Return the calls of the routines of an entry."""
+        return [call for call in self.calls if entry.id in call.entries]
+
+    def called_by(self, names: Collection[str]) -> Iterator[tuple[LibraryCall, LibraryEntry]]:
+        """Yield what an op of these names calls, with what is documented of it."""
+        known = {entry.id: entry for entry in self.entries}
+        for call in self.calls:
+            if call.is_by(names):
+                yield from ((call, known[name]) for name in call.entries)
+
+
+@cache
+def documented_libraries(path: Path = DATA) -> LibraryTable:
+    """Return the table.
+
+    Raises:
+        UsageError: It cannot be read, an id stands twice, or a call names an entry that is not there.
+    """
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=LibraryTable)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({error}); restore the file") from error

@@ -1,0 +1,145 @@
+"""Operation graphs of one operation: a problem in, a finalized graph out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from scanner.cudnn.enums import CROSS_CORRELATION, DATA_TYPES, NORM_MODES, NORM_TRAINING, Attribute, Kind
+from scanner.cudnn.library import CudnnLibrary, Descriptor
+from scanner.cudnn.problems import Operation, Problem, cudnn_operation
+
+_ALIGNMENT = 16  # bytes; PyTorch's allocations have at least that
+_CONVOLUTION = {
+    "forward": (Kind.OPERATION_CONVOLUTION_FORWARD, "FORWARD", ("X", "W", "Y")),
+    "data gradient": (Kind.OPERATION_CONVOLUTION_BACKWARD_DATA, "BWD_DATA", ("DX", "W", "DY")),
+    "weight gradient": (Kind.OPERATION_CONVOLUTION_BACKWARD_FILTER, "BWD_FILTER", ("X", "DW", "DY")),
+}
+
+
+def strides(dimensions: Sequence[int], layout: str) -> list[int]:
+    """Return the strides of a tensor whose dimensions are batch, channels, space.
+
+    Args:
+        dimensions: Its dimensions.
+        layout: "contiguous" or "channels_last".
+    """
+    order = list(range(len(dimensions)))
+    if layout == "channels_last":
+        order = [0, *order[2:], 1]
+    return [
+        math.prod(dimensions[other] for other in order[order.index(one) + 1 :])
+        for one in range(len(dimensions))
+    ]
+
+
+class GraphBuilder:
+    """Describes operations to one cuDNN; what it made is destroyed at the end of its ``with`` block."""
+
+    def __init__(self, library: CudnnLibrary, stack: ExitStack) -> None:
+        self._library = library
+        self._stack = stack
+        self._ids = itertools.count(1)
+
+    def make(self, kind: Kind) -> Descriptor:
+        """Create a descriptor."""
+        return self._stack.enter_context(Descriptor(self._library, kind))
+
+    def graph(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
+        """Return the graph of one operation.
+
+        Raises:
+            CudnnError: cuDNN refuses it.
+        """
+        if problem.norm:
+            one = self._norm(operation, problem, dtype, layout)
+        else:
+            one = self._convolution(operation, problem, dtype, layout)
+        return self.make(Kind.OPERATIONGRAPH).set(Attribute.OPERATIONGRAPH_OPS, one.finalize()).finalize()
+
+    def _tensor(
+        self, dimensions: Sequence[int], dtype: str, layout: str, *, by_value: bool = False
+    ) -> Descriptor:
+        tensor = self.make(Kind.TENSOR)
+        tensor.set(Attribute.TENSOR_DATA_TYPE, DATA_TYPES[dtype])
+        tensor.set(Attribute.TENSOR_DIMENSIONS, *dimensions)
+        tensor.set(Attribute.TENSOR_STRIDES, *strides(dimensions, layout))
+        tensor.set(Attribute.TENSOR_UNIQUE_ID, next(self._ids))
+        tensor.set(Attribute.TENSOR_BYTE_ALIGNMENT, _ALIGNMENT)
+        if by_value:
+            tensor.set(Attribute.TENSOR_IS_BY_VALUE, True)
+        return tensor.finalize()
+
+    def _convolution(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
+        size, filters, channels = _two_dimensional(problem), problem.filters, problem.channels
+        after = [_size_after(problem, one) if space else 1 for one, space in size]
+        before = [one for one, _ in size]
+        kernel = [problem.kernel if space else 1 for _, space in size]
+        if problem.transposed:
+            before, after, channels, filters = after, before, filters, channels
+        kind, word, roles = _CONVOLUTION[cudnn_operation(operation, transposed=problem.transposed)]
+        convolution = self.make(Kind.CONVOLUTION)
+        convolution.set(Attribute.CONVOLUTION_COMP_TYPE, DATA_TYPES["float32"])
+        convolution.set(Attribute.CONVOLUTION_CONV_MODE, CROSS_CORRELATION)
+        convolution.set(Attribute.CONVOLUTION_SPATIAL_DIMS, len(size))
+        for attribute, value, otherwise in (
+            (Attribute.CONVOLUTION_DILATIONS, problem.dilation, 1),
+            (Attribute.CONVOLUTION_FILTER_STRIDES, problem.stride, 1),
+            (Attribute.CONVOLUTION_PRE_PADDINGS, problem.padding, 0),
+            (Attribute.CONVOLUTION_POST_PADDINGS, problem.padding, 0),
+        ):
+            convolution.set(attribute, *(value if space else otherwise for _, space in size))
+        dimensions = (
+            [problem.batch, channels, *before],
+            [filters, channels // problem.groups, *kernel],
+            [problem.batch, filters, *after],
+        )
+        one = self.make(kind)
+        prefix = f"OPERATION_CONVOLUTION_{word}_"
+        one.set(Attribute[f"{prefix}ALPHA"], 1.0).set(Attribute[f"{prefix}BETA"], 0.0)
+        one.set(Attribute[f"{prefix}CONV_DESC"], convolution.finalize())
+        for role, shape in zip(roles, dimensions, strict=True):
+            one.set(Attribute[f"{prefix}{role}"], self._tensor(shape, dtype, layout))
+        return one
+
+    def _norm(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
+        """Return a normalisation in training: statistics and parameters in float32, as PyTorch keeps them."""
+        whole = [problem.batch, problem.channels, *problem.size]
+        ones = [1] * len(problem.size)
+        each = [1, problem.channels, *ones]
+        statistics = {"batch": each, "layer": [problem.batch, 1, *ones], "instance": whole[:2] + ones}[
+            problem.norm
+        ]
+        forward = operation == "norm forward"
+        one = self.make(Kind.OPERATION_NORM_FORWARD if forward else Kind.OPERATION_NORM_BACKWARD)
+        prefix = f"OPERATION_NORM_{'FWD' if forward else 'BWD'}_"
+        one.set(Attribute[f"{prefix}MODE"], NORM_MODES[problem.norm])
+        if forward:
+            one.set(Attribute.OPERATION_NORM_FWD_PHASE, NORM_TRAINING)
+            epsilon = self._tensor([1] * len(whole), "float32", layout, by_value=True)
+            one.set(Attribute.OPERATION_NORM_FWD_EPSILON_DESC, epsilon)
+        for role in ("XDESC", "YDESC") if forward else ("XDESC", "DYDESC", "DXDESC"):
+            one.set(Attribute[f"{prefix}{role}"], self._tensor(whole, dtype, layout))
+        for role in ("MEAN_DESC", "INV_VARIANCE_DESC"):
+            one.set(Attribute[f"{prefix}{role}"], self._tensor(statistics, "float32", layout))
+        for role in ("SCALE_DESC", "BIAS_DESC") if forward else ("SCALE_DESC", "DSCALE_DESC", "DBIAS_DESC"):
+            one.set(Attribute[f"{prefix}{role}"], self._tensor(each, "float32", layout))
+        return one
+
+
+def _two_dimensional(problem: Problem) -> list[tuple[int, bool]]:
+    """Return the sizes in space, each with whether the layer has it: PyTorch calls cuDNN with two dimensions at least."""
+    return (
+        [(one, True) for one in problem.size]
+        if len(problem.size) > 1
+        else [(1, False), (problem.size[0], True)]
+    )
+
+
+def _size_after(problem: Problem, size: int) -> int:
+    reach = problem.dilation * (problem.kernel - 1)
+    if problem.transposed:
+        return (size - 1) * problem.stride - 2 * problem.padding + reach + 1
+    return (size + 2 * problem.padding - reach - 1) // problem.stride + 1

@@ -1,0 +1,133 @@
+"""The record of what a cuDNN says of its engines, and what each field means: JSON, one cuDNN per file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from scanner.cudnn.problems import Operation, Problem
+from scanner.errors import BuildError
+from scanner.observations.files import readable, refuse_newer
+from scanner.observations.records import Count, Record
+
+# Format history:
+#
+# 1: the library, the GPUs, the problems, the cells.
+FORMAT = 1
+MAX_BYTES = 64 << 20
+NONDETERMINISTIC = "NONDETERMINISTIC"
+
+# stub     no driver was there; a stand-in for it was compiled
+# present  the driver of this machine
+Driver = Literal["stub", "present"]
+
+
+# The first fields of a cell.
+Place = tuple[str, Operation, int, str, str]
+
+
+class Engine(Record, frozen=True):
+    """An engine that cuDNN accepts for an operation."""
+
+    number: Count  # cuDNN's global index among the engines of the operation
+    notes: tuple[str, ...]  # numerical notes, of any configuration of it
+
+    @property
+    def nondeterministic(self) -> bool:
+        """Whether cuDNN says so."""
+        return NONDETERMINISTIC in self.notes
+
+
+class EngineCell(Record, frozen=True):
+    """What cuDNN says of one operation on one GPU."""
+
+    gpu: str
+    operation: Operation
+    problem: Count  # its place among the problems
+    dtype: str
+    layout: str
+    total: Count = 0  # engines that cuDNN numbers for the operation
+    engines: tuple[Engine, ...] = ()  # those that it accepts
+    order: tuple[Count, ...] = ()  # engines in the order of heuristics mode A, each at its best place
+    refused: str | None = None  # what cuDNN said instead; with engines, instead of an order
+
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return self.gpu, self.operation, self.problem, self.dtype, self.layout
+
+
+class EngineTable(Record, frozen=True, kw_only=True):
+    """What one cuDNN says of its engines."""
+
+    kind: Literal["cudnn"] = "cudnn"
+    format: Annotated[int, Meta(ge=1)] = FORMAT
+    tool: str  # "detmatrix 0.1.0"
+    cudnn: str  # "9.28.0"
+    driver: Driver
+    gpus: dict[str, str]  # name -> "described" or "present", or what cuDNN said instead
+    problems: tuple[Problem, ...]
+    cells: tuple[EngineCell, ...]
+
+
+class Request(Record, frozen=True):
+    """What the process that loads cuDNN is asked."""
+
+    library: str
+    stub: str | None
+    gpus: dict[str, dict[str, object]]
+    problems: tuple[Problem, ...]
+    places: tuple[Place, ...]
+    unordered: tuple[str, ...] = ()  # GPUs whose heuristics are not asked
+
+
+class Loaded(Record, frozen=True):
+    """The first line that it answers; a line for each cell follows."""
+
+    version: Count = 0
+    gpus: dict[str, str] = msgspec.field(default_factory=dict)
+    failed: str | None = None  # why cuDNN could not be loaded
+
+
+class _Opening(msgspec.Struct):
+    """Just enough of a file to tell what it is."""
+
+    kind: object = None
+    format: object = None
+
+
+def encode(table: EngineTable) -> str:
+    """Return the record as JSON, a cell per line, with the same bytes for the same table."""
+    rest = {name: getattr(table, name) for name in table.__struct_fields__ if name != "cells"}
+    head = msgspec.json.encode(rest).decode().removesuffix("}")
+    cells = ",\n".join(msgspec.json.encode(cell).decode() for cell in table.cells)
+    return f'{head},"cells":[\n{cells}\n]}}\n'
+
+
+def read_table(path: str | Path) -> EngineTable:
+    """Read a recorded table; a name that ends in ``.gz`` is read compressed.
+
+    Raises:
+        BuildError: The file cannot be read, is none, is damaged, or has a newer format.
+    """
+    with readable(Path(path), "detmatrix cudnn", BuildError) as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise BuildError(f"{path}: larger than any table of engines; give a file that detmatrix cudnn wrote")
+    try:
+        opening = msgspec.json.decode(data, type=_Opening)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        opening = _Opening()
+    if opening.kind != "cudnn":
+        raise BuildError(f"{path}: not a table of engines; give a file that detmatrix cudnn wrote")
+    refuse_newer(path, "table format", opening.format, FORMAT, BuildError)
+    try:
+        table = msgspec.json.decode(data, type=EngineTable)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BuildError(f"{path}: {error}; record the table again") from error
+    if any(cell.problem >= len(table.problems) for cell in table.cells):
+        raise BuildError(f"{path}: a cell is of a problem that is not there; record the table again")
+    return table

@@ -1,0 +1,233 @@
+"""Take a table of engines: a cuDNN in, a record out; what loads it is a process of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from scanner.cudnn.problems import (
+    CONVOLUTIONS,
+    GPUS,
+    NORMALISATIONS,
+    PRESENT,
+    PROBLEMS,
+    Problem,
+)
+from scanner.cudnn.record import Driver, EngineCell, EngineTable, Loaded, Place, Request
+from scanner.errors import BuildError, UsageError, one_line
+from scanner.processes.environment import tool_version
+
+LIBRARY = "libcudnn.so.9"
+DRIVER = "libcuda.so.1"
+INSTALL = "install one with pip install 'detmatrix[cudnn]', or name one with --library"
+_COMPILERS = ("cc", "gcc", "clang")
+# cuDNN looks these up when it is loaded, and needs none of them to describe its engines: each fails if it is called.
+_STUB = "".join(
+    f"int {name}(void) {{ return 100; }}\n"  # CUDA_ERROR_NO_DEVICE
+    for name in (
+        *("cuGetErrorString", "cuModuleGetFunction", "cuModuleLoadData", "cuModuleUnload"),
+        *("cuTensorMapEncodeIm2col", "cuTensorMapEncodeTiled"),
+    )
+)
+_TIMEOUT = 1800.0  # seconds for all cells; a minute is usual
+_MOST_CRASHES = 20
+_NO_ORDER = "the heuristics end the process of cuDNN for this GPU"
+_ROOT = str(Path(__file__).parent.parent.parent)
+_CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from scanner.cudnn.probe import main; main()"
+
+
+def find_library() -> str:
+    """Return the path of the cuDNN that pip installed here.
+
+    Raises:
+        UsageError: There is none.
+    """
+    spec = importlib.util.find_spec("nvidia")
+    for folder in spec.submodule_search_locations or () if spec is not None else ():
+        path = Path(folder) / "cudnn" / "lib" / LIBRARY
+        if path.is_file():
+            return str(path)
+    raise UsageError(f"cudnn: there is no cuDNN beside this Python; {INSTALL}")
+
+
+def driver_is_there() -> bool:
+    """Tell whether this machine has NVIDIA's driver."""
+    try:
+        return int(ctypes.CDLL(DRIVER).cuInit(0)) == 0
+    except (OSError, AttributeError):
+        return False
+
+
+@contextmanager
+def stub(progress: Callable[[str], None]) -> Iterator[str]:
+    """Compile a stand-in for the driver's library into a temporary folder; it is removed at the end.
+
+    Raises:
+        UsageError: There is no C compiler, or it failed.
+    """
+    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
+    if compiler is None:
+        raise UsageError(
+            f"cudnn: without NVIDIA's driver a stub of {DRIVER} is compiled, and there is no C compiler; install gcc"
+        )
+    progress(f"no NVIDIA driver here: compiling a stub of {DRIVER} into a temporary folder")
+    with tempfile.TemporaryDirectory(prefix="detmatrix-cudnn-") as folder:
+        path = Path(folder) / DRIVER
+        done = subprocess.run(
+            [compiler, "-shared", "-fPIC", f"-Wl,-soname,{DRIVER}", "-x", "c", "-", "-o", str(path)],
+            input=_STUB,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise UsageError(f"cudnn: {compiler} could not compile the stub: {one_line(done.stderr)[:200]}")
+        yield str(path)
+
+
+def places(
+    gpus: Sequence[str], problems: Sequence[Problem], dtypes: Sequence[str], layouts: Sequence[str]
+) -> list[Place]:
+    """Return what cuDNN is to be asked, in order."""
+    return [
+        (gpu, operation, number, dtype, layout)
+        for gpu in gpus
+        for number, problem in enumerate(problems)
+        for operation in (NORMALISATIONS if problem.norm else CONVOLUTIONS)
+        for dtype in dtypes
+        for layout in layouts
+    ]
+
+
+def take(
+    library: str,
+    gpus: Sequence[str],
+    dtypes: Sequence[str],
+    layouts: Sequence[str],
+    progress: Callable[[str], None],
+    problems: Sequence[Problem] = PROBLEMS,
+) -> EngineTable:
+    """Ask a cuDNN for its engines.
+
+    Args:
+        library: Its path.
+        gpus: Names of GPUs to describe; ``PRESENT`` is the one that is there.
+        dtypes: Dtypes of the tensors.
+        layouts: "contiguous", "channels_last".
+        progress: Called with what is being done.
+        problems: Layers to ask about.
+
+    Raises:
+        UsageError: Something needed is not installed, or there is no such GPU.
+        BuildError: It is no cuDNN that describes its engines.
+    """
+    there = driver_is_there()
+    if PRESENT in gpus and not there:
+        raise UsageError("cudnn: there is no NVIDIA driver here; name described GPUs with --arch")
+    driver: Driver = "present" if there else "stub"
+    if there:
+        loaded, cells = _ask(library, None, gpus, places(gpus, problems, dtypes, layouts), problems)
+    else:
+        with stub(progress) as path:
+            progress(f"asking {library}")
+            loaded, cells = _ask(library, path, gpus, places(gpus, problems, dtypes, layouts), problems)
+    return EngineTable(
+        tool=f"detmatrix {tool_version()}",
+        cudnn=version_text(loaded.version),
+        driver=driver,
+        gpus=loaded.gpus,
+        problems=tuple(problems),
+        cells=tuple(cells),
+    )
+
+
+def version_text(number: int) -> str:
+    """Return the release that ``cudnnGetVersion`` tells as a number."""
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def _ask(
+    library: str,
+    stub_path: str | None,
+    gpus: Sequence[str],
+    wanted: Sequence[Place],
+    problems: Sequence[Problem],
+) -> tuple[Loaded, list[EngineCell]]:
+    """Ask in one process; where it ends early, say so of the cell it was at, and go on behind it in another."""
+    cells: dict[Place, EngineCell] = {}
+    unordered: list[str] = []
+    for _ in range(_MOST_CRASHES):
+        rest = tuple(place for place in wanted if place not in cells)
+        loaded, found, ending = _one_process(
+            Request(
+                library,
+                stub_path,
+                {name: GPUS.get(name, {}) for name in gpus},
+                tuple(problems),
+                rest,
+                tuple(unordered),
+            )
+        )
+        known = {name for name, state in loaded.gpus.items() if state in {PRESENT, "described"}}
+        if not known:
+            raise BuildError(
+                f"{library}: cuDNN {version_text(loaded.version)} cannot be told of GPUs that are not there "
+                f"({next(iter(loaded.gpus.values()), 'none named')}); give one since 9.8"
+            )
+        cells |= {cell.place: replace(cell, refused=cell.refused or _NO_ORDER) if cell.gpu in unordered else cell
+                  for cell in found}  # fmt: skip
+        if ending is None:
+            return loaded, list(cells.values())
+        last = found[-1] if found else None
+        if last is not None and last.engines and not last.order and last.refused is None:
+            unordered.append(last.gpu)
+            cells[last.place] = replace(last, refused=f"{_NO_ORDER} ({ending})")
+        else:
+            at = next(place for place in wanted if place not in cells and place[0] in known)
+            cells[at] = EngineCell(*at, refused=f"the process of cuDNN ended ({ending})")
+    raise BuildError(f"{library}: its process ended {_MOST_CRASHES} times; {INSTALL}")
+
+
+def _one_process(request: Request) -> tuple[Loaded, list[EngineCell], str | None]:
+    """Return what a process was told, and how it ended if not by itself.
+
+    Raises:
+        BuildError: It could not load the library.
+    """
+    command = [sys.executable, "-P", "-c", _CHILD, _ROOT]
+    try:
+        done = subprocess.run(
+            command, input=msgspec.json.encode(request), capture_output=True, check=False, timeout=_TIMEOUT
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"{request.library}: did not answer within {_TIMEOUT:.0f} s") from error
+    lines = [line for line in done.stdout.split(b"\n") if line.endswith(b"}")]
+    if not lines:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise BuildError(
+            f"{request.library}: the process that loaded it ended ({_ending(done.returncode)}"
+            f"{f': {said[-1]}' if said else ''}); {INSTALL}"
+        )
+    loaded = msgspec.json.decode(lines[0], type=Loaded)
+    if loaded.failed is not None:
+        raise BuildError(f"{request.library}: cannot be loaded ({loaded.failed}); {INSTALL}")
+    cells = []
+    for line in lines[1:]:
+        with suppress(msgspec.DecodeError):
+            cells.append(msgspec.json.decode(line, type=EngineCell))
+    return loaded, cells, None if done.returncode == 0 else _ending(done.returncode)
+
+
+def _ending(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -1,0 +1,149 @@
+"""What tables of cuDNN's engines show, recorded ones and one made by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reports.cudnn.view import met_first
+from scanner.cudnn.problems import Problem
+from scanner.cudnn.pytorch import TF32, first_place, ways
+from scanner.cudnn.record import Engine, EngineCell, EngineTable, encode, read_table
+from tests.commands import Command
+from tests.conftest import refused
+
+ENGINES = Path(__file__).parent.parent / "reports" / "engines"
+RECORDED = [
+    ENGINES / f"cudnn-{version}.json.gz"
+    for version in ("9.10.2", "9.19.0", "9.20.0", "9.24.0", "9.26.0", "9.28.0")
+]
+LIMITS = "Expected, not measured"
+TENSOR_CORES, RACING, DOWN = (
+    Engine(1, ("TENSOR_CORE",)),
+    Engine(2, ("NONDETERMINISTIC",)),
+    Engine(3, ("DOWN_CONVERT_INPUTS",)),
+)
+
+
+def _cell(
+    dtype: str = "float32", layout: str = "contiguous", order: tuple[int, ...] = (3, 1, 2)
+) -> EngineCell:
+    return EngineCell("H100", "data gradient", 0, dtype, layout, 9, (TENSOR_CORES, RACING, DOWN), order)
+
+
+def _table(*cells: EngineCell, cudnn: str = "9.28.0") -> EngineTable:
+    layer = Problem("Net\x1b[2J | <b>", "conv1", 1, 3, (8, 8), 4, 3, padding=1)
+    return EngineTable(
+        tool="detmatrix 0",
+        cudnn=cudnn,
+        driver="stub",
+        gpus={"H100": "described"},
+        problems=(layer,),
+        cells=cells,
+    )
+
+
+def test_what_pytorch_tries() -> None:
+    """Without TF32 tensor cores go, so that the nondeterministic engine moves up; what converts inputs down always goes."""
+    both = ways(_cell())
+
+    assert both == {TF32: (TENSOR_CORES, RACING), "float32": (RACING,)}
+    assert ways(_cell("float16")) == {"float16": (TENSOR_CORES, RACING)}
+    assert (first_place(both[TF32]), first_place(both["float32"]), first_place((DOWN,))) == (2, 1, None)
+
+
+def test_layout_is_told_where_only_one_is_so() -> None:
+    """A dtype that meets the engine first in one layout alone is followed by it."""
+    table = _table(_cell(), _cell(layout="channels_last", order=(2, 1)))
+
+    assert list(met_first(table).values()) == [{"H100": {"float32", f"{TF32} (channels_last)"}}]
+
+
+@pytest.mark.parametrize("form", ["text", "md", "html"])
+def test_every_format_states_its_limits(detmatrix: Command, form: str) -> None:
+    """Nobody reads an engine's note as a measurement."""
+    done = detmatrix("cudnn", "--read", str(RECORDED[-1]), "--format", form)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert LIMITS in done.stdout
+    assert "Accepted is not runnable" in done.stdout
+
+
+def test_recorded_tables_are_read_again(detmatrix: Command) -> None:
+    """JSON of a recorded table is the record itself."""
+    done = detmatrix("cudnn", "--read", str(RECORDED[-1]), "--format", "json")
+
+    assert done.stdout == encode(read_table(RECORDED[-1]))
+
+
+@pytest.mark.parametrize("form", ["md", "html"])
+def test_changes(detmatrix: Command, tmp_path: Path, form: str) -> None:
+    """Of two tables the layers are named where the first engine changed, and their text stays text."""
+    for name, order in (("old.json", (1, 2)), ("new.json", (2, 1))):
+        (tmp_path / name).write_text(encode(_table(_cell("float16", order=order), cudnn=name)))
+    done = detmatrix("cudnn", "--read", "old.json", "--read", "new.json", "--format", form)
+
+    assert done.returncode == 0
+    assert "newly first" in done.stdout
+    assert "no longer first" not in done.stdout
+    assert "<b>" not in done.stdout.partition("old.json to new.json")[2].partition("Accepted engines")[0]
+    assert ("\x1b" in done.stdout) is (form == "html")
+
+
+def test_unknown_order_is_no_change(detmatrix: Command, tmp_path: Path) -> None:
+    """Where the heuristics did not answer nothing is counted, and nothing has come or gone."""
+    for name, order in (("old.json", ()), ("new.json", (2, 1))):
+        (tmp_path / name).write_text(encode(_table(_cell("float16", order=order), cudnn=name)))
+    done = detmatrix("cudnn", "--read", "old.json", "--read", "new.json", "--format", "md")
+
+    assert "| H100  | data gradient | not known  | 1 " in done.stdout
+    assert "Not compared, because the order of the engines is not known in both: H100." in done.stdout
+    assert "newly first" not in done.stdout
+
+
+def test_recorded_changes_are_those_of_the_tables(detmatrix: Command) -> None:
+    """The page in the repository is what the command writes of the recorded tables."""
+    paths = [word for path in RECORDED for word in ("--read", str(path))]
+
+    assert detmatrix("cudnn", *paths, "--format", "md").stdout == (ENGINES / "changes.md").read_text("utf-8")
+
+
+def test_changes_as_json(detmatrix: Command) -> None:
+    """Steps name releases, and the layers that changed."""
+    paths = [word for path in RECORDED for word in ("--read", str(path))]
+    steps = json.loads(detmatrix("cudnn", *paths, "--format", "json").stdout)["steps"]
+
+    assert [step["new"] for step in steps] == [read_table(path).cudnn for path in RECORDED[1:]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{}", "not a table of engines; give a file that detmatrix cudnn wrote"),
+        ('{"kind": "cudnn", "format": 99}', "written in table format 99"),
+        ('{"kind": "cudnn", "format": 1}', "required field"),
+        (encode(_table(_cell())).replace('"problem":0', '"problem":7'), "a problem that is not there"),
+    ],
+)
+def test_damaged_table(detmatrix: Command, tmp_path: Path, text: str, expected: str) -> None:
+    """What cannot be read is one line."""
+    (tmp_path / "table.json").write_text(text)
+    done = detmatrix("cudnn", "--read", "table.json")
+
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert expected in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--arch", "K80", "--library", "x"], "--arch: no GPU 'K80' is described; choose: V100, A100, H100, B200, present"),
+        (["--read", "x", "--arch", "H100"], "--read renders a recorded table; leave --library and --arch out"),
+        (["-o", "x.json.gz"], "x.json.gz: a table is written plain; choose a name without .gz, compress it later"),
+    ],
+)  # fmt: skip
+def test_usage(detmatrix: Command, arguments: list[str], expected: str) -> None:
+    """What cannot be done is one line."""
+    assert refused(detmatrix("cudnn", *arguments)) == expected

@@ -1,0 +1,151 @@
+"""``detmatrix libraries``: what libraries document of reproducibility, each entry with its place, and the ops that call them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reports.libraries.model import DATA, PROMISES, LibraryCall, LibraryEntry, documented_libraries
+from reports.libraries.view import libraries_of
+from scanner.errors import UsageError
+from tests.commands import Command
+from tests.conftest import refused
+
+TABLE = documented_libraries()
+ASKED = [
+    "cuBLAS",
+    "cuDNN",
+    "cuSPARSE",
+    "cuSOLVER",
+    "cuFFT",
+    "CUB",
+    "NCCL",
+    "MIOpen",
+    "rocSPARSE",
+    "oneDNN",
+    "MKL",
+]
+RUN = Path(__file__).parent.parent / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
+
+
+@pytest.mark.parametrize("entry", TABLE.entries, ids=lambda entry: entry.id)
+def test_an_entry_has_its_place(entry: LibraryEntry) -> None:
+    """A quotation, a link and a version: nothing is told from memory."""
+    assert len(entry.quotation.split()) > 3
+    assert entry.link.startswith("https://")
+    assert entry.version.strip()
+    assert entry.promise in PROMISES
+    # What somebody else has told of a library says where.
+    assert entry.via != entry.link
+
+
+@pytest.mark.parametrize(
+    "call", TABLE.calls, ids=lambda call: f"{call.ops[0]}-{call.device}-{call.entries[0]}"
+)
+def test_a_call_has_its_place_in_the_source(call: LibraryCall) -> None:
+    """The source of PyTorch at a commit, quoted."""
+    assert call.source.startswith("https://github.com/pytorch/pytorch/blob/")
+    assert len(call.source.split("/")[6]) == 40
+    assert call.quotation.strip()
+
+
+def test_all_libraries_are_there() -> None:
+    """Each has entries."""
+    assert list(TABLE.libraries) == ASKED
+    assert {entry.library for entry in TABLE.entries} == set(ASKED)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (('id = "cublas-streams"', 'id = "cublas-routines"'), "the id 'cublas-routines' stands twice"),
+        (('entries = ["cub-scan"]', 'entries = ["nowhere"]'), "no entry has the id 'nowhere'"),
+        (('promise = "gpu_to_gpu"', 'promise = "always"'), "Invalid enum value 'always'"),
+        (('area = "all transforms"', 'area = ""'), "length >= 1"),
+        (('via = "https://', 'via = "javascript:'), "matching regex"),
+    ],
+)
+def test_a_table_that_is_wrong(tmp_path: Path, changed: tuple[str, str], expected: str) -> None:
+    """It is refused in one line."""
+    path = tmp_path / "table.toml"
+    path.write_text(DATA.read_text(encoding="utf-8").replace(*changed), encoding="utf-8")
+
+    with pytest.raises(UsageError, match="restore the file") as refusal:
+        documented_libraries(path)
+
+    assert expected in str(refusal.value)
+
+
+def test_one_library(detmatrix: Command) -> None:
+    """Whatever its capitals: entries with their places, the ops that call, and what was not found."""
+    done = detmatrix("libraries", "cusparse")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("DOCUMENTED, NOT MEASURED (read 2026-11-22).")
+    assert "not_guaranteed: cusparseSpMM, A transposed" in done.stdout
+    assert "called by: cuda: torch.sparse.mm, torch.sparse.addmm" in done.stdout
+    assert "read in https://docs.rs/" in done.stdout
+    assert "nothing found: cusparseAxpby" in done.stdout
+    assert "cuDNN" not in done.stdout
+    assert [line for line in done.stdout.splitlines() if len(line) > 80 and "https://" not in line] == []
+
+
+def test_every_format_tells_every_entry(detmatrix: Command, tmp_path: Path) -> None:
+    """JSON has all fields, and a page and Markdown have each link."""
+    for name in ("all.json", "all.md", "all.html"):
+        assert detmatrix("libraries", "-o", name).returncode == 0
+    found = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
+    page = (tmp_path / "all.html").read_text(encoding="utf-8")
+    markdown = (tmp_path / "all.md").read_text(encoding="utf-8")
+
+    told = [entry for library in found["libraries"] for entry in library["entries"]]
+    assert [one["id"] for one in told] == [entry.id for entry in TABLE.entries]
+    assert all(f'<tr id="{entry.id}">' in page and f'href="{entry.link}"' in page for entry in TABLE.entries)
+    assert all(f"<{entry.link}>" in markdown for entry in TABLE.entries)
+    assert "<script" not in page
+    assert all("Documented, not measured" in text for text in (page, markdown, found["state"]))
+
+
+def test_a_library_that_is_not_there(detmatrix: Command) -> None:
+    """One line, which names those that are."""
+    told = refused(detmatrix("libraries", "cuRAND"))
+
+    assert told.strip() == f"nothing is tabled of 'cuRAND'; choose: {', '.join(ASKED)}"
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["torch.nn.functional.grid_sample"], ["cuDNN on cuda"]),
+        (["torch.nn.Conv2d"], ["cuDNN on cuda", "MIOpen on rocm", "oneDNN on cpu"]),
+        (["torch.mm"], ["cuBLAS on cuda", "MKL on cpu", "oneDNN on cpu"]),
+        (["torch.fft.rfftn"], ["cuFFT on cuda", "MKL on cpu"]),
+        (["torch.fft.fftshift"], []),
+        (["torch.take"], []),
+    ],
+)
+def test_libraries_that_an_op_calls(names: list[str], expected: list[str]) -> None:
+    """By its dotted names, each with its device."""
+    assert [one.title.partition(" (")[0] for one in libraries_of(names)] == expected
+
+
+def test_explain_tells_them(detmatrix: Command) -> None:
+    """As documented, never as measured."""
+    text = detmatrix("explain", "ctc_loss", RUN).stdout
+    found = json.loads(detmatrix("explain", "ctc_loss", RUN, "--format", "json").stdout)
+
+    assert "DOCUMENTED BY LIBRARIES, NOT MEASURED" in text
+    assert "not_guaranteed: cudnnCTCLoss, cudnnCTCLoss_v8, if" in text
+    assert [one["library"] for one in found["libraries"]] == ["cuDNN"]
+    assert found["libraries"][0]["entries"][0]["link"].startswith("https://docs.nvidia.com/")
+    assert found["libraries"][0]["source"].startswith("https://github.com/pytorch/pytorch/blob/")
+
+
+def test_the_panel_of_a_row_links_to_them(detmatrix: Command) -> None:
+    """The page holds a line for each library, with the link of its documentation."""
+    page = detmatrix("report", RUN, "--rows", "grid_sample", "--format", "html").stdout
+
+    assert "cuDNN on cuda (4-D bilinear" in page
+    assert "https://docs.nvidia.com/deeplearning/cudnn/latest/developer/misc.html" in page
