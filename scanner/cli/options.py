@@ -25,7 +25,7 @@ _FORMS = ("csv", "diff", "github", "html", "json", "junit", "md", "patch", "rst"
 _ENDINGS = {"txt": "text", "htm": "html", "markdown": "md", "xml": "junit"}
 _ENDING_OF = {"text": "txt", "junit": "xml", "github": ""}  # of the others it is their name
 # Endings of what no command writes: Markdown under such a name helps nobody.
-_FOREIGN = ("docx", "jpg", "jsonl", "ods", "odt", "pdf", "png", "svg", "tsv", "xlsx", "yaml", "yml")
+_FOREIGN = ("docx", "jpg", "ods", "odt", "pdf", "png", "svg", "tsv", "xlsx", "yaml", "yml")
 
 # Where a context holds the path of the file that defaults come from.
 DEFAULTS = "scanner.cli.defaults"
@@ -75,7 +75,7 @@ def refuse_report_name(output: str) -> None:
         UsageError: The name ends in what a report is written as; JSON could be meant.
     """
     ending = _ending(output)
-    if ending != "json" and ending in {*_FORMS, *_FOREIGN} - {"jsonl"}:
+    if ending != "json" and ending in (*_FORMS, *_FOREIGN):
         raise UsageError(
             f"{output}: -o names the run file, which is not written as {ending}; choose a name that ends in .jsonl: "
             f"detmatrix report makes other files of it"
