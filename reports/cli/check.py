@@ -106,8 +106,6 @@ def _for_a_function(view: View, one: Matrix) -> None:
         view["cost"] = {}
     for found in (it for run in view["measured"] for some in run["cases"].values() for it in some):
         if found["doubts"].get("serial") == len(found["rows"]) and not found.differ:
-            # Where nothing could race, no number of executions bounds anything.
-            found["bound"] = found.bound_words = None
             found["reasons"].append(_SERIAL)
 
 

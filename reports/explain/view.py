@@ -206,7 +206,9 @@ def _finding(finding: Finding, rows: Sequence[RowView]) -> View:
     for one in rows:
         name = one.case if ":" not in one.spec else f"{one.spec}:{one.case}"
         cases.setdefault(name, []).append(one.dtype)
-    bounds = [bound for one in rows for bound in (one.off.upper_bound, one.on.upper_bound) if bound]
+    # Where nothing could race, no number of executions bounds anything.
+    raced = [one for one in rows if not one.serial]
+    bounds = [bound for one in raced for bound in (one.off.upper_bound, one.on.upper_bound) if bound]
     doubts = {
         "serial": sum(one.serial for one in rows),
         "low power": sum(one.low_power is not None for one in rows),
