@@ -158,7 +158,7 @@ def test_other_accelerators_run_what_they_can(
     done = detmatrix("scan", f"fake_{kind}", "torch.kthvalue:tied_rows", *options, "-o", "run.jsonl")
 
     assert done.returncode == 0, done.stderr
-    assert text in done.stderr.splitlines()
+    assert f"scan: {text}" in done.stderr.splitlines()
     run = read_run(tmp_path / "run.jsonl")
     assert run.closing is not None
     assert run.closing.distrust == ()
