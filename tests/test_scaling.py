@@ -88,14 +88,13 @@ def test_planning_is_linear() -> None:
 
 
 def test_the_count_sees_what_is_not_linear(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few looks at every sentinel for each observation would be found out, although there are few sentinels."""
+    """A look at every sentinel for each observation would be found out, although there are few sentinels."""
     # Lines of this file are not counted, so the loop is put where reports are.
     loop = compile(
         "def near(self, place, observation):\n"
         "    found = []\n"
-        "    for sentinel in self._around[observation.mode, observation.process]:\n"
-        "        for _ in range(4):\n"
-        "            found.append(sentinel)\n"
+        "    for sentinel in self._around[observation.mode, observation.process, observation.worker]:\n"
+        "        found.append(sentinel)\n"
         "    return found[:1]\n",
         "/scanner/near.py",
         "exec",
