@@ -21,6 +21,7 @@ from opspecs.families import (
     loss,
     matmul,
     normalization,
+    overlap,
     padding,
     pooling,
     recurrent,
@@ -37,6 +38,7 @@ from opspecs.patterns import OpNames, near, op_names, recorded_names, rows_of
 FAMILIES: dict[str, tuple[OpSpec, ...]] = {
     "convolution": convolution.SPECS,
     "indexing": indexing.SPECS,
+    "overlap": overlap.SPECS,
     "selection": gather.SPECS,
     "scatter": scatter.SPECS,
     "pooling": pooling.SPECS,

@@ -6,6 +6,7 @@ many values are written there and the last one stays. A permutation leaves neith
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -188,25 +189,18 @@ def _getitem_permutation(t: Inputs) -> Call:
     return call(t.leaf(t.normal(length)), t.permutation(length))
 
 
-def copy_through_overlap(base: torch.Tensor, source: torch.Tensor, stride: int) -> torch.Tensor:
-    """Copy rows into *base*, each of them *stride* elements behind the one before."""
-    base.as_strided(source.shape, (stride, 1)).copy_(source)
-    return base
-
-
-def _overlapping_rows(t: Inputs, *, overlap: bool = True) -> Call:
-    """Two long rows, one for each of two threads, which then write the same places at the same time."""
-    length = t.size(cpu=1 << 16, cuda=1 << 20)
-    stride = 1 if overlap else length
-    # The last elements of the base stay what they were.
-    return call(t.values(length + stride + 16), t.values(2, length), stride)
-
-
-def _windows(t: Inputs, step: int) -> Call:
-    """Windows of 16 elements, a *step* behind one another."""
-    windows = t.size(cpu=1 << 12, cuda=1 << 16)
-    return call(t.leaf(t.normal(16 + step * (windows - 1))), (windows, 16), (step, 1))
-
+# What several forms of an op have in common.
+_PUT_SUMS, _INDEX_PUT_SUMS = (
+    Case(inputs=inputs, provokes=ADDITIONS, traits=ACCUMULATE, reference=serial.summed)
+    for inputs in (_put_sums, _index_put_sums)
+)
+# Which write stays is nobody's promise of put_, even with the flag on: it raises.
+_PUT_RACES = Case(inputs=_put_races, provokes=RACES, traits=OVERWRITE)
+_INDEX_PUT_RACES = replace(_PUT_RACES, inputs=_index_put_races, reference=serial.last_written)
+_COPY_RACES, _COPY_ROW_RACES = (
+    Case(inputs=inputs, provokes=provokes, reference=serial.last_written)
+    for inputs, provokes in ((_index_copy_races, RACES), (_index_copy_row_races, ROW_RACES))
+)
 
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
@@ -253,18 +247,11 @@ SPECS: tuple[OpSpec, ...] = (
         f"the order in which threads reach them ({KERNELS}/cpu/IndexKernel.cpp). On a CPU values of any other dtype "
         "than float32 are added by one thread.",
         cases={
-            "accumulate": Case(
-                inputs=_index_put_sums,
-                provokes=ADDITIONS,
-                dtypes=("float32", "float64", "complex64", "int64"),
-                traits=ACCUMULATE,
-                reference=serial.summed,
-            ),
-            "accumulate_rows": Case(
+            "accumulate": replace(_INDEX_PUT_SUMS, dtypes=("float32", "float64", "complex64", "int64")),
+            "accumulate_rows": replace(
+                _INDEX_PUT_SUMS,
                 inputs=_index_put_row_sums,
                 provokes="about 16 rows added into each slot (2048 on CUDA)",
-                traits=ACCUMULATE,
-                reference=serial.summed,
             ),
             "accumulate_pairs": Case(
                 inputs=_index_put_pair_sums,
@@ -276,19 +263,8 @@ SPECS: tuple[OpSpec, ...] = (
                 dtypes=("float32",),
                 traits=ACCUMULATE,
             ),
-            "overwrite": Case(
-                inputs=_index_put_races,
-                provokes=RACES,
-                dtypes=("float32", "int64"),
-                traits=OVERWRITE,
-                reference=serial.last_written,
-            ),
-            "overwrite_rows": Case(
-                inputs=_index_put_row_races,
-                provokes=ROW_RACES,
-                traits=OVERWRITE,
-                reference=serial.last_written,
-            ),
+            "overwrite": replace(_INDEX_PUT_RACES, dtypes=("float32", "int64")),
+            "overwrite_rows": replace(_INDEX_PUT_RACES, inputs=_index_put_row_races, provokes=ROW_RACES),
             # A kernel of its own, which quantizes what it writes.
             "overwrite_quantized": Case(
                 inputs=_index_put_quantized_races,
@@ -310,23 +286,15 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.Tensor.index_put",
         why="The functional form of index_put_, by the same kernel.",
         cases={
-            "accumulate": Case(
-                inputs=_index_put_sums, provokes=ADDITIONS, traits=ACCUMULATE, reference=serial.summed
-            ),
-            "overwrite": Case(
-                inputs=_index_put_races, provokes=RACES, traits=OVERWRITE, reference=serial.last_written
-            ),
+            "accumulate": _INDEX_PUT_SUMS,
+            "overwrite": _INDEX_PUT_RACES,
         },
     ),
     OpSpec(
         name="torch.index_put",
         op="torch.index_put",
         why="The same as the method, by the same kernel.",
-        cases={
-            "accumulate": Case(
-                inputs=_index_put_sums, provokes=ADDITIONS, traits=ACCUMULATE, reference=serial.summed
-            )
-        },
+        cases={"accumulate": _INDEX_PUT_SUMS},
         documented=("torch.Tensor.index_put",),
     ),
     OpSpec(
@@ -336,19 +304,11 @@ SPECS: tuple[OpSpec, ...] = (
         f"the order in which threads reach them ({KERNELS}/cuda/IndexKernel.cu, {KERNELS}/cpu/IndexKernel.cpp). On a "
         "CPU values of any other dtype than float32 are added by one thread.",
         cases={
-            "accumulate": Case(
-                inputs=_put_sums,
-                provokes=ADDITIONS,
-                dtypes=("float32", "float64", "int64"),
-                traits=ACCUMULATE,
-                reference=serial.summed,
-            ),
+            "accumulate": replace(_PUT_SUMS, dtypes=("float32", "float64", "int64")),
             "accumulate_permutation": Case(
                 inputs=lambda t: _put_permutation(t, accumulate=True), traits=ACCUMULATE
             ),
-            "overwrite": Case(
-                inputs=_put_races, provokes=RACES, dtypes=("float32", "int64"), traits=OVERWRITE
-            ),
+            "overwrite": replace(_PUT_RACES, dtypes=("float32", "int64")),
             "overwrite_permutation": Case(
                 inputs=lambda t: _put_permutation(t, accumulate=False), traits=OVERWRITE
             ),
@@ -360,10 +320,8 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.Tensor.put",
         why="The functional form of put_, by the same kernel.",
         cases={
-            "accumulate": Case(
-                inputs=_put_sums, provokes=ADDITIONS, traits=ACCUMULATE, reference=serial.summed
-            ),
-            "overwrite": Case(inputs=_put_races, provokes=RACES, traits=OVERWRITE),
+            "accumulate": _PUT_SUMS,
+            "overwrite": _PUT_RACES,
         },
         documented=("torch.Tensor.put_",),
     ),
@@ -409,15 +367,8 @@ SPECS: tuple[OpSpec, ...] = (
         why="Of several values copied to one index the last one written stays, and threads write in any order "
         f"({KERNELS}/cpu/IndexKernel.cpp, {KERNELS}/cuda/IndexKernel.cu).",
         cases={
-            "duplicates": Case(
-                inputs=_index_copy_races,
-                provokes=RACES,
-                dtypes=("float32", "int64"),
-                reference=serial.last_written,
-            ),
-            "duplicate_rows": Case(
-                inputs=_index_copy_row_races, provokes=ROW_RACES, reference=serial.last_written
-            ),
+            "duplicates": replace(_COPY_RACES, dtypes=("float32", "int64")),
+            "duplicate_rows": _COPY_ROW_RACES,
             "duplicate_columns": Case(
                 inputs=_index_copy_column_races,
                 provokes="about 8 different columns written to each slot",
@@ -431,7 +382,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.index_copy",
         op="torch.index_copy",
         why="The same as the method, by the same kernel.",
-        cases={"duplicates": Case(inputs=_index_copy_races, provokes=RACES, reference=serial.last_written)},
+        cases={"duplicates": _COPY_RACES},
         documented=("torch.Tensor.index_copy",),
     ),
     OpSpec(
@@ -439,39 +390,10 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.Tensor.index_copy_",
         why="The in-place form of index_copy, by the same kernel.",
         cases={
-            "duplicates": Case(inputs=_index_copy_races, provokes=RACES, reference=serial.last_written),
-            "duplicate_rows": Case(
-                inputs=_index_copy_row_races, provokes=ROW_RACES, reference=serial.last_written
-            ),
+            "duplicates": _COPY_RACES,
+            "duplicate_rows": _COPY_ROW_RACES,
         },
         documented=("torch.Tensor.index_copy",),
         in_place=True,
-    ),
-    OpSpec(
-        name="torch.Tensor.copy_",
-        op=copy_through_overlap,
-        why="Threads write the elements of a tensor in any order, and where two elements are one place the last one written "
-        "stays. The flag neither detects nor prevents it, its documentation says "
-        "(https://docs.pytorch.org/docs/stable/generated/torch.use_deterministic_algorithms.html).",
-        cases={
-            "overlapping_rows": Case(
-                inputs=_overlapping_rows, provokes="2 different values written to nearly each place"
-            ),
-            "disjoint_rows": Case(inputs=lambda t: _overlapping_rows(t, overlap=False)),
-        },
-        in_place=True,
-    ),
-    OpSpec(
-        name="torch.as_strided",
-        op="torch.as_strided",
-        why="Where windows overlap its backward is index_add, which on CUDA adds each gradient with an atomic addition, in "
-        f"the order in which threads arrive ({KERNELS}/cuda/Indexing.cu). On a CPU one thread adds to a tensor of one dim.",
-        directions=("backward",),
-        cases={
-            "overlapping": Case(
-                inputs=lambda t: _windows(t, 1), provokes="up to 16 gradients added into each element"
-            ),
-            "disjoint": Case(inputs=lambda t: _windows(t, 16)),
-        },
     ),
 )
