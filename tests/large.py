@@ -20,7 +20,7 @@ from scanner.observations.records import (
     Sentinel,
     Timing,
 )
-from scanner.observations.runfile import RunWriter
+from scanner.observations.writer import RunWriter
 from tests import runs
 from tests.runs import ENVIRONMENT, PROCESSES, ended, raised, ran, row
 

@@ -28,7 +28,8 @@ from scanner.observations.records import (
     Settings,
     Severity,
 )
-from scanner.observations.runfile import Line, RunWriter
+from scanner.observations.runfile import Line
+from scanner.observations.writer import RunWriter
 
 RUNS, PROCESSES = 50, 2
 SETTINGS = Settings(patterns=(), device="cpu", runs=RUNS, processes=PROCESSES, timeout=60.0, seed=0)

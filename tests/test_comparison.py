@@ -15,7 +15,8 @@ torch = pytest.importorskip("torch")
 
 from opspecs.model import Case, OpSpec, call  # noqa: E402
 from scanner.worker import bits  # noqa: E402
-from scanner.worker.observe import OutputComparison, observe  # noqa: E402
+from scanner.worker.comparison import OutputComparison  # noqa: E402
+from scanner.worker.observe import observe  # noqa: E402
 from tests.raw_bits import raw  # noqa: E402
 
 DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.cuda)]

@@ -129,9 +129,9 @@ def test_reports_need_no_torch(path: Path) -> None:
 
 
 def _folder(name: str) -> str:
-    """Return the package that a module lies in; one directly below the three stands for itself."""
-    around = name.rpartition(".")[0]
-    return name if around in PACKAGES or name in PACKAGES else around
+    """Return the package that a module lies in; one directly below the three stands for itself, and so does what is run."""
+    around, _, module = name.rpartition(".")
+    return name if around in PACKAGES or name in PACKAGES or module == "__main__" else around
 
 
 def test_folders_do_not_import_one_another_in_a_circle() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from scanner.errors import UsageError
-from scanner.observations.runfile import RunWriter
+from scanner.observations.writer import RunWriter
 from scanner.processes.sandbox import ImportSandbox
 from tests import tied
 from tests.commands import Command

@@ -320,7 +320,7 @@ def test_full_disk_at_many_sizes(requests: Requests, whole: Path, monkeypatch: p
     path = whole.with_name("run.jsonl")
     for room in range(0, size, 101):
         with monkeypatch.context() as patch:
-            patch.setattr("scanner.observations.runfile.os.write", _limited(room))
+            patch.setattr("scanner.observations.writer.os.write", _limited(room))
             with pytest.raises(UsageError, match="cannot be written") as refused:
                 small_scan(path)
         if not path.exists():

@@ -21,7 +21,8 @@ from scanner.observations.records import (
     Row,
     Settings,
 )
-from scanner.observations.runfile import Run, RunWriter, read_run
+from scanner.observations.runfile import Run, read_run
+from scanner.observations.writer import RunWriter
 from tests.conftest import ADVICE, refusal
 from tests.runs import CLOSING, ENVIRONMENT, every_finding, raised, ran, row, write_run
 

@@ -13,7 +13,8 @@ import pytest
 
 from scanner.errors import UsageError
 from scanner.observations.records import Closing
-from scanner.observations.runfile import RunWriter, read_run
+from scanner.observations.runfile import read_run
+from scanner.observations.writer import RunWriter
 from tests.conftest import lines
 from tests.runs import write_run
 
@@ -33,7 +34,7 @@ def test_writer_refuses_a_file_that_is_being_written(tmp_path: Path, small: byte
     path = tmp_path / "run.jsonl"
     path.write_bytes(small)
     script = (
-        "import sys; from pathlib import Path; from scanner.observations.runfile import RunWriter\n"
+        "import sys; from pathlib import Path; from scanner.observations.writer import RunWriter\n"
         "with RunWriter(Path(sys.argv[1])): print('open', flush=True); sys.stdin.read()\n"
     )
     with subprocess.Popen(
@@ -109,7 +110,8 @@ def test_line_that_does_not_fit_is_taken_back(tmp_path: Path, spare: int) -> Non
         import resource, signal, sys
         from pathlib import Path
         from scanner.observations.records import Closing
-        from scanner.observations.runfile import RunWriter, read_run
+        from scanner.observations.runfile import read_run
+        from scanner.observations.writer import RunWriter
         path, limit = Path(sys.argv[1]), int(sys.argv[2])
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))

@@ -16,7 +16,7 @@ from scanner.cases.rows import control_rows
 from scanner.observations.records import FORMAT, WORKER_MODES, Header, Mode, Observation
 from scanner.processes.process import WorkerProcess
 from scanner.processes.sandbox import ImportSandbox
-from scanner.run.passes import place_of
+from scanner.run.requests import place_of
 from scanner.verdicts.controls import check_controls
 from tests.quick import SPECS
 from tests.runs import ENVIRONMENT, SETTINGS

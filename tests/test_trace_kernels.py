@@ -23,7 +23,7 @@ import pytest
 def test_functions_of_other_layouts_are_left_out(name: str, device: str, functions: list[str]) -> None:
     """What only sparse, quantized or nested tensors reach is told of the ops that are theirs alone."""
     pytest.importorskip("torch")
-    from scanner.worker.native_functions import kernels  # noqa: PLC0415 - needs torch
+    from scanner.worker.dispatcher.native_functions import kernels  # noqa: PLC0415 - needs torch
 
     (found,) = kernels([name], device)
 

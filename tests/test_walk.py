@@ -9,10 +9,10 @@ from opspecs.registry import select
 
 torch = pytest.importorskip("torch")
 
-from scanner.worker.backward import differentiate  # noqa: E402
+from scanner.worker.dispatcher.backward import differentiate  # noqa: E402
+from scanner.worker.dispatcher.native_functions import parsed  # noqa: E402
+from scanner.worker.dispatcher.overloads import Overloads  # noqa: E402 - it needs torch
 from scanner.worker.execution import Execution  # noqa: E402
-from scanner.worker.native_functions import parsed  # noqa: E402
-from scanner.worker.overloads import Overloads  # noqa: E402 - it needs torch
 
 ROWS = [
     row

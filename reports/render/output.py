@@ -13,7 +13,7 @@ from typing import IO
 import click
 
 from scanner.errors import UsageError, one_line
-from scanner.observations.runfile import cannot_write
+from scanner.observations.writer import cannot_write
 
 _PIECE = 1 << 16  # bytes per write, roughly
 

@@ -21,7 +21,8 @@ from scanner.cases.chosen import chosen_rows
 from scanner.cli.options import python_option, specs_option, tell
 from scanner.errors import UsageError
 from scanner.observations.records import Header, Row, digest_kind
-from scanner.observations.runfile import cannot_write, read_run
+from scanner.observations.runfile import read_run
+from scanner.observations.writer import cannot_write
 from scanner.processes.process import packages_for, worker_environment
 from scanner.processes.sandbox import ImportSandbox
 from scanner.repro.saved_script import saved_script

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,11 +18,8 @@ from scanner.alerts import alert_caller
 from scanner.cases.rows import row_of
 from scanner.claims.matching import matches
 from scanner.modes import MODE_TABLE
-from scanner.observations.consistency import fault
-from scanner.observations.overload_records import Dispatch
 from scanner.observations.records import (
     MODES,
-    Cost,
     Count,
     Distrust,
     Header,
@@ -31,7 +27,6 @@ from scanner.observations.records import (
     Observation,
     Row,
     Sentinel,
-    Settings,
 )
 from scanner.observations.runfile import Line, Run
 from scanner.perturbations import PERTURBATIONS
@@ -39,6 +34,7 @@ from scanner.processes.environment import load
 from scanner.processes.process import WorkerEndedError
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.progress import Progress
+from scanner.run.requests import PATIENCE, ask, place_of, request_for
 from scanner.verdicts.cells import observation_verdict
 from scanner.verdicts.controls import misbehaving
 from scanner.verdicts.findings import unequal_inputs
@@ -47,14 +43,10 @@ from scanner.verdicts.findings import unequal_inputs
 _SENTINEL_ROWS = 24
 _SENTINEL_SECONDS = 2.0
 _SENTINEL_RUNS = 20
-# Controls and sentinels get at least so long: the first of them may have to wait for a GPU to start.
-PATIENCE = 60.0
 # Executions of a control between rows: whether it answers rightly shows in two, which every scan may make of a row.
 _CHECK_RUNS = 2
 # Workers that are asked for the controls, one after the other, before rows run in one that has not answered them all.
 _TRIES = 3
-
-Seen = TypeVar("Seen", Observation, Cost, Dispatch)
 
 
 class _Watched(msgspec.Struct):
@@ -377,56 +369,3 @@ class PassRunner:
             self.unwell[key] = f"{observation.outcome} in mode {mode}"
         elif str(observation.message).startswith("changed global state"):
             self.unwell[key] = f"it {observation.message}"
-
-
-def ask(
-    supervisor: WorkerSupervisor,
-    kind: type[Seen],
-    place: dict[str, Any],
-    mode: Mode,
-    request: dict[str, Any],
-    timeout: float,
-    settings: Settings,
-) -> Seen:
-    """Ask the worker in service for a record of a row; where it has no answer, the record says why.
-
-    Args:
-        supervisor: The workers.
-        kind: The record.
-        place: What names the row in it.
-        mode: Of the worker.
-        request: What to do.
-        timeout: Seconds it may take.
-        settings: Of the scan, against which the record is held as it will be when it is read.
-    """
-    try:
-        record = msgspec.convert(place | supervisor.ask(mode, request, timeout), kind)
-        if (wrong := fault(record, settings)) is None:
-            return record
-        supervisor.retire()
-        failure: dict[str, Any] = {
-            "outcome": "crash",
-            "message": f"the worker's reply makes no sense (it {wrong})",
-        }
-    except WorkerEndedError as ended:
-        failure = {"outcome": "crash", "message": str(ended)}
-        if ended.timed_out:
-            failure |= {"outcome": "timeout"} | ({"seconds": timeout} if kind is Observation else {})
-    except msgspec.ValidationError as error:
-        supervisor.retire()
-        failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
-    return msgspec.convert(place | failure, kind)
-
-
-def request_for(do: str, row: Row, settings: Settings) -> dict[str, Any]:
-    """Return what a worker is asked to do with a row."""
-    request = {"do": do, **place_of(row), "device": settings.device, "seed": settings.seed}
-    if settings.workers > 1:
-        # Each of them has a process of either mode.
-        request["share"] = 1 / (2 * settings.workers)
-    return request | ({"enlargement": row.enlargement} if row.enlargement else {})
-
-
-def place_of(one: Row | Observation) -> dict[str, Any]:
-    """Return what names a row in requests and records."""
-    return {"spec": one.spec, "case": one.case, "direction": one.direction, "dtype": one.dtype}

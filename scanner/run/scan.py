@@ -29,13 +29,15 @@ from scanner.errors import UsageError
 from scanner.modes import MODE_TABLE
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Row
-from scanner.observations.runfile import Run, RunWriter, read_run
+from scanner.observations.runfile import Run, read_run
+from scanner.observations.writer import RunWriter
 from scanner.processes.environment import environment, load, resolve_device, tool_version, workers_for
 from scanner.processes.process import WorkerEndedError, WorkerProcess
 from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
-from scanner.run.passes import PATIENCE, PassRunner, Seen, ask, place_of, request_for
+from scanner.run.passes import PassRunner
 from scanner.run.progress import Progress
+from scanner.run.requests import PATIENCE, Seen, ask, place_of, request_for
 from scanner.run.resume import OtherMachineError, begun, check_header, continued, elsewhere, left
 from scanner.run.shares import Shares
 from scanner.verdicts.findings import matrix, runs_missing

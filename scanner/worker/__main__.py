@@ -138,7 +138,7 @@ def _cost(spec: OpSpec, case: str, **request: Any) -> Request:
 
 
 def _dispatch(spec: OpSpec, case: str, **request: Any) -> Request:
-    from scanner.worker.overloads import record  # noqa: PLC0415
+    from scanner.worker.dispatcher.overloads import record  # noqa: PLC0415
 
     return record(spec, case, **request)
 
@@ -160,7 +160,7 @@ def _sentinel(spec: OpSpec, case: str, **request: Any) -> Request:
 
 def _kernels(_: Specs, request: Request) -> Request:
     """Return the overloads that the build has kernels for."""
-    from scanner.worker.overloads import kernels  # noqa: PLC0415
+    from scanner.worker.dispatcher.overloads import kernels  # noqa: PLC0415
 
     _on_device(request)
     return {"answer": {"groups": kernels(**request)}}
@@ -205,14 +205,14 @@ def _describe(specs: Specs, request: Request) -> Request:
 
 def _functions(_: Specs, request: Request) -> Request:
     """Return what the build has for overloads, without a device: what is expected, not what happens."""
-    from scanner.worker.native_functions import kernels  # noqa: PLC0415
+    from scanner.worker.dispatcher.native_functions import kernels  # noqa: PLC0415
 
     return {"answer": {"overloads": kernels(**request)}}
 
 
 def _trace(specs: Specs, request: Request) -> Request:
     """Return what a row reaches with fake tensors; it needs no device either."""
-    from scanner.worker.fake_trace import trace  # noqa: PLC0415
+    from scanner.worker.dispatcher.fake_trace import trace  # noqa: PLC0415
 
     modes = trace(specs[request.pop("spec")], request.pop("case"), **request)
     tainted = any(str(mode.get("message", "")).startswith("changed global state") for mode in modes)

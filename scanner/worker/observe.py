@@ -1,9 +1,4 @@
-"""Repeat one case and compare every execution with the first, bit by bit: what a worker does with a row.
-
-On the CPU each output is compared at once. On a GPU the comparison is queued on the device behind the
-execution and the mismatch flags are read now and then, so that no execution waits for the host; what differed is digested
-and measured there too.
-"""
+"""Repeat one case and compare every execution with the first, bit by bit: what a worker does with a row."""
 
 from __future__ import annotations
 
@@ -19,24 +14,16 @@ from opspecs.user import place_of
 from scanner.alerts import alert_caller, caller_in
 from scanner.perturbations import CaseContext, shares
 from scanner.worker import bits, global_state, perturb
-from scanner.worker.device import accelerator
-from scanner.worker.difference import SeverityAccumulator
+from scanner.worker.comparison import OutputComparison
 from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
 from scanner.worker.threads import working_threads
 
-# Outputs kept on a GPU until their flags are read, in bytes and as a share of its memory; the differing ones are then
-# digested.
-_CHUNK_BYTES, _CHUNK_SHARE = 1 << 30, 1 / 16
-# Stands for the digest of an output that differed and was overwritten before it was digested.
-_OVERWRITTEN = "overwritten"
 # Under each perturbation a case that has differed so often has been shown to; more would only cost time.
 _ENOUGH = 10
 # On a GPU the flags are read after so many executions, to know whether that is so; then where it would be at the rate at
 # which executions differed so far, and at least after so many seconds.
 _FIRST_LOOK = 12
 _LOOK_SECONDS = 0.5
-# Differing executions of which it is said how far they are from the first.
-_EXAMINED = 3
 
 
 def observe(
@@ -311,114 +298,3 @@ def _judged(
         for part in bits.parts(gradient, f"grad of {name}")
     ]
     return bits.parts(output, "output"), named
-
-
-class OutputComparison:
-    """Compares the parts of each execution with those of the first.
-
-    Executions equal to the first are counted under its digest; the others are digested, which tells how many
-    distinct outputs there are.
-    """
-
-    def __init__(self, first: list[bits.Part], runs: int) -> None:
-        self._first = bits.frozen(first)
-        self._aliases = {tensor.data_ptr() for _, tensor in first}
-        self._originals: list[bits.Part] | None = first
-        self._digest = bits.digest(self._first)
-        self._digests: dict[str, int] = {self._digest: 1}
-        self._unequal = [0] * len(first)
-        self._severities = [SeverityAccumulator(tensor) for _, tensor in self._first]
-        self._examined = 0
-        self._first_differing: int | None = None
-        self.differing = 0  # executions known to differ: all of those behind `settle`
-        self._on_cpu = all(tensor.device.type == "cpu" for _, tensor in first)
-        self._copy = False
-        self._pending: list[tuple[int, list[bits.Part]]] = []
-        self._pending_bytes = 0
-        self._chunk = _CHUNK_BYTES
-        if not self._on_cpu:
-            device = next(tensor.device for _, tensor in first if tensor.device.type != "cpu")
-            self._flags = torch.zeros((runs, len(first)), dtype=torch.bool, device=device)
-            self._chunk = min(_CHUNK_BYTES, int(_CHUNK_SHARE * accelerator.memory(str(device))))
-
-    def add(self, index: int, judged: list[bits.Part]) -> None:
-        """Compare execution *index*; on a GPU only queue the comparison."""
-        if not bits.same_structure(self._first, judged):
-            self.settle()
-            self._differs(index, judged, [True] * len(self._unequal), bits.digest(judged))
-        elif self._on_cpu:
-            unequal = [
-                not bits.equal_on_cpu(first, tensor)
-                for (_, first), (_, tensor) in zip(self._first, judged, strict=True)
-            ]
-            if any(unequal):
-                self._differs(index, judged, unequal, bits.digest(judged))
-            else:
-                self._digests[self._digest] += 1
-        else:
-            self._queue(index, judged)
-
-    def _queue(self, index: int, judged: list[bits.Part]) -> None:
-        """Queue a comparison on the device and keep the output until its flags are read."""
-        for column, ((_, first), (_, tensor)) in enumerate(zip(self._first, judged, strict=True)):
-            if tensor.device.type == "cpu":
-                self._flags[index, column] = not bits.equal_on_cpu(first, tensor)
-            else:
-                self._flags[index, column] = bits.differ_on_device(first, tensor)
-        if self._originals is not None:
-            # The first output is still alive, so only an op that reuses its buffer returns the same address.
-            self._copy = any(tensor.data_ptr() in self._aliases for _, tensor in judged)
-            self._originals = None
-        self._pending.append((index, bits.frozen(judged) if self._copy else judged))
-        self._pending_bytes += sum(tensor.numel() * tensor.element_size() for _, tensor in judged)
-        if self._pending_bytes > self._chunk:
-            self.settle()
-
-    def settle(self) -> None:
-        """Read the flags of the queued comparisons, all at once, and then the digests of what differed."""
-        if not self._pending:
-            return
-        start = self._pending[0][0]
-        flags = self._flags[start : self._pending[-1][0] + 1].tolist()
-        pending, self._pending, self._pending_bytes = self._pending, [], 0
-        differing = [(index, judged) for index, judged in pending if any(flags[index - start])]
-        self._digests[self._digest] += len(pending) - len(differing)
-        digests = bits.digests([judged for _, judged in differing])
-        for (index, judged), digest in zip(differing, digests, strict=True):
-            self._differs(index, judged, flags[index - start], digest)
-
-    def _differs(self, index: int, judged: list[bits.Part], unequal: list[bool], digest: str) -> None:
-        if digest == self._digest:
-            # The flags were computed when the output was fresh; an op that reuses buffers has changed it since.
-            digest = _OVERWRITTEN
-        self._digests[digest] = self._digests.get(digest, 0) + 1
-        self._unequal = [count + flag for count, flag in zip(self._unequal, unequal, strict=True)]
-        self.differing += 1
-        if self._first_differing is None:
-            self._first_differing = index
-        if self._examined < _EXAMINED and digest != _OVERWRITTEN and bits.same_structure(self._first, judged):
-            self._examined += 1
-            for severity, (_, tensor), flag in zip(self._severities, judged, unequal, strict=True):
-                if flag:
-                    severity.add(tensor)
-
-    def result(self) -> dict[str, Any]:
-        """Return digests, first differing execution and outputs, as fields of an observation."""
-        self.settle()
-        return {
-            "executions": sum(self._digests.values()),
-            "digests": self._digests,
-            "first_differing": self._first_differing,
-            "outputs": [
-                {
-                    "name": name,
-                    "shape": list(tensor.shape),
-                    "dtype": str(tensor.dtype).removeprefix("torch."),
-                    "differing": differing,
-                    "severity": severity.result(),
-                }
-                for (name, tensor), differing, severity in zip(
-                    self._first, self._unequal, self._severities, strict=True
-                )
-            ],
-        }

@@ -19,8 +19,8 @@ from opspecs.model import MissingError, OpSpec
 from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.alerts import caller_in
 from scanner.worker import global_state
+from scanner.worker.dispatcher.native_functions import kernel_of
 from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
-from scanner.worker.native_functions import kernel_of
 
 # What stands before the key of a device in the dispatch keys of other layouts.
 _LAYOUTS = ("Sparse", "SparseCsr", "Quantized", "Mkldnn", "NestedTensor")

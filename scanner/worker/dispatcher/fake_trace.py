@@ -16,9 +16,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from opspecs.model import MissingError, OpSpec
 from scanner.alerts import caller_in
 from scanner.worker import global_state
-from scanner.worker.backward import differentiate
+from scanner.worker.dispatcher.backward import differentiate
+from scanner.worker.dispatcher.overloads import Overloads
 from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line, tensors_in
-from scanner.worker.overloads import Overloads
 
 # An op with none of these for its tensors, and with a composite kernel, is what that kernel calls.
 _COMPOSITE = "CompositeExplicitAutograd"

@@ -1,0 +1,71 @@
+"""What a worker is asked to do with a row, and the record that its answer makes."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from scanner.observations.consistency import fault
+from scanner.observations.overload_records import Dispatch
+from scanner.observations.records import Cost, Mode, Observation, Row, Settings
+from scanner.processes.process import WorkerEndedError
+from scanner.processes.supervisor import WorkerSupervisor
+
+# Controls and sentinels get at least so long: the first of them may have to wait for a GPU to start.
+PATIENCE = 60.0
+
+Seen = TypeVar("Seen", Observation, Cost, Dispatch)
+
+
+def ask(
+    supervisor: WorkerSupervisor,
+    kind: type[Seen],
+    place: dict[str, Any],
+    mode: Mode,
+    request: dict[str, Any],
+    timeout: float,
+    settings: Settings,
+) -> Seen:
+    """Ask the worker in service for a record of a row; where it has no answer, the record says why.
+
+    Args:
+        supervisor: The workers.
+        kind: The record.
+        place: What names the row in it.
+        mode: Of the worker.
+        request: What to do.
+        timeout: Seconds it may take.
+        settings: Of the scan, against which the record is held as it will be when it is read.
+    """
+    try:
+        record = msgspec.convert(place | supervisor.ask(mode, request, timeout), kind)
+        if (wrong := fault(record, settings)) is None:
+            return record
+        supervisor.retire()
+        failure: dict[str, Any] = {
+            "outcome": "crash",
+            "message": f"the worker's reply makes no sense (it {wrong})",
+        }
+    except WorkerEndedError as ended:
+        failure = {"outcome": "crash", "message": str(ended)}
+        if ended.timed_out:
+            failure |= {"outcome": "timeout"} | ({"seconds": timeout} if kind is Observation else {})
+    except msgspec.ValidationError as error:
+        supervisor.retire()
+        failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
+    return msgspec.convert(place | failure, kind)
+
+
+def request_for(do: str, row: Row, settings: Settings) -> dict[str, Any]:
+    """Return what a worker is asked to do with a row."""
+    request = {"do": do, **place_of(row), "device": settings.device, "seed": settings.seed}
+    if settings.workers > 1:
+        # Each of them has a process of either mode.
+        request["share"] = 1 / (2 * settings.workers)
+    return request | ({"enlargement": row.enlargement} if row.enlargement else {})
+
+
+def place_of(one: Row | Observation) -> dict[str, Any]:
+    """Return what names a row in requests and records."""
+    return {"spec": one.spec, "case": one.case, "direction": one.direction, "dtype": one.dtype}
