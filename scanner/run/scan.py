@@ -26,7 +26,7 @@ from scanner.cases.rows import Planner, control_rows
 from scanner.cases.settings import Plan, settings_for
 from scanner.claims.tables import parse_claims
 from scanner.errors import UsageError
-from scanner.modes import MODE_TABLE
+from scanner.modes import MODE_TABLE, idle_modes
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Row
 from scanner.observations.runfile import Run, read_run
@@ -214,6 +214,8 @@ class _Scan:
         if lacks := lacking(device):
             self._progress.note(lacks)
         settings = settings_for(self._plan.settings, device, workers_for(device, worker.build))
+        for why, modes in idle_modes(settings.modes, device).items():
+            self._progress.note(f"modes {', '.join(modes)}: not run, {why}")
         self._planner = Planner(self._supervisor, settings, self._specs)
         return Header(
             format=FORMAT,
