@@ -77,11 +77,14 @@ def _figure(value: object) -> str:
 def sentence(table: EngineTable) -> str:
     """Return a table in one sentence."""
     numbers: defaultdict[str, set[int]] = defaultdict(set)
+    accepting = set()
     for cell in table.cells:
         operation = _asked(table, cell)
         numbers[operation] |= {one.number for one in cell.engines if one.nondeterministic}
+        accepting |= {operation} if cell.engines else set()
     found = "; ".join(
-        f"{operation}: {', '.join(map(str, sorted(some))) or 'none'}" for operation, some in numbers.items()
+        f"{operation}: {', '.join(map(str, sorted(some))) or ('none' if operation in accepting else 'refused')}"
+        for operation, some in numbers.items()
     )
     return f"cuDNN {table.cudnn}: engines with the numerical note NONDETERMINISTIC: {found}."
 

@@ -98,7 +98,7 @@ def input_source(
     if not hasattr(torch, dtype):
         raise InputSourceError(f"torch {torch.__version__} has no dtype {dtype}")
     key = f"{seed}|{spec}|{case}|{dtype}"
-    options = {"dtype": dtype, "device": device, "direction": direction}
+    options: dict[str, Any] = {"dtype": dtype, "device": device, "direction": direction}
     inputs, drawing = Inputs(key, **options), Drawing(device)
     try:
         with drawing:
@@ -154,7 +154,7 @@ def _of_database(name: str, case: str, dtype: str, device: str, seed: int, grown
     return spec
 
 
-def _upstream(key: str, options: dict[str, str]) -> tuple[int, str]:
+def _upstream(key: str, options: dict[str, Any]) -> tuple[int, str]:
     """Return the seed of the upstream gradients, and how one is drawn."""
     inputs = Inputs(key, **options)
     with Drawing(options["device"]) as drawing:
