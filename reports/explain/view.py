@@ -235,7 +235,7 @@ def _builds(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> I
             together: dict[tuple[str, str, Direction], list[str]] = {}
             for row, record in zip(rows, one.rows, strict=True):
                 said = build.of(record.row)
-                together.setdefault((said.binary, said.trace, row.direction), []).append(row.case)
+                together.setdefault((said.binary_words, said.trace, row.direction), []).append(row.case)
             yield View(
                 {
                     "device": build.device,

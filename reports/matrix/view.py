@@ -336,6 +336,7 @@ def _expected(row: MatrixRow, build: ExpectedRows) -> dict[str, object]:
         "about": build.about or None,
         "documented": said.documented,
         "binary": said.binary,
+        "engines": said.engines or None,
         "trace": said.trace,
         "way": said.way,
         "measured": build.measured(row.finding),

@@ -55,7 +55,7 @@ _OP_COLUMNS = (
     *(f"documented_{device}" for device in _DEVICES),
     *("missing", "op_finding", "action", "cost_low", "cost_high", "fill_low", "fill_high", "rows"),
 )
-_EXPECTED = ("documented", "binary", "trace")
+_EXPECTED = ("documented", "binary", "engines", "trace")
 # Rows of the flat table that are in memory at a time.
 _AT_ONCE = 1000
 # With these a spreadsheet takes a cell for a formula.

@@ -15,7 +15,7 @@ from scanner.alerts import alert_caller, caller_in
 from scanner.perturbations import CaseContext, shares
 from scanner.worker import bits, global_state, perturb
 from scanner.worker.comparison import OutputComparison
-from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.execution import DRAWS, Execution, InvalidCaseError, NotRunnableError, first_line
 from scanner.worker.threads import working_threads
 
 # Under each perturbation a case that has differed so often has been shown to; more would only cost time.
@@ -59,7 +59,9 @@ def observe(
     try:
         _observe(
             observed,
-            lambda: Execution(spec, case, direction=direction, dtype=dtype, device=device, seed=seed),
+            lambda: Execution(
+                spec, case, direction=direction, dtype=dtype, device=device, seed=seed, kept=DRAWS
+            ),
             Budget(runs, perturbations or ["quiet"], max_time),
             count_threads=count_threads and device == "cpu",
         )
