@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from scanner.observations.parts import machine_of
 from scanner.observations.records import (
     MODES,
     WORKER_MODES,
@@ -224,7 +225,8 @@ def matrix(
         if unequal_inputs(lines):
             finding, reason = "inconclusive", "the inputs differed between processes or modes"
         # With one thread nothing can race in any row; low power says so.
-        serial = off.serial and header.environment.threads > 1 and finding in _STILL and not row.constant
+        threads = machine_of(header, row).threads
+        serial = off.serial and threads > 1 and finding in _STILL and not row.constant
         cells: dict[Mode, Cell] = {
             "off": off,
             "on": on,
