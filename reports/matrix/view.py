@@ -6,7 +6,7 @@ Absence is ``None`` in a field and a word in a text ("none", "not measured"), ne
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
@@ -326,9 +326,12 @@ def row_view(
 def _further(row: MatrixRow, mode: Mode) -> CellView:
     """Return the cell of a mode that only some rows are run in."""
     cell = cell_of_mode(row, mode)
-    return (
-        NotRun(verdict="not_run", reason=cell.reason) if cell.verdict == "not_run" else cell_view(row, mode)
-    )
+    return _not_run(cell.reason) if cell.verdict == "not_run" else cell_view(row, mode)
+
+
+@lru_cache(maxsize=16)
+def _not_run(reason: str | None) -> CellView:
+    return NotRun(verdict="not_run", reason=reason)
 
 
 def _expected(row: MatrixRow, build: ExpectedRows) -> dict[str, object]:

@@ -195,7 +195,8 @@ def matrix(
     power_check = PowerCheck(header, sentinels)
     missing = "not recorded" if closed else "the scan was interrupted before this case"
     for place, row in enumerate(header.planned):
-        by_mode = seen.get(row.key) or {mode: [] for mode in WORKER_MODES}
+        # What is joined is let go of: there may be a million rows.
+        by_mode = seen.pop(row.key, None) or {mode: [] for mode in WORKER_MODES}
         off, on = (row_cell(by_mode[mode], missing, row) for mode in MODES)
         not_run_reason = "only ops that raise are run under warn_only" if on.verdict != "raises" else missing
         warn_only = row_cell(by_mode["warn_only"], not_run_reason, row)
