@@ -36,7 +36,7 @@ from scanner.perturbations import PERTURBATIONS
 #    sentinel, where several worked side by side; TF32 and ROCm of an environment, not known of older files; the mode
 #    "no_workspace".
 # 6: the plan, by its digest and its groups of rows, and the shard of it that a file holds; merged files, whose parts are
-#    files of one plan. Older files name no plan, and are not merged.
+#    files of one plan. Older files name no plan, and are not merged. Modes that a scan was asked for beside off and on.
 FORMAT = 6
 
 # What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a
