@@ -15,6 +15,7 @@ from scanner.observations.records import (
     WORKER_MODES,
     Claim,
     Cost,
+    Group,
     Header,
     Observation,
     Row,
@@ -65,6 +66,9 @@ def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -
             on = raised(planned, "on", "scatter_add_kernel")
         case "silent":
             on = ran(planned, "on", *drifting(often))
+        case "order_dependent":
+            orders = Group(perturbation="order", executions=2, differing=1, digests={"a": 1, "b": 1})
+            off = [replace(one, groups=(*one.groups, orders), launches=1) for one in off]
         case "inconclusive":
             off = ended(planned, "off", "raised", "no kernel", exception="NotImplementedError")
     return planned, [*off, *on, *further]

@@ -36,6 +36,7 @@ BUILD: dict[str, Any] = {
     "threads": 2,
     "python": "3.11.0",
     "devices": [],
+    "triton": None,
     "docstring": "",
 }
 Answer = dict[str, Any]

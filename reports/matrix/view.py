@@ -17,13 +17,13 @@ from reports.matrix.expected import ExpectedRows, disagreement, link_fields
 from reports.matrix.model import COMPARED, alerts_of, bound_of, cell_of_mode, constant_of, outputs_of
 from reports.render.markdown import NONE
 from scanner.observations.records import WORKER_MODES, Direction, Mode, Output, Provoked, Severity, Source
-from scanner.verdicts.cells import Cell, GroupCount, Verdict
+from scanner.verdicts.cells import Cell, GroupCount, OrderCount, Verdict
 from scanner.verdicts.findings import Finding, MatrixRow
 
 # What a cell view takes from a cell as it is.
 _SAME = (
     *("verdict", "alert", "reason", "seconds"),
-    *("first", "constant", "within", "between", "where", "groups", "other_threads", "alerts"),
+    *("first", "constant", "within", "between", "where", "groups", "other_threads", "orders", "alerts"),
 )
 # Likewise where executions were compared.
 _COUNTS = ("runs", "differing", "distinct")
@@ -55,6 +55,7 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
     first_differing: dict[str, int] | None = None  # an execution and its process
     groups: tuple[GroupCount, ...] = ()
     other_threads: tuple[str, ...] = ()
+    orders: OrderCount | None = None
     alerts: tuple[str, ...] = ()
 
     @property
@@ -72,6 +73,7 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
             "constant" if self.constant else f"{self.distinct} distinct",
             self.where if not self.within else None,
             self._threads,
+            self._orders,
             "seeded" if self.seeded else None,
         )
         return ", ".join(filter(None, parts))
@@ -120,6 +122,14 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
         threads = "thread" if counts == ["1"] else "threads"
         return f"other bits with {' and '.join(counts)} {threads}" if counts else None
 
+    @property
+    def _orders(self) -> str | None:
+        """What other orders of the programs of Triton kernels gave."""
+        if self.orders is None:
+            return None
+        seen = f"other bits in {self.orders.differing}" if self.orders.differing else "the same bits in all"
+        return f"{seen} of {self.orders.executions} orders of programs"
+
 
 class NotRun(CellView, frozen=True, kw_only=True, omit_defaults=True):
     """The cell of a mode that a row was not run in: its verdict and why."""
@@ -152,7 +162,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     op: str
     provokes: str | None
     why: str | None
-    reason: str | None  # why the finding is inconclusive
+    reason: str | None  # why the finding is inconclusive, or order_dependent
     inputs: tuple[str, ...] | None
     warn_only: CellView
     unfilled: CellView
@@ -221,9 +231,10 @@ class RowView(Struct, frozen=True, kw_only=True):
 
     @property
     def joint_reason(self) -> str:
-        """Why a row is inconclusive although both modes have a usable verdict; else nothing."""
+        """Why a row whose modes both have a usable verdict has a finding that no mode shows; else nothing."""
         usable = self.off.failure is None and self.on.failure is None
-        return (self.reason or NO_REASON) if self.finding == "inconclusive" and usable else ""
+        unshown = self.finding in {"inconclusive", "order_dependent"}
+        return (self.reason or NO_REASON) if unshown and usable else ""
 
     @property
     def is_slow(self) -> bool | None:

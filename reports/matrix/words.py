@@ -74,6 +74,7 @@ _ENVIRONMENT = {
     "affinity": "cores a worker may use",
     "load": "load before (1, 5, 15 minutes)",
     "python": "Python",
+    "triton": "Triton, interpreted",
     "os": "operating system",
 }
 
@@ -201,7 +202,8 @@ def shown_words(one: Matrix) -> str | None:
 def environment_words(one: Matrix) -> list[tuple[str, str]]:
     """Return the environment as (label, text), everything the run file says of it."""
     environment, closing = one.run.header.environment, one.run.closing
-    lines = [(label, _text(field, getattr(environment, field))) for field, label in _ENVIRONMENT.items()]
+    fields = {name: label for name, label in _ENVIRONMENT.items() if name != "triton" or environment.triton}
+    lines = [(label, _text(name, getattr(environment, name))) for name, label in fields.items()]
     after = _text("load", closing.load) if closing else _UNFINISHED
     lines.insert(list(_ENVIRONMENT).index("load") + 1, ("load after (1, 5, 15 minutes)", after))
     return lines + _variables(environment.variables)

@@ -12,6 +12,7 @@ import torch
 from opspecs.model import MissingError, OpSpec
 from opspecs.user import place_of
 from scanner.alerts import alert_caller, caller_in
+from scanner.launch_orders import launched
 from scanner.perturbations import CaseContext, shares
 from scanner.worker import bits, global_state, perturb
 from scanner.worker.comparison import OutputComparison
@@ -176,9 +177,11 @@ class _Repetition:
         execution, observed = self._execution, self._observed
         execution.reseed()
         fresh = execution.random_state()
+        launches = launched()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             forward, judged = _judged(execution, *execution())
+        observed["launches"] = self._launches = launched() - launches
         callers = [caller for warning in caught if (caller := caller_in(str(warning.message)))]
         observed["alerts"] = list(dict.fromkeys(callers))
         observed["seeded"] = any(
@@ -213,8 +216,9 @@ class _Repetition:
         """Run one group's share; ``None`` if it has none."""
         name, perturbation = self._budget.groups[number]
         share = self._budget.shares[number]
-        if not share or (name == "stress" and self._threads == 1):
-            # What one thread does alone gives the same bits however busy the cores are.
+        # What one thread does alone gives the same bits however busy the cores are.
+        idle = {"stress": self._threads == 1, "order": not self._launches}
+        if not share or idle.get(name):
             return None
         # The first execution is behind us, and counts for the first group.
         compare = None if perturbation.apart else self._main
