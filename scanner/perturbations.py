@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scanner.launch_orders import VARIABLE
-
+# Set before a kernel is defined, it makes Triton interpret it.
+INTERPRET = "TRITON_INTERPRET"
 # Blocks are made in the sizes of a case's outputs, up to so many bytes at once, and in a few common sizes.
 _MOST_BYTES, _MOST_BYTES_ON_DEVICE = 64 << 20, 1 << 30
 _COMMON_SIZES = (256, 4 << 10, 64 << 10)
@@ -67,7 +67,7 @@ PERTURBATIONS: dict[str, Perturbation] = {
         apart=True,
         cpu_alone=True,
         simulated=True,
-        variables={VARIABLE: "1"},
+        variables={INTERPRET: "1"},
     ),
     "threads": Perturbation(
         "1 thread, 2, and one per core, each compared by itself (CPU)", apart=True, cpu_alone=True

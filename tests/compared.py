@@ -15,7 +15,6 @@ from scanner.observations.records import (
     WORKER_MODES,
     Claim,
     Cost,
-    Group,
     Header,
     Observation,
     Row,
@@ -31,6 +30,7 @@ from tests.runs import (
     Planned,
     drifting,
     ended,
+    launching,
     raised,
     ran,
     row,
@@ -67,8 +67,7 @@ def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -
         case "silent":
             on = ran(planned, "on", *drifting(often))
         case "order_dependent":
-            orders = Group(perturbation="order", executions=2, differing=1, digests={"a": 1, "b": 1})
-            off = [replace(one, groups=(*one.groups, orders), launches=1) for one in off]
+            off = launching(off, 3)
         case "inconclusive":
             off = ended(planned, "off", "raised", "no kernel", exception="NotImplementedError")
     return planned, [*off, *on, *further]

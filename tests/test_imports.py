@@ -17,7 +17,7 @@ PACKAGES = ("opspecs", "scanner", "reports")
 MOST, APART = 15, {"opspecs.families"}
 # What runs inside another interpreter, and what one of the two has of the other.
 WITH_TORCH = ("scanner/worker", "scanner/locate")
-READ_BITS = {"scanner.worker.bits", "scanner.worker.difference"}
+READ_BITS = {"scanner.worker.bits", "scanner.worker.difference", "scanner.worker.launch_orders"}
 
 
 def _imports(path: Path, *, nested: bool) -> Iterator[str]:

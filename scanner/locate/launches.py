@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from scanner.launch_orders import NATURAL, launch_orders
 from scanner.locate.comparison import COMPOUND, sort_of
 from scanner.locate.mode import LocateMode
 from scanner.locate.overloads import tensors
 from scanner.locate.replay import differing, measure, settled, too_large
+from scanner.worker.launch_orders import NATURAL, launch_orders
 
 _LARGE = "are larger than --max-bytes"
 _FAILED = "raised when their programs ran in another order"

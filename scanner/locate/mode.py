@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scanner.locate.downstream import Downstream
 from scanner.locate.overloads import KnownOverload, known, tensors, words
 from scanner.locate.places import CallPlaces, SiteKey, call_site
 from scanner.locate.recorder import RunRecorder
@@ -28,6 +27,7 @@ from scanner.locate.replay import (
     with_flag,
 )
 from scanner.locate.saving import save_inputs
+from scanner.locate.storages import Downstream
 from scanner.locate.unwritten import UnwrittenMemory
 from scanner.located import Root
 

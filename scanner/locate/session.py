@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 
-from scanner import launch_orders
 from scanner.errors import one_line
 from scanner.locate.launches import LaunchReplay
 from scanner.locate.mode import LocateMode
 from scanner.located import Located, Root, SentinelSeen
 from scanner.located_words import text
+from scanner.worker import launch_orders
 
 try:
     from torch.optim.optimizer import register_optimizer_step_post_hook as _when_optimizers_stepped

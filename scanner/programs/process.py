@@ -16,8 +16,8 @@ from typing import Any, Literal
 import msgspec
 
 from scanner.errors import UntrustedScanError, UsageError
-from scanner.launch_orders import VARIABLE
 from scanner.located import Located
+from scanner.perturbations import INTERPRET
 from scanner.programs.judge import judge
 from scanner.programs.recorded_run import RecordedRun
 
@@ -147,7 +147,7 @@ def _environment(settings: ProgramSettings) -> dict[str, str]:
     """Return the user's environment; on Linux OpenMP binds its threads, without which races on the CPU may never show."""
     bound = {"OMP_PROC_BIND": "true"} if sys.platform == "linux" and not _PLACED & os.environ.keys() else {}
     eager = {"TORCHDYNAMO_DISABLE": "1"} if settings.eager else {}
-    return os.environ | bound | eager | ({VARIABLE: "1"} if settings.order else {})
+    return os.environ | bound | eager | ({INTERPRET: "1"} if settings.order else {})
 
 
 def _ending(code: int) -> str:

@@ -20,9 +20,11 @@ from opspecs.model import OpSpec
 from opspecs.pytorch import database
 from opspecs.registry import SPECS
 from opspecs.user import SpecFileError, load_specs
-from scanner import launch_orders
 from scanner.modes import MODE_TABLE, WorkerMode
-from scanner.worker import perturb  # noqa: F401 - asks for the cores before torch binds threads to them
+from scanner.worker import (
+    launch_orders,
+    perturb,  # noqa: F401 - asks for the cores before torch binds threads to them
+)
 
 _PROCESS = os.getpid()
 
@@ -54,14 +56,11 @@ def main() -> None:
 def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
     """Import torch, set the mode before anything else happens, and describe the build."""
     try:
+        if launch_orders.asked():
+            launch_orders.launch_orders()
         import torch  # noqa: PLC0415 - its absence is an answer, not a traceback
     except Exception as error:  # noqa: BLE001 - a broken build fails in any way it likes
         return {"failed": f"{type(error).__name__}: {error}".split("\n", 1)[0]}
-    if launch_orders.asked():
-        try:
-            launch_orders.launch_orders()
-        except Exception as error:  # noqa: BLE001 - a Triton that is none fails likewise
-            return {"failed": f"{type(error).__name__}: {error}".split("\n", 1)[0]}
     # Setting the flag loads PyTorch's compiler, which takes as long as torch itself. Off is how torch starts, unless
     # something in this environment turns the flag on.
     if mode.deterministic or torch.are_deterministic_algorithms_enabled():

@@ -12,11 +12,11 @@ import torch
 from opspecs.model import MissingError, OpSpec
 from opspecs.user import place_of
 from scanner.alerts import alert_caller, caller_in
-from scanner.launch_orders import launched
 from scanner.perturbations import CaseContext, shares
 from scanner.worker import bits, global_state, perturb
 from scanner.worker.comparison import OutputComparison
 from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.launch_orders import launched
 from scanner.worker.threads import working_threads
 
 # Under each perturbation a case that has differed so often has been shown to; more would only cost time.
@@ -131,6 +131,8 @@ def _observe(observed: dict[str, Any], prepare: Any, budget: Budget, *, count_th
         raise InvalidCaseError(f"the op set the flag {times} times, and put it back")
     if bits.digest(execution.inputs(), said) != inputs_digest:
         raise InvalidCaseError("the op changed its inputs")
+    if execution.changed_gradients_given():
+        raise InvalidCaseError("the op changed the gradient of its output")
     observed["outcome"] = "ran"
 
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from scanner.launch_orders import NATURAL, launch_orders
 from scanner.perturbations import PERTURBATIONS, CaseContext
+from scanner.worker.launch_orders import NATURAL, launch_orders
 
 # The cores of this process when it began: once torch is imported, OpenMP may have bound the main thread to one of
 # them, and every thread it starts with it. So a worker imports this module first.

@@ -16,8 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-# Set before a kernel is defined, it makes Triton interpret it.
-VARIABLE = "TRITON_INTERPRET"
+from scanner.perturbations import INTERPRET
 
 # Orders by their numbers; those from 2 on are drawn, with the number as seed.
 NATURAL, REVERSED = 0, 1
@@ -31,7 +30,7 @@ class EndlessProgramError(RuntimeError):
 
 def asked() -> bool:
     """Tell whether Triton is to interpret the kernels of this process."""
-    return os.environ.get(VARIABLE) == "1"
+    return os.environ.get(INTERPRET) == "1"
 
 
 def version() -> str | None:
