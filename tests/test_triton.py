@@ -82,6 +82,22 @@ def test_orders_are_the_same_in_every_process(ours: Rows) -> None:
     assert first == second
 
 
+def test_the_kernel_of_the_guide(detmatrix_process: Command, tmp_path: Path) -> None:
+    """It scans by the command below it."""
+    guide = (HERE.parent / "opspecs" / "README.md").read_text(encoding="utf-8")
+    _, _, section = guide.partition("### A Triton kernel, without a GPU")
+    (tmp_path / "my_kernels.py").write_text(
+        section.split("```")[1].removeprefix("python\n"), encoding="utf-8"
+    )
+    assert "scan --specs my_kernels.py 'mine.*' --perturb quiet,order\n" in section
+    words = ("--specs", "my_kernels.py", "mine.*", "--perturb", "quiet,order", "--device", "cpu", "--no-cost")
+    done = detmatrix_process("scan", *words, "--processes", "1", "--no-overloads")
+
+    assert done.returncode == 0, done.stderr
+    (row,) = load([str(tmp_path / "detmatrix.jsonl")])[0].rows
+    assert row.finding == "order_dependent"
+
+
 def test_kernels_of_packages(tmp_path: Path) -> None:
     """Atomics of Liger's group norm and embedding are found; kernels of it and of FLA whose rows are apart differ in none."""
     if not all(map(importlib.util.find_spec, ("liger_kernel", "fla"))):
