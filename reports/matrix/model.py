@@ -36,6 +36,7 @@ WORST_FIRST: tuple[Finding, ...] = (
     "silent",  # nothing helps, and nothing warns
     "raises",  # nothing helps, and the flag warns
     "over_alert",  # the flag stops a program that was not seen to need it
+    "order_dependent",  # nothing helps if a GPU takes such an order, which nobody has measured
     "fixed_by_mode",
     "uninitialized",
     "mode_dependent",

@@ -122,7 +122,7 @@ class _Scan:
         self._progress = progress
         # As asked until a worker has said what there is, then as resolved.
         self._supervisor = WorkerSupervisor(
-            plan.python, sandbox.path, plan.settings.specs, plan.settings.device
+            plan.python, sandbox.path, plan.settings.specs, plan.settings.device, plan.settings.perturb
         )
         self._passes: PassRunner | Shares
         self._shares: Shares | None = None
@@ -203,7 +203,7 @@ class _Scan:
     def _first_header(self, worker: WorkerProcess) -> Header:
         """Return the header of this scan: the begun one if it can go on here, else a new one."""
         device = self._supervisor.device
-        here = environment(device, worker.build)
+        here = environment(device, worker.build, self._plan.settings.perturb)
         if self._begun is not None:
             header = self._begun.header
             self._planner = Planner(self._supervisor, header.settings, self._specs)

@@ -23,11 +23,12 @@ from scanner.observations.records import (
 from scanner.observations.settings import MOST_FURTHER
 from scanner.verdicts.cells import Cell, Verdict, row_cell
 from scanner.verdicts.chosen import ChosenCell, chosen_cell
-from scanner.verdicts.power import PowerCheck, too_few
+from scanner.verdicts.power import PowerCheck, interpreted, too_few
 
 Finding = Literal[
     "deterministic",
     "mode_dependent",
+    "order_dependent",
     "uninitialized",
     "fixed_by_mode",
     "raises",
@@ -45,6 +46,8 @@ FINDING_MEANING: dict[Finding, str] = {
     "fixed_by_mode": "Differs with the flag off, did not differ with it on.",
     "uninitialized": "Differs with the flag off, and with it on unless uninitialized memory is filled: the fill fixes it, "
     "not the flag.",
+    "order_dependent": "Its Triton kernels gave other bits when the interpreter ran their programs in another order, one that a "
+    "GPU may or may not take; nothing of it was measured on a GPU.",
     "mode_dependent": "Did not differ within either mode, but the modes give different bits.",
     "deterministic": "Did not differ in either mode, and both modes give the same bits.",
     "inconclusive": "At least one mode has no usable verdict; the reason is given.",
@@ -76,7 +79,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     off: Cell
     on: Cell
     finding: Finding
-    reason: str | None  # why the finding is inconclusive
+    reason: str | None  # why the finding is inconclusive, or order_dependent
     warn_only: Cell  # mode warn_only: what an op that raises does under warn_only
     unfilled: Cell  # mode unfilled: what an op that the flag cures does without the fill
     no_workspace: Cell  # mode no_workspace: what an op of cuBLAS does without CUBLAS_WORKSPACE_CONFIG
@@ -102,7 +105,7 @@ def unequal_inputs(observations: Iterable[Observation]) -> tuple[str, ...]:
 def finding_of(
     off: Cell, on: Cell, warn_only: Cell | None = None, unfilled: Cell | None = None
 ) -> tuple[Finding, str | None]:
-    """Return the class of a row from both modes, and the reason if it is inconclusive.
+    """Return the class of a row from both modes, and the reason if it rests on no verdict.
 
     Args:
         off: What was seen with the flag off.
@@ -112,6 +115,15 @@ def finding_of(
         unfilled: What a row that differs with the flag off, and not with it on, did with the flag on and nothing filled.
     """
     finding, reason = _seen(off, on, warn_only, unfilled)
+    if finding in _STILL and (orders := [cell.orders for cell in (off, on) if cell.orders]):
+        differing, executions = (
+            sum(getattr(one, it) for one in orders) for it in ("differing", "executions")
+        )
+        if differing:
+            return (
+                "order_dependent",
+                f"{differing} of {executions} orders of programs gave other bits, in Triton's interpreter",
+            )
     if finding in NEED_RUNS and (text := _too_seldom(off)):
         return "inconclusive", f"{text} {NEED_RUNS[finding]}"
     return finding, reason
@@ -237,6 +249,8 @@ def matrix(
         # With one thread nothing can race in any row; low power says so.
         threads = machine_of(header, row).threads
         serial = off.serial and threads > 1 and finding in _STILL and not row.constant
+        # The interpreter has one thread, whatever a GPU has.
+        serial = serial and not off.launches
         cells: dict[Mode, Cell] = {
             "off": off,
             "on": on,
@@ -258,7 +272,9 @@ def matrix(
             if mode in header.settings.modes
         }
         still = {
-            mode: cell for mode, cell in cells.items() if cell.verdict == "deterministic" and not row.constant
+            mode: cell
+            for mode, cell in cells.items()
+            if cell.verdict == "deterministic" and finding != "order_dependent" and not row.constant
         }
         yield MatrixRow(
             row=row,
@@ -269,7 +285,9 @@ def matrix(
             warn_only=warn_only,
             unfilled=unfilled,
             no_workspace=no_workspace,
-            weak=power_check.of(place, [o for o in lines if o.mode in still]) or too_few(still.values()),
+            weak=interpreted(still.values())
+            or power_check.of(place, [o for o in lines if o.mode in still])
+            or too_few(still.values()),
             serial=serial,
             cost=cost_of.get(row.key),
             chosen=chosen,

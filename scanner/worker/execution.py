@@ -185,11 +185,19 @@ class Execution:
                     "the output does not depend on any leaf, so there is nothing to differentiate"
                 )
             self._grad_outputs = [self._upstream_gradient(tensor) for tensor in differentiable]
+            self._drawn = self._gradients_digest()
         return differentiable, self._grad_outputs
 
     def gradients_given(self) -> list[torch.Tensor]:
         """Return the gradients of the outputs that were drawn; none in the forward direction."""
         return self._grad_outputs or []
+
+    def changed_gradients_given(self) -> bool:
+        """Tell whether the op has written into the gradients of its outputs, which later executions are given too."""
+        return self._grad_outputs is not None and self._gradients_digest() != self._drawn
+
+    def _gradients_digest(self) -> str:
+        return bits.digest(bits.parts(self._grad_outputs, "gradient"))
 
     def check_gradients(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Refuse gradients of which one is missing.
