@@ -190,6 +190,11 @@ def notes(located: Located) -> list[str]:
             f"Run 1 and run {parting.run} part: the one calls {first}, the other {second} ({parting.only_first} and "
             f"{parting.only_second} ops without their like)."
         )
+    if located.launches:
+        found.append(
+            f"{located.launches} launch{'es' if located.launches > 1 else ''} of Triton kernels ran in Triton's interpreter, with "
+            f"their programs in {located.replays} other orders, which a GPU may or may not take."
+        )
     what = "Not executed again" if located.runs == 1 else "Outputs not digested"
     found += [
         f"{what}: {count} {'call' if count == 1 else 'calls'} to ops that {one_line(reason)}: {', '.join(map(one_line, located.left_out_ops.get(reason, ())))}."

@@ -80,7 +80,7 @@ class LocateMode(TorchDispatchMode):
         # Set where ops run without being looked at: outside of the window, or in another process.
         self.paused = False
         self.ended = False
-        self.ops = self.replayed = 0
+        self.ops = self.replayed = self.launches = 0
         self.calls: defaultdict[SiteKey, int] = defaultdict(int)
         self.roots: dict[tuple[SiteKey, str], Root] = {}
         # Outputs of call sites that are left unwritten, wholly or in part.
@@ -141,6 +141,7 @@ class LocateMode(TorchDispatchMode):
         """Count a launch of a Triton kernel, which reaches no dispatcher; return its call site."""
         key = self.places.of(name)
         self._count(key)
+        self.launches += 1
         return key
 
     def root_of_launch(

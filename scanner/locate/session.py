@@ -153,6 +153,7 @@ class Session:
             replays=0 if mode.recorder else mode.replays,
             ops=mode.ops,
             replayed=mode.replayed,
+            launches=mode.launches,
             steps=self.steps,
             seconds=self._seconds,
             left_out=dict(mode.left_out),
