@@ -36,7 +36,8 @@ from scanner.perturbations import PERTURBATIONS
 #    sentinel, where several worked side by side; TF32 and ROCm of an environment, not known of older files; the mode
 #    "no_workspace".
 # 6: the plan, by its digest and its groups of rows, and the shard of it that a file holds; merged files, whose parts are
-#    files of one plan. Older files name no plan, and are not merged.
+#    files of one plan. Older files name no plan, and are not merged. Modes that a scan was asked for beside off and on;
+#    launches of Triton kernels, and the perturbation "order".
 FORMAT = 6
 
 # What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a
@@ -130,6 +131,7 @@ class Environment(Record, frozen=True):
     # Libraries that may compute float32 in TF32: "matmul", "cuDNN"; None: not known.
     tf32: Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)] | None = None
     rocm: str | None = None  # the version of ROCm torch was built with, which presents itself as CUDA
+    triton: str | None = None  # the version of Triton, where its interpreter ran kernels
 
 
 # Nobody has chosen these inputs so that the op computes something.
@@ -243,6 +245,11 @@ class Group(Record, frozen=True):
     # themselves. Their digests are here; None: they are compared with the observation's first execution.
     digests: dict[str, Annotated[int, Meta(ge=1)]] | None = None
 
+    @property
+    def simulated(self) -> bool:
+        """Whether they show what may happen on a device, and measure nothing."""
+        return PERTURBATIONS[self.perturbation.partition("=")[0]].simulated
+
 
 class Enumerated(Record, frozen=True):
     """What a worker found in one of PyTorch's databases, of the entries that were asked for."""
@@ -341,6 +348,7 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     # That worked in one quiet execution on the CPU, the calling one included; None: not measured. What one thread does
     # alone cannot race, and was not executed under stress.
     threads: Annotated[int, Meta(ge=1)] | None = None
+    launches: Count = 0  # Triton kernels that one execution launches, where the interpreter runs them
     inputs: tuple[str, ...] = ()  # "args[0]: float32 (64,)", strides where not contiguous
     inputs_digest: str | None = None
     groups: tuple[Group, ...] = ()  # by perturbation, in the order they ran; empty in format 1: all quiet
@@ -359,6 +367,12 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     def key(self) -> tuple[str, str, str, str]:
         """The row it belongs to, as ``Row.key``."""
         return (self.spec, self.case, self.direction, self.dtype)
+
+    @property
+    def sets(self) -> dict[str, dict[str, int]]:
+        """What was measured: the outputs that are compared among themselves, the main set as "", and those by thread count."""
+        apart = {one.perturbation: one.digests for one in self.groups if one.digests and not one.simulated}
+        return {"": self.digests} | apart
 
 
 class Sentinel(Record, frozen=True, tag="sentinel", tag_field="kind"):
