@@ -6,7 +6,7 @@ two CPU cores; there are none of CUDA.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from scanner.cases.shards import divided
@@ -27,10 +27,10 @@ def seconds_per_row(run: Run) -> tuple[float, float]:
 
 def speedup(run: Run, shards: int) -> float:
     """Return how many times faster so many shards observe the rows, if nothing but rows takes time."""
-    seconds = Counter[str]()
+    seconds: defaultdict[str, float] = defaultdict(float)
     for one in run.observations:
         seconds[one.spec] += one.seconds + one.setup_seconds
-    busy = Counter[int]()
+    busy: defaultdict[int, float] = defaultdict(float)
     for group, shard in divided([*seconds], shards, seconds).items():
         busy[shard] += seconds[group]
     return sum(seconds.values()) / max(busy.values())
