@@ -144,13 +144,6 @@ class ChosenView(CellView, frozen=True, kw_only=True):
     finding_reason: str | None
     low_power: str | None
 
-    @property
-    def finding_words(self) -> str:
-        """The finding with all that must not be read without it; the verdict where the mode says nothing of the row."""
-        if self.finding is None:
-            return self.verdict
-        return ", ".join([self.finding, *doubts(self.low_power, serial=False)])
-
 
 class Difference(Struct, frozen=True):
     """One output of one cell that differed."""
