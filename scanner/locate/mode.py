@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scanner.locate.downstream import Downstream
-from scanner.locate.overloads import KnownOverload, known, tensors, words
+from scanner.locate.overloads import EFFECTS, KnownOverload, known, tensors, words
 from scanner.locate.places import CallPlaces, SiteKey, call_site
 from scanner.locate.recorder import RunRecorder
 from scanner.locate.replay import (
@@ -153,7 +153,8 @@ class LocateMode(TorchDispatchMode):
         """Return why an op is not executed again; ``None`` if it is."""
         if op.refused is not None:
             return op.refused
-        if self._ignored and (op.name in self._ignored or op.base in self._ignored):
+        # Two runs are told of it by the command line, and leave out what came of it.
+        if self._ignored and self.recorder is None and (op.name in self._ignored or op.base in self._ignored):
             return _IGNORED
         if self._cuda and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return _CAPTURED
@@ -177,8 +178,9 @@ class LocateMode(TorchDispatchMode):
             return func(*args, **kwargs)
         self.recorder.begin(op, args, kwargs, key)
         result = func(*args, **kwargs)
-        self.recorder.end((), _NONE)
-        self.recorder.forget(tensors((args, kwargs)))
+        # What an op says to the allocator moves memory to and fro, and leaves what it holds.
+        touched = [] if op.refused == EFFECTS else [*tensors((args, kwargs)), *tensors(result)]
+        self.recorder.end_undigested(touched)
         return result
 
     def _record(

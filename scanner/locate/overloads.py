@@ -16,7 +16,7 @@ _NEVER = {
     "symm_mem": "take part in communication",
     "rpc": "take part in communication",
 }
-_EFFECTS = "have effects outside of their tensors"
+EFFECTS = "have effects outside of their tensors"
 # They change what a tensor is, not what it holds, or say something to the host or the allocator.
 _NO_REPLAY = {
     "set_",
@@ -106,7 +106,7 @@ class KnownOverload:
         self.unsure = 0 if self.aten else 2
         self.refused: str | None = _NEVER.get(namespace)
         if self.refused is None and namespace == "aten" and (plain in _NO_REPLAY or _inplace_view in tags):
-            self.refused = _EFFECTS
+            self.refused = EFFECTS
 
     def changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors among the arguments that it changes."""

@@ -16,7 +16,7 @@ from scanner.locate.digests import words as words_of
 from scanner.locate.overloads import KnownOverload, scalars, tensors, words
 from scanner.locate.places import SiteKey, call_site
 from scanner.locate.replay import generators
-from scanner.locate.storages import StorageTable, geometry
+from scanner.locate.storages import StorageTable, covers, geometry
 from scanner.locate.unwritten import WRITERS, UnwrittenMemory
 from scanner.worker.bits import parts
 
@@ -55,9 +55,10 @@ _NOT_COMPARED, _NO_ELEMENTS = _Digest(_UNKNOWN), _Digest("0")
 
 
 class RunRecorder:
-    """Writes a line for each op: [site, tensors, numbers, digests before, what wrote that memory, digests behind].
+    """Writes a line for each op: [site, tensors, numbers, digests before, what wrote that memory, digests behind, older].
 
-    What wrote the memory of an input is the number of a line; negative numbers stand for memory that no op wrote.
+    What wrote the memory of an input is the number of a line; negative numbers stand for memory that no op wrote. Older
+    lines wrote the rest of memory of which the op wrote a part.
     """
 
     def __init__(self, path: str, unwritten: UnwrittenMemory) -> None:
@@ -66,7 +67,7 @@ class RunRecorder:
         self._lines: list[str] = []
         self._sites: dict[SiteKey, int] = {}
         self._texts: dict[str, int] = {}
-        self._rows: list[tuple[int, int, int, list[_Digest], list[int], list[_Digest]]] = []
+        self._rows: list[tuple[int, int, int, list[_Digest], list[int], list[_Digest], list[int]]] = []
         self._count = 0
         self._waiting: list[tuple[_Digest, torch.Tensor]] = []
         self._memory: StorageTable[_Memory] = StorageTable()
@@ -93,16 +94,33 @@ class RunRecorder:
             site = self._sites[key] = len(self._sites)
             self._line({"site": asdict(call_site(key))})
         shapes, numbers = self._text(", ".join(words(args, kwargs))), self._text(scalars(args, kwargs))
-        self._rows.append((site, shapes, numbers, before, writers, []))
+        self._rows.append((site, shapes, numbers, before, writers, [], []))
 
     def end(self, written: Sequence[torch.Tensor], opened: frozenset[int]) -> None:
         """Digest what it gave, but for the places of outputs that it leaves unwritten."""
-        behind = self._rows[-1][-1]
+        behind = self._rows[-1][-2]
         for place, one in enumerate(written):
             hidden = place in opened or self._unwritten.has(one)
-            memory = _Memory(self._count)
+            memory = self._written(one)
             behind.append(_NOT_COMPARED if hidden else self._known(one, memory))
-            self._memory.set(one, memory)
+        self._ended()
+
+    def end_undigested(self, written: Sequence[torch.Tensor]) -> None:
+        """Note that an op, or what it has begun, may have written these tensors, and may go on writing."""
+        for one in written:
+            self._written(one)
+        self._ended()
+
+    def _written(self, tensor: torch.Tensor) -> _Memory:
+        """Return what is known of memory of which the op that ends has written at least what this tensor has of it."""
+        last = self._memory.get(tensor)
+        if last is not None and not covers(tensor):
+            self._rows[-1][-1].append(last.writer)
+        memory = _Memory(self._count)
+        self._memory.set(tensor, memory)
+        return memory
+
+    def _ended(self) -> None:
         self._count += 1
         if len(self._rows) >= _BATCH:
             self.flush()
@@ -147,11 +165,6 @@ class RunRecorder:
         self._waiting.append((found, numbers))
         return found
 
-    def forget(self, given: Sequence[torch.Tensor]) -> None:
-        """Note that something else than this thread may go on writing to tensors."""
-        for one in given:
-            self._from_outside(one)
-
     def _digest(self, tensor: torch.Tensor, sign: str = "") -> _Digest:
         if sort_of(tensor) == NOTHING:
             return _NOT_COMPARED
@@ -176,9 +189,9 @@ class RunRecorder:
             if then is not None and then.text != now.text:
                 before[place] = now
         self._waiting, self._checks = [], []
-        for site, shapes, numbers, before, writers, behind in self._rows:
+        for site, shapes, numbers, before, writers, behind, older in self._rows:
             texts = [one.text for one in before], [one.text for one in behind]
-            self._line([site, shapes, numbers, texts[0], writers, texts[1]])
+            self._line([site, shapes, numbers, texts[0], writers, texts[1], older])
         self._rows = []
         self._file.write("".join(self._lines))
         # A forked process would write again what is left in the buffer.

@@ -55,6 +55,12 @@ class StorageTable(Generic[T]):
         self._sweep_at = max(_FEW, 2 * len(self._entries))
 
 
+def covers(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor has all of its memory."""
+    nbytes = tensor.untyped_storage().nbytes()
+    return bool(tensor.numel() * tensor.element_size() == nbytes)
+
+
 def geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Return which elements of its memory a tensor holds, and as what."""
     return tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype

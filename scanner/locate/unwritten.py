@@ -114,7 +114,11 @@ class UnwrittenMemory:
                 continue
             if id(one) in writes and pure and not _resized(one, blank):
                 self._close(one, blank)
-            elif op.refused is not None or _resized(one, blank) or self._written_behind_us(one, blank):
+            elif op.refused is not None:
+                # It may well write there; that nothing had before is no difference between runs.
+                self.given_open.add(id(one))
+                self._blanks.remove(one)
+            elif _resized(one, blank) or self._written_behind_us(one, blank):
                 self._blanks.remove(one)
             elif bool(_like(blank.open, one).any()):
                 self.given_open.add(id(one))

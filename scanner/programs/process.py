@@ -84,7 +84,7 @@ def observe_program(program: Program, settings: ProgramSettings, runs: int = 1) 
             located.append(_observed(program, settings, Path(folder), record))
             recorded.append(RecordedRun(record))
             record.unlink()
-        return judge(recorded, located[0])
+        return judge(recorded, located[0], frozenset(settings.observation.get("ignored", ())))
 
 
 def _observed(

@@ -10,8 +10,8 @@ import msgspec
 from scanner.errors import UntrustedScanError
 from scanner.located import OpSite
 
-# Stands for what is not compared, and begins the digest of a generator's state.
-NOT_COMPARED, GENERATOR = "-", "g"
+# Stands for what is not compared; begins the digest of a generator's state, and of what was written to without an op.
+NOT_COMPARED, GENERATOR, CHANGED = "-", "g", "c"
 
 
 class RecordedOp(msgspec.Struct, array_like=True, frozen=True):
@@ -23,6 +23,7 @@ class RecordedOp(msgspec.Struct, array_like=True, frozen=True):
     before: tuple[str, ...]
     writers: tuple[int, ...]
     behind: tuple[str, ...]
+    older: tuple[int, ...] = ()
 
 
 class _Named(msgspec.Struct):
