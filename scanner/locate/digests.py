@@ -1,7 +1,11 @@
-"""Digests of tensors: two 64-bit integers over the raw bits, in their order, computed where the tensor lies.
+"""Digests of tensors: a 64-bit integer over the raw bits, in their order, computed where the tensor lies.
 
-A digest is a sum of products modulo 2^64, so that it does not depend on the order in which threads add. Each word of 64 bits
-is mixed with its upper half first: a difference in the upper bits alone, such as two signs, would vanish in the product.
+The digest of few words is the sum of their products with odd numbers modulo 2^64, which does not depend on the order in which
+threads add. Each word is mixed with its upper half first: a difference in the upper bits alone, such as two signs, would
+vanish in the product. More words are laid out in tiles, and the sums of their columns and rows are digested instead.
+
+Other digests than those of a scan (``scanner.worker.bits``): these are computed several times for each op of a program, in a
+third of the time, and are kept nowhere.
 """
 
 from __future__ import annotations
@@ -11,21 +15,20 @@ from threading import get_ident
 
 import torch
 
-# Words that are multiplied at once; a longer tensor is digested in blocks, and then their digests are. PyTorch does not
-# hand out so few elements to several threads, for which one would have to wait.
-_BLOCK = 1 << 15
-# Columns that a quick digest adds up.
-_COLUMNS = 1 << 12
+from scanner.worker.bits import splitmix
+
+# Words that are multiplied at once.
+_FEW = 1 << 13
+# A tile. PyTorch does not hand out so few elements to several threads, for which one would have to wait.
+_ROWS, _COLUMNS = 160, 176
+_TILE = _ROWS * _COLUMNS
 _aten = torch.ops.aten
 
 
 @cache
 def _weights(device: torch.device) -> torch.Tensor:
-    """Return two rows of odd numbers, the same in every process."""
-    numbers = torch.arange(1, 2 * _BLOCK + 1, dtype=torch.int64, device=device)
-    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
-        numbers = (numbers ^ ((numbers >> shift) & ((1 << (64 - shift)) - 1))) * factor
-    return (numbers ^ ((numbers >> 31) & ((1 << 33) - 1)) | 1).view(2, _BLOCK)
+    """Return odd numbers, the same in every process."""
+    return (splitmix(torch.arange(1, _FEW + 1, dtype=torch.int64, device="cpu")) | 1).to(device)
 
 
 def words(tensor: torch.Tensor) -> torch.Tensor:
@@ -42,64 +45,58 @@ def words(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def digest(tensor: torch.Tensor) -> torch.Tensor:
-    """Return two 64-bit numbers on the tensor's device; waits for nothing there.
+    """Return a 64-bit number on the tensor's device; waits for nothing there.
 
     Args:
         tensor: Strided, with at least one element, neither conjugate nor negative.
     """
-    return digest_words(words(tensor))
+    return _digest_words(words(tensor))
 
 
-def digest_words(bits: torch.Tensor) -> torch.Tensor:
-    """Return the digest of a tensor whose ``words`` are known."""
-    return _on_cpu(bits) if bits.device.type == "cpu" else _on_device(bits)
+def _digest_words(bits: torch.Tensor) -> torch.Tensor:
+    on_cpu = bits.device.type == "cpu"
+    mixed = _mixed if on_cpu else _mixed_on_device
+    while bits.numel() > _FEW:
+        bits = torch.cat(_sums_on_cpu(bits) if on_cpu else _sums_on_device(bits))
+    weights, bits = _weights(bits.device)[: bits.numel()], mixed(bits)
+    # CUDA has no product of integer vectors.
+    return torch.dot(weights, bits) if on_cpu else (weights * bits).sum()
 
 
-def quick_digest_words(bits: torch.Tensor) -> torch.Tensor:
-    """Return two 64-bit numbers that tell whether a tensor was written to, in a fraction of the time of a digest.
-
-    They do not see two words change places that are a multiple of 4096 words apart.
-    """
-    count = bits.numel()
-    weights = _weights(bits.device)
-    if count <= 2 * _COLUMNS:
-        return _product(weights[:, :count], bits)
-    rows = count // _COLUMNS
-    sums = _product(weights[:, :_COLUMNS], bits[: rows * _COLUMNS].view(rows, _COLUMNS).sum(0))
-    rest = bits[rows * _COLUMNS :]
-    return sums + _product(weights[:, _COLUMNS : _COLUMNS + rest.numel()], rest) if rest.numel() else sums
+def _mixed(bits: torch.Tensor) -> torch.Tensor:
+    """Return words of the CPU mixed with their upper halves, in memory that the next call uses again."""
+    mixed = _workplace(get_ident())[: bits.numel()]
+    torch.bitwise_right_shift(bits, 32, out=mixed)
+    return mixed.bitwise_xor_(bits)
 
 
-def _product(weights: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-    """Return two sums of products; CUDA has no product of integer matrices."""
-    return _aten.mv.default(weights, vector) if vector.device.type == "cpu" else (weights * vector).sum(1)
+@lru_cache(maxsize=64)
+def _workplace(thread: int) -> torch.Tensor:  # noqa: ARG001 - each thread has its own
+    """Return memory for a tile: fresh memory costs more than what is done there."""
+    return torch.empty(_TILE, dtype=torch.int64, device="cpu")
 
 
-@lru_cache(maxsize=256)
-def _workplace(count: int, thread: int) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ARG001 - each thread has its own
-    """Return weights for so many words, and memory for these, since fresh memory costs more than what is done there."""
-    return _weights(torch.device("cpu"))[:, :count], torch.empty(count, dtype=torch.int64, device="cpu")
+def _sums_on_cpu(bits: torch.Tensor) -> list[torch.Tensor]:
+    """Return sums of columns, then of rows, of tile after tile; then the words that fill no row."""
+    columns, rows = [], []
+    whole = bits.numel() // _COLUMNS * _COLUMNS
+    for begin in range(0, whole, _TILE):
+        tile = _mixed(bits[begin : min(begin + _TILE, whole)]).view(-1, _COLUMNS)
+        columns.append(tile.sum(0))
+        rows.append(tile.sum(1))
+    return [*columns, *rows, bits[whole:]]
 
 
-def _on_cpu(bits: torch.Tensor) -> torch.Tensor:
-    count, thread = bits.numel(), get_ident()
-    blocks = [bits] if count <= _BLOCK else bits.split(_BLOCK)
-    found = []
-    for block in blocks:
-        weights, mixed = _workplace(block.numel(), thread)
-        _aten.bitwise_right_shift.Tensor_Scalar_out(block, 32, out=mixed)
-        mixed.bitwise_xor_(block)
-        found.append(_product(weights, mixed))
-    return found[0] if len(found) == 1 else _on_cpu(_aten.cat.default(found))
+def _mixed_on_device(bits: torch.Tensor) -> torch.Tensor:
+    return bits ^ (bits >> 32)
 
 
-def _on_device(bits: torch.Tensor) -> torch.Tensor:
-    count, weights = bits.numel(), _weights(bits.device)
-    bits = bits ^ (bits >> 32)
-    if count <= _BLOCK:
-        return _product(weights[:, :count], bits)
-    whole, rest = bits[: count // _BLOCK * _BLOCK].view(-1, _BLOCK), bits[count // _BLOCK * _BLOCK :]
-    found = [(whole * row).sum(1) for row in weights.unbind()]
-    if rest.numel():
-        found.append(_product(weights[:, : rest.numel()], rest))
-    return _on_device(_aten.cat.default(found))
+def _sums_on_device(bits: torch.Tensor) -> list[torch.Tensor]:
+    """Return the same, of all whole tiles at once."""
+    mixed = _mixed_on_device(bits)
+    tiles, whole = bits.numel() // _TILE * _TILE, bits.numel() // _COLUMNS * _COLUMNS
+    many, last = mixed[:tiles].view(-1, _ROWS, _COLUMNS), mixed[tiles:whole].view(-1, _COLUMNS)
+    columns, rows = [many.sum(1).view(-1)], [many.sum(2).view(-1)]
+    if last.numel():
+        columns, rows = [*columns, last.sum(0)], [*rows, last.sum(1)]
+    return [*columns, *rows, bits[whole:]]

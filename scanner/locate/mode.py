@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scanner.locate.downstream import Downstream
-from scanner.locate.overloads import EFFECTS, KnownOverload, known, tensors, words
+from scanner.locate.overloads import EFFECTS, KnownOverload, among, known, tensors, words
 from scanner.locate.places import CallPlaces, SiteKey, call_site
 from scanner.locate.recorder import RunRecorder
 from scanner.locate.replay import (
@@ -123,18 +123,24 @@ class LocateMode(TorchDispatchMode):
         """Look at an op that computes something."""
         key = self.places.of(op.name)
         self._count(key)
-        if origin := self._unwritten.reads(op, func, args, kwargs):
-            self._read_unwritten(key, origin, args, kwargs)
+        given = among(args, kwargs)
+        if origin := self._unwritten.reads(op, func, args, kwargs, given):
+            self._read_unwritten(key, origin, given)
         reason = self._refusal(op, args, kwargs)
         if reason is not None:
             self._leave_out(reason, op.name)
-            result = self._once(op, func, args, kwargs, key)
-        elif self.recorder is not None:
-            result = self._record(self.recorder, op, func, args, kwargs, key)
+        if self.recorder is not None and reason != _CAPTURED:
+            self.recorder.begin(op, args, kwargs, given, key)
+            if reason is None:
+                result = self._record(self.recorder, op, func, args, kwargs, key)
+            else:
+                result = self._record_undigested(self.recorder, op, func, args, kwargs)
+        elif reason is not None:
+            result = func(*args, **kwargs)
         else:
             result = self._replay(op, func, args, kwargs, key)
         if self._downstream:
-            self._downstream.follow(tensors((args, kwargs)), [*tensors(result), *op.changed(args, kwargs)])
+            self._downstream.follow(given, [*tensors(result), *op.changed(args, kwargs)])
         return result
 
     def _count(self, key: SiteKey) -> None:
@@ -172,21 +178,19 @@ class LocateMode(TorchDispatchMode):
         if len(names) < _MOST_NAMES:
             names[name] = None
 
-    def _once(self, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey) -> Any:
-        """Execute an op that must not be executed again; what it goes on writing is not digested."""
-        if self.recorder is None or _CAPTURED in self.left_out:
-            return func(*args, **kwargs)
-        self.recorder.begin(op, args, kwargs, key)
+    def _record_undigested(
+        self, recorder: RunRecorder, op: KnownOverload, func: Any, args: Any, kwargs: Any
+    ) -> Any:
+        """Execute an op that may go on writing, so that what it has written is not digested."""
         result = func(*args, **kwargs)
         # What an op says to the allocator moves memory to and fro, and leaves what it holds.
-        touched = [] if op.refused == EFFECTS else [*tensors((args, kwargs)), *tensors(result)]
-        self.recorder.end_undigested(touched)
+        touched = [] if op.refused == EFFECTS else [*among(args, kwargs), *tensors(result)]
+        recorder.end_undigested(touched)
         return result
 
     def _record(
         self, recorder: RunRecorder, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey
     ) -> Any:
-        recorder.begin(op, args, kwargs, key)
         first = key not in self._open and op.outputs > 1
         if not first:
             result = func(*args, **kwargs)
@@ -265,22 +269,22 @@ class LocateMode(TorchDispatchMode):
                     self._unwritten.left_open(op, call.returned[place], again[place])
             call.restore()
             return None
-        root = self._root(key, "replay", args, kwargs)
+        root = self._root(key, "replay", among(args, kwargs))
         root.flag, root.alert = flag, alert
         if self._save is not None:
             root.saved = save_inputs(self._save, len(self.roots), op.name, args, kwargs, call.before)
         return root
 
-    def _root(self, key: SiteKey, cause: Any, args: Any, kwargs: Any) -> Root:
+    def _root(self, key: SiteKey, cause: Any, given: list[torch.Tensor]) -> Root:
         root = self.roots[key, cause] = Root(
-            site=call_site(key), cause=cause, tensors=words(args, kwargs), first=self.ops
+            site=call_site(key), cause=cause, tensors=words(given), first=self.ops
         )
         if self._only_first:
             self.ended = True
         return root
 
-    def _read_unwritten(self, key: SiteKey, origin: str, args: Any, kwargs: Any) -> None:
-        root = self.roots.get((key, "unwritten")) or self._root(key, "unwritten", args, kwargs)
+    def _read_unwritten(self, key: SiteKey, origin: str, given: list[torch.Tensor]) -> None:
+        root = self.roots.get((key, "unwritten")) or self._root(key, "unwritten", given)
         root.differing_calls += 1
         root.origin = origin
 

@@ -15,7 +15,7 @@ import torch
 
 from scanner.locate.comparison import CPU, DEVICE, sort_of, unequal
 from scanner.locate.digests import digest
-from scanner.locate.overloads import KnownOverload, tensors
+from scanner.locate.overloads import KnownOverload, among, tensors
 from scanner.locate.replay import drawing_again
 from scanner.locate.storages import StorageTable, substituted
 from scanner.worker.bits import as_integers
@@ -99,13 +99,17 @@ class UnwrittenMemory:
         return bool(_like(blank.open, tensor).any())
 
     def reads(
-        self, op: KnownOverload, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        op: KnownOverload,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        given: Sequence[torch.Tensor],
     ) -> str | None:
         """Before an op is called: return the op that handed out unwritten memory which its result depends on."""
         self.given_open = set()
         if not self._blanks:
             return None
-        given = tensors((args, dict(kwargs)))
         writes = {id(one) for one in op.changed(args, kwargs)}
         pure = op.name in WRITERS or op.is_out
         for one in given:
@@ -187,7 +191,7 @@ def _executed(
 ) -> list[torch.Tensor] | None:
     """Execute an op with other memory in the place of that of *read*; return what it gave beside, ``None`` if it raised."""
     new: dict[int, torch.Tensor] = {}
-    for one in tensors((args, dict(kwargs))):
+    for one in among(args, kwargs):
         if _shares(one, read):
             if one.dtype != poisoned.dtype:
                 return None

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Set
 from dataclasses import replace
 
 from scanner.located import Cause, Located, OpSite, Parting, Root
 from scanner.programs.align import align
-from scanner.programs.recorded_run import CHANGED, GENERATOR, NOT_COMPARED, RecordedOp, RecordedRun
+from scanner.programs.recorded_run import (
+    CHANGED,
+    GENERATOR,
+    NOT_COMPARED,
+    RecordedDigest,
+    RecordedOp,
+    RecordedRun,
+)
 
 _Marks = frozenset[int]
 _NONE: _Marks = frozenset()
@@ -20,7 +26,7 @@ class _Judge:
     """Walks through the ops that two runs have in common, and follows what came of those that differed."""
 
     def __init__(
-        self, one: RecordedRun, other: RecordedRun, unwritten: set[OpSite], ignored: Set[str]
+        self, one: RecordedRun, other: RecordedRun, unwritten: set[OpSite], ignored: frozenset[str]
     ) -> None:
         self._one, self._other, self._ignored = one, other, ignored
         # Call sites that read memory which nothing had written: what differs there comes of that.
@@ -86,11 +92,11 @@ class _Judge:
                 continue
             unlike = True
             if writer is None:
-                found |= self._drawn(i, mine) if x.startswith(GENERATOR) else _NONE
+                found |= self._drawn(i, mine) if _begins(x, GENERATOR) else _NONE
             elif marks := self._marks.get(writer, _NONE):
                 reached |= marks
             elif not self._parted and writer not in self._excused:
-                behind_us = writer in self._equal or CHANGED in {x[:1], y[:1]}
+                behind_us = writer in self._equal or _begins(x, CHANGED) or _begins(y, CHANGED)
                 cause: Cause = "changed" if behind_us else "input"
                 self._marks[writer] = marks = self._root(i, cause, mine)
                 found |= marks
@@ -126,11 +132,15 @@ class _Judge:
         return frozenset({self._numbers[key]})
 
 
-def _unlike(one: str, other: str) -> bool:
+def _unlike(one: RecordedDigest, other: RecordedDigest) -> bool:
     return one != other and NOT_COMPARED not in {one, other}
 
 
-def judge(runs: list[RecordedRun], located: Located, ignored: Set[str] = frozenset()) -> Located:
+def _begins(digest: RecordedDigest, sign: str) -> bool:
+    return isinstance(digest, str) and digest.startswith(sign)
+
+
+def judge(runs: list[RecordedRun], located: Located, ignored: frozenset[str] = frozenset()) -> Located:
     """Return what the first run found by itself, with what holding it against the others shows.
 
     Args:

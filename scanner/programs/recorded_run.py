@@ -14,15 +14,19 @@ from scanner.located import OpSite
 NOT_COMPARED, GENERATOR, CHANGED = "-", "g", "c"
 
 
+# A number of 64 bits, or a text that begins with one of these.
+RecordedDigest = int | str
+
+
 class RecordedOp(msgspec.Struct, array_like=True, frozen=True):
     """One op of a run."""
 
     site: int
     shapes: int
     numbers: int
-    before: tuple[str, ...]
+    before: tuple[RecordedDigest, ...]
     writers: tuple[int, ...]
-    behind: tuple[str, ...]
+    behind: tuple[RecordedDigest, ...]
     older: tuple[int, ...] = ()
 
 
