@@ -131,7 +131,7 @@ class RunRecorder:
             line.writers.append(memory.writer)
             line.before.append(_NOT_COMPARED if id(one) in hidden else self._known(one, memory))
         if op.random and op.aten:
-            line.before += [self._digest(one.get_state(), _GENERATOR) for one in generators(kwargs)]
+            line.before += [self._digest(one.get_state(), CPU, _GENERATOR) for one in generators(kwargs)]
         self._line = line
 
     def end(self, written: Sequence[torch.Tensor], opened: frozenset[int]) -> None:
@@ -157,11 +157,10 @@ class RunRecorder:
 
     def _written(self, tensor: torch.Tensor) -> _Memory:
         """Return what is known of memory of which the op that ends has written at least what this tensor has of it."""
-        last = self._memory.get(tensor)
+        memory = _Memory(self._count)
+        last = self._memory.set(tensor, memory)
         if last is not None and not covers(tensor):
             self._line.older.append(last.writer)
-        memory = _Memory(self._count)
-        self._memory.set(tensor, memory)
         return memory
 
     def _text(self, text: str) -> int:
@@ -173,15 +172,15 @@ class RunRecorder:
 
     def _known(self, tensor: torch.Tensor, memory: _Memory) -> _Digest:
         """Digest a tensor, and keep what it is known by: something else than an op may write to it."""
-        found = self._digest(tensor)
-        if sort_of(tensor) < COMPOUND and found is not _NO_ELEMENTS:
+        sort = sort_of(tensor)
+        found = self._digest(tensor, sort)
+        if sort < COMPOUND and found is not _NO_ELEMENTS:
             place = geometry(tensor)
             found.before = memory.digests.get(place)
             memory.digests[place] = found
         return found
 
-    def _digest(self, tensor: torch.Tensor, sign: str = "") -> _Digest:
-        sort = sort_of(tensor)
+    def _digest(self, tensor: torch.Tensor, sort: int, sign: str = "") -> _Digest:
         if sort == NOTHING:
             return _NOT_COMPARED
         if sort == COMPOUND:

@@ -33,15 +33,17 @@ class StorageTable(Generic[T]):
         found = self._entries.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - has no public name
         return found and found[1]
 
-    def set(self, tensor: torch.Tensor, value: T) -> None:
-        """Note something of the memory of a tensor."""
+    def set(self, tensor: torch.Tensor, value: T) -> T | None:
+        """Note something of the memory of a tensor; return what was known of it."""
         if sort_of(tensor) >= COMPOUND:
-            return
+            return None
         storage = tensor.untyped_storage()
-        known = self._entries.get(storage._cdata)  # noqa: SLF001
-        self._entries[storage._cdata] = (known[0] if known else StorageWeakRef(storage), value)  # noqa: SLF001
+        number = storage._cdata  # noqa: SLF001
+        known = self._entries.get(number)
+        self._entries[number] = (known[0] if known else StorageWeakRef(storage), value)
         if len(self._entries) > self._sweep_at:
             self._sweep()
+        return known and known[1]
 
     def remove(self, tensor: torch.Tensor) -> None:
         """Forget what is known of the memory of a tensor."""
