@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scanner.errors import UntrustedScanError
-from scanner.locate.digests import digest
+from scanner.locate.memory.digests import digest
 from scanner.locate.session import LocateSettings, Session
 from scanner.located import Located
 from scanner.located_words import text

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scanner.locate.downstream import Downstream
+from scanner.locate.memory.downstream import Downstream
+from scanner.locate.memory.outside import OutsideWrites
 from scanner.locate.overloads import EFFECTS, KnownOverload, among, known, tensors, words
 from scanner.locate.places import CallPlaces, SiteKey, call_site
 from scanner.locate.recorder import RunRecorder
@@ -30,14 +31,17 @@ from scanner.locate.saving import save_inputs
 from scanner.locate.unwritten import UnwrittenMemory
 from scanner.located import Root
 
+# Calls of each site before which memory is looked at: what is done to it between ops is done in each step.
+_FIRST_CALLS = 2
 # Names of ops that are kept for each reason why calls were not executed again.
 _MOST_NAMES = 8
 _LARGE = "are larger than --max-bytes"
 _UNREADABLE = "have tensors without memory that can be read"
-_COMPOUND = "change tensors that are sparse, nested, quantized or conjugate"
+_COMPOUND = "change tensors that are sparse, nested, quantized, conjugate or expanded"
 _IGNORED = "are ignored on request"
 _CAPTURED = "are captured into a CUDA graph"
 _LYING = "change an argument that their schema does not tell of; later calls are restored"
+_DRAWING = "draw random numbers although no tag of theirs tells; later calls are restored"
 _FAILED = "raised when they were executed again"
 _NONE: frozenset[int] = frozenset()
 _TORCH, _FAKE, _OWN = "torch", "fake", "own"
@@ -75,6 +79,7 @@ class LocateMode(TorchDispatchMode):
         self.places = CallPlaces()
         self._unwritten = UnwrittenMemory()
         self._downstream = Downstream()
+        self.outside = OutsideWrites()
         self.recorder = RunRecorder(record, self._unwritten) if record else None
         # Set where ops run without being looked at: outside of the window, or in another process.
         self.paused = False
@@ -116,6 +121,8 @@ class LocateMode(TorchDispatchMode):
         if op.empty:
             result = func(*args, **kwargs)
             self._unwritten.handed_out(op, result)
+            if self.recorder is None:
+                self.outside.written(tensors(result))
             return result
         return self._look(op, func, args, kwargs)
 
@@ -135,12 +142,38 @@ class LocateMode(TorchDispatchMode):
                 result = self._record(self.recorder, op, func, args, kwargs, key)
             else:
                 result = self._record_undigested(self.recorder, op, func, args, kwargs)
-        elif reason is not None:
-            result = func(*args, **kwargs)
         else:
-            result = self._replay(op, func, args, kwargs, key)
+            result = self._look_again(op, func, args, kwargs, given, key, again=reason is None)
         if self._downstream:
             self._downstream.follow(given, [*tensors(result), *op.changed(args, kwargs)])
+        return result
+
+    def _look_again(
+        self,
+        op: KnownOverload,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        given: list[torch.Tensor],
+        key: SiteKey,
+        *,
+        again: bool,
+    ) -> Any:
+        """Execute an op again, unless it must not be; see what was done to its memory in between."""
+        first = self.calls[key] <= _FIRST_CALLS
+        if first:
+            self.outside.look(given, key)
+        if not again:
+            result = func(*args, **kwargs)
+            # It may go on writing.
+            self.outside.forget([*given, *tensors(result)])
+            return result
+        result = self._replay(op, func, args, kwargs, key)
+        changed = op.changed(args, kwargs)
+        if first:
+            self.outside.written([*tensors(result), *changed])
+        elif changed:
+            self.outside.forget(changed)
         return result
 
     def _count(self, key: SiteKey) -> None:
@@ -261,6 +294,11 @@ class LocateMode(TorchDispatchMode):
         root = self.roots.get((key, "replay"))
         if root is not None:
             return root
+        if not op.random and call.draws():
+            op.random = True
+            self._leave_out(_DRAWING, op.name)
+            call.restore()
+            return None
         # Of what the flag does with it the first call that differs is asked, before anything of it is kept.
         flag, alert = with_flag(call, self.replays)
         if flag == "filled":

@@ -10,12 +10,12 @@ from typing import IO, Any
 
 import torch
 
-from scanner.locate.comparison import COMPOUND, CPU, NOTHING, sort_of
-from scanner.locate.digests import digest
+from scanner.locate.memory.comparison import COMPOUND, CPU, NOTHING, sort_of
+from scanner.locate.memory.digests import digest
+from scanner.locate.memory.storages import StorageTable, covers, geometry
 from scanner.locate.overloads import KnownOverload, scalars, words
 from scanner.locate.places import SiteKey, call_site
 from scanner.locate.replay import generators
-from scanner.locate.storages import StorageTable, covers, geometry
 from scanner.locate.unwritten import WRITERS, UnwrittenMemory
 from scanner.worker.bits import parts
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from scanner.locate.comparison import CPU, DEVICE, sort_of, unequal
-from scanner.locate.digests import digest
+from scanner.locate.memory.comparison import CPU, DEVICE, sort_of, unequal
+from scanner.locate.memory.digests import digest
+from scanner.locate.memory.storages import StorageTable, substituted
 from scanner.locate.overloads import KnownOverload, among, tensors
 from scanner.locate.replay import drawing_again
-from scanner.locate.storages import StorageTable, substituted
 from scanner.worker.bits import as_integers
 
 # They write every element of their argument, and read none of it.

@@ -22,7 +22,6 @@ _FEW = 1 << 13
 # A tile. PyTorch does not hand out so few elements to several threads, for which one would have to wait.
 _ROWS, _COLUMNS = 160, 176
 _TILE = _ROWS * _COLUMNS
-_aten = torch.ops.aten
 
 
 @cache
@@ -34,13 +33,14 @@ def _weights(device: torch.device) -> torch.Tensor:
 def words(tensor: torch.Tensor) -> torch.Tensor:
     """Return the bits of a strided tensor as 64-bit words in the order of its elements, padded with zeros."""
     if not tensor.is_contiguous():
-        tensor = _aten.clone.default(tensor, memory_format=torch.contiguous_format)
+        tensor = tensor.clone(memory_format=torch.contiguous_format)
     size = tensor.numel() * tensor.element_size()
-    if size % 8 == 0 and tensor.storage_offset() * tensor.element_size() % 8 == 0:
-        # A view to another item size asks for strides that size-1 dimensions may not have.
-        return tensor.view(-1).view(torch.int64)
-    padded = _aten.zeros.default([(size + 7) // 8], dtype=torch.int64, device=tensor.device)
-    padded.view(torch.uint8)[:size].copy_(tensor.view(-1).view(torch.uint8))
+    # A view to another item size asks for strides that dimensions of size 1 may not have.
+    flat = tensor.as_strided((tensor.numel(),), (1,))
+    if size % 8 == 0 and flat.storage_offset() * flat.element_size() % 8 == 0:
+        return flat.view(torch.int64)
+    padded = torch.zeros((size + 7) // 8, dtype=torch.int64, device=tensor.device)
+    padded.view(torch.uint8)[:size].copy_(flat.view(torch.uint8))
     return padded
 
 
