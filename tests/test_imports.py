@@ -17,9 +17,9 @@ PACKAGES = ("opspecs", "scanner", "reports")
 MOST, APART = 15, {"opspecs.families"}
 # What runs inside another interpreter, and what one of the two has of the other.
 WITH_TORCH = ("scanner/worker", "scanner/locate")
-# The process that lets cuDNN's engines work on memory of torch.
+# The process that lets cuDNN engines work on memory of torch.
 EXECUTES = ROOT / "scanner/cudnn/execute.py"
-READ_BITS = {"scanner.worker.bits", "scanner.worker.difference"}
+READ_BITS = {"scanner.worker.bits", "scanner.worker.difference", "scanner.worker.launch_orders"}
 
 
 def _imports(path: Path, *, nested: bool) -> Iterator[str]:

@@ -65,6 +65,13 @@ def command(run: str, row: str | None, output: Path | None, spec_files: tuple[st
     chosen = _row(row, read.header.planned, run)
     rows = matrix(read.header, read.observations, closed=read.closing is not None)
     seen = next(one for one in rows if one.row.key == chosen.key)
+    if seen.off.launches or seen.on.launches:
+        again = (
+            f"detmatrix scan {chosen.id} --specs FILE.py --perturb {','.join(read.header.settings.perturb)}"
+        )
+        raise UsageError(
+            f"{chosen.id}: no script can be written: Triton's interpreter ran its kernels; run it again with {again}"
+        )
     tell("repro: starting torch, which draws the inputs")
     input_source = _input_source(chosen, read.header, spec_files, python)
     written = script(input_source, seen, read.header)

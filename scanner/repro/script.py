@@ -64,7 +64,7 @@ def perturbations(row: MatrixRow) -> list[str]:
     """Return the perturbations without which a row did not differ; none if it differs when nothing is done."""
     needed = []
     for cell in (row.off, row.on, row.warn_only, row.unfilled):
-        groups = [group for group in cell.groups if group.differing]
+        groups = [group for group in cell.groups if group.differing and group.perturbation != "order"]
         if cell.differing and (row.row.family == "memory" or row.finding == "uninitialized"):
             # What lies in memory depends on all that a process did before, and a script does less than a scan.
             needed.append("poison")
