@@ -12,6 +12,7 @@ import click
 from scanner.accelerators import ACCELERATORS
 from scanner.cases.settings import DTYPES, ordered
 from scanner.cli.options import Names, ParamType, Sources, Whole
+from scanner.invariance import PROPERTIES
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.perturbations import PERTURBATIONS
 from scanner.verdicts.findings import FINDING_MEANING
@@ -69,6 +70,18 @@ class Perturbations(ParamType):
         return ordered(names)
 
 
+class Properties(Names):
+    """Names of properties."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse names that do not exist."""
+        names = super().convert(value, param, ctx)
+        for name in names:
+            if name not in PROPERTIES:
+                self.fail(f"unknown property {name!r}; choose: {', '.join(PROPERTIES)}", param, ctx)
+        return tuple(name for name in PROPERTIES if name in names)
+
+
 class Findings(Names):
     """Names of findings."""
 
@@ -109,6 +122,7 @@ TYPES: dict[str, Any] = {
     "perturb": Perturbations(),
     "sources": Sources(),
     "dtypes": Dtypes(),
+    "invariance": Properties(),
 }
 
 

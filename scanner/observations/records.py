@@ -34,7 +34,8 @@ from scanner.perturbations import PERTURBATIONS
 #    kind, and those without one, of older files, are never held against them; the worker that made an observation or a
 #    sentinel, where several worked side by side; TF32 and ROCm of an environment, not known of older files; the mode
 #    "no_workspace".
-FORMAT = 5
+# 6: what rows give with other threads, batches and layouts, where a scan asked for that. An older file holds none of it.
+FORMAT = 6
 
 # What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a
 # run file is a mistake or an attack.
@@ -387,4 +388,5 @@ class Closing(Record, frozen=True, tag="closing", tag_field="kind"):
     sentinels: Count = 0
     costs: Count = 0
     dispatches: Count = 0
+    invariances: Count = 0  # those of controls included
     distrust: tuple[str, ...] = ()  # why the scan cannot be trusted; empty if it can

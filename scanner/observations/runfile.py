@@ -10,8 +10,9 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from scanner.errors import RunFileError
-from scanner.observations.consistency import Check, check_counts
+from scanner.observations.consistency import Check, Placed, check_counts
 from scanner.observations.files import readable, refuse_newer
+from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import (
     FORMAT,
@@ -32,7 +33,16 @@ from scanner.observations.records import (
 # What the message of an observation that a failed control voids begins with.
 UNTRUSTED = "not trustworthy"
 Line = (
-    Header | EnumeratedEntry | Observation | Sentinel | Cost | BuildOverloads | Dispatch | Distrust | Closing
+    Header
+    | EnumeratedEntry
+    | Observation
+    | Sentinel
+    | Cost
+    | BuildOverloads
+    | Dispatch
+    | Invariance
+    | Distrust
+    | Closing
 )
 
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
@@ -55,6 +65,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     costs: tuple[Cost, ...] = ()
     kernels: BuildOverloads | None = None  # the overloads of the build; None: not recorded
     dispatches: tuple[Dispatch, ...] = ()
+    invariances: tuple[Invariance, ...] = ()  # those of controls included
     entries: frozenset[str] = frozenset()  # of databases, that were enumerated
     distrust: tuple[str, ...] = ()  # what was found out as the scan went on; the closing line has it too
 
@@ -88,7 +99,7 @@ def read_run(path: str | Path) -> Run:
     check = Check(str(path), header)
     shared = _Shared(header)
     found: dict[type, list[Line]] = {
-        kind: [] for kind in (Observation, Sentinel, Cost, BuildOverloads, Dispatch)
+        kind: [] for kind in (Observation, Sentinel, Cost, BuildOverloads, Dispatch, Invariance)
     }
     distrust: list[Distrust] = []
     entries: list[EnumeratedEntry] = []
@@ -134,6 +145,7 @@ def read_run(path: str | Path) -> Run:
         costs=tuple(found[Cost]),  # type: ignore[arg-type]
         kernels=next(iter(found[BuildOverloads]), None),  # type: ignore[arg-type]
         dispatches=tuple(found[Dispatch]),  # type: ignore[arg-type]
+        invariances=tuple(found[Invariance]),  # type: ignore[arg-type]
         entries=frozenset(entry.spec for entry in entries),
         distrust=tuple(one.reason for one in distrust if one.mode is None),
     )
@@ -218,9 +230,9 @@ class _Shared:
         for name in names:
             force_setattr(record, name, self._once(getattr(record, name)))
 
-    def share(self, record: Observation | Sentinel | Cost | BuildOverloads | Dispatch) -> None:
+    def share(self, record: Placed) -> None:
         """Put what is known already in place of what was decoded."""
-        if not isinstance(record, (Observation, Cost, Dispatch)):
+        if not isinstance(record, (Observation, Cost, Dispatch, Invariance)):
             return
         self._share(record, ("spec", "case", "dtype", "message"))
         if isinstance(record, Observation):
