@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from reports.matrix.cost import Timed, cost_view
 from reports.matrix.expected import ExpectedText
+from reports.matrix.invariance import op_counts
 from reports.matrix.listed import SECTION_WORDS, is_filled, is_missing, lists_of, sections
 from reports.matrix.model import FINDINGS, WORST_FIRST, Matrix
 from reports.matrix.ops import (
@@ -30,6 +31,7 @@ from reports.matrix.ops import (
 from reports.matrix.trust import several
 from reports.matrix.view import RowView, counted, doubts
 from scanner.claims.matching import device_kind, names_of
+from scanner.invariance import PROPERTIES, Property
 from scanner.observations import versions
 from scanner.observations.records import Claim, Direction, Row
 from scanner.verdicts.cells import Cell
@@ -113,8 +115,15 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
         ops=tuple(sorted((op for op in ops if op.rows), key=lambda op: WORST_FIRST.index(op.finding))),
         chosen=any(one.only or one.patterns for one in matrices),
         counts={finding: counts[finding] for finding in FINDINGS},
+        properties=properties_of(matrices),
         unmeasured={kind: claims[kind] for kind in claims if kind not in {"any", *measured}},
     )
+
+
+def properties_of(matrices: Sequence[Matrix]) -> tuple[Property, ...]:
+    """Return the properties that at least one of these scans asked for, in the order of the table."""
+    asked = {name for one in matrices for name in one.run.header.settings.invariance}
+    return tuple(name for name in PROPERTIES if name in asked)
 
 
 def _short_names(names: Iterable[str]) -> dict[str, str]:
@@ -197,6 +206,7 @@ def _op(
         cost=_range(rows, fill=False),
         fill=_range(rows, fill=True),
         cells=tuple(cells),
+        invariance=op_counts(rows),
         rows=tuple(shown),
     )
 

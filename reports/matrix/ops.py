@@ -14,12 +14,15 @@ from msgspec import Struct
 
 from reports.matrix.cost import APPROXIMATELY, SLOW, TIMES, times
 from reports.matrix.expected import device_words
+from reports.matrix.invariance import op_words
 from reports.matrix.model import WORST_FIRST
 from reports.matrix.view import RowView
 from reports.render.signs import VERDICT_SIGN
+from scanner.invariance import Property
 from scanner.observations.records import Direction
 from scanner.verdicts.cells import Verdict
 from scanner.verdicts.findings import Finding, MatrixRow
+from scanner.verdicts.invariance import Dependence
 
 NO_ROW, UNKNOWN, OTHER_BITS = "·", "?", "~"
 EXPECTED = "expected"  # never measured
@@ -190,7 +193,13 @@ class OpView(Struct, frozen=True, kw_only=True):
         CostRange | None
     )  # with the fill of uninitialized memory, of the rows in which that makes a difference
     cells: tuple[OpCell, ...]  # one for each column
+    # Of what scans asked beyond run to run: what its rows in the latest release show, the worst first.
+    invariance: dict[Property, dict[Dependence, int]]
     rows: tuple[OpRow, ...]  # those that the report shows
+
+    def invariance_words(self, what: Property) -> str:
+        """The worst of one property, and in how many rows."""
+        return op_words(self.invariance.get(what))
 
     @property
     def is_clean(self) -> bool:
@@ -231,6 +240,7 @@ class OpsView(Struct, frozen=True, kw_only=True):
     ops: tuple[OpView, ...]  # those that have a row to show, the worst first, then in the order of the runs
     chosen: bool  # only some rows were asked for
     counts: dict[Finding, int]  # ops of the whole scans
+    properties: tuple[Property, ...]  # that at least one of the scans asked for
     unmeasured: dict[
         str, int
     ]  # kinds of devices that no run is on, and the claims of the latest lists about them
@@ -310,6 +320,30 @@ class OpsView(Struct, frozen=True, kw_only=True):
         if any(mark.expected for way in ways for mark in (way.off, way.on)):
             lines.append((EXPECTED, ["by a census or a trace of a build, never measured"]))
         return lines
+
+    @property
+    def dependent(self) -> list[OpView]:
+        """The ops of which a row varies with something that was asked, or could not be told; of chosen ops all."""
+        return [
+            op
+            for op in self.ops
+            if (self.chosen and op.invariance)
+            or any(counts.keys() - {"invariant", "not_asked"} for counts in op.invariance.values())
+        ]
+
+    @property
+    def independent_words(self) -> str | None:
+        """Name the ops that varied with nothing that was asked of them; ``None`` if there are none."""
+        dependent = {op.name for op in self.dependent}
+        names = [
+            op.short
+            for op in self.ops
+            if op.name not in dependent and any("invariant" in counts for counts in op.invariance.values())
+        ]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return (
+            f"Invariant at every value that was tried: {', '.join(names[:_NAMED])}{more}." if names else None
+        )
 
     @property
     def unmeasured_words(self) -> list[str]:

@@ -14,11 +14,14 @@ from msgspec import UNSET, Struct, UnsetType, field
 from reports.matrix.cost import CostView, Timed, cost_text, cost_view
 from reports.matrix.difference import NOT_MEASURED, distance, first_differing, worst
 from reports.matrix.expected import ExpectedRows, disagreement, link_fields
+from reports.matrix.invariance import words
 from reports.matrix.model import COMPARED, alerts_of, bound_of, cell_of_mode, constant_of, outputs_of
 from reports.render.markdown import NONE
+from scanner.invariance import Property
 from scanner.observations.records import WORKER_MODES, Direction, Mode, Output, Provoked, Severity, Source
 from scanner.verdicts.cells import Cell, GroupCount, Verdict
 from scanner.verdicts.findings import Finding, MatrixRow
+from scanner.verdicts.invariance import PropertyVerdict
 
 # What a cell view takes from a cell as it is.
 _SAME = (
@@ -166,6 +169,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     enlargement: str | None = field(name="recipe")
     samples: int | None
     cost: CostView | None
+    invariance: dict[Property, PropertyVerdict] | UnsetType = UNSET  # by what the scan asked for
     expected: list[dict[str, object]] | UnsetType = UNSET  # what the files of each build say of it
 
     @property
@@ -262,6 +266,15 @@ class RowView(Struct, frozen=True, kw_only=True):
                     distance=distance(output, NOT_MEASURED if output else alone),
                 )
 
+    def dependence(self, what: Property) -> PropertyVerdict | None:
+        """What its bits depend on in one property; ``None`` where its scan did not ask for that."""
+        return None if self.invariance is UNSET else self.invariance.get(what)
+
+    def invariance_words(self, what: Property) -> str:
+        """The same in words."""
+        one = self.dependence(what)
+        return NOT_MEASURED if one is None else words(one)
+
     def finding_words(self, *, trusted: bool = True) -> str:
         """Return the finding with all that must not be read without it."""
         finding = f"{self.finding} ({self.note})" if self.note else self.finding
@@ -315,6 +328,7 @@ def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
         serial=row.serial,
         constant=constant_of(row),
         cost=cost_view(row.cost),
+        invariance=row.invariance or UNSET,
         expected=[_expected(row, build) for build in builds] or UNSET,
     )
 

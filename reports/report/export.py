@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
+from reports.matrix.by_op import properties_of
 from reports.matrix.difference import MEASURES
 from reports.matrix.expected import EXPECTED_MEANING
+from reports.matrix.invariance import CUDNN_WORDS, meanings
 from reports.matrix.listed import NOT_LISTED
 from reports.matrix.model import FINDINGS, Matrix
 from reports.matrix.ops import OpsView, OpView
@@ -18,6 +20,7 @@ from reports.matrix.view import RowView
 from reports.render.json import fields_of, json_of, object_pieces
 from reports.report.view import RunView, report_view
 from scanner.errors import one_line
+from scanner.invariance import Property
 from scanner.observations.records import MODES
 from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.controls import check_controls
@@ -55,6 +58,8 @@ _OP_COLUMNS = (
     *(f"documented_{device}" for device in _DEVICES),
     *("missing", "op_finding", "action", "cost_low", "cost_high", "fill_low", "fill_high", "rows"),
 )
+# Of each property that a scan asked for; the words of cuDNN's table are of repeatability and batch alone.
+_DEPENDENCE = ("verdict", "reference", "varies_at", "max_ulp", "share_differing", "in_cudnn_words", "reason")
 _EXPECTED = ("documented", "binary", "trace")
 # Rows of the flat table that are in memory at a time.
 _AT_ONCE = 1000
@@ -120,7 +125,8 @@ def _column(values: Sequence[object]) -> pd.Series[Any]:
 
 def _names(matrices: Sequence[Matrix]) -> list[str]:
     expected = [f"expected_{device}_{name}" for device in _devices(matrices) for name in _EXPECTED]
-    return ["run", *_COLUMNS, "distrust", *expected]
+    asked = [f"{what}_{name}" for what in properties_of(matrices) for name in _DEPENDENCE]
+    return ["run", *_COLUMNS, "distrust", *expected, *asked]
 
 
 def _devices(matrices: Sequence[Matrix]) -> list[str]:
@@ -128,12 +134,13 @@ def _devices(matrices: Sequence[Matrix]) -> list[str]:
 
 
 def _rows(matrices: Sequence[Matrix]) -> Iterator[list[object]]:
-    devices = _devices(matrices)
+    devices, properties = _devices(matrices), properties_of(matrices)
     for run in report_view(matrices).runs:
         distrust = "; ".join(run.matrix.distrust) or None
         for row in run.rows:
             cells = [_value(row, path) for path in _COLUMNS.values()]
-            yield [*map(_cell, (run.name, *cells, distrust, *_expected(row, devices)))]
+            rest = (*_expected(row, devices), *_dependences(row, properties))
+            yield [*map(_cell, (run.name, *cells, distrust, *rest))]
 
 
 def _cell(value: object) -> object:
@@ -161,13 +168,35 @@ def _expected(row: RowView, devices: Sequence[str]) -> Iterator[str | None]:
             yield " | ".join(dict.fromkeys(str(one[name]) for one in found)) or None
 
 
+def _dependences(row: RowView, properties: Sequence[Property]) -> Iterator[object]:
+    """Yield what a row's bits depend on, property by property."""
+    for what in properties:
+        one = row.dependence(what)
+        if one is None:
+            yield from [None] * len(_DEPENDENCE)
+            continue
+        far = one.severity
+        share = far.differing_elements / far.elements if far else None
+        yield from (
+            one.verdict,
+            one.reference,
+            "; ".join(one.at) or None,
+            far.max_ulp if far else None,
+            share,
+        )
+        yield from (CUDNN_WORDS[one.verdict] if what == "batch" else None, one.reason)
+
+
 def _op(op: OpView, view: OpsView) -> dict[str, object]:
     """Return an op for machines, each of its cells with the column that it stands in."""
     cells = [
         fields_of(column, "device", "torch", "expected") | asdict(cell)
         for column, cell in zip(view.columns, op.cells, strict=True)
     ]
-    return asdict(op) | {"cells": cells, "rows": [it.row.id for it in op.rows]}
+    fields = asdict(op) | {"cells": cells, "rows": [it.row.id for it in op.rows]}
+    if not view.properties:
+        del fields["invariance"]
+    return fields
 
 
 def _op_rows(view: OpsView) -> Iterator[list[object]]:
@@ -217,6 +246,8 @@ def _run(run: RunView) -> dict[str, object]:
         "verdicts": VERDICT_MEANING,
         "findings": FINDING_MEANING,
     }
+    if header.settings.invariance:
+        fields["invariance"] = meanings(header.settings.invariance)
     if one.expected:
         fields["builds"] = [
             fields_of(build, "device", "torch", "census", "trace", "note") for build in one.expected

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import click
+from msgspec import UNSET
 
 from reports.matrix.cost import Timed, ratio_words
 from reports.matrix.model import WORST_FIRST, Matrix
@@ -23,6 +24,7 @@ from scanner.verdicts.findings import Finding
 
 WIDTH = 80
 _COLUMN = 9  # of a release, where there are several
+_PROPERTY = 16  # of what a scan asked beyond run to run
 _LEAST_NAME = 12
 _COLOURS: dict[Finding, str] = {
     "silent": "bright_red",
@@ -84,6 +86,7 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
         legend = [line for line in ops.legend(listed) if len(ops.columns) == 1 or line[0] != "cost"]
         for label, (first, *texts) in legend:
             yield from _flowing(paint, ((text, None) for text in (f"{label}: {first}", *texts)), dim=True)
+    yield from _dependences(ops, paint)
     for text in report.limits:
         yield from _wrapped(text)
     where = "" if ops.chosen else " (detmatrix docs RUN lists them)"
@@ -103,8 +106,8 @@ def _flowing(paint: Paint, items: Iterable[tuple[str, str | None]], **style: boo
     yield "  ".join(line)
 
 
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(one_line(text), WIDTH, subsequent_indent="  ")
+def _wrapped(text: str, indent: int = 0) -> list[str]:
+    return textwrap.wrap(one_line(text), WIDTH - indent, subsequent_indent="  ")
 
 
 def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
@@ -150,6 +153,38 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
         left = len(view.columns) - len(columns)
         before = f"{left} earlier {'column' if left == 1 else 'columns'}, " if left else ""
         yield paint(f"… left out: {before}costs and actions: --format html has them", dim=True)
+
+
+def _dependences(view: OpsView, paint: Paint) -> Iterator[str]:
+    """Yield a line for each op that varies with something that was asked; nothing where nobody asked."""
+    if not view.properties:
+        return
+    width = WIDTH - _PROPERTY * len(view.properties) - 1
+    heads = "".join(f"{what.upper():{_PROPERTY}}" for what in view.properties)
+    yield paint(f"{'INVARIANCE, FLAG OFF':{width}} {heads}", dim=True)
+    for op in view.dependent:
+        told = "".join(
+            paint(f"{text:{_PROPERTY}}", fg="magenta" if text.startswith("varies") else None)
+            for text in map(op.invariance_words, view.properties)
+        )
+        yield f"{_cut(one_line(op.short), width):{width}} {told}"
+        if view.chosen:
+            for one in op.rows:
+                yield from _dependence(one)
+    if view.independent_words:
+        yield from _wrapped(view.independent_words)
+    yield paint(
+        "varies 2/6: in 2 of the 6 rows that were asked; 10 executions each, always the same", dim=True
+    )
+
+
+def _dependence(one: OpRow) -> Iterator[str]:
+    """Yield what a row varies with, and where."""
+    row = one.row
+    for what, it in ({} if row.invariance is UNSET else row.invariance).items():
+        if it.verdict not in {"invariant", "not_asked"}:
+            name = row.id.removeprefix(f"{row.spec}:")
+            yield from (f"    {line}" for line in _wrapped(f"{name} {what}: {row.invariance_words(what)}", 4))
 
 
 def _under(column: OpColumn) -> str:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from reports.matrix import perturbations, trust, words
-from reports.matrix.by_op import ops_view
+from reports.matrix.by_op import ops_view, properties_of
 from reports.matrix.chart import Chart, chart, costs
 from reports.matrix.expected import DISAGREEMENTS, EXPECTED_MEANING, Key
+from reports.matrix.invariance import meanings
 from reports.matrix.model import Matrix
 from reports.matrix.ops import OpsView
 from reports.matrix.trust import TableSection
@@ -114,6 +115,9 @@ class ReportView(Struct, frozen=True, kw_only=True):
     counts: dict[Finding, int]  # over all scans
     devices: list[str]
     notes: dict[str, list[str]]  # what is said of n and of the rows left out, and the runs it is said of
+    invariance: Mapping[
+        str, str
+    ]  # what the words of threads, batch and layout mean; empty where nobody asked
     expected: Mapping[str, str]  # the words about files of builds; empty if there are no such files
 
     @property
@@ -169,6 +173,7 @@ def report_view(matrices: Sequence[Matrix]) -> ReportView:
         counts={finding: sum(one.counts[finding] for one in matrices) for finding in FINDING_MEANING},
         devices=sorted({row.device for run in runs for row in run.rows}),
         notes=notes,
+        invariance=meanings(properties_of(matrices)),
         expected=EXPECTED_MEANING if any(one.expected for one in matrices) else {},
     )
 

@@ -18,7 +18,7 @@ from scanner.observations.runfile import Line, Run
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.progress import Progress
 from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.invariance import misled
+from scanner.verdicts.invariance import is_control, misled
 
 # Has a row tried in the worker in service.
 Ask = Callable[[Row, Property], Invariance]
@@ -57,7 +57,7 @@ class InvariancePass:
     @property
     def asked(self) -> int:
         """How many of them are of rows, with one property each."""
-        return sum(not str(key[0]).startswith("control.") for key, _ in self._done)
+        return sum(not key[0].startswith("control.") for key, _ in self._done)
 
     def run(self, rows: Iterable[MatrixRow]) -> None:
         """Ask of each row that did not differ with the flag off."""
@@ -111,8 +111,3 @@ class InvariancePass:
     def _keep(self, record: Invariance) -> None:
         self._write(record)
         self._done.add((record.key, record.what))
-
-
-def is_control(record: Invariance) -> bool:
-    """Tell whether a record is of a control."""
-    return record.spec.startswith("control.")

@@ -87,6 +87,11 @@ def _farthest(trials: Iterable[Tried]) -> Severity | None:
     return max(measured, key=lambda it: (it.max_ulp or 0, it.differing_elements / it.elements), default=None)
 
 
+def is_control(record: Invariance) -> bool:
+    """Tell whether a record is of a control."""
+    return record.spec.startswith("control.")
+
+
 def misled(records: Iterable[Invariance]) -> tuple[str, ...]:
     """Say of each control that answered wrongly what it should have shown and what it showed."""
     return tuple(

@@ -36,7 +36,7 @@ class Variants(NamedTuple):
     """The values of a property, and what they are held against."""
 
     reference: Execution
-    named: str  # the reference in words: "2 threads", "48 items", "as drawn"
+    named: str  # the reference in words: "2 threads", "48 items", "the inputs as drawn"
     left_out: tuple[str, ...]  # gradients that say nothing of the property
     tried: list[Variant]
 
@@ -162,7 +162,7 @@ def _layouts(execution: Execution) -> Variants:
     ]
     if not tried:
         raise NotAskedError("it has no floating-point input that could be laid out otherwise")
-    return Variants(execution, "as drawn", (), tried)
+    return Variants(execution, "the inputs as drawn", (), tried)
 
 
 def _layout(execution: Execution, layout: str, name: str, tensor: torch.Tensor) -> Variant:

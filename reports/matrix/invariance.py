@@ -1,0 +1,130 @@
+"""What reports say of invariance: the columns ``threads``, ``batch`` and ``layout`` of runs that asked for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from reports.matrix.difference import NOT_MEASURED
+from scanner.invariance import POSITIONS, PROPERTIES, Property
+from scanner.observations.runfile import Run
+from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.invariance import DEPENDENCE_MEANING, Dependence, PropertyVerdict, is_control, misled
+
+# What a line of an op shows first, and what a reader must know first.
+_WORST_FIRST: tuple[Dependence, ...] = ("varies", "not_repeatable", "error", "invariant", "not_asked")
+# The words of https://docs.nvidia.com/cudnn/operations/determinism, of repeatability and batch together.
+CUDNN_WORDS: dict[Dependence, str] = {
+    "invariant": "Supported",
+    "varies": "Replay only",
+    "not_repeatable": "Not guaranteed",
+    "error": "Unverified",
+    "not_asked": "Unverified",
+}
+_IN_CUDNN = (
+    "Of batch, in the words of NVIDIA's table for cuDNN: invariant is what it calls Supported, varies Replay only, "
+    "not_repeatable Not guaranteed, not_asked Unverified. That table is of guarantees, and this one of measurements."
+)
+
+
+def meanings(properties: Iterable[Property]) -> dict[str, str]:
+    """Return a sentence for each word that these columns use; none without them."""
+    told: dict[str, str] = {name: PROPERTIES[name] for name in properties}
+    if told:
+        told.update((str(word), text) for word, text in DEPENDENCE_MEANING.items())
+        told["Supported, Replay only"] = _IN_CUDNN
+    return told
+
+
+def short(one: PropertyVerdict) -> str:
+    """Return the verdict with the values that it rests on."""
+    if one.verdict == "not_asked":
+        return "not asked"
+    if one.verdict == "error":
+        return f"error: {one.reason}"
+    parts = [one.verdict.replace("_", " ")]
+    if one.at:
+        parts.append(f"at {values_words(one.at, one.tried)}")
+    if one.verdict == "invariant":
+        parts.append(f"at {values_words(one.tried, one.tried)}")
+    if one.reference:
+        parts.append(f"against {one.reference}")
+    return " ".join(parts)
+
+
+def words(one: PropertyVerdict) -> str:
+    """Return all that is known of a row in a property."""
+    parts = [short(one)]
+    if one.verdict == "not_asked":
+        parts = [f"not asked: {one.reason}"]
+    elif one.verdict == "not_repeatable" and one.reason:
+        parts.append(one.reason)
+    if one.severity is not None:
+        parts.append(far(one))
+    if one.raised:
+        parts.append(
+            f"not compared: {one.reason}"
+            if len(one.raised) == 1
+            else f"not compared at {', '.join(one.raised)}"
+        )
+    if one.left_out:
+        parts.append(f"without {', '.join(one.left_out)}, which sum over the batch")
+    return "; ".join(parts)
+
+
+def far(one: PropertyVerdict) -> str:
+    """Return how far what varies is from the reference, where it is farthest."""
+    it = one.severity
+    if it is None:
+        return NOT_MEASURED
+    steps = f"{it.max_ulp} ULP" if it.max_ulp is not None else "not comparable"
+    return f"up to {steps}, in {100 * it.differing_elements / it.elements:.3g} % of the elements"
+
+
+def values_words(values: Sequence[str], tried: Sequence[str]) -> str:
+    """Return values in few words: "1, 2, 3 (anywhere), 16 (last)" of a batch, "transposed (args[0], args[1])" of layouts."""
+    pairs = [value.partition(" ") for value in values]
+    if not all(rest for _, _, rest in pairs):
+        return ", ".join(values)
+    by_first: dict[str, list[str]] = {}
+    for first, _, rest in pairs:
+        by_first.setdefault(first, []).append(rest)
+    all_of: dict[str, set[str]] = {}
+    for first, _, rest in (value.partition(" ") for value in tried):
+        all_of.setdefault(first, set()).add(rest)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for first, rests in by_first.items():
+        places = set(rests) == set(POSITIONS) == all_of.get(first)
+        groups.setdefault(("anywhere",) if places else tuple(rests), []).append(first)
+    return ", ".join(f"{', '.join(firsts)} ({', '.join(rests)})" for rests, firsts in groups.items())
+
+
+def op_counts(rows: Iterable[MatrixRow]) -> dict[Property, dict[Dependence, int]]:
+    """Count what the rows of an op show, the worst first; empty where nobody asked."""
+    found: dict[Property, Counter[Dependence]] = {}
+    for row in rows:
+        for name, one in row.invariance.items():
+            found.setdefault(name, Counter())[one.verdict] += 1
+    return {
+        name: {verdict: counts[verdict] for verdict in _WORST_FIRST if counts[verdict]}
+        for name, counts in found.items()
+    }
+
+
+def op_words(counts: Mapping[Dependence, int] | None) -> str:
+    """Return what a line of an op says: the worst, and in how many of its rows that were asked."""
+    asked = {verdict: count for verdict, count in (counts or {}).items() if verdict != "not_asked"}
+    if not asked:
+        return "–" if counts is None else "not asked"  # noqa: RUF001
+    worst = next(iter(asked))
+    return f"{worst.replace('_', ' ')} {asked[worst]}/{sum(asked.values())}"
+
+
+def distrust(run: Run) -> Iterable[str]:
+    """Yield why what a run says of invariance cannot be trusted."""
+    controls = [one for one in run.invariances if is_control(one)]
+    yield from misled(controls)
+    for what in run.header.settings.invariance:
+        asked = any(one.what == what and not is_control(one) for one in run.invariances)
+        if run.closing is not None and asked and not any(one.what == what for one in controls):
+            yield f"no control was asked of {what}"
