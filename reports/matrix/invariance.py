@@ -21,6 +21,10 @@ CUDNN_WORDS: dict[Dependence, str] = {
     "error": "Unverified",
     "not_asked": "Unverified",
 }
+LEGEND = (
+    "Invariance, with the flag off: varies 2/6 says that 2 of the 6 rows that were asked have other bits at some value, the same "
+    "in each of 10 executions."
+)
 _IN_CUDNN = (
     "Of batch, in the words of NVIDIA's table for cuDNN: invariant is what it calls Supported, varies Replay only, "
     "not_repeatable Not guaranteed, not_asked Unverified. That table is of guarantees, and this one of measurements."

@@ -14,6 +14,7 @@ import click
 from msgspec import UNSET
 
 from reports.matrix.cost import Timed, ratio_words
+from reports.matrix.invariance import LEGEND
 from reports.matrix.model import WORST_FIRST, Matrix
 from reports.matrix.ops import MISSING, OpColumn, OpRow, OpsView, OpView
 from reports.render.signs import FINDING_SIGN
@@ -24,7 +25,7 @@ from scanner.verdicts.findings import Finding
 
 WIDTH = 80
 _COLUMN = 9  # of a release, where there are several
-_PROPERTY = 16  # of what a scan asked beyond run to run
+_PROPERTY = 19  # of what a scan asked beyond run to run
 _LEAST_NAME = 12
 _COLOURS: dict[Finding, str] = {
     "silent": "bright_red",
@@ -173,9 +174,7 @@ def _dependences(view: OpsView, paint: Paint) -> Iterator[str]:
                 yield from _dependence(one)
     if view.independent_words:
         yield from _wrapped(view.independent_words)
-    yield paint(
-        "varies 2/6: in 2 of the 6 rows that were asked; 10 executions each, always the same", dim=True
-    )
+    yield from (paint(line, dim=True) for line in _wrapped(LEGEND))
 
 
 def _dependence(one: OpRow) -> Iterator[str]:

@@ -12,7 +12,7 @@ from reports.matrix import perturbations, trust, words
 from reports.matrix.by_op import ops_view, properties_of
 from reports.matrix.chart import Chart, chart, costs
 from reports.matrix.expected import DISAGREEMENTS, EXPECTED_MEANING, Key
-from reports.matrix.invariance import meanings
+from reports.matrix.invariance import LEGEND, meanings
 from reports.matrix.model import Matrix
 from reports.matrix.ops import OpsView
 from reports.matrix.trust import TableSection
@@ -156,6 +156,7 @@ class ReportView(Struct, frozen=True, kw_only=True):
     verdicts = VERDICT_MEANING
     findings = FINDING_MEANING
     glossary = words.GLOSSARY
+    legend = LEGEND
     disagreements = DISAGREEMENTS
 
 
