@@ -203,7 +203,7 @@ def _observed(asked: Answer) -> Answer:
     if name == "control.rare":
         schedule = _rare_schedule()
         return _ran(asked, lambda *_: str(next(schedule)))
-    if name == "control.uninitialised" and mode in {"off", "unfilled"}:
+    if name == "control.uninitialised" and not (MODE_TABLE[mode].deterministic and MODE_TABLE[mode].fill):
         return _ran(asked, lambda number, perturbation: str(number) if perturbation == "poison" else "first")
     text: Answer = {}
     if alerts and mode == "warn_only":

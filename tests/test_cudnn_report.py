@@ -122,7 +122,7 @@ def test_changes_as_json(detmatrix: Command) -> None:
     ("text", "expected"),
     [
         ("{}", "not a table of engines; give a file that detmatrix cudnn wrote"),
-        ('{"kind": "cudnn", "format": 99}', "written in table format 99"),
+        ('{"kind": "cudnn", "format": 99}', "written in table of engines format 99"),
         ('{"kind": "cudnn", "format": 1}', "required field"),
         (encode(_table(_cell())).replace('"problem":0', '"problem":7'), "a problem that is not there"),
     ],

@@ -221,7 +221,7 @@ def test_the_largest_distance_stays_an_integer() -> None:
     ("arguments", "code", "text"),
     [
         (["--census", TRACE], 3, "not a census"),
-        (["--trace", CENSUS], 3, "not a detmatrix trace file"),
+        (["--trace", CENSUS], 3, "not a trace file"),
         (["--census", "missing.json"], 3, "cannot be read"),
         (["--census", OLDER_CENSUS], 2, "is of torch 2.13.0+cu130"),
         (["--census", CENSUS, "--census", CENSUS], 2, "is there twice"),

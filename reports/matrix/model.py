@@ -23,6 +23,7 @@ from reports.matrix.expected import ExpectedRows
 from reports.matrix.invariance import distrust as misled_words
 from scanner.cases.chosen import chosen_rows
 from scanner.errors import UsageError
+from scanner.modes import CHOSEN_MODES
 from scanner.observations.records import Mode, Observation, Output
 from scanner.observations.runfile import Run, read_run
 from scanner.verdicts.bound import upper_bound
@@ -184,6 +185,9 @@ def parse_findings(texts: Iterable[str]) -> tuple[Finding, ...]:
 
 def cell_of_mode(row: MatrixRow, mode: Mode) -> Cell:
     """Return the cell of one mode."""
+    if mode in CHOSEN_MODES:
+        seen = row.chosen.get(mode)
+        return seen.cell if seen else Cell(verdict="not_run", reason="the scan was not asked for this mode")
     cell: Cell = getattr(row, mode)
     return cell
 

@@ -18,8 +18,10 @@ from reports.matrix.invariance import words
 from reports.matrix.model import COMPARED, alerts_of, bound_of, cell_of_mode, constant_of, outputs_of
 from reports.render.markdown import NONE
 from scanner.invariance import Property
-from scanner.observations.records import WORKER_MODES, Direction, Mode, Output, Provoked, Severity, Source
+from scanner.modes import DEFAULT_MODES
+from scanner.observations.records import Direction, Mode, Output, Provoked, Severity, Source
 from scanner.verdicts.cells import Cell, GroupCount, Verdict
+from scanner.verdicts.chosen import ModeFinding
 from scanner.verdicts.findings import Finding, MatrixRow
 from scanner.verdicts.invariance import PropertyVerdict
 
@@ -128,6 +130,21 @@ class NotRun(CellView, frozen=True, kw_only=True, omit_defaults=True):
     """The cell of a mode that a row was not run in: its verdict and why."""
 
 
+class ChosenView(CellView, frozen=True, kw_only=True):
+    """The cell of a mode that the scan was asked for, with what differs there from the flag off."""
+
+    finding: ModeFinding | None  # None: the mode has nothing to say of the row
+    finding_reason: str | None
+    low_power: str | None
+
+    @property
+    def finding_words(self) -> str:
+        """The finding with all that must not be read without it; the verdict where the mode says nothing of the row."""
+        if self.finding is None:
+            return self.verdict
+        return ", ".join([self.finding, *doubts(self.low_power, serial=False)])
+
+
 class Difference(Struct, frozen=True):
     """One output of one cell that differed."""
 
@@ -170,6 +187,9 @@ class RowView(Struct, frozen=True, kw_only=True):
     samples: int | None
     cost: CostView | None
     invariance: dict[Property, PropertyVerdict] | UnsetType = UNSET  # by what the scan asked for
+    modes: dict[Mode, ChosenView] | UnsetType = (
+        UNSET  # by those that the scan was asked for beside off and on
+    )
     expected: list[dict[str, object]] | UnsetType = UNSET  # what the files of each build say of it
 
     @property
@@ -180,14 +200,19 @@ class RowView(Struct, frozen=True, kw_only=True):
     @property
     def cells(self) -> dict[Mode, CellView]:
         """The cells by mode; those of further modes only of rows that are run in them."""
-        cells: dict[Mode, CellView] = {mode: getattr(self, mode) for mode in WORKER_MODES}
+        cells: dict[Mode, CellView] = {mode: getattr(self, mode) for mode in DEFAULT_MODES}
         if self.on.verdict != "raises":
             del cells["warn_only"]
         if self.unfilled.verdict == "not_run":
             del cells["unfilled"]
         if self.no_workspace.verdict == "not_run":
             del cells["no_workspace"]
-        return cells
+        return cells | {mode: cell for mode, cell in self.chosen.items() if cell.finding}
+
+    @property
+    def chosen(self) -> dict[Mode, ChosenView]:
+        """The cells of the modes that the scan was asked for beside off and on."""
+        return {} if self.modes is UNSET else self.modes
 
     @property
     def warn_only_words(self) -> str:
@@ -294,19 +319,24 @@ def counted(cell: Cell | CellView) -> str:
 
 def cell_view(row: MatrixRow, mode: Mode) -> CellView:
     """Return one cell of a row."""
+    return CellView(**_fields(row, mode))
+
+
+def _fields(row: MatrixRow, mode: Mode) -> dict[str, Any]:
+    """Return the fields of one cell of a row."""
     cell = cell_of_mode(row, mode)
     mine = [observation for observation in row.observations if observation.mode == mode]
     first = first_differing(mine)
     names = (*_SAME, *_COUNTS) if cell.verdict in COMPARED else _SAME
     same: dict[str, Any] = {name: getattr(cell, name) for name in names}
-    return CellView(
+    return {
         **same,
-        upper_bound=bound_of(cell),
-        seeded=any(observation.seeded for observation in mine),
-        forward_differing=sum(observation.forward_differing for observation in mine) if mine else None,
-        outputs=outputs_of(mine),
-        first_differing=dict(zip(("execution", "process"), first, strict=True)) if first else None,
-    )
+        "upper_bound": bound_of(cell),
+        "seeded": any(observation.seeded for observation in mine),
+        "forward_differing": sum(observation.forward_differing for observation in mine) if mine else None,
+        "outputs": outputs_of(mine),
+        "first_differing": dict(zip(("execution", "process"), first, strict=True)) if first else None,
+    }
 
 
 def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
@@ -329,6 +359,13 @@ def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
         constant=constant_of(row),
         cost=cost_view(row.cost),
         invariance=row.invariance or UNSET,
+        modes={
+            mode: ChosenView(
+                **_fields(row, mode), finding=it.finding, finding_reason=it.reason, low_power=it.weak
+            )
+            for mode, it in row.chosen.items()
+        }
+        or UNSET,
         expected=[_expected(row, build) for build in builds] or UNSET,
     )
 

@@ -227,7 +227,9 @@ def rerun_options(settings: Settings) -> str:
     for name, setting in SETTINGS.items():
         value = getattr(settings, name)
         # A number is given whatever it is; lists that are the default would be most of the line.
-        if setting.reruns and (isinstance(value, (int, float)) or value != setting.default):
+        if setting.reruns and (
+            isinstance(value, (int, float)) or setting.said(value) != setting.said(setting.default)
+        ):
             lines += setting.words(value)
     return shlex.join([*lines, "-o", "rerun.jsonl"])
 

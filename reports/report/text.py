@@ -6,7 +6,6 @@ Whatever a run file says is put on one line and printed as text; the only comman
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -18,12 +17,12 @@ from reports.matrix.invariance import LEGEND
 from reports.matrix.model import WORST_FIRST, Matrix
 from reports.matrix.ops import MISSING, OpColumn, OpRow, OpsView, OpView
 from reports.render.signs import FINDING_SIGN
+from reports.render.terminal import WIDTH, wrapped
 from reports.report.view import ReportView, report_view
 from scanner.errors import one_line, safe_lines
 from scanner.observations import versions
 from scanner.verdicts.findings import Finding
 
-WIDTH = 80
 _COLUMN = 9  # of a release, where there are several
 _PROPERTY = 19  # of what a scan asked beyond run to run
 _LEAST_NAME = 12
@@ -66,16 +65,16 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
     ops = report.ops
     listed = ops.ops if whole else ops.listed
     about, _, bounds = report.head.rpartition(" · ")
-    yield from (*_wrapped(about), *_wrapped(bounds))
+    yield from (*wrapped(about), *wrapped(bounds))
     # A finding that no op has is nothing to warn of.
     colours = {finding: _COLOURS.get(finding) if ops.counts[finding] else None for finding in ops.told}
     counts = [(f"{FINDING_SIGN[it]}{ops.counts[it]} {it}", colour) for it, colour in colours.items()]
     yield from _flowing(paint, counts)
     for state, text in report.states:
         fg = "yellow" if state == "low_power" else "red"
-        yield from (paint(line, fg=fg, bold=True) for line in _wrapped(text))
+        yield from (paint(line, fg=fg, bold=True) for line in wrapped(text))
     if ops.shown is not None:
-        yield from _wrapped(ops.shown)
+        yield from wrapped(ops.shown)
     if listed:
         yield from _table(listed, ops, paint)
     if not whole and ops.left_out:
@@ -89,7 +88,7 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
             yield from _flowing(paint, ((text, None) for text in (f"{label}: {first}", *texts)), dim=True)
     yield from _dependences(ops, paint)
     for text in report.limits:
-        yield from _wrapped(text)
+        yield from wrapped(text)
     where = "" if ops.chosen else " (detmatrix docs RUN lists them)"
     yield from (paint(f"{text}{where}", bold=True) for text in ops.unmeasured_words)
 
@@ -105,10 +104,6 @@ def _flowing(paint: Paint, items: Iterable[tuple[str, str | None]], **style: boo
         line.append(paint(text, fg=colour, **style))
         width += len(text) + 2
     yield "  ".join(line)
-
-
-def _wrapped(text: str, indent: int = 0) -> list[str]:
-    return textwrap.wrap(one_line(text), WIDTH - indent, subsequent_indent="  ")
 
 
 def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
@@ -173,8 +168,8 @@ def _dependences(view: OpsView, paint: Paint) -> Iterator[str]:
             for one in op.rows:
                 yield from _dependence(one)
     if view.independent_words:
-        yield from _wrapped(view.independent_words)
-    yield from (paint(line, dim=True) for line in _wrapped(LEGEND))
+        yield from wrapped(view.independent_words)
+    yield from (paint(line, dim=True) for line in wrapped(LEGEND))
 
 
 def _dependence(one: OpRow) -> Iterator[str]:
@@ -183,7 +178,7 @@ def _dependence(one: OpRow) -> Iterator[str]:
     for what, it in ({} if row.invariance is UNSET else row.invariance).items():
         if it.verdict not in {"invariant", "not_asked"}:
             name = row.id.removeprefix(f"{row.spec}:")
-            yield from (f"    {line}" for line in _wrapped(f"{name} {what}: {row.invariance_words(what)}", 4))
+            yield from wrapped(f"{name} {what}: {row.invariance_words(what)}", "    ")
 
 
 def _under(column: OpColumn) -> str:

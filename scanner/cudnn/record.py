@@ -10,14 +10,13 @@ from msgspec import Meta
 
 from scanner.cudnn.problems import Operation, Problem
 from scanner.errors import BuildError
-from scanner.observations.files import readable, refuse_newer
+from scanner.observations.files import RecordKind, read_record
 from scanner.observations.records import Count, Record
 
 # Format history:
 #
 # 1: the library, the GPUs, the problems, the cells.
 FORMAT = 1
-MAX_BYTES = 64 << 20
 NONDETERMINISTIC = "NONDETERMINISTIC"
 
 # stub     no driver was there; a stand-in for it was compiled
@@ -92,11 +91,16 @@ class Loaded(Record, frozen=True):
     failed: str | None = None  # why cuDNN could not be loaded
 
 
-class _Opening(msgspec.Struct):
-    """Just enough of a file to tell what it is."""
-
-    kind: object = None
-    format: object = None
+_KIND = RecordKind(
+    kind="cudnn",
+    name="table of engines",
+    writer="detmatrix cudnn",
+    format=FORMAT,
+    rules=None,
+    most=64 << 20,
+    again="record the table again",
+    failure=BuildError,
+)
 
 
 def encode(table: EngineTable) -> str:
@@ -113,21 +117,7 @@ def read_table(path: str | Path) -> EngineTable:
     Raises:
         BuildError: The file cannot be read, is none, is damaged, or has a newer format.
     """
-    with readable(Path(path), "detmatrix cudnn", BuildError) as file:
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise BuildError(f"{path}: larger than any table of engines; give a file that detmatrix cudnn wrote")
-    try:
-        opening = msgspec.json.decode(data, type=_Opening)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        opening = _Opening()
-    if opening.kind != "cudnn":
-        raise BuildError(f"{path}: not a table of engines; give a file that detmatrix cudnn wrote")
-    refuse_newer(path, "table format", opening.format, FORMAT, BuildError)
-    try:
-        table = msgspec.json.decode(data, type=EngineTable)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BuildError(f"{path}: {error}; record the table again") from error
+    table = read_record(path, EngineTable, _KIND)
     if any(cell.problem >= len(table.problems) for cell in table.cells):
         raise BuildError(f"{path}: a cell is of a problem that is not there; record the table again")
     return table

@@ -34,7 +34,8 @@ from scanner.perturbations import PERTURBATIONS
 #    kind, and those without one, of older files, are never held against them; the worker that made an observation or a
 #    sentinel, where several worked side by side; TF32 and ROCm of an environment, not known of older files; the mode
 #    "no_workspace".
-# 6: what rows give with other threads, batches and layouts, where a scan asked for that. An older file holds none of it.
+# 6: modes that a scan was asked for beside off and on; what rows give with other threads, batches and layouts, where a scan
+#    asked for that. An older file has neither.
 FORMAT = 6
 
 # What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a

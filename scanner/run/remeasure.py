@@ -20,7 +20,7 @@ from opspecs.registry import SPECS
 from scanner.cases.catalog import load_catalog, named_files, with_installed
 from scanner.cases.rows import control_rows, planned_rows
 from scanner.errors import UntrustedScanError, UsageError
-from scanner.modes import MODE_TABLE, modes_on
+from scanner.modes import DEFAULT_MODES, MODE_TABLE, modes_on
 from scanner.observations.records import (
     FORMAT,
     MODES,
@@ -170,12 +170,14 @@ def measure(
         # With fewer in all, what the flag does to a row could not be told from a race.
         runs = max(old.runs, new.runs, math.ceil(LEAST_RUNS / rounds))
     times = (old.max_time, new.max_time)
+    chosen = {*DEFAULT_MODES, *(set(old.modes) & set(new.modes))}
+    modes = tuple(mode for mode in modes_on(old.device) if mode in chosen)
     shared = {
         "runs": runs,
         "processes": rounds,
         "timeout": max(old.timeout, new.timeout),
         "max_time": None if None in times else max(time for time in times if time is not None),
-        "modes": modes_on(old.device),
+        "modes": modes,
         "workers": 1,
         "confidence": None,
         "max_rate": None,
@@ -191,7 +193,6 @@ def measure(
             stack.callback(progress.end)
         numbers = range(rounds if rows[0] else 0)
         # Which rows the flag cures is known when all rounds of the other modes have been made.
-        modes = modes_on(old.device)
         last = [mode for mode in modes if MODE_TABLE[mode].concern == "cured"]
         for mode, number in (
             *((mode, number) for number in numbers for mode in modes if mode not in last),

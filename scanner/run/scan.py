@@ -27,7 +27,7 @@ from scanner.cases.settings import Plan, settings_for
 from scanner.claims.tables import parse_claims
 from scanner.errors import UsageError
 from scanner.invariance import Property
-from scanner.modes import MODE_TABLE
+from scanner.modes import MODE_TABLE, idle_modes
 from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Mode, Row
@@ -230,6 +230,8 @@ class _Scan:
         if lacks := lacking(device):
             self._progress.note(lacks)
         settings = settings_for(self._plan.settings, device, workers_for(device, worker.build))
+        for why, modes in idle_modes(settings.modes, device).items():
+            self._progress.note(f"modes {', '.join(modes)}: not run, {why}")
         self._planner = Planner(self._supervisor, settings, self._specs)
         return Header(
             format=FORMAT,

@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from scanner.invariance import Property
+from scanner.modes import CHOSEN_MODES, unconcerned
 from scanner.observations.invariance_records import Invariance
 from scanner.observations.records import (
     MODES,
@@ -22,6 +23,7 @@ from scanner.observations.records import (
 )
 from scanner.observations.settings import MOST_FURTHER
 from scanner.verdicts.cells import Cell, Verdict, row_cell
+from scanner.verdicts.chosen import ChosenCell, chosen_cell
 from scanner.verdicts.invariance import PropertyVerdict, verdict_of
 from scanner.verdicts.power import PowerCheck, too_few
 
@@ -84,6 +86,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     serial: bool  # it did not differ, and with the flag off one thread did all the work, so that nothing could race
     cost: Cost | None
     invariance: dict[Property, PropertyVerdict]  # by the properties that the scan asked for
+    chosen: dict[Mode, ChosenCell]  # by those modes that the scan was asked for beside off and on
     observations: tuple[Observation, ...]  # by mode and process, for details
 
 
@@ -112,10 +115,16 @@ def finding_of(
         unfilled: What a row that differs with the flag off, and not with it on, did with the flag on and nothing filled.
     """
     finding, reason = _seen(off, on, warn_only, unfilled)
-    if finding in NEED_RUNS and (needed := _runs_needed(off)) > off.runs:
-        text = f"0 of {off.runs} executions differed with the flag off, of at least {needed} that would show"
+    if finding in NEED_RUNS and (text := _too_seldom(off)):
         return "inconclusive", f"{text} {NEED_RUNS[finding]}"
     return finding, reason
+
+
+def _too_seldom(off: Cell) -> str | None:
+    """Say how seldom a row was executed with the flag off, if that is too seldom to tell what the flag does."""
+    if (needed := _runs_needed(off)) <= off.runs:
+        return None
+    return f"0 of {off.runs} executions differed with the flag off, of at least {needed} that would show"
 
 
 def runs_missing(row: MatrixRow) -> int:
@@ -239,6 +248,19 @@ def matrix(
             "unfilled": unfilled,
             "no_workspace": no_workspace,
         }
+        few = _too_seldom(off)
+        chosen = {
+            mode: chosen_cell(
+                mode,
+                row,
+                off,
+                (cell := row_cell(by_mode[mode], unconcerned(mode, row) or missing, row)),
+                few and f"{few} whether the mode gives other bits, or a race does",
+                power_check.of(place, by_mode[mode]) or too_few([cell]),
+            )
+            for mode in CHOSEN_MODES
+            if mode in header.settings.modes
+        }
         still = {
             mode: cell for mode, cell in cells.items() if cell.verdict == "deterministic" and not row.constant
         }
@@ -258,5 +280,6 @@ def matrix(
                 what: verdict_of(asked.get((row.key, what)), off, missing)
                 for what in header.settings.invariance
             },
+            chosen=chosen,
             observations=lines,
         )

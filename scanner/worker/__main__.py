@@ -20,7 +20,7 @@ from opspecs.model import OpSpec
 from opspecs.pytorch import database
 from opspecs.registry import SPECS
 from opspecs.user import SpecFileError, load_specs
-from scanner.modes import MODE_TABLE, WorkerMode
+from scanner.modes import MODE_TABLE, ExecutionKind, WorkerMode
 from scanner.worker import perturb  # noqa: F401 - asks for the cores before torch binds threads to them
 
 _PROCESS = os.getpid()
@@ -47,7 +47,7 @@ def main() -> None:
         specs = hello.pop("specs", {})
         _send(replies, {"id": identity, **hello})
         if "failed" not in hello:
-            _serve(requests, replies, specs)
+            _serve(requests, replies, specs, MODE_TABLE[options.mode].execution)
 
 
 def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
@@ -63,6 +63,8 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
     # A torch before 2.1 fills nothing in any mode.
     if not mode.fill and hasattr(torch.utils, "deterministic"):
         torch.utils.deterministic.fill_uninitialized_memory = False
+    for switch in mode.cudnn:
+        setattr(torch.backends.cudnn, switch, True)
     specs: Specs = {
         spec.name: spec for spec in (*SPECS, *CONTROLS, *INVARIANCE_CONTROLS, *SENTINELS.values())
     }
@@ -94,11 +96,13 @@ def _build() -> dict[str, Any]:
     }
 
 
-def _serve(requests: Any, replies: Any, specs: Specs) -> None:
+def _serve(requests: Any, replies: Any, specs: Specs, execution: ExecutionKind) -> None:
     """Answer each request with what was asked for: ``{"id": number, "do": what, "spec": name, "case": name, …}``."""
     for line in requests:
         request = json.loads(line)
         identity, do = request.pop("id"), request.pop("do")
+        if do == "observe":
+            request["execution"] = execution
         _send(replies, {"id": identity, **_HANDLERS[do](specs, request)})
 
 

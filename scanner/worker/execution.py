@@ -158,11 +158,14 @@ class Execution:
         if not self.backward:
             return output, ()
         differentiable, grad_outputs = self.upstream(output)
-        gradients = torch.autograd.grad(
-            differentiable, self.leaves, grad_outputs=grad_outputs, allow_unused=True
-        )
+        gradients = self.differentiate(differentiable, grad_outputs)
         self.check_gradients(gradients)
         return output, gradients
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the flag is on in the part that is judged."""
+        return bool(torch.are_deterministic_algorithms_enabled())
 
     def forward(self, args: tuple[Any, ...]) -> Any:
         """Call the op with *args* and the keyword arguments of the case, and return what it returned."""
@@ -170,6 +173,15 @@ class Execution:
             return self.op(*args, **self.call.kwargs)
         with torch.no_grad():
             return self.op(*args, **self.call.kwargs)
+
+    def differentiate(
+        self, outputs: Sequence[torch.Tensor], upstream: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
+        """Return the gradients of the leaves."""
+        gradients: tuple[torch.Tensor, ...] = torch.autograd.grad(
+            outputs, self.leaves, grad_outputs=upstream, allow_unused=True
+        )
+        return gradients
 
     def upstream(self, output: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Return the outputs to differentiate, and the gradient of each, drawn once.

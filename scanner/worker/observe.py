@@ -12,10 +12,12 @@ import torch
 from opspecs.model import MissingError, OpSpec
 from opspecs.user import place_of
 from scanner.alerts import alert_caller, caller_in
+from scanner.modes import ExecutionKind
 from scanner.perturbations import CaseContext, shares
 from scanner.worker import bits, global_state, perturb
 from scanner.worker.comparison import OutputComparison
 from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.executions import EXECUTIONS
 from scanner.worker.threads import working_threads
 
 # Under each perturbation a case that has differed so often has been shown to; more would only cost time.
@@ -38,6 +40,7 @@ def observe(
     perturbations: list[str] | None = None,
     max_time: float | None = None,
     count_threads: bool = False,
+    execution: ExecutionKind = "eager",
 ) -> dict[str, Any]:
     """Execute a case and return the observation, as fields of ``records.Observation``.
 
@@ -53,13 +56,16 @@ def observe(
         max_time: Seconds the executions may take, after the first two.
         count_threads: Count the threads of a CPU that work in one quiet execution. Those of the execution before must
             have gone to sleep for that, which takes milliseconds.
+        execution: How an execution is made.
     """
     before = global_state.snapshot()
     observed: dict[str, Any] = {"outcome": "invalid"}
     try:
         _observe(
             observed,
-            lambda: Execution(spec, case, direction=direction, dtype=dtype, device=device, seed=seed),
+            lambda: EXECUTIONS[execution](
+                spec, case, direction=direction, dtype=dtype, device=device, seed=seed
+            ),
             Budget(runs, perturbations or ["quiet"], max_time),
             count_threads=count_threads and device == "cpu",
         )
@@ -139,7 +145,7 @@ def _expected(execution: Execution) -> str | None:
     Raises:
         InvalidCaseError: The reference failed.
     """
-    if execution.reference is None or not torch.are_deterministic_algorithms_enabled():
+    if execution.reference is None or not execution.deterministic:
         return None
     try:
         expected = execution.reference(execution.call, *execution.gradients_given())
