@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
+from msgspec import UNSET
+
 from reports.builds.words import link_words
 from reports.coverage.model import Coverage
 from reports.libraries.view import libraries_told
 from reports.matrix.cost import Timed
 from reports.matrix.expected import ExpectedRows
+from reports.matrix.invariance import short
 from reports.matrix.model import WORST_FIRST
 from reports.matrix.ops import OpColumn, OpRow, OpView
 from reports.matrix.trust import several
@@ -135,7 +138,14 @@ def _result(row: RowView, observations: Sequence[Observation], pool: Pool) -> tu
         tuple(line[1:] for line in counts) if any(any(line[1:]) for line in counts) else (),
         tuple((it.mode, it.output, it.first, *it.distance) for it in row.differences),
         tuple(pool.place(_process(one)) for one in observations),
+        pool.place(_dependences(row)),
     )
+
+
+def _dependences(row: RowView) -> tuple[tuple[str, ...], ...]:
+    """Return what a row's bits depend on: each property, its verdict, in few words, and all that is known."""
+    asked = {} if row.invariance is UNSET else row.invariance
+    return tuple((what, one.verdict, short(one), row.invariance_words(what)) for what, one in asked.items())
 
 
 def _outputs(cells: Sequence[CellView]) -> list[Output]:

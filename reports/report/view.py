@@ -142,6 +142,13 @@ class ReportView(Struct, frozen=True, kw_only=True):
         return [(state, self._of(run, text)) for run in self.runs for state, text in run.states]
 
     @property
+    def dependences(self) -> TableSection:
+        """The ops whose bits depend on something that was asked, one column for each of that."""
+        ops, asked = self.ops, self.ops.properties
+        lines = [(op.name, *map(op.invariance_words, asked)) for op in ops.dependent]
+        return TableSection(LEGEND, ("op", *asked), lines)
+
+    @property
     def limits(self) -> list[str]:
         """What the ops that did not differ rest on, where that is little."""
         # What is said of whole scans is beside the point of a few chosen rows, each of which tells its doubts.

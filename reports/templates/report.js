@@ -6,7 +6,7 @@
   // The fields of an op, of a row, of what it showed, of a cell, a process and a cost, as reports/report/page_rows.py writes them.
   const OP = shape("finding* family* call* counts* lists* rows");
   const ROW = shape("run case* kind* about* result* inputs* outputs* cost times expected*");
-  const RESULT = shape("finding* note* reason* joint* weak* constant* serial alerts further* cells groups differing differences processes");
+  const RESULT = shape("finding* note* reason* joint* weak* constant* serial alerts further* cells groups differing differences processes depends*");
   const CELL = shape("mode* verdict* details* bound* cause* reason* where* seeded alerts");
   const PROCESS = shape("mode process outcome executions distinct first forward told");
   const pooled = (places) => places.map((place) => pool[place]);
@@ -27,7 +27,7 @@
     row.text = [row.id, op.family, row.call, row.device, runs[row.run].name, row.finding]
       .concat(row.cells.flatMap((cell) => [cell.verdict, cell.reason, ...cell.alerts, cell.seeded ? "seeded" : ""]), row.alerts)
       .concat(row.weak ? ["low power"] : [], row.serial ? ["serial"] : [], row.constant === null ? [] : ["constant", row.constant])
-      .concat((row.expected || []).flat(2))
+      .concat((row.expected || []).flat(2), row.depends.flat())
       .join(" ")
       .toLowerCase();
     return row;
@@ -49,7 +49,8 @@
   });
 
   // What a filter of rows asks for; an op is shown if a row of it is.
-  const suits = (row, { verdict, device, run, power, slower }) =>
+  const suits = (row, { verdict, device, run, power, slower, depends }) =>
+    (!depends || row.depends.some(([what, seen]) => depends === `${what}:${seen}`)) &&
     (!verdict || judged(MODES.map((mode) => row.cells.find((cell) => cell.mode === mode)?.verdict), verdict)) &&
     (!device || row.device === device) &&
     (!run || row.run === Number(run) - 1) &&
@@ -58,13 +59,13 @@
   const isClean = (op) => op.finding === "deterministic";
   const matches = (op, values, findings, words) => {
     op.named = words.every((word) => op.small.includes(word));
-    op.asked = ["verdict", "device", "run", "power", "slower"].some((name) => values[name]) || !op.named;
+    op.asked = ["verdict", "device", "run", "power", "slower", "depends"].some((name) => values[name]) || !op.named;
     op.shows = (row) => !op.asked || (suits(row, values) && (op.named || words.every((word) => row.text.includes(word))));
     if (findings.size ? !findings.has(op.finding) : hides(values, words) && isClean(op)) return false;
     return !op.asked || op.rows.some(op.shows);
   };
   // Clean ops are folded until something is asked for that only they may have.
-  const hides = ({ clean, verdict, power, slower }, words) => clean === "hidden" && !(verdict || power || slower || words.length);
+  const hides = ({ clean, verdict, power, slower, depends }, words) => clean === "hidden" && !(verdict || power || slower || depends || words.length);
 
   const fold = $("tbody.fold", table_);
   const chosen = document.head.appendChild(make("style", {}));
@@ -138,7 +139,13 @@
   };
   const EXPECTED = ["Documented", "Binary (expected)", "Trace (expected)"];
   const builds = runs.some((run) => run.builds);
-  const HEADS = ["Case", "Direction", "Dtype", "Flag off", "Flag on", "Finding", "Alert caller", "Cost", ...(runs.length > 1 ? ["Run"] : []), ...(builds ? EXPECTED : [])];
+  // What scans asked beyond run to run.
+  const properties = [...new Set(runs.flatMap((run) => run.properties))];
+  const dependence = (row, what) => {
+    const [, verdict, told] = row.depends.find(([name]) => name === what) || [what, "", "not measured"];
+    return make("td", { class: `depends ${verdict}` }, make("span", {}, told));
+  };
+  const HEADS = ["Case", "Direction", "Dtype", "Flag off", "Flag on", "Finding", "Alert caller", "Cost", ...properties, ...(runs.length > 1 ? ["Run"] : []), ...(builds ? EXPECTED : [])];
   const line = (row) => {
     row.button = make("button", { type: "button", class: "open" }, row.case);
     const copy = make("button", { type: "button", class: "small" }, "Copy repro");
@@ -148,6 +155,7 @@
       make("td", {}, row.direction), make("td", {}, row.dtype), cell(row.cells[0], null), cell(row.cells[1], row.further), finding(row),
       make("td", {}, ...(row.alerts.length ? codes(row.alerts) : [make("span", {}, "none")])),
       make("td", {}, row.cost.slow === null ? make("span", {}, row.cost.words) : row.cost.slow ? make("b", { class: "slower" }, row.cost.words) : row.cost.words),
+      ...properties.map((what) => dependence(row, what)),
       ...(runs.length > 1 ? [make("td", {}, runs[row.run].label)] : []),
       ...(builds ? EXPECTED.map((label, place) => said(row, place)) : []));
     for (const [place, told] of [...row.element.cells].entries()) if (place) told.dataset.label = HEADS[place];
@@ -244,6 +252,7 @@
           row.groups.length ? table("Perturbations", ["Perturbation", ...modes.map((mode) => "#" + mode)], row.groups.map(([name, ...counts]) => [name, ...counts.map(word)])) : text("Not recorded.")),
         part("Compared outputs, and executions that differed within their process",
           outputs.length ? table("Compared outputs", ["Output", "Shape", "Dtype", ...modes.map((mode) => "#" + mode)], outputs) : text("None were recorded.")),
+        row.depends.length ? part("Invariance, with the flag off", make("ul", {}, ...row.depends.map(([what, , , told]) => make("li", {}, make("b", {}, what), ` ${told}`)))) : null,
         part("Processes", row.processes.length ? processTable(row) : text("None were recorded."))),
       ...(row.expected || []).map(expectedPart),
       row.differences.length ? whole("Magnitude of differences from the first execution, at most", table("Magnitude of differences", FAR, row.differences)) : null,
@@ -260,7 +269,7 @@
     reveal(row);
   };
   const choose = filters({
-    items: ops, names: ["q", "finding", "verdict", "device", "run", "power", "slower", "clean", "column"], choice: "finding",
+    items: ops, names: ["q", "finding", "verdict", "device", "run", "power", "slower", "depends", "clean", "column"], choice: "finding",
     matches, applied, find, show,
     widened: () => {
       $("#clean").value = "shown";
