@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from reports.matrix.difference import NOT_MEASURED
 from scanner.invariance import POSITIONS, PROPERTIES, Property
@@ -132,3 +133,29 @@ def distrust(run: Run) -> Iterable[str]:
         asked = any(one.what == what and not is_control(one) for one in run.invariances)
         if run.closing is not None and asked and not any(one.what == what for one in controls):
             yield f"no control was asked of {what}"
+
+
+def dependence_change(
+    old: MatrixRow, new: MatrixRow
+) -> tuple[Literal["improved", "regressed", "changed"], list[str]]:
+    """Return what the properties of a row in two runs are together, and a text for each that changed.
+
+    Those alone are held against each other that were tried at the same values, against the same reference.
+    """
+    texts: list[str] = []
+    verdicts: set[tuple[Dependence, Dependence]] = set()
+    for what, after in new.invariance.items():
+        before = old.invariance.get(what)
+        if before is None or {before.verdict, after.verdict} - {"invariant", "varies"}:
+            continue
+        if (before.reference, before.tried) != (after.reference, after.tried) or before.at == after.at:
+            continue
+        sides = (
+            f"varies at {values_words(one.at, one.tried)}" if one.at else one.verdict
+            for one in (before, after)
+        )
+        texts.append(f"{what}: {' → '.join(sides)}")
+        verdicts.add((before.verdict, after.verdict))
+    if verdicts == {("varies", "invariant")}:
+        return "improved", texts
+    return ("regressed" if verdicts == {("invariant", "varies")} else "changed"), texts
