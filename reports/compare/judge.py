@@ -6,6 +6,7 @@ The findings say what a change would be, ``class_of``; the evidence says whether
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
