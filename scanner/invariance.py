@@ -11,15 +11,14 @@ from typing import Literal
 
 Property = Literal["threads", "batch", "layout"]
 
-# One sentence each, printed with reports.
+# What each asks, with the flag off; printed with reports, and without a full stop.
 PROPERTIES: dict[Property, str] = {
-    "threads": "Whether the bits change with the number of threads: 1, 2, 3, 4, 8 against the worker's own number (CPU).",
-    "batch": "Whether an item's bits change with the batch it is computed in: its size (1, 2, 3, 5, 8, 16, 31, 32), and which "
-    "items of the whole it holds (the first, those in the middle, the last, some in a random order). Gradients that are summed "
-    "over the batch are left out.",
-    "layout": "Whether the bits change with the strides of a floating-point input: contiguous, transposed, channels last, cut out "
-    "of wider rows.",
+    "threads": "whether bits change with the number of threads",
+    "batch": "whether an item's bits change with the batch around it",
+    "layout": "whether bits change with the memory layout of inputs",
 }
+# Three letters, where a report has room for no more.
+HEADS: dict[Property, str] = {"threads": "THR", "batch": "BAT", "layout": "LAY"}
 THREADS = (1, 2, 3, 4, 8)
 SIZES = (1, 2, 3, 5, 8, 16, 31, 32)
 POSITIONS = ("first", "middle", "last", "permuted")

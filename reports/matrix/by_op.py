@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from reports.matrix.columns import Column, all_columns, cell_of, telling
 from reports.matrix.cost import Timed, cost_view
 from reports.matrix.expected import ExpectedText
-from reports.matrix.invariance import op_counts
 from reports.matrix.listed import SECTION_WORDS, is_filled, is_missing, lists_of, sections
 from reports.matrix.model import FINDINGS, WORST_FIRST, Matrix
 from reports.matrix.ops import (
@@ -31,7 +31,6 @@ from reports.matrix.ops import (
 from reports.matrix.trust import several
 from reports.matrix.view import RowView, counted, doubts
 from scanner.claims.matching import device_kind, names_of
-from scanner.invariance import PROPERTIES, Property
 from scanner.observations import versions
 from scanner.observations.records import Claim, Direction, Row
 from scanner.verdicts.cells import Cell
@@ -89,8 +88,10 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
         for record, row in zip(one.rows, rows, strict=True):
             shown.setdefault(row.spec, []).append(OpRow(number, row, record))
     short = _short_names(records)
+    planned = [record.row for one in matrices for record in one.scanned]
+    further = telling(all_columns(matrices), planned)
     ops = [
-        _op((name, short[name]), of, shown.get(name, ()), columns, matrices, lists)
+        _op((name, short[name]), of, shown.get(name, ()), columns, further, matrices, lists)
         for name, of in records.items()
     ]
     counts = Counter(op.finding for op in ops)
@@ -112,18 +113,14 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
     claims = Counter(claim.device for claim in told)
     return OpsView(
         columns=columns,
-        ops=tuple(sorted((op for op in ops if op.rows), key=lambda op: WORST_FIRST.index(op.finding))),
+        further=further,
+        ops=tuple(
+            sorted((op for op in ops if op.rows), key=lambda op: (WORST_FIRST.index(op.finding), op.is_clean))
+        ),
         chosen=any(one.only or one.patterns for one in matrices),
         counts={finding: counts[finding] for finding in FINDINGS},
-        properties=properties_of(matrices),
         unmeasured={kind: claims[kind] for kind in claims if kind not in {"any", *measured}},
     )
-
-
-def properties_of(matrices: Sequence[Matrix]) -> tuple[Property, ...]:
-    """Return the properties that at least one of these scans asked for, in the order of the table."""
-    asked = {name for one in matrices for name in one.run.header.settings.invariance}
-    return tuple(name for name in PROPERTIES if name in asked)
 
 
 def _short_names(names: Iterable[str]) -> dict[str, str]:
@@ -175,6 +172,7 @@ def _op(
     records: Sequence[_Record],
     shown: Sequence[OpRow],
     columns: Sequence[OpColumn],
+    further: Sequence[Column],
     matrices: Sequence[Matrix],
     lists: Sequence[_Lists],
 ) -> OpView:
@@ -193,12 +191,15 @@ def _op(
     rows = [record.row for record in records if record.run in runs]
     weak = [text for cell in judged for it in cell.directions.values() for text in it.doubts]
     elsewhere = _elsewhere(latest, judged)
+    told = [cell_of(column, rows) for column in further]
+    notable = next((f"see {one.name}" for one, it in zip(further, told, strict=True) if it.notable), None)
     return OpView(
         name=names[0],
         short=names[1],
         family=records[0].row.row.family,
         finding=finding,
-        action=_action(finding, rows, weak, latest if elsewhere else ()),
+        action=(notable if finding == "deterministic" else None)
+        or _action(finding, rows, weak, latest if elsewhere else ()),
         listed=_listed(latest, judged),
         elsewhere=elsewhere,
         doubts=tuple(dict.fromkeys(weak)) if finding == "deterministic" else (),
@@ -206,8 +207,8 @@ def _op(
         cost=_range(rows, fill=False),
         fill=_range(rows, fill=True),
         cells=tuple(cells),
-        invariance=op_counts(rows),
         rows=tuple(shown),
+        further=tuple(told),
     )
 
 

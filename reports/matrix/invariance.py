@@ -1,19 +1,16 @@
-"""What reports say of invariance: the columns ``threads``, ``batch`` and ``layout`` of runs that asked for them."""
+"""What reports say of invariance in words, and what became of it from one run to another; its columns stand in ``columns.py``."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from reports.matrix.difference import NOT_MEASURED
-from scanner.invariance import POSITIONS, PROPERTIES, Property
+from scanner.invariance import POSITIONS
 from scanner.observations.runfile import Run
 from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.invariance import DEPENDENCE_MEANING, Dependence, PropertyVerdict, is_control, misled
+from scanner.verdicts.invariance import Dependence, PropertyVerdict, is_control, misled
 
-# What a line of an op shows first, and what a reader must know first.
-_WORST_FIRST: tuple[Dependence, ...] = ("varies", "not_repeatable", "error", "invariant", "not_asked")
 # The words of https://docs.nvidia.com/cudnn/operations/determinism, of repeatability and batch together.
 CUDNN_WORDS: dict[Dependence, str] = {
     "invariant": "Supported",
@@ -22,23 +19,6 @@ CUDNN_WORDS: dict[Dependence, str] = {
     "error": "Unverified",
     "not_asked": "Unverified",
 }
-LEGEND = (
-    "Invariance, with the flag off: varies 2/6 says that 2 of the 6 rows that were asked have other bits at some value, the same "
-    "in each of 10 executions."
-)
-_IN_CUDNN = (
-    "Of batch, in the words of NVIDIA's table for cuDNN: invariant is what it calls Supported, varies Replay only, "
-    "not_repeatable Not guaranteed, not_asked Unverified. That table is of guarantees, and this one of measurements."
-)
-
-
-def meanings(properties: Iterable[Property]) -> dict[str, str]:
-    """Return a sentence for each word that these columns use; none without them."""
-    told: dict[str, str] = {name: PROPERTIES[name] for name in properties}
-    if told:
-        told.update((str(word), text) for word, text in DEPENDENCE_MEANING.items())
-        told["Supported, Replay only"] = _IN_CUDNN
-    return told
 
 
 def short(one: PropertyVerdict) -> str:
@@ -73,7 +53,7 @@ def words(one: PropertyVerdict) -> str:
             else f"not compared at {', '.join(one.raised)}"
         )
     if one.left_out:
-        parts.append(f"without {', '.join(one.left_out)}, which sum over the batch")
+        parts.append(f"left out: {', '.join(one.left_out)}, summed over the batch")
     return "; ".join(parts)
 
 
@@ -102,27 +82,6 @@ def values_words(values: Sequence[str], tried: Sequence[str]) -> str:
         places = set(rests) == set(POSITIONS) == all_of.get(first)
         groups.setdefault(("anywhere",) if places else tuple(rests), []).append(first)
     return ", ".join(f"{', '.join(firsts)} ({', '.join(rests)})" for rests, firsts in groups.items())
-
-
-def op_counts(rows: Iterable[MatrixRow]) -> dict[Property, dict[Dependence, int]]:
-    """Count what the rows of an op show, the worst first; empty where nobody asked."""
-    found: dict[Property, Counter[Dependence]] = {}
-    for row in rows:
-        for name, one in row.invariance.items():
-            found.setdefault(name, Counter())[one.verdict] += 1
-    return {
-        name: {verdict: counts[verdict] for verdict in _WORST_FIRST if counts[verdict]}
-        for name, counts in found.items()
-    }
-
-
-def op_words(counts: Mapping[Dependence, int] | None) -> str:
-    """Return what a line of an op says: the worst, and in how many of its rows that were asked."""
-    asked = {verdict: count for verdict, count in (counts or {}).items() if verdict != "not_asked"}
-    if not asked:
-        return "–" if counts is None else "not asked"  # noqa: RUF001
-    worst = next(iter(asked))
-    return f"{worst.replace('_', ' ')} {asked[worst]}/{sum(asked.values())}"
 
 
 def distrust(run: Run) -> Iterable[str]:

@@ -12,17 +12,15 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from reports.matrix.columns import Column, ColumnCell
 from reports.matrix.cost import APPROXIMATELY, SLOW, TIMES, times
 from reports.matrix.expected import device_words
-from reports.matrix.invariance import op_words
 from reports.matrix.model import WORST_FIRST
 from reports.matrix.view import RowView
 from reports.render.signs import VERDICT_SIGN
-from scanner.invariance import Property
 from scanner.observations.records import Direction
 from scanner.verdicts.cells import Verdict
 from scanner.verdicts.findings import Finding, MatrixRow
-from scanner.verdicts.invariance import Dependence
 
 NO_ROW, UNKNOWN, OTHER_BITS = "·", "?", "~"
 EXPECTED = "expected"  # never measured
@@ -193,18 +191,13 @@ class OpView(Struct, frozen=True, kw_only=True):
         CostRange | None
     )  # with the fill of uninitialized memory, of the rows in which that makes a difference
     cells: tuple[OpCell, ...]  # one for each column
-    # Of what scans asked beyond run to run: what its rows in the latest release show, the worst first.
-    invariance: dict[Property, dict[Dependence, int]]
     rows: tuple[OpRow, ...]  # those that the report shows
-
-    def invariance_words(self, what: Property) -> str:
-        """The worst of one property, and in how many rows."""
-        return op_words(self.invariance.get(what))
+    further: tuple[ColumnCell, ...] = ()  # one for each further column, of the latest release
 
     @property
     def is_clean(self) -> bool:
         """Whether there is nothing to do and nothing in doubt but what the summary says of all."""
-        return self.finding == "deterministic"
+        return self.finding == "deterministic" and not any(it.notable for it in self.further)
 
     @property
     def docs_words(self) -> str:
@@ -238,9 +231,9 @@ class OpsView(Struct, frozen=True, kw_only=True):
 
     columns: tuple[OpColumn, ...]  # by kind of device, the oldest release first
     ops: tuple[OpView, ...]  # those that have a row to show, the worst first, then in the order of the runs
+    further: tuple[Column, ...]  # beside off and on, that say something of the runs
     chosen: bool  # only some rows were asked for
     counts: dict[Finding, int]  # ops of the whole scans
-    properties: tuple[Property, ...]  # that at least one of the scans asked for
     unmeasured: dict[
         str, int
     ]  # kinds of devices that no run is on, and the claims of the latest lists about them
@@ -290,8 +283,7 @@ class OpsView(Struct, frozen=True, kw_only=True):
         """The ops with something to do, the worst first."""
         return [op for op in self.ops if not op.is_clean]
 
-    @staticmethod
-    def legend(ops: Iterable[OpView]) -> list[tuple[str, list[str]]]:
+    def legend(self, ops: Iterable[OpView]) -> list[tuple[str, list[str]]]:
         """Return what the columns of these ops say, with the signs that they have."""
         ops = list(ops)
         ways = [way for op in ops for cell in op.cells for way in cell.directions.values()]
@@ -317,33 +309,10 @@ class OpsView(Struct, frozen=True, kw_only=True):
         if missing or any(op.docs_words != op.listed for op in ops):
             texts = ["PyTorch's lists, for this device if none is named"]
             lines.append(("docs", [*texts, *([f"{MISSING} differs or raises, undocumented"] * missing)]))
+        lines += [(column.name, [column.meaning]) for column in self.further]
         if any(mark.expected for way in ways for mark in (way.off, way.on)):
             lines.append((EXPECTED, ["by a census or a trace of a build, never measured"]))
         return lines
-
-    @property
-    def dependent(self) -> list[OpView]:
-        """The ops of which a row varies with something that was asked, or could not be told; of chosen ops all."""
-        return [
-            op
-            for op in self.ops
-            if (self.chosen and op.invariance)
-            or any(counts.keys() - {"invariant", "not_asked"} for counts in op.invariance.values())
-        ]
-
-    @property
-    def independent_words(self) -> str | None:
-        """Name the ops that varied with nothing that was asked of them; ``None`` if there are none."""
-        dependent = {op.name for op in self.dependent}
-        names = [
-            op.short
-            for op in self.ops
-            if op.name not in dependent and any("invariant" in counts for counts in op.invariance.values())
-        ]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        return (
-            f"Invariant at every value that was tried: {', '.join(names[:_NAMED])}{more}." if names else None
-        )
 
     @property
     def unmeasured_words(self) -> list[str]:

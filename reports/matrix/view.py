@@ -14,11 +14,10 @@ from msgspec import UNSET, Struct, UnsetType, field
 from reports.matrix.cost import CostView, Timed, cost_text, cost_view
 from reports.matrix.difference import NOT_MEASURED, distance, first_differing, worst
 from reports.matrix.expected import ExpectedRows, disagreement, link_fields
-from reports.matrix.invariance import words
 from reports.matrix.model import COMPARED, alerts_of, bound_of, cell_of_mode, constant_of, outputs_of
 from reports.render.markdown import NONE
 from scanner.invariance import Property
-from scanner.modes import DEFAULT_MODES
+from scanner.modes import DEFAULT_MODES, unconcerned
 from scanner.observations.records import Direction, Mode, Output, Provoked, Severity, Source
 from scanner.verdicts.cells import Cell, GroupCount, Verdict
 from scanner.verdicts.chosen import ModeFinding
@@ -133,7 +132,7 @@ class NotRun(CellView, frozen=True, kw_only=True, omit_defaults=True):
 class ChosenView(CellView, frozen=True, kw_only=True):
     """The cell of a mode that the scan was asked for, with what differs there from the flag off."""
 
-    finding: ModeFinding | None  # None: the mode has nothing to say of the row
+    finding: ModeFinding | None  # None: it was not run
     finding_reason: str | None
     low_power: str | None
 
@@ -186,10 +185,10 @@ class RowView(Struct, frozen=True, kw_only=True):
     enlargement: str | None = field(name="recipe")
     samples: int | None
     cost: CostView | None
-    invariance: dict[Property, PropertyVerdict] | UnsetType = UNSET  # by what the scan asked for
     modes: dict[Mode, ChosenView] | UnsetType = (
-        UNSET  # by those that the scan was asked for beside off and on
+        UNSET  # by those that the scan was asked for beside off and on, and that concern it
     )
+    invariance: dict[Property, PropertyVerdict] | UnsetType = UNSET  # by what the scan asked for
     expected: list[dict[str, object]] | UnsetType = UNSET  # what the files of each build say of it
 
     @property
@@ -213,6 +212,11 @@ class RowView(Struct, frozen=True, kw_only=True):
     def chosen(self) -> dict[Mode, ChosenView]:
         """The cells of the modes that the scan was asked for beside off and on."""
         return {} if self.modes is UNSET else self.modes
+
+    @property
+    def dependences(self) -> dict[Property, PropertyVerdict]:
+        """What its bits depend on beyond a run, by what the scan asked for."""
+        return {} if self.invariance is UNSET else self.invariance
 
     @property
     def warn_only_words(self) -> str:
@@ -291,15 +295,6 @@ class RowView(Struct, frozen=True, kw_only=True):
                     distance=distance(output, NOT_MEASURED if output else alone),
                 )
 
-    def dependence(self, what: Property) -> PropertyVerdict | None:
-        """What its bits depend on in one property; ``None`` where its scan did not ask for that."""
-        return None if self.invariance is UNSET else self.invariance.get(what)
-
-    def invariance_words(self, what: Property) -> str:
-        """The same in words."""
-        one = self.dependence(what)
-        return NOT_MEASURED if one is None else words(one)
-
     def finding_words(self, *, trusted: bool = True) -> str:
         """Return the finding with all that must not be read without it."""
         finding = f"{self.finding} ({self.note})" if self.note else self.finding
@@ -358,14 +353,15 @@ def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
         serial=row.serial,
         constant=constant_of(row),
         cost=cost_view(row.cost),
-        invariance=row.invariance or UNSET,
         modes={
             mode: ChosenView(
                 **_fields(row, mode), finding=it.finding, finding_reason=it.reason, low_power=it.weak
             )
             for mode, it in row.chosen.items()
+            if it.finding is not None or unconcerned(mode, row.row) is None
         }
         or UNSET,
+        invariance=row.invariance or UNSET,
         expected=[_expected(row, build) for build in builds] or UNSET,
     )
 

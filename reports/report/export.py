@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from reports.matrix.by_op import properties_of
+from reports.matrix.columns import all_columns
 from reports.matrix.difference import MEASURES
 from reports.matrix.expected import EXPECTED_MEANING
-from reports.matrix.invariance import CUDNN_WORDS, meanings
 from reports.matrix.listed import NOT_LISTED
 from reports.matrix.model import FINDINGS, Matrix
 from reports.matrix.ops import OpsView, OpView
@@ -20,7 +19,6 @@ from reports.matrix.view import RowView
 from reports.render.json import fields_of, json_of, object_pieces
 from reports.report.view import RunView, report_view
 from scanner.errors import one_line
-from scanner.invariance import Property
 from scanner.observations.records import MODES
 from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.controls import check_controls
@@ -58,8 +56,6 @@ _OP_COLUMNS = (
     *(f"documented_{device}" for device in _DEVICES),
     *("missing", "op_finding", "action", "cost_low", "cost_high", "fill_low", "fill_high", "rows"),
 )
-# Of each property that a scan asked for; the words of cuDNN's table are of repeatability and batch alone.
-_DEPENDENCE = ("verdict", "reference", "varies_at", "max_ulp", "share_differing", "in_cudnn_words", "reason")
 _EXPECTED = ("documented", "binary", "trace")
 # Rows of the flat table that are in memory at a time.
 _AT_ONCE = 1000
@@ -92,7 +88,9 @@ def render_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
 
 def render_ops_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
     """Yield the flat table of ops: a line for each op in each release on each kind of device."""
-    return _csv([*_OP_COLUMNS, *FINDINGS], _op_rows(report_view(matrices).ops))
+    view = report_view(matrices).ops
+    further = (f"{column.name}_{name}" for column in view.further for name in ("finding", "rows"))
+    return _csv([*_OP_COLUMNS, *FINDINGS, *further], _op_rows(view))
 
 
 def _csv(names: Sequence[str], rows: Iterator[Sequence[object]]) -> Iterator[str]:
@@ -125,8 +123,8 @@ def _column(values: Sequence[object]) -> pd.Series[Any]:
 
 def _names(matrices: Sequence[Matrix]) -> list[str]:
     expected = [f"expected_{device}_{name}" for device in _devices(matrices) for name in _EXPECTED]
-    asked = [f"{what}_{name}" for what in properties_of(matrices) for name in _DEPENDENCE]
-    return ["run", *_COLUMNS, "distrust", *expected, *asked]
+    further = [name for column in all_columns(matrices) for name in column.flat(None)]
+    return ["run", *_COLUMNS, "distrust", *expected, *further]
 
 
 def _devices(matrices: Sequence[Matrix]) -> list[str]:
@@ -134,13 +132,13 @@ def _devices(matrices: Sequence[Matrix]) -> list[str]:
 
 
 def _rows(matrices: Sequence[Matrix]) -> Iterator[list[object]]:
-    devices, properties = _devices(matrices), properties_of(matrices)
+    devices, further = _devices(matrices), all_columns(matrices)
     for run in report_view(matrices).runs:
         distrust = "; ".join(run.matrix.distrust) or None
         for row in run.rows:
             cells = [_value(row, path) for path in _COLUMNS.values()]
-            rest = (*_expected(row, devices), *_dependences(row, properties))
-            yield [*map(_cell, (run.name, *cells, distrust, *rest))]
+            more = [value for column in further for value in column.flat(row).values()]
+            yield [*map(_cell, (run.name, *cells, distrust, *_expected(row, devices), *more))]
 
 
 def _cell(value: object) -> object:
@@ -168,35 +166,17 @@ def _expected(row: RowView, devices: Sequence[str]) -> Iterator[str | None]:
             yield " | ".join(dict.fromkeys(str(one[name]) for one in found)) or None
 
 
-def _dependences(row: RowView, properties: Sequence[Property]) -> Iterator[object]:
-    """Yield what a row's bits depend on, property by property."""
-    for what in properties:
-        one = row.dependence(what)
-        if one is None:
-            yield from [None] * len(_DEPENDENCE)
-            continue
-        far = one.severity
-        share = far.differing_elements / far.elements if far else None
-        yield from (
-            one.verdict,
-            one.reference,
-            "; ".join(one.at) or None,
-            far.max_ulp if far else None,
-            share,
-        )
-        yield from (CUDNN_WORDS[one.verdict] if what == "batch" else None, one.reason)
-
-
 def _op(op: OpView, view: OpsView) -> dict[str, object]:
     """Return an op for machines, each of its cells with the column that it stands in."""
+    fields = asdict(op)
+    del fields["further"]
+    if op.further:
+        fields["further"] = {one.name: it for one, it in zip(view.further, op.further, strict=True)}
     cells = [
         fields_of(column, "device", "torch", "expected") | asdict(cell)
         for column, cell in zip(view.columns, op.cells, strict=True)
     ]
-    fields = asdict(op) | {"cells": cells, "rows": [it.row.id for it in op.rows]}
-    if not view.properties:
-        del fields["invariance"]
-    return fields
+    return fields | {"cells": cells, "rows": [it.row.id for it in op.rows]}
 
 
 def _op_rows(view: OpsView) -> Iterator[list[object]]:
@@ -217,6 +197,7 @@ def _op_rows(view: OpsView) -> Iterator[list[object]]:
                 ),
                 sum(cell.counts.values()),
                 *(cell.counts.get(finding, 0) for finding in FINDINGS),
+                *(value for it in op.further for value in (it.finding, it.rows)),
             ]
             yield list(map(_cell, values))
 
@@ -246,8 +227,12 @@ def _run(run: RunView) -> dict[str, object]:
         "verdicts": VERDICT_MEANING,
         "findings": FINDING_MEANING,
     }
-    if header.settings.invariance:
-        fields["invariance"] = meanings(header.settings.invariance)
+    if run.further or run.idle:
+        fields |= {
+            "further": {column.name: column.meaning for column in run.further},
+            "further_findings": {column.name: column.findings for column in run.further},
+            "idle": run.idle,
+        }
     if one.expected:
         fields["builds"] = [
             fields_of(build, "device", "torch", "census", "trace", "note") for build in one.expected

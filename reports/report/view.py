@@ -9,10 +9,10 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from reports.matrix import perturbations, trust, words
-from reports.matrix.by_op import ops_view, properties_of
+from reports.matrix.by_op import ops_view
 from reports.matrix.chart import Chart, chart, costs
+from reports.matrix.columns import Column, all_columns, idle_words, telling
 from reports.matrix.expected import DISAGREEMENTS, EXPECTED_MEANING, Key
-from reports.matrix.invariance import LEGEND, meanings
 from reports.matrix.model import Matrix
 from reports.matrix.ops import OpsView
 from reports.matrix.trust import TableSection
@@ -60,6 +60,8 @@ class RunView(Struct, frozen=True, kw_only=True):
     trusted: bool  # nothing is said against the scan
     rows: list[RowView]
     states: list[tuple[words.State, str]]  # what a reader must know before believing anything
+    further: tuple[Column, ...]  # beside off and on, that say something of its rows
+    idle: list[str]  # why others that were asked for say nothing
     n: str
     shown: str | None  # which rows are left out, if any are
     serial: str | None  # how many rows one thread did alone
@@ -115,9 +117,6 @@ class ReportView(Struct, frozen=True, kw_only=True):
     counts: dict[Finding, int]  # over all scans
     devices: list[str]
     notes: dict[str, list[str]]  # what is said of n and of the rows left out, and the runs it is said of
-    invariance: Mapping[
-        str, str
-    ]  # what the words of threads, batch and layout mean; empty where nobody asked
     expected: Mapping[str, str]  # the words about files of builds; empty if there are no such files
 
     @property
@@ -142,18 +141,12 @@ class ReportView(Struct, frozen=True, kw_only=True):
         return [(state, self._of(run, text)) for run in self.runs for state, text in run.states]
 
     @property
-    def dependences(self) -> TableSection:
-        """The ops whose bits depend on something that was asked, one column for each of that."""
-        ops, asked = self.ops, self.ops.properties
-        lines = [(op.name, *map(op.invariance_words, asked)) for op in ops.dependent]
-        return TableSection(LEGEND, ("op", *asked), lines)
-
-    @property
     def limits(self) -> list[str]:
         """What the ops that did not differ rest on, where that is little."""
         # What is said of whole scans is beside the point of a few chosen rows, each of which tells its doubts.
         runs = [] if self.ops.chosen else self.runs
         texts = [self._of(run, text) for run in runs for text in (run.serial, run.matrix.sampled) if text]
+        texts += [self._of(run, text) for run in runs for text in run.idle]
         return [self.ops.doubted_words, *texts] if self.ops.doubted_words else texts
 
     def _of(self, run: RunView, text: str) -> str:
@@ -163,7 +156,17 @@ class ReportView(Struct, frozen=True, kw_only=True):
     verdicts = VERDICT_MEANING
     findings = FINDING_MEANING
     glossary = words.GLOSSARY
-    legend = LEGEND
+
+    @property
+    def further_findings(self) -> dict[str, str]:
+        """What the findings of further columns mean; empty if there are none."""
+        return {name: meaning for column in self.ops.further for name, meaning in column.findings.items()}
+
+    @property
+    def further(self) -> dict[str, str]:
+        """What the further columns are."""
+        return {column.name: f"{column.meaning}." for column in self.ops.further}
+
     disagreements = DISAGREEMENTS
 
 
@@ -181,13 +184,13 @@ def report_view(matrices: Sequence[Matrix]) -> ReportView:
         counts={finding: sum(one.counts[finding] for one in matrices) for finding in FINDING_MEANING},
         devices=sorted({row.device for run in runs for row in run.rows}),
         notes=notes,
-        invariance=meanings(properties_of(matrices)),
         expected=EXPECTED_MEANING if any(one.expected for one in matrices) else {},
     )
 
 
 def _run(number: int, one: Matrix) -> RunView:
     rows = [row_view(row, one.expected) for row in one.rows]
+    asked, planned = all_columns([one]), [row.row for row in one.scanned]
     return RunView(
         number=number,
         name=one.name,
@@ -196,6 +199,8 @@ def _run(number: int, one: Matrix) -> RunView:
         trusted=not one.distrust,
         rows=rows,
         states=words.states(one),
+        further=telling(asked, planned),
+        idle=idle_words(asked, planned),
         n=words.n_words(one),
         shown=words.shown_words(one),
         serial=trust.serial_words(one),

@@ -16,12 +16,13 @@ Dependence = Literal["invariant", "varies", "not_repeatable", "error", "not_aske
 
 # One sentence each, printed with reports that have them.
 DEPENDENCE_MEANING: dict[Dependence, str] = {
-    "invariant": "At every value that was tried each execution gave the bits of the reference; values that were not tried, and "
-    "other inputs, are another matter.",
-    "varies": "At the values named each of 10 executions gave the same bits, and not those of the reference.",
-    "not_repeatable": "Executions at one value differ among themselves, or from the first at the reference: what that value "
-    "changes cannot be told.",
+    "varies": "At the values named each of 10 executions gave the same bits, and not those of the reference (of batch: Replay "
+    "only, in the words of NVIDIA's table of cuDNN, https://docs.nvidia.com/cudnn/operations/determinism).",
+    "not_repeatable": "Executions at one value differ among themselves, or run to run: what the value changes cannot be told (of "
+    "batch: Not guaranteed).",
     "error": "It could not be tried; the reason is given.",
+    "invariant": "At every value that was tried each execution gave the bits of the reference (of batch: Supported, which is a "
+    "guarantee there and a measurement here).",
     "not_asked": "It was not asked of this row; the reason is given.",
 }
 
