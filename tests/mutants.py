@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -24,8 +25,10 @@ from reports.matrix.model import Matrix, load
 from scanner.claims.tables import parse_claims
 from scanner.errors import DetmatrixError
 from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
-from scanner.repro.script import InputSource, script
+from scanner.repro.invariance import invariance_script
+from scanner.repro.script import BatchSource, InputSource, script
 from tests.evidence_runs import controls, cost, evidence, sentinel
+from tests.invariances import ASKED_CONTROLS, asked_of
 from tests.runs import PROCESSES, SETTINGS, write_run
 
 DOCSTRING = """
@@ -50,6 +53,7 @@ INPUT_SOURCE = InputSource(
     imports=[],
     definitions=[],
     upstream=None,
+    batch=BatchSource(inputs=[(0, 0)], outputs=0),
 )
 _VALUES: tuple[Any, ...] = (
     None, True, False, [], {}, "", "x", "cpu", "cuda:0", "off", "on", "warn_only", "ran", "raised", "crash", "forward",
@@ -74,6 +78,7 @@ def base_run(path: Path) -> Path:
             perturb=("quiet", "stress", "poison"),
             cost=True,
             overloads=True,
+            invariance=("batch", "layout"),
         ),
         sentinels=[sentinel(mode, number, before, 10) for mode in ("off", "on") for number in range(PROCESSES)
                    for before in (0, last)],
@@ -83,6 +88,7 @@ def base_run(path: Path) -> Path:
         controls=controls(modes=("off", "on", "warn_only")),
         kernels=BuildOverloads(groups=(KernelGroup(kernel="device", writes="in_place", names=("aten::put_", "aten::cumsum")),
                                 KernelGroup(kernel="none", writes="new", names=("aten::take",)))),
+        invariances=[*asked_of(rows[0], {"batch": ("8 last",)}), *ASKED_CONTROLS],
         dispatches=[Dispatch(spec=one.spec, case=one.case, direction=one.direction, dtype=one.dtype, outcome="ran",
                              modes={"off": reached, "on": reached}) for one in rows[:3]],
     )  # fmt: skip
@@ -157,6 +163,10 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 def _scripts(one: Matrix) -> Iterator[str]:
     for row in one.rows:
         yield script(INPUT_SOURCE, row, one.run.header)
+        for what in row.invariance:
+            # One that was not tried is refused in a line.
+            with contextlib.suppress(DetmatrixError):
+                yield invariance_script(INPUT_SOURCE, row, one.run.header, what)
 
 
 def _compared(form: str, *sides: Matrix) -> Iterator[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import (
     FORMAT,
@@ -231,6 +232,7 @@ def write_run(
     costs: Sequence[Cost] = (),
     kernels: BuildOverloads | None = None,
     dispatches: Sequence[Dispatch] = (),
+    invariances: Sequence[Invariance] = (),
     format_: int = FORMAT,
 ) -> Path:
     """Write a run file, compressed if its name ends in ``.gz``, and return its path.
@@ -247,6 +249,7 @@ def write_run(
         costs: What the rows were timed at.
         kernels: The overloads of the build.
         dispatches: Those that rows reach.
+        invariances: What rows and controls gave with other threads, batches and layouts.
         format_: The format that the header names.
     """
     rows = list(every_finding() if planned is None else planned)
@@ -265,7 +268,8 @@ def write_run(
             )
         )
         observations = [one for _, seen in [*controls, *rows] for one in seen]
-        lines: list[Line] = [*observations, *sentinels, *costs, *([kernels] if kernels else []), *dispatches]
+        lines: list[Line] = [*observations, *sentinels, *costs, *([kernels] if kernels else [])]
+        lines += [*dispatches, *invariances]
         for line in lines:
             writer.write(line)
         if closing is not None:
@@ -277,6 +281,7 @@ def write_run(
                     sentinels=len(sentinels),
                     costs=len(costs),
                     dispatches=len(dispatches),
+                    invariances=len(invariances),
                     distrust=closing.distrust,
                 )
             )

@@ -26,7 +26,7 @@ from scanner.observations.runfile import read_run
 from scanner.observations.writer import cannot_write
 from scanner.processes.process import packages_for, worker_environment
 from scanner.processes.sandbox import ImportSandbox
-from scanner.repro.invariance import invariance_script
+from scanner.repro.invariance import invariance_script, tried_of
 from scanner.repro.saved_script import saved_script
 from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import MatrixRow, matrix
@@ -84,6 +84,8 @@ def command(
         read.header, read.observations, closed=read.closing is not None, invariances=read.invariances
     )
     seen = next(one for one in rows if one.row.key == chosen.key)
+    if what is not None:
+        tried_of(seen, what)
     tell("repro: starting torch, which draws the inputs")
     input_source = _input_source(chosen, read.header, spec_files, python)
     if what is None:

@@ -35,10 +35,7 @@ def invariance_script(input_source: InputSource, row: MatrixRow, header: Header,
     Raises:
         UsageError: The run did not try it, or the specs here declare no batch.
     """
-    one = row.invariance.get(what)
-    if one is None or not one.tried:
-        why = f": {one.reason}" if one is not None and one.reason else ", scan with --invariance"
-        raise UsageError(f"{row.row.id}: its {what} was not tried{why}; leave --invariance {what} out")
+    one = tried_of(row, what)
     found = [f"{what}: {one.verdict}: {DEPENDENCE_MEANING[one.verdict]}"]
     code = text.BACKWARD if input_source.upstream else text.FORWARD
     outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
@@ -85,6 +82,20 @@ def invariance_script(input_source: InputSource, row: MatrixRow, header: Header,
         "",
     ]
     return "\n".join(lines)
+
+
+def tried_of(row: MatrixRow, what: Property) -> PropertyVerdict:
+    """Return what a row showed at the values of a property.
+
+    Raises:
+        UsageError: It was tried at none.
+    """
+    one = row.invariance.get(what)
+    if one is None:
+        raise UsageError(f"{row.row.id}: the scan did not ask for {what}; scan with --invariance {what}")
+    if not one.tried:
+        raise UsageError(f"{row.row.id}: no value of {what} was tried ({one.reason}); choose another row")
+    return one
 
 
 def _parts(one: PropertyVerdict) -> list[str]:
