@@ -39,7 +39,7 @@ def invariance_script(input_source: InputSource, row: MatrixRow, header: Header,
     found = [f"{what}: {one.verdict}: {DEPENDENCE_MEANING[one.verdict]}"]
     code = text.BACKWARD if input_source.upstream else text.FORWARD
     outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
-    execute, parts = executed(input_source, outputs, header.settings.seed, code)
+    execute, parts = executed(input_source, outputs, header.settings.seed, code=code)
     main = text.MAINS[what].replace("$OWN", _own(one))
     batch = input_source.batch
     head: list[str] = []

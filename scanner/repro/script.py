@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, prod
 
 import msgspec
 
 from scanner.errors import UsageError, one_line
-from scanner.modes import MODE_TABLE
+from scanner.modes import MODE_TABLE, Mode
 from scanner.observations.records import Environment, Header, Output
 from scanner.perturbations import CaseContext
 from scanner.repro import script_parts as text
@@ -70,7 +70,7 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
 def perturbations(row: MatrixRow) -> list[str]:
     """Return the perturbations without which a row did not differ; none if it differs when nothing is done."""
     needed = []
-    for cell in (row.off, row.on, row.warn_only, row.unfilled):
+    for cell in (row.off, row.on, row.warn_only, row.unfilled, *(it.cell for it in row.chosen.values())):
         groups = [group for group in cell.groups if group.differing]
         if cell.differing and (row.row.family == "memory" or row.finding == "uninitialized"):
             # What lies in memory depends on all that a process did before, and a script does less than a scan.
@@ -92,7 +92,8 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
     sizes = tuple(prod(output.shape) * _itemsize(output.dtype) for output in outputs)
     around = [_circumstance(name, device) for name in perturbations(row)]
-    execute, parts = executed(input_source, outputs, header.settings.seed)
+    chosen = tuple(mode for mode, it in row.chosen.items() if it.finding is not None)
+    execute, parts = executed(input_source, outputs, header.settings.seed, chosen)
     set_by_mode = _set_by_mode(header.environment) if device == "cuda" else {}
     functions = [
         *input_source.definitions,
@@ -102,12 +103,19 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
         text.DIGEST,
         *(one.definition for one in around),
         _observe(around),
-        _cell(device, set_by_mode),
+        _cell(device, set_by_mode, chosen),
         text.MAIN,
     ]
     body = "\n\n".join(function.strip("\n") for function in functions if function)
     filled = row.unfilled.verdict != "not_run"
     for name, value in {
+        "$FLAG": f"mode {_is_none_of(mode for mode in ('off', *chosen) if not MODE_TABLE[mode].deterministic)}",
+        "$CUDNN": "".join(
+            text.CUDNN.replace("$SWITCH", switch).replace("$MODES", repr(modes))
+            for switch in ("deterministic", "benchmark")
+            if (modes := tuple(mode for mode in chosen if switch in MODE_TABLE[mode].cudnn))
+        ),
+        "$CHOSEN": text.CHOSEN.replace("$MODES", repr(chosen)) if chosen else "",
         "$UNFILLED": text.UNFILLED * filled,
         "$FILLED": text.FILLED * filled,
         "$BLOCKS": str(tuple(CaseContext(device, sizes).blocks)),
@@ -132,6 +140,7 @@ def _comment(row: MatrixRow, header: Header) -> list[str]:
         "warn_only": row.warn_only,
         "unfilled": row.unfilled,
         "no_workspace": row.no_workspace,
+        **{mode: it.cell for mode, it in row.chosen.items()},
     }
     message = "; ".join(
         f"{mode}: {_described(cell)}" for mode, cell in modes.items() if cell.verdict != "not_run"
@@ -241,7 +250,11 @@ def inputs_of(input_source: InputSource) -> str:
 
 
 def executed(
-    input_source: InputSource, outputs: Sequence[Output], seed: int, code: str = ""
+    input_source: InputSource,
+    outputs: Sequence[Output],
+    seed: int,
+    chosen: Sequence[Mode] = (),
+    code: str = "",
 ) -> tuple[str, str]:
     """Return the function that executes once, and the one that takes its outputs apart, empty if none is needed."""
     arguments = "args[0].clone(), *args[1:], **kwargs" if input_source.in_place else "*args, **kwargs"
@@ -258,6 +271,9 @@ def executed(
         simple = known and all(re.fullmatch(r"output\[\d+\]", name) for name in names)
         judged = f"[t for t in {call} if t is not None]" if simple else call
     code = code or (text.BACKWARD if input_source.upstream else text.FORWARD)
+    if switched := tuple(mode for mode in chosen if MODE_TABLE[mode].execution == "switched"):
+        last = text.SWITCHED.lstrip("\n").replace("$SWITCHED", repr(switched))
+        code = code.replace("    return $JUDGED\n", last)
     upstream_seed, drawn = input_source.upstream or (0, "")
     nested = "torch.utils._pytree.tree_flatten(output)[0]"
     for name, value in {
@@ -305,9 +321,16 @@ def _observe(around: Sequence[text.Circumstance]) -> str:
     return text.OBSERVE.replace("$REPEAT", _indented(1, repeat))
 
 
-def _cell(device: str, set_by_mode: dict[str, str]) -> str:
+def _is_none_of(modes: Iterable[Mode]) -> str:
+    """Return the condition that a mode is none of these."""
+    names = tuple(modes)
+    return f'!= "{names[0]}"' if len(names) == 1 else f"not in {names!r}"
+
+
+def _cell(device: str, set_by_mode: dict[str, str], chosen: Sequence[Mode]) -> str:
     """Return the function that runs one mode."""
-    environment = f'    environment = os.environ | {set_by_mode!r} if mode != "off" else None\n'
+    without = _is_none_of(mode for mode in ("off", *chosen) if not MODE_TABLE[mode].variables)
+    environment = f"    environment = os.environ | {set_by_mode!r} if mode {without} else None\n"
     code = text.CELL.replace("$ENVIRONMENT", environment if set_by_mode else "")
     code = code.replace("$ENV", ", env=environment" if set_by_mode else "")
     return code.replace(
