@@ -83,8 +83,8 @@ class InvariancePass:
         above = [str(count) for count in THREADS if count > cores]
         if above and "threads" in self._header.settings.invariance:
             self._progress.note(
-                f"--invariance threads: {', '.join(above)} are more than the cores here ({cores}); kernels split their work by "
-                f"the number they are told, so the bits are those of as many threads"
+                f"--invariance threads: {', '.join(above)} are more than the {cores} cores here; kernels split their work by the "
+                f"number they are told, so the bits are those of as many threads"
             )
 
     def _control(self, *, again: bool = False) -> None:
