@@ -14,6 +14,7 @@ from scanner.modes import MODES as MODES
 from scanner.modes import WORKER_MODES as WORKER_MODES
 from scanner.modes import Mode as Mode
 from scanner.observations.settings import MOST_NAMES as MOST_NAMES
+from scanner.observations.settings import MOST_WORKERS
 from scanner.observations.settings import Device as Device
 from scanner.observations.settings import Settings as Settings
 from scanner.observations.settings import Source as Source
@@ -34,7 +35,9 @@ from scanner.perturbations import PERTURBATIONS
 #    kind, and those without one, of older files, are never held against them; the worker that made an observation or a
 #    sentinel, where several worked side by side; TF32 and ROCm of an environment, not known of older files; the mode
 #    "no_workspace".
-FORMAT = 5
+# 6: the plan, by its digest and its groups of rows, and the shard of it that a file holds; merged files, whose parts are
+#    files of one plan. Older files name no plan, and are not merged.
+FORMAT = 6
 
 # What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a
 # run file is a mistake or an attack.
@@ -42,6 +45,8 @@ Count = Annotated[int, Meta(ge=0, le=2**53)]
 Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 # The lists of a release have 60 bullets; each is held against every row.
 MOST_CLAIMS = 300
+# Of a plan; each may be a job of a batch system.
+MOST_SHARDS = 10_000
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Direction = Literal["forward", "backward"]
@@ -153,6 +158,7 @@ class Row(Record, frozen=True):
         default="", name="recipe"
     )  # how an enlarged case was grown, as opspecs.pytorch.enlarge reads it
     samples: Count = 0  # that the database has of the entry in this dtype
+    part: Count = 0  # of a merged file: the place in `Header.parts` of the one that observed it
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -249,6 +255,31 @@ class Enumerated(Record, frozen=True):
     refused: Count  # samples that were taken and of which no enlargement is accepted within the limits
 
 
+class Closing(Record, frozen=True, tag="closing", tag_field="kind"):
+    """Last line of a complete run file."""
+
+    seconds: Seconds  # wall time of the scan, or of what a resumed scan added last; of a merged file the sum
+    load: tuple[float, ...]
+    observations: Count  # those of controls included
+    sentinels: Count = 0
+    costs: Count = 0
+    dispatches: Count = 0
+    distrust: tuple[str, ...] = ()  # why the scan cannot be trusted; empty if it can
+
+
+class Part(Record, frozen=True):
+    """What one scan wrote of a plan, and the machine it ran on; a merged file has several."""
+
+    shard: Annotated[int, Meta(ge=1, le=MOST_SHARDS)]
+    # Of the files of a shard, for another machine goes on in a file of its own.
+    file: Annotated[int, Meta(ge=1, le=MOST_SHARDS)]
+    started: str  # UTC, ISO 8601
+    environment: Environment
+    # Side by side. Those of the first part come first where observations and sentinels name a worker, and so on.
+    workers: Annotated[int, Meta(ge=1, le=MOST_WORKERS)]
+    closing: Closing | None  # None: it did not finish
+
+
 class Header(Record, frozen=True, tag="header", tag_field="kind"):
     """First line of a run file."""
 
@@ -265,6 +296,16 @@ class Header(Record, frozen=True, tag="header", tag_field="kind"):
     enumerated: tuple[Enumerated, ...] = ()  # by database
     # The file of a scan that another machine began: what that had not observed whole is planned here, and reports join them.
     continues: str = ""
+    plan: str = ""  # digest of what was planned, the same for all shards; empty in older files
+    groups: dict[
+        str, Annotated[int, Meta(ge=1, le=MOST_SHARDS)]
+    ] = {}  # spec, in planned order -> the shard that has its rows
+    shards: Annotated[int, Meta(ge=1, le=MOST_SHARDS)] = 1  # of the plan
+    shard: Annotated[int, Meta(ge=1, le=MOST_SHARDS)] = 1  # that this file holds
+    file: Annotated[int, Meta(ge=1, le=MOST_SHARDS)] = 1  # of the shard: more than 1 if it continues another
+    parts: Annotated[
+        tuple[Part, ...], Meta(max_length=MOST_SHARDS)
+    ] = ()  # of a merged file, by shard and file
 
 
 class EnumeratedEntry(Record, frozen=True, tag="entry", tag_field="kind"):
@@ -376,15 +417,3 @@ class Cost(Record, frozen=True, tag="cost", tag_field="kind"):
     def key(self) -> tuple[str, str, str, str]:
         """The row it belongs to, as ``Row.key``."""
         return (self.spec, self.case, self.direction, self.dtype)
-
-
-class Closing(Record, frozen=True, tag="closing", tag_field="kind"):
-    """Last line of a complete run file."""
-
-    seconds: Seconds  # wall time of the scan, or of the part of it that a resumed scan added last
-    load: tuple[float, ...]
-    observations: Count  # those of controls included
-    sentinels: Count = 0
-    costs: Count = 0
-    dispatches: Count = 0
-    distrust: tuple[str, ...] = ()  # why the scan cannot be trusted; empty if it can
