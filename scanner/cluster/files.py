@@ -51,6 +51,11 @@ class ShardFiles:
         return self._folder / (self.name if number == 1 else beside)
 
 
+def folder_for(output: Path) -> Path:
+    """Return where the shards of a run file are kept until it is written."""
+    return output.with_suffix(".shards")
+
+
 @contextlib.contextmanager
 def shards_folder(output: Path, *, resume: bool, force: bool) -> Iterator[Path]:
     """Have a folder for the shards of a run file, and nobody else have it; it goes when it is empty.
@@ -58,7 +63,7 @@ def shards_folder(output: Path, *, resume: bool, force: bool) -> Iterator[Path]:
     Raises:
         UsageError: It cannot be had, or holds shards, and nothing was said of them.
     """
-    folder = output.with_suffix(".shards")
+    folder = folder_for(output)
     try:
         folder.mkdir(exist_ok=True)
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -19,7 +19,7 @@ import msgspec
 
 from scanner.cases.settings import Plan
 from scanner.cluster import task
-from scanner.cluster.files import ShardFiles, count_in, shards_folder
+from scanner.cluster.files import ShardFiles, count_in, folder_for, shards_folder
 from scanner.cluster.nodes import LOCAL, Kind, connected, device_there, kinds_there
 from scanner.cluster.shard import ClusterShard
 from scanner.errors import (
@@ -32,8 +32,9 @@ from scanner.errors import (
     UsageError,
 )
 from scanner.observations.merge import difference, merge
+from scanner.observations.runfile import Run, read_run
 from scanner.observations.settings import SETTINGS
-from scanner.observations.writer import RunWriter
+from scanner.observations.writer import RunWriter, refuse_packed
 from scanner.run.progress import Progress
 
 # So many tasks of a shard in a row may end with their nodes and bring nothing.
@@ -70,13 +71,14 @@ class _Run:
         ]
 
 
-def scan_on_cluster(campaign: Campaign, progress: Progress) -> list[Path]:
-    """Scan, and return the run files: one for each interpreter and kind of GPU.
+def scan_on_cluster(campaign: Campaign, progress: Progress) -> list[Run]:
+    """Scan, and return what the run files then hold: one for each interpreter and kind of GPU.
 
     Raises:
         DetmatrixError: What was asked cannot be done, or not on a node; the shards that were observed until then stay.
     """
     plan = campaign.plan
+    refuse_packed(plan.output)
     with (
         shards_folder(plan.output, resume=plan.resume, force=plan.force) as folder,
         contextlib.ExitStack() as ending,
@@ -91,31 +93,37 @@ def scan_on_cluster(campaign: Campaign, progress: Progress) -> list[Path]:
             kinds = kinds_there(ray, device, pythons * (campaign.shards or len(ray.nodes())))
             runs = [_Run(campaign, folder, place, kind) for place in range(pythons) for kind in kinds]
             _Fleet(ray, runs, words_of(plan, device), progress).observe()
-        return _merged(campaign, runs, progress)
+        return [read_run(path) for path in _merged(campaign, runs, progress)]
 
 
 def how_to_go_on(campaign: Campaign) -> str:
     """Say what an interrupted scan left, and the command that goes on with it."""
     plan = campaign.plan
+    folder = folder_for(plan.output)
+    if not folder.exists():
+        return "nothing was observed yet, start again"
     pythons = [word for python in campaign.pythons for word in ("--python", python)]
     shards = [] if campaign.shards is None else ["--shards", str(campaign.shards)]
     words = words_of(plan, plan.settings.device)
     again = ["detmatrix", "scan", "--ray", campaign.address, "--resume", *pythons, *shards]
     return (
-        f"{plan.output.with_suffix('.shards')} holds what was observed, go on with: "
+        f"{folder} holds what was observed, go on with: "
         f"{shlex.join([*again, '-o', str(plan.output), *words])}"
     )
 
 
 def words_of(plan: Plan, device: str) -> list[str]:
     """Return the words of a command line that ask for the same scan on a node."""
-    said = {name: getattr(plan.settings, name) for name in plan.said} | {"device": device}
+    said = {name: getattr(plan.settings, name) for name in SETTINGS if name in plan.said}
+    said["device"] = device
     # A task has a folder of its own.
     said["specs"] = tuple(os.path.abspath(path) for path in plan.settings.specs)  # noqa: PTH100 - links stay
     words = [
         word for name, value in said.items() if SETTINGS[name].option for word in SETTINGS[name].words(value)
     ]
-    return [*words, "--", *plan.settings.patterns]
+    if plan.balance is not None:
+        words += ["--balance", os.path.abspath(plan.balance)]  # noqa: PTH100
+    return [*words, *["--"] * bool(plan.settings.patterns), *plan.settings.patterns]
 
 
 class _Fleet:
@@ -127,23 +135,23 @@ class _Fleet:
         self._words = words
         self._progress = progress
         self._going: dict[Any, tuple[_Run, ClusterShard]] = {}
+        self._given_up: list[str] = []
         # A node is to find nothing of ours but the detmatrix that is installed there.
         ray.cloudpickle.register_pickle_by_value(task)
         self._task = ray.remote(max_retries=0, num_returns="streaming")(task.scan_shard)
 
     def observe(self) -> None:
-        """Have all shards observed that are not yet complete."""
-        done = 0
-        for run in self._runs:
-            for shard in run.shards:
-                for lines in shard.files.held():
-                    done += sum(one.planned for one in shard.read(lines))
-                    _check(run, shard)
+        """Have all shards observed that are not yet complete.
+
+        Raises:
+            DetmatrixError: One cannot be observed, or was lost too often.
+        """
+        shards = [(run, shard) for run in self._runs for shard in run.shards]
+        done = sum(_recall(run, shard) for run, shard in shards)
         try:
-            for run in self._runs:
-                for shard in run.shards:
-                    if not shard.complete:
-                        self._begin(run, shard)
+            for run, shard in shards:
+                if not shard.complete:
+                    self._begin(run, shard)
             self._progress.begin(self._expected(), done)
             while self._going:
                 for one in self._ray.wait([*self._going], timeout=_WAIT_SECONDS)[0]:
@@ -151,6 +159,11 @@ class _Fleet:
         finally:
             for one in self._going:
                 self._ray.cancel(one)
+        if self._given_up:
+            raise UntrustedScanError(
+                f"{self._given_up[0]} is not complete ({len(self._given_up)} such); see ray status and the logs of the node, "
+                f"then go on with --resume"
+            )
 
     def _begin(self, run: _Run, shard: ClusterShard) -> None:
         words = [*("--python", shard.python) * (shard.python is not None), *self._words]
@@ -190,8 +203,10 @@ class _Fleet:
 
     def _take(self, run: _Run, shard: ClusterShard, number: int, lines: bytes) -> None:
         """Keep lines of a shard, and count what they measure."""
+        began = shard.header is None
         found = [*shard.read(lines)]
-        _check(run, shard)
+        if began:
+            _check(run, shard)
         shard.files.append(number, lines)
         self._progress.expect(self._expected())
         for one in found:
@@ -221,18 +236,17 @@ class _Fleet:
         raise error
 
     def _again(self, going: Any, why: str) -> None:
-        """Have a shard go on whose task was lost.
-
-        Raises:
-            UntrustedScanError: It was lost too often.
-        """
+        """Have a shard go on whose task was lost, unless it was lost too often."""
         run, shard = self._going.pop(going)
+        if shard.complete:
+            return
         shard.fruitless += 1
         if shard.fruitless == _TRIES:
-            raise UntrustedScanError(
-                f"{self._name(run, shard)}: {_TRIES} times in a row it ended before it measured anything, now with {why}; "
-                f"see ray status and the logs of that node, then go on with --resume"
+            self._given_up.append(f"{self._name(run, shard)} ({why})")
+            self._progress.note(
+                f"{self._given_up[-1]} was lost {_TRIES} times in a row before it measured anything"
             )
+            return
         self._progress.note(f"{self._name(run, shard)} was lost ({why}); it goes on where there is room")
         self._begin(run, shard)
 
@@ -247,6 +261,13 @@ class _Fleet:
         several = len({one.number for one in self._runs}) > 1
         of = f" of {shard.python}" if several else ""
         return " on ".join(filter(None, (f"shard {shard.shard}{of}", run.kind.gpu, shard.host)))
+
+
+def _recall(run: _Run, shard: ClusterShard) -> int:
+    """Read what there is of a shard already, and return how many measurements that is."""
+    done = sum(one.planned for lines in shard.files.held() for one in shard.read(lines))
+    _check(run, shard)
+    return done
 
 
 def _check(run: _Run, shard: ClusterShard) -> None:
