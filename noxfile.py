@@ -76,10 +76,10 @@ def given(options: argparse.Namespace, *names: str) -> list[str]:
     return [word for name, value in values if value for word in (f"--{name}", value)]
 
 
-def install(session: nox.Session, *groups: str, torch: str = TORCH) -> None:
-    """Install detmatrix from this checkout, with torch first, and dependency groups."""
+def install(session: nox.Session, *groups: str, torch: str = TORCH, extras: str = "census") -> None:
+    """Install detmatrix from this checkout, with torch first, its extras, and dependency groups."""
     session.install(f"torch=={torch}")
-    session.install("--editable", ".[census]", *nox.project.dependency_groups(PYPROJECT, *groups))
+    session.install("--editable", f".[{extras}]", *nox.project.dependency_groups(PYPROJECT, *groups))
 
 
 @nox.session
@@ -99,13 +99,13 @@ def tests(session: nox.Session) -> None:
 @nox.session(default=False)
 def nightly(session: nox.Session) -> None:
     """Run the tests that are slow by nature, one after the other; arguments go to pytest."""
-    prepare(session)
+    prepare(session, extras="census,ray")
     session.run("pytest", "-m", "nightly", *session.posargs)
 
 
-def prepare(session: nox.Session) -> None:
+def prepare(session: nox.Session, extras: str = "census") -> None:
     """Install what tests need, and say what is missing on this machine."""
-    install(session, "tests")
+    install(session, "tests", extras=extras)
     if not shutil.which("chromium"):
         session.warn("no chromium here: the tests of the HTML page in a browser are skipped")
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scanner.observations.runfile import read_run
+from tests.clusters import observed
 from tests.commands import Command, command_in
 from tests.conftest import shared_folder
 from tests.fake_ray import GPU, FakeRay, NodeDiedError, RayTaskError
@@ -50,15 +50,6 @@ def cluster(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return standing
 
 
-def _rows(path: Path) -> list[tuple[object, ...]]:
-    """Return what was observed of each row in each process, but for the time that it took."""
-    run = read_run(path)
-    assert run.closing is not None
-    return sorted(
-        (*one.key, one.mode, one.process, one.outcome, repr(one.groups)) for one in run.observations
-    )
-
-
 def test_shards_make_one_run_file(
     detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
 ) -> None:
@@ -68,7 +59,7 @@ def test_shards_make_one_run_file(
     done = detmatrix("scan", *OPTIONS, "--ray")
 
     assert done.returncode == 0, done.stderr
-    assert _rows(tmp_path / "detmatrix.jsonl") == _rows(prepared / "whole.jsonl")
+    assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
     assert [path.name for path in tmp_path.iterdir()] == ["detmatrix.jsonl"]
     spread = {"num_cpus": 4, "scheduling_strategy": ("STRICT_SPREAD", [{"CPU": 4}, {"CPU": 4}])}
     assert [options for options, _, _ in ray.asked] == [spread, spread]
@@ -93,7 +84,7 @@ def test_lost_shard_goes_on_with_what_it_sent(
     sent = [b"".join(held) for _, words, held in ray.asked if "2/2" in words]
     assert len(sent) == 3
     assert 0 == len(sent[0]) < len(sent[1]) < len(sent[2])
-    assert _rows(tmp_path / "detmatrix.jsonl") == _rows(prepared / "whole.jsonl")
+    assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
 
 
 def test_shard_that_is_always_lost_keeps_no_other_from_being_observed(
@@ -118,7 +109,7 @@ def test_shard_that_is_always_lost_keeps_no_other_from_being_observed(
     ray.asked.clear()
     assert detmatrix("scan", *OPTIONS, "--ray", "--resume").returncode == 0
     assert [words[2] for _, words, _ in ray.asked] == ["1/2"]
-    assert _rows(tmp_path / "detmatrix.jsonl") == _rows(prepared / "whole.jsonl")
+    assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
 
 
 def test_each_interpreter_and_kind_of_gpu_has_a_run_file(

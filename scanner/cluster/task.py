@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 # What a task tells: the node it runs on; lines for a file of the shard, by its number; the exit code and the last words.
@@ -29,7 +29,7 @@ _LAST_WORDS = 4096
 
 def scan_shard(
     words: Sequence[str], name: str, held: Sequence[bytes], variables: dict[str, str | None]
-) -> Iterator[Told]:
+) -> Generator[Told, None, None]:
     """Scan one shard to its end, or go on with it, and yield what its files hold beyond what was held already.
 
     Args:
