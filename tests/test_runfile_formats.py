@@ -120,7 +120,7 @@ def test_every_new_record_survives_the_round_trip(scanned: Path) -> None:
     """What a scan writes of controls, sentinels and costs is read back as records."""
     run = read_run(scanned)
 
-    assert run.header.format == FORMAT == 5
+    assert run.header.format == FORMAT == 6
     assert {control.spec for control in run.header.controls} == {one.spec for one in run.controls}
     assert run.closing is not None
     assert run.closing.sentinels == len(run.sentinels) > 0

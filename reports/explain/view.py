@@ -14,7 +14,7 @@ from reports.matrix.listed import SECTION_WORDS
 from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
 from reports.matrix.ops import OpView
 from reports.matrix.view import RowView, row_view
-from reports.matrix.words import bullet_words, percent
+from reports.matrix.words import bullet_words, machine_of_row, percent
 from reports.matrix.words import span as span_of
 from reports.render.json import View
 from scanner.claims.matching import device_kind
@@ -165,7 +165,8 @@ def _measured(
     for same in together.values():
         one, rows = matrices[same[0]], views[same[0]]
         environment, settings = one.run.header.environment, one.run.header.settings
-        machine = environment.gpu or f"{environment.cpu}, {environment.threads} threads"
+        ids = {row.id for row in rows}
+        machines = (machine_of_row(one.run.header, it.row) for it in one.rows if it.row.id in ids)
         counts = {cell.runs for row in rows for cell in (row.off, row.on) if cell.runs is not None}
         directions = {
             direction: _cases([row for row in rows if row.direction == direction])
@@ -177,7 +178,7 @@ def _measured(
                 "run": paths[same[0]],
                 "torch": environment.torch,
                 "device": settings.device,
-                "machine": machine,
+                "machine": " and ".join(dict.fromkeys(machines)),
                 "executions": one.executions,
                 "distrust": list(one.distrust),
                 "same": [_torch(matrices[place]) for place in same[1:]],

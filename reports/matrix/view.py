@@ -6,7 +6,7 @@ Absence is ``None`` in a field and a word in a text ("none", "not measured"), ne
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
@@ -166,6 +166,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     enlargement: str | None = field(name="recipe")
     samples: int | None
     cost: CostView | None
+    machine: str | UnsetType = UNSET  # of a merged run: what the row ran on
     expected: list[dict[str, object]] | UnsetType = UNSET  # what the files of each build say of it
 
     @property
@@ -296,7 +297,9 @@ def cell_view(row: MatrixRow, mode: Mode) -> CellView:
     )
 
 
-def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
+def row_view(
+    row: MatrixRow, builds: Sequence[ExpectedRows] = (), machine: str | UnsetType = UNSET
+) -> RowView:
     """Return one row, with what the files of *builds* say of it."""
     planned: dict[str, Any] = {name: getattr(row.row, name) for name in _PLANNED}
     planned |= {name: getattr(row.row, name) or None for name in _OPTIONAL}
@@ -315,6 +318,7 @@ def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
         serial=row.serial,
         constant=constant_of(row),
         cost=cost_view(row.cost),
+        machine=machine,
         expected=[_expected(row, build) for build in builds] or UNSET,
     )
 
@@ -322,9 +326,12 @@ def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
 def _further(row: MatrixRow, mode: Mode) -> CellView:
     """Return the cell of a mode that only some rows are run in."""
     cell = cell_of_mode(row, mode)
-    return (
-        NotRun(verdict="not_run", reason=cell.reason) if cell.verdict == "not_run" else cell_view(row, mode)
-    )
+    return _not_run(cell.reason) if cell.verdict == "not_run" else cell_view(row, mode)
+
+
+@lru_cache(maxsize=16)
+def _not_run(reason: str | None) -> CellView:
+    return NotRun(verdict="not_run", reason=reason)
 
 
 def _expected(row: MatrixRow, build: ExpectedRows) -> dict[str, object]:

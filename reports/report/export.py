@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
+from reports.matrix import words
 from reports.matrix.difference import MEASURES
 from reports.matrix.expected import EXPECTED_MEANING
 from reports.matrix.listed import NOT_LISTED
@@ -120,7 +121,11 @@ def _column(values: Sequence[object]) -> pd.Series[Any]:
 
 def _names(matrices: Sequence[Matrix]) -> list[str]:
     expected = [f"expected_{device}_{name}" for device in _devices(matrices) for name in _EXPECTED]
-    return ["run", *_COLUMNS, "distrust", *expected]
+    return ["run", *_COLUMNS, "distrust", *expected, *["machine"] * _merged(matrices)]
+
+
+def _merged(matrices: Sequence[Matrix]) -> bool:
+    return any(one.run.header.parts for one in matrices)
 
 
 def _devices(matrices: Sequence[Matrix]) -> list[str]:
@@ -128,12 +133,13 @@ def _devices(matrices: Sequence[Matrix]) -> list[str]:
 
 
 def _rows(matrices: Sequence[Matrix]) -> Iterator[list[object]]:
-    devices = _devices(matrices)
+    devices, merged = _devices(matrices), _merged(matrices)
     for run in report_view(matrices).runs:
         distrust = "; ".join(run.matrix.distrust) or None
         for row in run.rows:
             cells = [_value(row, path) for path in _COLUMNS.values()]
-            yield [*map(_cell, (run.name, *cells, distrust, *_expected(row, devices)))]
+            machine = [row.machine or words.machine_words(run.matrix)] * merged
+            yield [*map(_cell, (run.name, *cells, distrust, *_expected(row, devices), *machine))]
 
 
 def _cell(value: object) -> object:
@@ -201,6 +207,7 @@ def _run(run: RunView) -> dict[str, object]:
     one, header, closing = run.matrix, run.header, run.matrix.run.closing
     fields = {
         **fields_of(header, "environment", "settings"),
+        **(fields_of(header, "plan", "shards", "parts") if header.parts else {}),
         "rows": run.rows,
         "path": run.name,
         **fields_of(header, "format", "tool", "started"),

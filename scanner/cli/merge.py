@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +13,6 @@ import click
 from scanner.cli.options import refuse_report_name, runs_argument
 from scanner.errors import EXIT_DONE, UsageError, one_line
 from scanner.observations.merge import merge
-from scanner.observations.runfile import Line
 from scanner.observations.writer import cannot_write, encode
 
 
@@ -42,19 +41,22 @@ def command(runs: tuple[str, ...], output: Path, *, force: bool) -> int:
         raise UsageError(
             f"{output}: is there already; choose another place with -o, or overwrite it with --force"
         )
-    header, missing, lines = merge(paths)
-    _write(output, header, lines)
-    if missing:
+    if missing := write_merged(paths, output):
         click.echo(one_line(f"{output}: {missing}"), err=True)
     return EXIT_DONE
 
 
-def _write(path: Path, header: Line, lines: Iterable[Line]) -> None:
-    """Write a merged file through a temporary one beside it, so that a failure leaves what was there before.
+def write_merged(paths: Sequence[Path], path: Path) -> str:
+    """Merge run files into *path*, through a temporary file beside it, so that a failure leaves what was there before.
+
+    Returns:
+        What is missing of the plan, in words.
 
     Raises:
-        UsageError: The place cannot be written.
+        RunFileError: A file cannot be read, or is damaged.
+        UsageError: The files are not of one plan, or the place cannot be written.
     """
+    header, missing, lines = merge(paths)
     target = Path(os.path.realpath(path))
     beside = target.with_name(f".detmatrix-{os.getpid()}.part")
     try:
@@ -72,3 +74,4 @@ def _write(path: Path, header: Line, lines: Iterable[Line]) -> None:
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
+    return missing

@@ -74,6 +74,8 @@ class Check:
         """Add the rows of an entry, which stands before whatever was observed."""
         if self._format < _ENTRIES:
             text = f"belongs to format {_ENTRIES}, the header says format {self._format} - at `$.kind`"
+        elif any(row.spec != entry.spec for row in entry.rows):
+            text = "has rows of another op"
         elif self._seen or self._sentinels:
             text = "stands behind what was observed; put it before that"
         else:

@@ -35,7 +35,6 @@ from scanner.observations.settings import SETTINGS, written
 
 # Which part of a plan: the shard, and the file of it.
 _Id = tuple[int, int]
-_Key = tuple[str, str, str, str]
 # Lines that are of one part.
 _Placed = Observation | Sentinel | Distrust | Cost | Dispatch
 
@@ -65,10 +64,10 @@ class _Source:
         self.kernels: BuildOverloads | None = None
         closing: Closing | None = None
         entries: list[EnumeratedEntry] = []
-        for number, line in reader.lines():
-            if reader.kind(number, line) not in {"entry", "kernels", "closing"}:
+        for number, text in reader.lines():
+            if reader.kind(number, text) not in {"entry", "kernels", "closing"}:
                 continue
-            match reader.decode(number, line):
+            match reader.decode(number, text):
                 case EnumeratedEntry() as entry:
                     reader.check.plan(number, entry)
                     entries.append(entry)
@@ -84,6 +83,9 @@ class _Source:
         self.groups: dict[str, _Group] = {entry.spec: _Group([], entry) for entry in entries}
         for row in self.rows:
             self.groups.setdefault(row.spec, _Group([], None)).rows.append(row)
+        for group, (of_group, line) in self.groups.items():
+            if line is not None and len(of_group) > len(line.rows):
+                raise RunFileError(f"{path}: plans rows of {group} in its header and in a line of their own")
 
     def file_of(self, group: str) -> int:
         """Return the first file of a group's shard that is in here."""
@@ -134,25 +136,20 @@ class _Merger:
         self._first_worker = [0, *accumulate(part.workers for part in parts)]
         base = self._source_of[self._ids[0]].header
         self.missing = missing_words(base, parts)
-        self._owners: dict[_Key, int] = {}
+        found = [it for group in base.groups if (it := self._group(group)) is not None]
+        planned = [row for it in found if it.entry is None for row in it.rows]
+        self._entries = [it.entry for it in found if it.entry is not None]
+        # A plan may have a million rows: what is known of each is a number in an array.
+        self._rows = [*planned, *(row for entry in self._entries for row in entry.rows)]
+        self._places = {row.key: place for place, row in enumerate(self._rows)}
+        self._owners = array("l", [0]) * len(self._rows)
         for source in sources:
             numbers = [self._numbers[one] for one in source.parts]
             for row in source.rows:
-                number = numbers[row.part]
-                self._owners[row.key] = max(number, self._owners.get(row.key, number))
-        planned: list[Row] = []
-        self._entries: list[EnumeratedEntry] = []
-        for group in base.groups:
-            if (found := self._group(group)) is None:
-                continue
-            rows = tuple(replace(row, part=self._owners[row.key]) for row in found.rows)
-            if found.entry is None:
-                planned += rows
-            else:
-                self._entries.append(replace(found.entry, rows=rows))
-        everything = (*planned, *(row for entry in self._entries for row in entry.rows))
-        self._places = {row.key: place for place, row in enumerate(everything)}
-        self._controls = {row.key for row in base.controls}
+                place = self._places[row.key]
+                self._owners[place] = max(self._owners[place], numbers[row.part])
+        for row, number in zip(self._rows, self._owners, strict=True):
+            force_setattr(row, "part", number)
         self.header = replace(base, planned=tuple(planned), parts=tuple(parts), shard=1, file=1, continues="")
 
     def _group(self, group: str) -> _Group | None:
@@ -198,8 +195,11 @@ class _Merger:
         places = array("q", [*(self._places[row.key] for row in source.rows), len(self._places)])
         last = 0
         for record in reader.records():
+            place = (
+                self._places.get(record.key) if isinstance(record, (Observation, Cost, Dispatch)) else None
+            )
             if isinstance(record, (Cost, Dispatch)):
-                number = self._owners[record.key]
+                number = self._owners[place or 0]
                 if number not in numbers:
                     continue
             elif isinstance(record, (Observation, Sentinel, Distrust)):
@@ -209,7 +209,7 @@ class _Merger:
                     )
                 part = part_of[record.worker]
                 number = numbers[part]
-                if isinstance(record, Observation) and self._owners.get(record.key, number) != number:
+                if place is not None and self._owners[place] != number:
                     continue
                 force_setattr(record, "worker", record.worker - theirs[part] + self._first_worker[number])
                 _move(record, places)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -25,6 +25,11 @@ def parts_of(header: Header) -> tuple[Part, ...]:
             closing=None,
         ),
     )
+
+
+def machine_of(header: Header, row: Row) -> Environment:
+    """Return the machine on which a row was observed."""
+    return header.parts[row.part].environment if header.parts else header.environment
 
 
 def machines(header: Header) -> list[Environment]:
@@ -85,7 +90,26 @@ def missing_words(header: Header, parts: Sequence[Part]) -> str:
     return "; ".join(texts)
 
 
-def _are(shards: Iterable[int], count: int, what: str) -> str:
-    numbers = [str(shard) for shard in shards]
-    named = " and ".join(filter(None, (", ".join(numbers[:-1]), numbers[-1])))
-    return f"shard{'s' * (len(numbers) > 1)} {named} of {count} {'are' if len(numbers) > 1 else 'is'} {what}"
+def shard_words(header: Header) -> str:
+    """Say which shards of a plan a file holds; empty of a file that is the whole plan."""
+    if header.parts:
+        return (
+            f"{len({part.shard for part in header.parts})} of {header.shards}, in {len(header.parts)} files"
+        )
+    return f"{header.shard} of {header.shards}" if header.shards > 1 else ""
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return sorted numbers with runs joined: ``0-3, 8``."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def _are(shards: Sequence[int], count: int, what: str) -> str:
+    several = len(shards) > 1
+    return f"shard{'s' * several} {ranges(shards)} of {count} {'are' if several else 'is'} {what}"

@@ -308,9 +308,10 @@ class Shared:
             digests = self._digests.setdefault(tuple(record.digests.items()), record.digests)
             force_setattr(record, "digests", digests)
         elif isinstance(record, Dispatch):
-            for reached in record.modes.values():
+            for mode, reached in record.modes.items():
                 names = tuple(map(self._once, reached.overloads))
                 force_setattr(reached, "overloads", self._once(names))
+                record.modes[mode] = self._once(reached)  # type: ignore[assignment]
 
 
 def _lines(path: Path) -> Iterator[bytes]:

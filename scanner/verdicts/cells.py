@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -110,7 +111,7 @@ def cell_of(
         strict: Whether each of its outputs must, if they do not all hold none.
     """
     if not observations:
-        return Cell(verdict="not_run", reason=missing)
+        return _absent(missing)
     ordered = sorted(observations, key=lambda observation: observation.process)
     seconds = sum(observation.seconds for observation in ordered)
     if len({observation.inputs_digest for observation in ordered} - {None}) > 1:
@@ -127,6 +128,12 @@ def cell_of(
         verdict = "error" if verdict == "raises" else verdict
         return Cell(verdict=verdict, reason=f"processes disagree ({text})", seconds=seconds)
     return Cell(verdict=verdict, alert=alert, reason=reason, seconds=seconds)
+
+
+@lru_cache(maxsize=16)
+def _absent(missing: str) -> Cell:
+    """Return the cell of a mode in which a row was not observed, as most rows are in some; there may be a million."""
+    return Cell(verdict="not_run", reason=missing)
 
 
 def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, strict: bool) -> Cell:

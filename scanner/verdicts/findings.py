@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from scanner.observations.parts import machine_of
 from scanner.observations.records import (
     MODES,
     WORKER_MODES,
@@ -194,7 +195,8 @@ def matrix(
     power_check = PowerCheck(header, sentinels)
     missing = "not recorded" if closed else "the scan was interrupted before this case"
     for place, row in enumerate(header.planned):
-        by_mode = seen.get(row.key) or {mode: [] for mode in WORKER_MODES}
+        # What is joined is let go of: there may be a million rows.
+        by_mode = seen.pop(row.key, None) or {mode: [] for mode in WORKER_MODES}
         off, on = (row_cell(by_mode[mode], missing, row) for mode in MODES)
         not_run_reason = "only ops that raise are run under warn_only" if on.verdict != "raises" else missing
         warn_only = row_cell(by_mode["warn_only"], not_run_reason, row)
@@ -224,7 +226,8 @@ def matrix(
         if unequal_inputs(lines):
             finding, reason = "inconclusive", "the inputs differed between processes or modes"
         # With one thread nothing can race in any row; low power says so.
-        serial = off.serial and header.environment.threads > 1 and finding in _STILL and not row.constant
+        threads = machine_of(header, row).threads
+        serial = off.serial and threads > 1 and finding in _STILL and not row.constant
         cells: dict[Mode, Cell] = {
             "off": off,
             "on": on,
