@@ -147,19 +147,23 @@ def test_node_that_dies_costs_time_alone(
     detmatrix_process: Command, cluster: LoopbackCluster, tmp_path: Path
 ) -> None:
     """Its shard goes on elsewhere, from what it had sent; the cells are those of one scan."""
-    standing = StandIn(tmp_path, {"do": "observe", "seconds": 0.05})
+    waits = tmp_path / "waits"
+    standing = StandIn(tmp_path, {"do": "observe", "mode": "on", "wait": str(waits)})
     scan = ("scan", *CPU, "--python", standing.python)
     assert detmatrix_process(*scan, "-o", "one.jsonl").returncode == 0
+    waits.touch()
     command = [sys.executable, "-m", "scanner", *scan, "--ray", cluster.address, "--shards", 8]
-    driver = tied.start(command, cwd=tmp_path, stderr=subprocess.PIPE)
+    driver = tied.start(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     shard = tmp_path / "detmatrix.shards" / "python-1-2-of-8.jsonl"
-    _wait_for('"observation"', shard, 12)
+    _wait_for('"mode":"off"', shard, 8)
     header = json.loads(shard.read_text().partition("\n")[0])
 
     cluster.kill(header["environment"]["variables"]["off"][NODE])
-    said = driver.communicate()[1]
+    waits.unlink()
+    printed, said = driver.communicate()
 
     assert driver.returncode == 0, said
+    assert "raylet" not in printed + said
     assert "shard 2/8 on " in said
     assert "was lost (" in said
     assert observed(tmp_path / "detmatrix.jsonl") == observed(tmp_path / "one.jsonl")

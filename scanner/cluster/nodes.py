@@ -46,6 +46,8 @@ def connected(address: str) -> Iterator[Any]:
     Raises:
         UsageError: Ray is not installed, does not answer, or is another release.
     """
+    # It prints the logs of a node that died where the summary of a scan goes.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         ray = importlib.import_module("ray")
     except ImportError:
