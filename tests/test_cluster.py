@@ -41,6 +41,7 @@ def cluster(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     def standing(*nodes: dict[str, float]) -> FakeRay:
         ray = FakeRay(prepared, nodes or ({"CPU": 2.0}, {"CPU": 2.0}))
         monkeypatch.setitem(sys.modules, "ray", ray)
+        monkeypatch.setattr("scanner.cluster.nodes._variables", lambda _: {})
         group = SimpleNamespace(placement_group=lambda bundles, strategy: (strategy, bundles))
         strategies = SimpleNamespace(PlacementGroupSchedulingStrategy=lambda bundles: bundles)
         monkeypatch.setitem(sys.modules, "ray.util.placement_group", group)

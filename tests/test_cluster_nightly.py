@@ -116,11 +116,15 @@ def test_interrupted_scan_goes_on(
     detmatrix_process: Command, cluster: LoopbackCluster, tmp_path: Path
 ) -> None:
     """Ctrl-C stops what runs on nodes and says how to go on; nothing that was sent is measured again."""
-    standing = StandIn(tmp_path, {"do": "observe", "seconds": 0.05})
+    waits = tmp_path / "waits"
+    waits.touch()
+    # The last op of the first shard.
+    last = {"do": "observe", "spec": "torch.Tensor.index_reduce", "mode": "on"}
+    standing = StandIn(tmp_path, last | {"wait": str(waits)})
     scan = ("scan", *CPU, "--python", standing.python, "--ray", cluster.address, "--shards", 4)
     driver = tied.start([sys.executable, "-m", "scanner", *scan], cwd=tmp_path, stderr=subprocess.PIPE)
     shard = tmp_path / "detmatrix.shards" / "python-1-1-of-4.jsonl"
-    _wait_for('"mode":"on"', shard, 16)
+    _wait_for('"mode":"on"', shard, 12)
 
     driver.send_signal(signal.SIGINT)
     said = driver.communicate()[1]
@@ -131,6 +135,7 @@ def test_interrupted_scan_goes_on(
     while using(standing):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    waits.unlink()
     sent = shard.read_text()
     standing.forget()
     command = shlex.split(said.partition("go on with: ")[2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -26,12 +27,10 @@ _PROBE = (
 )
 # Of Ray on this machine: what it keeps are pieces of run files.
 _STORE_BYTES = 1 << 28
-# It reports nothing of a scan to anyone, and its processes have the priority of any other.
-_OF_LOCAL = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 _TYPE = "accelerator_type:"
 
 
-class Kind(NamedTuple):
+class Pool(NamedTuple):
     """Nodes or GPUs that are alike, so that what is observed on them is one run."""
 
     gpu: str  # as Ray names it; empty for nodes, and for GPUs that it cannot name
@@ -46,8 +45,9 @@ def connected(address: str) -> Iterator[Any]:
     Raises:
         UsageError: Ray is not installed, does not answer, or is another release.
     """
-    # It prints the logs of a node that died where the summary of a scan goes.
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    # Ray reads it when it is imported.
+    for name, value in _variables(address).items():
+        os.environ.setdefault(name, value)
     try:
         ray = importlib.import_module("ray")
     except ImportError:
@@ -58,8 +58,6 @@ def connected(address: str) -> Iterator[Any]:
     with tempfile.TemporaryDirectory() as empty:
         options: dict[str, Any] = {}
         if address == LOCAL:
-            for name, value in _OF_LOCAL.items():
-                os.environ.setdefault(name, value)
             options = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
         else:
             _refuse_silent(address, empty)
@@ -71,6 +69,21 @@ def connected(address: str) -> Iterator[Any]:
             yield ray
         finally:
             ray.shutdown()
+
+
+def _variables(address: str) -> dict[str, str]:
+    """Return the variables that Ray is to have, unless the user gave it others."""
+    # It prints the logs of a node that died where the summary of a scan goes.
+    quiet = {"RAY_DEDUP_LOGS_SKIP_REGEX": "."}
+    if address != LOCAL:
+        return quiet
+    # Nobody else can have code run there, nothing is reported of it, and its processes have the priority of any other.
+    return quiet | {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
+    }
 
 
 def _refuse_silent(address: str, folder: str) -> None:
@@ -112,7 +125,7 @@ def device_there(ray: Any, asked: str) -> str:
     return asked
 
 
-def kinds_there(ray: Any, device: str, most: int) -> list[Kind]:
+def pools_there(ray: Any, device: str, most: int) -> list[Pool]:
     """Return the kinds of nodes or GPUs that a scan on *device* can have.
 
     Args:
@@ -140,12 +153,12 @@ def kinds_there(ray: Any, device: str, most: int) -> list[Kind]:
         )
     # Never a share of a GPU: two scans on one would be load to one another.
     return [
-        Kind(gpu, count, {"num_gpus": 1, **({"accelerator_type": gpu} if gpu else {})})
+        Pool(gpu, count, {"num_gpus": 1, **({"accelerator_type": gpu} if gpu else {})})
         for gpu, count in sorted(gpus.items())
     ]
 
 
-def _nodes(cores: Sequence[int], most: int) -> Kind:
+def _nodes(cores: Sequence[int], most: int) -> Pool:
     """Return what has one task at a time on each node, beside nothing else of Ray's if nodes have equally many cores."""
     able = sorted((count for count in cores if count), reverse=True)[:most]
     if not able:
@@ -156,4 +169,4 @@ def _nodes(cores: Sequence[int], most: int) -> Kind:
     # A bundle on each node, which one task fills. That of a node that dies moves to one that comes.
     bundles = group.placement_group([{"CPU": least}] * len(able), strategy="STRICT_SPREAD")
     strategy = strategies.PlacementGroupSchedulingStrategy(bundles)
-    return Kind("", len(able), {"num_cpus": least, "scheduling_strategy": strategy})
+    return Pool("", len(able), {"num_cpus": least, "scheduling_strategy": strategy})

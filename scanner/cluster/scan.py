@@ -20,7 +20,7 @@ import msgspec
 from scanner.cases.settings import Plan
 from scanner.cluster import task
 from scanner.cluster.files import ShardFiles, count_in, folder_for, shards_folder
-from scanner.cluster.nodes import LOCAL, Kind, connected, device_there, kinds_there
+from scanner.cluster.nodes import LOCAL, Pool, connected, device_there, pools_there
 from scanner.cluster.shard import ClusterShard
 from scanner.errors import (
     EXIT_INTERRUPTED,
@@ -59,12 +59,12 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
 class _Run:
     """The shards of one interpreter on one kind of nodes or GPUs, which make one run file."""
 
-    def __init__(self, campaign: Campaign, folder: Path, place: int, kind: Kind) -> None:
+    def __init__(self, campaign: Campaign, folder: Path, place: int, pool: Pool) -> None:
         python = campaign.pythons[place] if campaign.pythons else None
-        self.kind = kind
+        self.pool = pool
         self.number = place + 1
-        named = _named(f"python-{self.number}", kind.gpu)
-        count = campaign.shards or count_in(folder, named) or kind.places
+        named = _named(f"python-{self.number}", pool.gpu)
+        count = campaign.shards or count_in(folder, named) or pool.places
         self.shards = [
             ClusterShard(ShardFiles(folder, named, number, count), python, number, count)
             for number in range(1, count + 1)
@@ -90,8 +90,8 @@ def scan_on_cluster(campaign: Campaign, progress: Progress) -> list[Run]:
         with connected(campaign.address) as ray:
             device = device_there(ray, plan.settings.device)
             pythons = max(1, len(campaign.pythons))
-            kinds = kinds_there(ray, device, pythons * (campaign.shards or len(ray.nodes())))
-            runs = [_Run(campaign, folder, place, kind) for place in range(pythons) for kind in kinds]
+            pools = pools_there(ray, device, pythons * (campaign.shards or len(ray.nodes())))
+            runs = [_Run(campaign, folder, place, pool) for place in range(pythons) for pool in pools]
             _Fleet(ray, runs, words_of(plan, device), progress).observe()
         return [read_run(path) for path in _merged(campaign, runs, progress)]
 
@@ -167,7 +167,7 @@ class _Fleet:
 
     def _begin(self, run: _Run, shard: ClusterShard) -> None:
         words = [*("--python", shard.python) * (shard.python is not None), *self._words]
-        going = self._task.options(**run.kind.options).remote(
+        going = self._task.options(**run.pool.options).remote(
             ["--resume", "--shard", shard.shard, *words],
             shard.files.name,
             shard.files.held(),
@@ -260,7 +260,7 @@ class _Fleet:
         """Name a shard as progress and errors do."""
         several = len({one.number for one in self._runs}) > 1
         of = f" of {shard.python}" if several else ""
-        return " on ".join(filter(None, (f"shard {shard.shard}{of}", run.kind.gpu, shard.host)))
+        return " on ".join(filter(None, (f"shard {shard.shard}{of}", run.pool.gpu, shard.host)))
 
 
 def _recall(run: _Run, shard: ClusterShard) -> int:
@@ -294,7 +294,7 @@ def _merged(campaign: Campaign, runs: Sequence[_Run], progress: Progress) -> lis
         header, _, lines = merge(paths)
         named = [
             f"torch-{header.environment.torch}" * (len(campaign.pythons) > 1),
-            run.kind.gpu * (len({one.kind.gpu for one in runs}) > 1),
+            run.pool.gpu * (len({one.pool.gpu for one in runs}) > 1),
         ]
         output = _beside(campaign.plan.output, *named)
         if output in found:
