@@ -24,9 +24,10 @@ from reports.matrix.model import Matrix, load
 from scanner.claims.tables import parse_claims
 from scanner.errors import DetmatrixError
 from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
+from scanner.observations.records import MODES
 from scanner.repro.script import InputSource, script
 from tests.evidence_runs import controls, cost, evidence, sentinel
-from tests.runs import PROCESSES, SETTINGS, write_run
+from tests.runs import PROCESSES, SETTINGS, launching, ran, row, stable, write_run
 
 DOCSTRING = """
     The following normally-nondeterministic operations will act deterministically when ``mode=True``:
@@ -53,7 +54,7 @@ INPUT_SOURCE = InputSource(
 )
 _VALUES: tuple[Any, ...] = (
     None, True, False, [], {}, "", "x", "cpu", "cuda:0", "off", "on", "warn_only", "ran", "raised", "crash", "forward",
-    "backward", "float32", "quiet", "poison", "threads=2", "memory", "opinfo", "\u202e<b>|`\n\x1b[31m\0", "x" * 5000,
+    "backward", "float32", "quiet", "poison", "order", "threads=2", "memory", "opinfo", "\u202e<b>|`\n\x1b[31m\0", "x" * 5000,
     "control.constant", "control.rare", "torch.take", "2.13.0", "1" * 5000, "[" * 500, "::", "%s{0}$RUNS", "../x", -1, 0, 1,
     2, 3, 50, 51, 1000, 2**31, 2**63 - 1, 2**64, 10**15, 10**30, 0.0, -0.0, 0.5, 1.0, 1e-320, 1e-300, 1e300, 1.7e308, -1.0,
 )  # fmt: skip
@@ -61,7 +62,9 @@ _VALUES: tuple[Any, ...] = (
 
 def base_run(path: Path) -> Path:
     """Write a run that has every kind of record, and return its path."""
-    planned = evidence()
+    launches = row("mine.launches")
+    orders = [one for mode in MODES for one in launching(ran(launches, mode, *stable()), 3)]
+    planned = [*evidence(), (launches, orders)]
     last = len(planned)
     rows = [one for one, _ in planned]
     reached = Reached(overloads=("aten::put_", "aten::cumsum"), alerts=(("put_", "aten::put_"),))
@@ -71,7 +74,7 @@ def base_run(path: Path) -> Path:
         settings=replace(
             SETTINGS,
             modes=("off", "on", "warn_only"),
-            perturb=("quiet", "stress", "poison"),
+            perturb=("quiet", "stress", "poison", "order"),
             cost=True,
             overloads=True,
         ),
@@ -155,8 +158,8 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _scripts(one: Matrix) -> Iterator[str]:
-    for row in one.rows:
-        yield script(INPUT_SOURCE, row, one.run.header)
+    for planned in one.rows:
+        yield script(INPUT_SOURCE, planned, one.run.header)
 
 
 def _compared(form: str, *sides: Matrix) -> Iterator[str]:

@@ -186,6 +186,18 @@ def drifting(distinct: int = 3) -> list[dict[str, int]]:
     return [{"a": RUNS - len(others), **others}, *[{"a": RUNS}] * (PROCESSES - 1)]
 
 
+def launching(observations: Sequence[Observation], differing: int = 0) -> list[Observation]:
+    """Return observations of an op that launches a Triton kernel, so many of whose orders in a process gave other bits."""
+    others = {"a": 10 - differing, **{f"o{number}": 1 for number in range(differing)}}
+    orders = Group(perturbation="order", executions=10, differing=differing, digests=others)
+    found = []
+    for one in observations:
+        same = next(iter(one.digests.values()))
+        quiet = Group(perturbation="quiet", executions=one.executions, differing=one.executions - same)
+        found.append(replace(one, groups=(quiet, orders), launches=1))
+    return found
+
+
 def every_finding() -> list[Planned]:
     """Return rows that show every finding and every verdict, in three families."""
     add = row("torch.Tensor.scatter_add_")

@@ -36,6 +36,7 @@ BUILD: dict[str, Any] = {
     "threads": 2,
     "python": "3.11.0",
     "devices": [],
+    "triton": None,
     "docstring": "",
 }
 Answer = dict[str, Any]
@@ -203,7 +204,7 @@ def _observed(asked: Answer) -> Answer:
     if name == "control.rare":
         schedule = _rare_schedule()
         return _ran(asked, lambda *_: str(next(schedule)))
-    if name == "control.uninitialised" and mode in {"off", "unfilled"}:
+    if name == "control.uninitialised" and not (MODE_TABLE[mode].deterministic and MODE_TABLE[mode].fill):
         return _ran(asked, lambda number, perturbation: str(number) if perturbation == "poison" else "first")
     text: Answer = {}
     if alerts and mode == "warn_only":
@@ -283,6 +284,7 @@ def _ran(asked: Answer, digest_of: Callable[[int, str], str]) -> Answer:
         **({} if forward else {"forward_differing": 0}),
         "seeded": False,
         "threads": threads,
+        "launches": 0,
         "alerts": [],
         "blank": None,
         "blank_output": None,

@@ -57,9 +57,11 @@ def test_only_modes_that_ask_for_it_have_the_workspace(mode: Mode, monkeypatch: 
     """A variable of the user's own does not reach the mode that is to do without it."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
 
+    it = MODE_TABLE[mode]
     found = worker_environment(mode, "cuda:0").get("CUBLAS_WORKSPACE_CONFIG")
 
-    assert found == (None if mode in {"off", "no_workspace"} else ":4096:8")
+    without = mode == "no_workspace" or not (it.deterministic or it.deterministic_backward)
+    assert found == (None if without else ":4096:8")
 
 
 @pytest.mark.parametrize(("device", "there"), [("cpu", False), ("cuda:0", True)])

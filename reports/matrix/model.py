@@ -22,6 +22,7 @@ from reports.matrix.difference import joined
 from reports.matrix.expected import ExpectedRows
 from scanner.cases.chosen import chosen_rows
 from scanner.errors import UsageError
+from scanner.modes import CHOSEN_MODES
 from scanner.observations.records import Mode, Observation, Output
 from scanner.observations.runfile import Run, read_run
 from scanner.verdicts.bound import upper_bound
@@ -35,6 +36,7 @@ WORST_FIRST: tuple[Finding, ...] = (
     "silent",  # nothing helps, and nothing warns
     "raises",  # nothing helps, and the flag warns
     "over_alert",  # the flag stops a program that was not seen to need it
+    "order_dependent",  # nothing helps if a GPU takes such an order, which nobody has measured
     "fixed_by_mode",
     "uninitialized",
     "mode_dependent",
@@ -184,6 +186,9 @@ def parse_findings(texts: Iterable[str]) -> tuple[Finding, ...]:
 
 def cell_of_mode(row: MatrixRow, mode: Mode) -> Cell:
     """Return the cell of one mode."""
+    if mode in CHOSEN_MODES:
+        seen = row.chosen.get(mode)
+        return seen.cell if seen else Cell(verdict="not_run", reason="the scan was not asked for this mode")
     cell: Cell = getattr(row, mode)
     return cell
 

@@ -75,6 +75,7 @@ _ENVIRONMENT = {
     "affinity": "cores a worker may use",
     "load": "load before (1, 5, 15 minutes)",
     "python": "Python",
+    "triton": "Triton, interpreted",
     "os": "operating system",
 }
 
@@ -235,7 +236,8 @@ def _by_shard(header: Header, texts: Mapping[str, Sequence[int]]) -> str:
 
 
 def _environment(environment: Environment, closing: Closing | None) -> list[tuple[str, str]]:
-    lines = [(label, _text(field, getattr(environment, field))) for field, label in _ENVIRONMENT.items()]
+    fields = {name: label for name, label in _ENVIRONMENT.items() if name != "triton" or environment.triton}
+    lines = [(label, _text(name, getattr(environment, name))) for name, label in fields.items()]
     after = _text("load", closing.load) if closing else _UNFINISHED
     lines.insert(list(_ENVIRONMENT).index("load") + 1, ("load after (1, 5, 15 minutes)", after))
     return lines + _variables(environment.variables)
@@ -262,7 +264,9 @@ def rerun_options(settings: Settings) -> str:
     for name, setting in SETTINGS.items():
         value = getattr(settings, name)
         # A number is given whatever it is; lists that are the default would be most of the line.
-        if setting.reruns and (isinstance(value, (int, float)) or value != setting.default):
+        if setting.reruns and (
+            isinstance(value, (int, float)) or setting.said(value) != setting.said(setting.default)
+        ):
             lines += setting.words(value)
     return shlex.join([*lines, "-o", "rerun.jsonl"])
 

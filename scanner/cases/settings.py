@@ -11,7 +11,7 @@ import msgspec
 
 from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.errors import UsageError
-from scanner.modes import modes_on
+from scanner.modes import CHOSEN_MODES, modes_on
 from scanner.observations.settings import MOST_RUNS, SETTINGS, Settings
 from scanner.perturbations import PERTURBATIONS, shares
 
@@ -100,7 +100,7 @@ def settings_for(asked: Settings, device: str, workers: int = 1) -> Settings:
         device=device,
         perturb=_known(asked.perturb, device),
         workers=asked.workers or workers,
-        modes=tuple(mode for mode in asked.modes if mode in modes_on(device)),
+        modes=tuple(mode for mode in asked.modes if mode in (*CHOSEN_MODES, *modes_on(device))),
         runs=asked.runs if asked.max_rate is None else _runs_for(asked, asked.max_rate),
         confidence=None if asked.max_rate is None else asked.confidence,
         samples=asked.samples if asked.sources != SETTINGS["sources"].default else 0,

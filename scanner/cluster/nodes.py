@@ -30,7 +30,7 @@ _STORE_BYTES = 1 << 28
 _TYPE = "accelerator_type:"
 
 
-class Pool(NamedTuple):
+class NodePool(NamedTuple):
     """Nodes or GPUs that are alike, so that what is observed on them is one run."""
 
     gpu: str  # as Ray names it; empty for nodes, and for GPUs that it cannot name
@@ -125,7 +125,7 @@ def device_there(ray: Any, asked: str) -> str:
     return asked
 
 
-def pools_there(ray: Any, device: str, most: int) -> list[Pool]:
+def pools_there(ray: Any, device: str, most: int) -> list[NodePool]:
     """Return the kinds of nodes or GPUs that a scan on *device* can have.
 
     Args:
@@ -153,12 +153,12 @@ def pools_there(ray: Any, device: str, most: int) -> list[Pool]:
         )
     # Never a share of a GPU: two scans on one would be load to one another.
     return [
-        Pool(gpu, count, {"num_gpus": 1, **({"accelerator_type": gpu} if gpu else {})})
+        NodePool(gpu, count, {"num_gpus": 1, **({"accelerator_type": gpu} if gpu else {})})
         for gpu, count in sorted(gpus.items())
     ]
 
 
-def _nodes(cores: Sequence[int], most: int) -> Pool:
+def _nodes(cores: Sequence[int], most: int) -> NodePool:
     """Return what has one task at a time on each node, beside nothing else of Ray's if nodes have equally many cores."""
     able = sorted((count for count in cores if count), reverse=True)[:most]
     if not able:
@@ -169,4 +169,4 @@ def _nodes(cores: Sequence[int], most: int) -> Pool:
     # A bundle on each node, which one task fills. That of a node that dies moves to one that comes.
     bundles = group.placement_group([{"CPU": least}] * len(able), strategy="STRICT_SPREAD")
     strategy = strategies.PlacementGroupSchedulingStrategy(bundles)
-    return Pool("", len(able), {"num_cpus": least, "scheduling_strategy": strategy})
+    return NodePool("", len(able), {"num_cpus": least, "scheduling_strategy": strategy})

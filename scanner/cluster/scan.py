@@ -20,7 +20,7 @@ import msgspec
 from scanner.cases.settings import Plan
 from scanner.cluster import task
 from scanner.cluster.files import ShardFiles, count_in, folder_for, shards_folder
-from scanner.cluster.nodes import LOCAL, Pool, connected, device_there, pools_there
+from scanner.cluster.nodes import LOCAL, NodePool, connected, device_there, pools_there
 from scanner.cluster.shard import ClusterShard
 from scanner.errors import (
     EXIT_INTERRUPTED,
@@ -59,7 +59,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
 class _Run:
     """The shards of one interpreter on one kind of nodes or GPUs, which make one run file."""
 
-    def __init__(self, campaign: Campaign, folder: Path, place: int, pool: Pool) -> None:
+    def __init__(self, campaign: Campaign, folder: Path, place: int, pool: NodePool) -> None:
         python = campaign.pythons[place] if campaign.pythons else None
         self.pool = pool
         self.number = place + 1

@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr, replace
 
 from scanner.errors import RunFileError
 from scanner.observations.consistency import Check, check_counts
-from scanner.observations.files import readable, refuse_newer
+from scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import (
     FORMAT,
@@ -39,7 +39,6 @@ _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 # Bytes; of a scan of all of PyTorch's databases they are 3 million and 100 thousand.
 _LONGEST_HEADER = 128 << 20
 _LONGEST_LINE = 16 << 20
-_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _Kind(msgspec.Struct):
@@ -66,13 +65,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     dispatches: tuple[Dispatch, ...] = ()
     entries: frozenset[str] = frozenset()  # of databases, that were enumerated
     distrust: tuple[str, ...] = ()  # what was found out as the scan went on; the closing line has it too
-
-
-class _Opening(msgspec.Struct):
-    """Just enough of the first line to tell what wrote the file."""
-
-    kind: str = ""
-    format: object = None
 
 
 class RunReader:
@@ -118,7 +110,7 @@ class RunReader:
         """Return what kind of record a line holds, which takes less time than to decode it."""
         try:
             return _KINDS.decode(line).kind
-        except _UNDECODABLE as error:
+        except UNDECODABLE as error:
             raise _damaged(self._path, number, error) from error
 
     def decode(self, number: int, line: bytes) -> Line:
@@ -334,10 +326,7 @@ def _kind(record: object) -> str:
 
 def _check_format(path: str, line: bytes) -> None:
     """Refuse files that are not ours, and those of a newer format, each with its advice."""
-    try:
-        opening = msgspec.json.decode(line, type=_Opening)
-    except _UNDECODABLE:
-        opening = _Opening()
+    opening = opening_of(line)
     if opening.kind != "header":
         raise RunFileError(f"{path}: not a detmatrix run file (no header line); give a file that scan wrote")
     if not isinstance(opening.format, int):
@@ -350,7 +339,7 @@ def _check_format(path: str, line: bytes) -> None:
 def _decode(path: str, number: int, line: bytes) -> Line:
     try:
         return _DECODER.decode(line)
-    except _UNDECODABLE as error:
+    except UNDECODABLE as error:
         raise _damaged(path, number, error) from error
 
 

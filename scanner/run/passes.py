@@ -17,7 +17,7 @@ from scanner.accelerators import kind_of
 from scanner.alerts import alert_caller
 from scanner.cases.rows import row_of
 from scanner.claims.matching import matches
-from scanner.modes import MODE_TABLE
+from scanner.modes import MODE_TABLE, unconcerned
 from scanner.observations.records import (
     MODES,
     Count,
@@ -205,11 +205,13 @@ class PassRunner:
     def _concerns(self, row: Row, mode: Mode, process: int) -> bool:
         """Tell whether a mode has something to say of a row, by what the other modes have shown."""
         concern = MODE_TABLE[mode].concern
+        if unconcerned(mode, row):
+            return False
         if concern == "raising":
             return (row.key, process) in self._raised
         if concern == "cured":
             return len(self._digests[row.key, "off"]) > 1 and len(self._digests[row.key, "on"]) == 1
-        return concern == "all" or any(
+        return concern != "cublas" or any(
             matches(row, claim) for claim in self._header.claims if claim.section == "cublas"
         )
 
@@ -221,7 +223,7 @@ class PassRunner:
         """
         settings = self._header.settings
         # A control's answer is known for the worker's own thread count.
-        perturb = [name for name in settings.perturb if name != "threads"]
+        perturb = [name for name in settings.perturb if not PERTURBATIONS[name].apart]
         for _ in range(_TRIES):
             if supervisor.serving is not None and supervisor.serving == self._controlled.get(supervisor):
                 return

@@ -27,7 +27,7 @@ from scanner.cases.settings import Plan, Shard, settings_for
 from scanner.cases.shards import divided, plan_digest, seconds_of
 from scanner.claims.tables import parse_claims
 from scanner.errors import UsageError
-from scanner.modes import MODE_TABLE
+from scanner.modes import MODE_TABLE, idle_modes
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Row
 from scanner.observations.runfile import Run, read_run
@@ -122,7 +122,7 @@ class _Scan:
         self._progress = progress
         # As asked until a worker has said what there is, then as resolved.
         self._supervisor = WorkerSupervisor(
-            plan.python, sandbox.path, plan.settings.specs, plan.settings.device
+            plan.python, sandbox.path, plan.settings.specs, plan.settings.device, plan.settings.perturb
         )
         self._passes: PassRunner | Shares
         self._shares: Shares | None = None
@@ -203,7 +203,7 @@ class _Scan:
     def _first_header(self, worker: WorkerProcess) -> Header:
         """Return the header of this scan: the begun one if it can go on here, else a new one."""
         device = self._supervisor.device
-        here = environment(device, worker.build)
+        here = environment(device, worker.build, self._plan.settings.perturb)
         if self._begun is not None:
             header = self._begun.header
             self._planner = Planner(self._supervisor, header.settings, self._specs)
@@ -215,6 +215,8 @@ class _Scan:
         if lacks := lacking(device):
             self._progress.note(lacks)
         settings = settings_for(self._plan.settings, device, workers_for(device, worker.build))
+        for why, modes in idle_modes(settings.modes, device).items():
+            self._progress.note(f"modes {', '.join(modes)}: not run, {why}")
         self._planner = Planner(self._supervisor, settings, self._specs)
         rows, shard = self._planner.first(), self._plan.shard or Shard()
         groups = list(dict.fromkeys((*(row.spec for row in rows), *self._planner.entry_names)))

@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from scanner.modes import CHOSEN_MODES, unconcerned
 from scanner.observations.parts import machine_of
 from scanner.observations.records import (
     MODES,
@@ -21,11 +22,13 @@ from scanner.observations.records import (
 )
 from scanner.observations.settings import MOST_FURTHER
 from scanner.verdicts.cells import Cell, Verdict, row_cell
-from scanner.verdicts.power import PowerCheck, too_few
+from scanner.verdicts.chosen import ChosenCell, chosen_cell
+from scanner.verdicts.power import PowerCheck, interpreted, too_few
 
 Finding = Literal[
     "deterministic",
     "mode_dependent",
+    "order_dependent",
     "uninitialized",
     "fixed_by_mode",
     "raises",
@@ -43,6 +46,8 @@ FINDING_MEANING: dict[Finding, str] = {
     "fixed_by_mode": "Differs with the flag off, did not differ with it on.",
     "uninitialized": "Differs with the flag off, and with it on unless uninitialized memory is filled: the fill fixes it, "
     "not the flag.",
+    "order_dependent": "Its Triton kernels gave other bits when the interpreter ran their programs in another order, one that a "
+    "GPU may or may not take; nothing of it was measured on a GPU.",
     "mode_dependent": "Did not differ within either mode, but the modes give different bits.",
     "deterministic": "Did not differ in either mode, and both modes give the same bits.",
     "inconclusive": "At least one mode has no usable verdict; the reason is given.",
@@ -74,13 +79,14 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     off: Cell
     on: Cell
     finding: Finding
-    reason: str | None  # why the finding is inconclusive
+    reason: str | None  # why the finding is inconclusive, or order_dependent
     warn_only: Cell  # mode warn_only: what an op that raises does under warn_only
     unfilled: Cell  # mode unfilled: what an op that the flag cures does without the fill
     no_workspace: Cell  # mode no_workspace: what an op of cuBLAS does without CUBLAS_WORKSPACE_CONFIG
     weak: str | None  # low power: why "deterministic" says little here
     serial: bool  # it did not differ, and with the flag off one thread did all the work, so that nothing could race
     cost: Cost | None
+    chosen: dict[Mode, ChosenCell]  # by those modes that the scan was asked for beside off and on
     observations: tuple[Observation, ...]  # by mode and process, for details
 
 
@@ -99,7 +105,7 @@ def unequal_inputs(observations: Iterable[Observation]) -> tuple[str, ...]:
 def finding_of(
     off: Cell, on: Cell, warn_only: Cell | None = None, unfilled: Cell | None = None
 ) -> tuple[Finding, str | None]:
-    """Return the class of a row from both modes, and the reason if it is inconclusive.
+    """Return the class of a row from both modes, and the reason if it rests on no verdict.
 
     Args:
         off: What was seen with the flag off.
@@ -109,10 +115,25 @@ def finding_of(
         unfilled: What a row that differs with the flag off, and not with it on, did with the flag on and nothing filled.
     """
     finding, reason = _seen(off, on, warn_only, unfilled)
-    if finding in NEED_RUNS and (needed := _runs_needed(off)) > off.runs:
-        text = f"0 of {off.runs} executions differed with the flag off, of at least {needed} that would show"
+    if finding in _STILL and (orders := [cell.orders for cell in (off, on) if cell.orders]):
+        differing, executions = (
+            sum(getattr(one, it) for one in orders) for it in ("differing", "executions")
+        )
+        if differing:
+            return (
+                "order_dependent",
+                f"{differing} of {executions} orders of programs gave other bits, in Triton's interpreter",
+            )
+    if finding in NEED_RUNS and (text := _too_seldom(off)):
         return "inconclusive", f"{text} {NEED_RUNS[finding]}"
     return finding, reason
+
+
+def _too_seldom(off: Cell) -> str | None:
+    """Say how seldom a row was executed with the flag off, if that is too seldom to tell what the flag does."""
+    if (needed := _runs_needed(off)) <= off.runs:
+        return None
+    return f"0 of {off.runs} executions differed with the flag off, of at least {needed} that would show"
 
 
 def runs_missing(row: MatrixRow) -> int:
@@ -228,6 +249,8 @@ def matrix(
         # With one thread nothing can race in any row; low power says so.
         threads = machine_of(header, row).threads
         serial = off.serial and threads > 1 and finding in _STILL and not row.constant
+        # The interpreter has one thread, whatever a GPU has.
+        serial = serial and not off.launches
         cells: dict[Mode, Cell] = {
             "off": off,
             "on": on,
@@ -235,8 +258,23 @@ def matrix(
             "unfilled": unfilled,
             "no_workspace": no_workspace,
         }
+        few = _too_seldom(off)
+        chosen = {
+            mode: chosen_cell(
+                mode,
+                row,
+                off,
+                (cell := row_cell(by_mode[mode], unconcerned(mode, row) or missing, row)),
+                few and f"{few} whether the mode gives other bits, or a race does",
+                power_check.of(place, by_mode[mode]) or too_few([cell]),
+            )
+            for mode in CHOSEN_MODES
+            if mode in header.settings.modes
+        }
         still = {
-            mode: cell for mode, cell in cells.items() if cell.verdict == "deterministic" and not row.constant
+            mode: cell
+            for mode, cell in cells.items()
+            if cell.verdict == "deterministic" and finding != "order_dependent" and not row.constant
         }
         yield MatrixRow(
             row=row,
@@ -247,8 +285,11 @@ def matrix(
             warn_only=warn_only,
             unfilled=unfilled,
             no_workspace=no_workspace,
-            weak=power_check.of(place, [o for o in lines if o.mode in still]) or too_few(still.values()),
+            weak=interpreted(still.values())
+            or power_check.of(place, [o for o in lines if o.mode in still])
+            or too_few(still.values()),
             serial=serial,
             cost=cost_of.get(row.key),
+            chosen=chosen,
             observations=lines,
         )

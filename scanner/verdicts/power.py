@@ -34,6 +34,15 @@ def too_few(cells: Iterable[Cell]) -> str | None:
     return None
 
 
+def interpreted(cells: Iterable[Cell]) -> str | None:
+    """Return why it says little of a GPU that Triton kernels did not differ in the interpreter; ``None``: there were none."""
+    for cell in cells:
+        if cell.launches:
+            orders = "orders that gave the same bits" if cell.orders else "their natural order alone"
+            return f"Triton's interpreter ran programs of kernels one after the other, in {orders}; a GPU runs many at once"
+    return None
+
+
 class PowerCheck:
     """Says of rows whether they were of low power, by the sentinels before and behind them."""
 

@@ -20,8 +20,11 @@ from opspecs.model import OpSpec
 from opspecs.pytorch import database
 from opspecs.registry import SPECS
 from opspecs.user import SpecFileError, load_specs
-from scanner.modes import MODE_TABLE, WorkerMode
-from scanner.worker import perturb  # noqa: F401 - asks for the cores before torch binds threads to them
+from scanner.modes import MODE_TABLE, ExecutionKind, WorkerMode
+from scanner.worker import (
+    launch_orders,
+    perturb,  # noqa: F401 - asks for the cores before torch binds threads to them
+)
 
 _PROCESS = os.getpid()
 
@@ -47,12 +50,14 @@ def main() -> None:
         specs = hello.pop("specs", {})
         _send(replies, {"id": identity, **hello})
         if "failed" not in hello:
-            _serve(requests, replies, specs)
+            _serve(requests, replies, specs, MODE_TABLE[options.mode].execution)
 
 
 def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
     """Import torch, set the mode before anything else happens, and describe the build."""
     try:
+        if launch_orders.asked():
+            launch_orders.launch_orders()
         import torch  # noqa: PLC0415 - its absence is an answer, not a traceback
     except Exception as error:  # noqa: BLE001 - a broken build fails in any way it likes
         return {"failed": f"{type(error).__name__}: {error}".split("\n", 1)[0]}
@@ -63,6 +68,8 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
     # A torch before 2.1 fills nothing in any mode.
     if not mode.fill and hasattr(torch.utils, "deterministic"):
         torch.utils.deterministic.fill_uninitialized_memory = False
+    for switch in mode.cudnn:
+        setattr(torch.backends.cudnn, switch, True)
     specs: Specs = {spec.name: spec for spec in (*SPECS, *CONTROLS, *SENTINELS.values())}
     try:
         for path in spec_files:
@@ -87,16 +94,19 @@ def _build() -> dict[str, Any]:
         "tf32": accelerator.tf32(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
+        "triton": launch_orders.version(),
         "devices": accelerator.present(),
         "docstring": torch.use_deterministic_algorithms.__doc__ or "",
     }
 
 
-def _serve(requests: Any, replies: Any, specs: Specs) -> None:
+def _serve(requests: Any, replies: Any, specs: Specs, execution: ExecutionKind) -> None:
     """Answer each request with what was asked for: ``{"id": number, "do": what, "spec": name, "case": name, …}``."""
     for line in requests:
         request = json.loads(line)
         identity, do = request.pop("id"), request.pop("do")
+        if do == "observe":
+            request["execution"] = execution
         _send(replies, {"id": identity, **_HANDLERS[do](specs, request)})
 
 

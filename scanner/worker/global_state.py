@@ -182,6 +182,18 @@ def mode_restored() -> Iterator[None]:
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
 
 
+@contextmanager
+def flag_set(deterministic: bool) -> Iterator[None]:
+    """Set the flag for the block, and nothing else; it is not the op that sets it."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    _set_flag(deterministic, warn_only=warn_only)
+    try:
+        yield
+    finally:
+        _set_flag(before, warn_only=warn_only)
+
+
 def snapshot() -> dict[str, Any]:
     """Return the flags every later case would inherit, by the name a reader knows them by."""
     return {name: _read(getter) for name, getter in _GETTERS.items()}
