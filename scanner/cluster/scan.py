@@ -7,6 +7,7 @@ from which ``scan --resume`` goes on.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shlex
@@ -290,8 +291,7 @@ def _merged(campaign: Campaign, runs: Sequence[_Run], progress: Progress) -> lis
     """Join the shards of each run into one run file, and remove them."""
     found: list[Path] = []
     for run in runs:
-        paths = [path for shard in run.shards for path in shard.files.paths]
-        header, _, lines = merge(paths)
+        header, _, lines = merge([path for shard in run.shards for path in shard.files.paths])
         named = [
             f"torch-{header.environment.torch}" * (len(campaign.pythons) > 1),
             run.pool.gpu * (len({one.pool.gpu for one in runs}) > 1),
@@ -302,13 +302,16 @@ def _merged(campaign: Campaign, runs: Sequence[_Run], progress: Progress) -> lis
         with RunWriter(output) as writer:
             if output.stat().st_size and not campaign.plan.force:
                 progress.note(f"{output}: the earlier run is kept as {writer.set_aside().name}")
-            writer.begin(0)
-            writer.write(header)
-            for line in lines:
-                writer.write(line)
+            try:
+                writer.begin(0)
+                for line in itertools.chain([header], lines):
+                    writer.write(line)
+            except BaseException:
+                writer.begin(0)  # the shards are what goes on
+                raise
         found.append(output)
-        for path in paths:
-            path.unlink()
+    for path in (path for run in runs for shard in run.shards for path in shard.files.paths):
+        path.unlink()
     return found
 
 

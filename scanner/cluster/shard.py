@@ -17,7 +17,7 @@ from scanner.verdicts.cells import Verdict, observation_verdict
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
-class Measurement(NamedTuple):
+class ShardMeasurement(NamedTuple):
     """One row in one process, or its cost, or its overloads."""
 
     row: Row
@@ -49,7 +49,7 @@ class ClusterShard:
         settings = self.header.settings
         return len(self._rows) * (settings.processes * len(MODES) + settings.cost + settings.overloads)
 
-    def read(self, lines: bytes) -> Iterator[Measurement]:
+    def read(self, lines: bytes) -> Iterator[ShardMeasurement]:
         """Take in lines of its files, and yield what they measure.
 
         Raises:
@@ -79,10 +79,10 @@ class ClusterShard:
                     row = self._rows[record.key]
                     verdict = observation_verdict(record, row)
                     planned = ordinary and self._is_new(record.key, mode, process)
-                    yield Measurement(row, f"{mode}, process {process}", verdict, planned)
+                    yield ShardMeasurement(row, f"{mode}, process {process}", verdict, planned)
                 case Cost() | Dispatch() if record.key in self._rows:
                     what = "cost" if isinstance(record, Cost) else "overloads"
-                    yield Measurement(self._rows[record.key], what, None, self._is_new(record.key, what))
+                    yield ShardMeasurement(self._rows[record.key], what, None, self._is_new(record.key, what))
 
     def _plan(self, rows: tuple[Row, ...]) -> None:
         for row in rows:
