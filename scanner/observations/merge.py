@@ -111,7 +111,7 @@ def merge(paths: Sequence[Path]) -> tuple[Header, str, Iterator[Line]]:
         source = _Source(path, shared)
         kernels, source.kernels = _better(kernels, source.kernels), None
         sources.append(source)
-        if (text := _difference(sources[0].header, source.header)) is not None:
+        if (text := difference(sources[0].header, source.header)) is not None:
             raise UsageError(f"{source.path}: is of another plan than {sources[0].path}: {text}")
     merger = _Merger(sources, kernels)
     return merger.header, merger.missing, merger.lines()
@@ -273,7 +273,7 @@ def _better(one: BuildOverloads | None, other: BuildOverloads | None) -> BuildOv
     return min(found, key=lambda it: (it.message is not None, repr(it)), default=None)
 
 
-def _difference(one: Header, other: Header) -> str | None:
+def difference(one: Header, other: Header) -> str | None:
     """Say in what two plans differ; ``None`` if they are the same."""
     pairs: list[tuple[str, object, object]] = [("detmatrix", one.tool, other.tool)]
     pairs += [(name, getattr(one.environment, name), getattr(other.environment, name)) for name in BUILD]
