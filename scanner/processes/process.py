@@ -31,6 +31,7 @@ from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.errors import UntrustedScanError
 from scanner.modes import MODE_TABLE
 from scanner.observations.records import Mode
+from scanner.processes.sandbox import cache_folder
 
 # Importing torch takes seconds, and minutes from a cold network disk.
 START_SECONDS = 300.0
@@ -167,6 +168,8 @@ class WorkerProcess:
             UntrustedScanError: It did not start.
         """
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        self._compiled = cache_folder(sandbox) if MODE_TABLE[mode].compiles else None
+        caches = {} if self._compiled is None else {"TORCHINDUCTOR_CACHE_DIR": str(self._compiled)}
         requests, self._requests = os.pipe()
         self._replies, replies = os.pipe()
         alive, self._alive = os.pipe()
@@ -179,7 +182,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 command,
                 cwd=sandbox,
-                env=worker_environment(mode, device) | packages_for(python),
+                env=worker_environment(mode, device) | packages_for(python) | caches,
                 # Ends when this process does, and with it the guardian.
                 stdin=alive,
                 stdout=self._log,
@@ -190,6 +193,7 @@ class WorkerProcess:
             )
         except OSError as error:
             self._close()
+            self._forget_compiled()
             if Path(python).is_dir():
                 raise UntrustedScanError(
                     f"{python}: is a folder; give the interpreter itself, such as {Path(python, 'bin', 'python')}"
@@ -327,6 +331,12 @@ class WorkerProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=30)
+        self._forget_compiled()
+
+    def _forget_compiled(self) -> None:
+        """Remove what was compiled: the next process of the mode compiles anew."""
+        if self._compiled is not None:
+            shutil.rmtree(self._compiled, ignore_errors=True)
 
     def _close(self) -> None:
         os.close(self._alive)
