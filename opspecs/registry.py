@@ -19,6 +19,7 @@ from opspecs.families import (
     indexing,
     interpolation,
     loss,
+    masked,
     matmul,
     normalization,
     overlap,
@@ -36,7 +37,7 @@ from opspecs.patterns import OpNames, near, op_names, recorded_names, rows_of
 
 # Reports show the families in this order.
 FAMILIES: dict[str, tuple[OpSpec, ...]] = {
-    "convolution": convolution.SPECS,
+    "convolution": (*convolution.SPECS, *masked.SPECS),
     "indexing": indexing.SPECS,
     "overlap": overlap.SPECS,
     "selection": gather.SPECS,

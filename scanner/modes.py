@@ -61,7 +61,12 @@ class WorkerMode(NamedTuple):
     execution: ExecutionKind = "eager"
     concern: Concern = "all"
     cuda_alone: bool = False
-    chosen: bool = False  # there is such a worker only where ``--modes`` names it
+    head: str = ""  # of its column, in three letters; empty: there is such a worker without ``--modes``
+
+    @property
+    def chosen(self) -> bool:
+        """Whether there is such a worker only where ``--modes`` names the mode."""
+        return bool(self.head)
 
     @property
     def alerts(self) -> bool:
@@ -79,7 +84,7 @@ class WorkerMode(NamedTuple):
         return self.deterministic != (self.execution == "switched")
 
 
-def _cudnn(*switches: str) -> WorkerMode:
+def _cudnn(head: str, *switches: str) -> WorkerMode:
     """Return the mode in which these switches of cuDNN are on, and the flag is off."""
     said = " and ".join(f"torch.backends.cudnn.{switch}" for switch in switches)
     return WorkerMode(
@@ -89,7 +94,7 @@ def _cudnn(*switches: str) -> WorkerMode:
         variables={},
         concern="cudnn",
         cuda_alone=True,
-        chosen=True,
+        head=head,
     )
 
 
@@ -106,31 +111,31 @@ MODE_TABLE: dict[Mode, WorkerMode] = {
         deterministic=False,
         execution="switched",
         concern="backward",
-        chosen=True,
+        head="BWO",
     ),
     "forward_only": WorkerMode(
         "the flag on in the forward part and off in the backward one",
         execution="switched",
         concern="backward",
-        chosen=True,
+        head="FWO",
     ),
-    "cudnn_deterministic": _cudnn("deterministic"),
-    "cudnn_benchmark": _cudnn("benchmark"),
-    "cudnn_both": _cudnn("deterministic", "benchmark"),
+    "cudnn_deterministic": _cudnn("CUD", "deterministic"),
+    "cudnn_benchmark": _cudnn("CUB", "benchmark"),
+    "cudnn_both": _cudnn("CDB", "deterministic", "benchmark"),
     "compile_off": WorkerMode(
         "the flag off, under torch.compile",
         deterministic=False,
         variables=_COMPILER,
         execution="compiled",
         concern="one_case",
-        chosen=True,
+        head="CPF",
     ),
     "compile_on": WorkerMode(
         "the flag on, under torch.compile",
         variables=_WORKSPACE | _COMPILER,
         execution="compiled",
         concern="one_case",
-        chosen=True,
+        head="CPN",
     ),
 }
 # The modes of the matrix; the others only some rows live under, or some scans.

@@ -15,6 +15,7 @@ from reports.compare.rates import RateTest, process_test, rate_test
 from reports.matrix.model import COMPARED, bound_of, cell_of_mode
 from scanner.observations.records import MODES, WORKER_MODES, Mode, Observation
 from scanner.verdicts.cells import Cell
+from scanner.verdicts.chosen import ChosenCell
 from scanner.verdicts.findings import Finding, MatrixRow
 
 Kind = Literal["regressed", "improved", "changed", "added", "removed", "not_comparable", "same"]
@@ -61,6 +62,8 @@ _RANK: dict[Finding, int] = {
 _CURED: set[Finding] = {"fixed_by_mode", "uninitialized"}
 # The same of the flag on alone.
 _RANK_ON: dict[str, int] = {"nondeterministic": 0, "raises": 1, "deterministic": 2}
+# What is told of a row that several chosen modes find other things of.
+_WORST: tuple[Kind, ...] = ("regressed", "improved", "changed", "not_comparable")
 # Rates that 0 of n leaves plausible are comparable up to this factor: in two processes 0 of 100 with 0 of 20, not with 0 of 10.
 _BOUNDS_FACTOR = 2.5
 
@@ -126,7 +129,54 @@ def class_of(old: Finding, new: Finding) -> Kind:
 
 
 def judge(old: MatrixRow, new: MatrixRow) -> JudgedRow:
-    """Say what became of a row of two runs that can be compared.
+    """Say what became of a row of two runs that can be compared; where off and on show the same, of the chosen modes."""
+    judged = _of_flag(old, new)
+    moved = [(mode, old.chosen[mode], new.chosen[mode]) for mode in _moved(old, new)]
+    if judged.kind != "same" or not moved:
+        return judged
+    return min(
+        (_of_mode(mode, before, after, judged.tests) for mode, before, after in moved),
+        key=lambda one: (_WORST.index(one.kind), one.confirmed is not True),
+    )
+
+
+def _moved(old: MatrixRow, new: MatrixRow) -> tuple[Mode, ...]:
+    """Return the modes that both scans were asked for and that find other things of a row."""
+    return tuple(
+        mode
+        for mode, before in old.chosen.items()
+        if (after := new.chosen.get(mode)) is not None
+        and before.finding != after.finding
+        and {before.cell.verdict, after.cell.verdict} <= _RANK_ON.keys()
+    )
+
+
+def _of_mode(mode: Mode, old: ChosenCell, new: ChosenCell, tests: tuple[RateTest, ...]) -> JudgedRow:
+    """Judge what a chosen mode finds of a row, which is not what it found; an alert is proof."""
+    before, after = old.cell.verdict, new.cell.verdict
+    text = f"{mode}: {old.finding} → {new.finding}"
+    rank = _RANK_ON[after] - _RANK_ON[before]
+    kind: Kind = "changed" if not rank else "improved" if rank > 0 else "regressed"
+    if after == "raises":
+        return JudgedRow(
+            kind=kind,
+            confirmed=True,
+            detail=f"{text}; raises now, and did not; the alert is proof",
+            tests=tests,
+        )
+    for side, one in (("before", old), ("after", new)):
+        if one.weak is not None:
+            return doubted(kind, "low_power", f"{text}; {side}: {one.weak}", tests)
+    if before not in (after, "raises"):
+        decisive = [test for test in tests if test.mode == mode]
+        text = "; ".join([text, *map(str, decisive)])
+        if not any(test.differ for test in decisive):
+            return doubted(kind, "too_few_executions", text, tests)
+    return JudgedRow(kind=kind, confirmed=False, detail=text, tests=tests)
+
+
+def _of_flag(old: MatrixRow, new: MatrixRow) -> JudgedRow:
+    """Say what became of a row with the flag off and on.
 
     A change of whether the op raises under the flag is proof: the build decides over the alert, on the same inputs
     and variables, and neither load nor chance does; a row whose processes disagree about it is an error. That an op
@@ -277,7 +327,7 @@ def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTe
     for side, row, other in (("before", old, new), ("after", new, old)):
         if row.weak is not None and _rests_on_stillness(row, other):
             return doubted(kind, "low_power", f"{side}: {row.weak}", tests)
-    carrying = carrying_modes(old, new)
+    carrying = _flag_modes(old, new)
     if not carrying:
         if apart := _bounds_apart(old, new):
             return doubted(kind, "fewer_executions", apart, tests)
@@ -296,7 +346,16 @@ def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTe
 
 
 def carrying_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
-    """Return the modes whose verdicts carry the change: the flag on, or else the flag off and warn_only."""
+    """Return the modes whose verdicts carry the change: those of the flag, or else those that were chosen."""
+    return _flag_modes(old, new) or tuple(
+        mode
+        for mode in _moved(old, new)
+        if cell_of_mode(old, mode).verdict != cell_of_mode(new, mode).verdict
+    )
+
+
+def _flag_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
+    """Return the flag on if its verdict changed, or else those of the flag off and warn_only whose verdicts did."""
     if old.on.verdict != new.on.verdict:
         return ("on",)
     modes: tuple[Mode, ...] = ("off", "warn_only")
@@ -305,7 +364,7 @@ def carrying_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
 
 def _rests_on_stillness(row: MatrixRow, other: MatrixRow) -> bool:
     """Tell whether a change rests on a row's not having differed: in a mode that carries it, or in both modes."""
-    carrying = carrying_modes(row, other)
+    carrying = _flag_modes(row, other)
     return not carrying or any(cell_of_mode(row, mode).verdict == "deterministic" for mode in carrying)
 
 

@@ -262,7 +262,7 @@ def _commands(
     """Yield the commands that show it: a script for the worst row, or the scan that would measure it."""
     for op in ops[:1]:
         worst = [one for one in op.rows if one.row.finding == op.finding]
-        if worst and not op.is_clean:
+        if worst and op.finding != "deterministic":
             latest = max(worst, key=lambda one: versions.key(_torch(matrices[one.run]))).run
             one = max((one for one in worst if one.run == latest), key=lambda one: _differing(one.row))
             own = ["--specs", "FILE.py"] if one.row.source == "own" else []

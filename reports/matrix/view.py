@@ -16,7 +16,7 @@ from reports.matrix.difference import NOT_MEASURED, distance, first_differing, w
 from reports.matrix.expected import ExpectedRows, disagreement, link_fields
 from reports.matrix.model import COMPARED, alerts_of, bound_of, cell_of_mode, constant_of, outputs_of
 from reports.render.markdown import NONE
-from scanner.modes import DEFAULT_MODES
+from scanner.modes import DEFAULT_MODES, unconcerned
 from scanner.observations.records import Direction, Mode, Output, Provoked, Severity, Source
 from scanner.verdicts.cells import Cell, GroupCount, Verdict
 from scanner.verdicts.chosen import ModeFinding
@@ -130,7 +130,7 @@ class NotRun(CellView, frozen=True, kw_only=True, omit_defaults=True):
 class ChosenView(CellView, frozen=True, kw_only=True):
     """The cell of a mode that the scan was asked for, with what differs there from the flag off."""
 
-    finding: ModeFinding | None  # None: the mode has nothing to say of the row
+    finding: ModeFinding | None  # None: it was not run
     finding_reason: str | None
     low_power: str | None
     remarks: tuple[str, ...]
@@ -185,7 +185,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     samples: int | None
     cost: CostView | None
     modes: dict[Mode, ChosenView] | UnsetType = (
-        UNSET  # by those that the scan was asked for beside off and on
+        UNSET  # by those that the scan was asked for beside off and on, and that concern it
     )
     expected: list[dict[str, object]] | UnsetType = UNSET  # what the files of each build say of it
 
@@ -355,6 +355,7 @@ def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
                 remarks=it.remarks,
             )
             for mode, it in row.chosen.items()
+            if it.finding is not None or unconcerned(mode, row.row) is None
         }
         or UNSET,
         expected=[_expected(row, build) for build in builds] or UNSET,

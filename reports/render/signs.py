@@ -15,6 +15,15 @@ FINDING_SIGN: dict[Finding, str] = {
     "deterministic": "●",
     "inconclusive": "○",
 }
+# Of what a further column finds (reports/matrix/columns.py): a word that is a finding too has its sign.
+COLUMN_SIGN: dict[str, str] = {
+    **dict(FINDING_SIGN.items()),
+    "differs": "≠",
+    "refused": "⊘",
+    "not_compiled": "○",
+    "as_off": "=",
+}
+NO_SIGN = "·"  # it says nothing
 VERDICT_SIGN: dict[Verdict, str] = {
     "deterministic": "=",
     "nondeterministic": "≠",

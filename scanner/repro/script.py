@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil, prod
 
 import msgspec
 
 from scanner.errors import UsageError, one_line
-from scanner.modes import MODE_TABLE
+from scanner.modes import MODE_TABLE, Mode
 from scanner.observations.records import Environment, Header, Output
 from scanner.perturbations import CaseContext
 from scanner.repro import script_parts as text
@@ -62,7 +62,7 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
 def perturbations(row: MatrixRow) -> list[str]:
     """Return the perturbations without which a row did not differ; none if it differs when nothing is done."""
     needed = []
-    for cell in (row.off, row.on, row.warn_only, row.unfilled):
+    for cell in (row.off, row.on, row.warn_only, row.unfilled, *(it.cell for it in row.chosen.values())):
         groups = [group for group in cell.groups if group.differing]
         if cell.differing and (row.row.family == "memory" or row.finding == "uninitialized"):
             # What lies in memory depends on all that a process did before, and a script does less than a scan.
@@ -84,7 +84,8 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
     sizes = tuple(prod(output.shape) * _itemsize(output.dtype) for output in outputs)
     around = [_circumstance(name, device) for name in perturbations(row)]
-    execute, parts = _execute(input_source, outputs, header.settings.seed)
+    chosen = tuple(mode for mode, it in row.chosen.items() if it.finding is not None)
+    execute, parts = _execute(input_source, outputs, header.settings.seed, chosen)
     set_by_mode = _set_by_mode(header.environment) if device == "cuda" else {}
     functions = [
         *input_source.definitions,
@@ -94,12 +95,19 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
         text.DIGEST,
         *(one.definition for one in around),
         _observe(around),
-        _cell(device, set_by_mode),
+        _cell(device, set_by_mode, chosen),
         text.MAIN,
     ]
     body = "\n\n".join(function.strip("\n") for function in functions if function)
     filled = row.unfilled.verdict != "not_run"
     for name, value in {
+        "$FLAG": f"mode {_is_none_of(mode for mode in ('off', *chosen) if not MODE_TABLE[mode].deterministic)}",
+        "$CUDNN": "".join(
+            text.CUDNN.replace("$SWITCH", switch).replace("$MODES", repr(modes))
+            for switch in ("deterministic", "benchmark")
+            if (modes := tuple(mode for mode in chosen if switch in MODE_TABLE[mode].cudnn))
+        ),
+        "$CHOSEN": text.CHOSEN.replace("$MODES", repr(chosen)) if chosen else "",
         "$UNFILLED": text.UNFILLED * filled,
         "$FILLED": text.FILLED * filled,
         "$BLOCKS": str(tuple(CaseContext(device, sizes).blocks)),
@@ -109,6 +117,8 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     }.items():
         body = body.replace(name, value)
     imports = {statement for one in around for statement in one.imports}
+    if any(MODE_TABLE[mode].compiles for mode in chosen):
+        imports.add("import tempfile")
     return "\n".join(
         [*_comment(row, header), *_head(input_source, header, row, imports, set_by_mode), "", body, ""]
     )
@@ -124,6 +134,7 @@ def _comment(row: MatrixRow, header: Header) -> list[str]:
         "warn_only": row.warn_only,
         "unfilled": row.unfilled,
         "no_workspace": row.no_workspace,
+        **{mode: it.cell for mode, it in row.chosen.items()},
     }
     message = "; ".join(
         f"{mode}: {_described(cell)}" for mode, cell in modes.items() if cell.verdict != "not_run"
@@ -217,10 +228,17 @@ def _inputs(input_source: InputSource) -> str:
     return "def inputs():\n" + "\n".join(f"    {part}" for line in lines for part in _wrapped(line))
 
 
-def _execute(input_source: InputSource, outputs: Sequence[Output], seed: int) -> tuple[str, str]:
+def _execute(
+    input_source: InputSource, outputs: Sequence[Output], seed: int, chosen: Sequence[Mode]
+) -> tuple[str, str]:
     """Return the function that executes once, and the one that takes its outputs apart, empty if none is needed."""
     arguments = "args[0].clone(), *args[1:], **kwargs" if input_source.in_place else "*args, **kwargs"
     call = f"{input_source.op}({arguments})"
+    before = ""
+    if compiled := tuple(mode for mode in chosen if MODE_TABLE[mode].compiles):
+        before = text.COMPILED.replace("$OP", f"{input_source.op}(*args, **kwargs)")
+        before = before.replace("$COMPILED", repr(compiled)) + "\n"
+        call = f"call({arguments})"
     names = [output.name for output in outputs]
     # What a function of one's own returned without dims may have been a number.
     known = bool(outputs) and (not input_source.definitions or all(output.shape for output in outputs))
@@ -233,6 +251,9 @@ def _execute(input_source: InputSource, outputs: Sequence[Output], seed: int) ->
         simple = known and all(re.fullmatch(r"output\[\d+\]", name) for name in names)
         judged = f"[t for t in {call} if t is not None]" if simple else call
     code = text.BACKWARD if input_source.upstream else text.FORWARD
+    if switched := tuple(mode for mode in chosen if MODE_TABLE[mode].execution == "switched"):
+        last = text.SWITCHED.lstrip("\n").replace("$SWITCHED", repr(switched))
+        code = code.replace("    return $JUDGED\n", last)
     upstream_seed, drawn = input_source.upstream or (0, "")
     nested = "torch.utils._pytree.tree_flatten(output)[0]"
     for name, value in {
@@ -246,7 +267,7 @@ def _execute(input_source: InputSource, outputs: Sequence[Output], seed: int) ->
         "$JUDGED": judged if simple else f"parts({judged})",
     }.items():
         code = code.replace(name, value)
-    return code, "" if simple else _parts(names if known else None)
+    return before + code, "" if simple else _parts(names if known else None)
 
 
 def _parts(names: Sequence[str] | None) -> str:
@@ -280,9 +301,16 @@ def _observe(around: Sequence[text.Circumstance]) -> str:
     return text.OBSERVE.replace("$REPEAT", _indented(1, repeat))
 
 
-def _cell(device: str, set_by_mode: dict[str, str]) -> str:
+def _is_none_of(modes: Iterable[Mode]) -> str:
+    """Return the condition that a mode is none of these."""
+    names = tuple(modes)
+    return f'!= "{names[0]}"' if len(names) == 1 else f"not in {names!r}"
+
+
+def _cell(device: str, set_by_mode: dict[str, str], chosen: Sequence[Mode]) -> str:
     """Return the function that runs one mode."""
-    environment = f'    environment = os.environ | {set_by_mode!r} if mode != "off" else None\n'
+    without = _is_none_of(mode for mode in ("off", *chosen) if not MODE_TABLE[mode].variables)
+    environment = f"    environment = os.environ | {set_by_mode!r} if mode {without} else None\n"
     code = text.CELL.replace("$ENVIRONMENT", environment if set_by_mode else "")
     code = code.replace("$ENV", ", env=environment" if set_by_mode else "")
     return code.replace(
