@@ -189,7 +189,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             option="--compile-all",
             help="In modes compile_off and compile_on run all cases: by default one of each op, since a compilation takes "
             "seconds.",
-            reruns=True,
         ),
     ] = False
     perturb: Annotated[  # share the executions, in this order
