@@ -23,11 +23,12 @@ from reports.docs.render import drift_lines
 from reports.matrix.model import Matrix, load
 from scanner.claims.tables import parse_claims
 from scanner.errors import DetmatrixError
+from scanner.observations.merge import merge
 from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
-from scanner.observations.records import MODES
+from scanner.observations.records import MODES, Part
 from scanner.repro.script import InputSource, script
 from tests.evidence_runs import controls, cost, evidence, sentinel
-from tests.runs import PROCESSES, SETTINGS, launching, ran, row, stable, write_run
+from tests.runs import CLOSING, ENVIRONMENT, PROCESSES, SETTINGS, launching, ran, row, stable, write_run
 
 DOCSTRING = """
     The following normally-nondeterministic operations will act deterministically when ``mode=True``:
@@ -88,6 +89,8 @@ def base_run(path: Path) -> Path:
                                 KernelGroup(kernel="none", writes="new", names=("aten::take",)))),
         dispatches=[Dispatch(spec=one.spec, case=one.case, direction=one.direction, dtype=one.dtype, outcome="ran",
                              modes={"off": reached, "on": reached}) for one in rows[:3]],
+        parts=tuple(Part(shard=shard, file=1, started="2026-01-02T03:04:05Z", workers=1, closing=replace(CLOSING, seconds=shard),
+                         environment=replace(ENVIRONMENT, cpu=f"CPU {shard}")) for shard in (1, 2)),
     )  # fmt: skip
 
 
@@ -176,6 +179,7 @@ def actions() -> dict[str, Action]:
         found[f"report {name}"] = lambda one, _, render=render: render([one])  # type: ignore[misc]
     for name, docs in DOCS.items():
         found[f"docs {name}"] = lambda one, _, docs=docs: list(docs(join([one])))  # type: ignore[misc]
+    found["merge"] = lambda one, _: map(repr, merge([Path(one.run.path)])[2])
     found["docs --check"] = lambda one, _: list(drift_lines(join([one])))
     for name, cover in COVERAGES.items():
         found[f"coverage {name}"] = lambda one, _, cover=cover: cover(coverages([one]))  # type: ignore[misc]

@@ -23,6 +23,7 @@ from scanner.observations.records import (
     Observation,
     Outcome,
     Output,
+    Part,
     Row,
     Sentinel,
     Settings,
@@ -244,6 +245,7 @@ def write_run(
     kernels: BuildOverloads | None = None,
     dispatches: Sequence[Dispatch] = (),
     format_: int = FORMAT,
+    parts: tuple[Part, ...] = (),
 ) -> Path:
     """Write a run file, compressed if its name ends in ``.gz``, and return its path.
 
@@ -260,6 +262,7 @@ def write_run(
         kernels: The overloads of the build.
         dispatches: Those that rows reach.
         format_: The format that the header names.
+        parts: Of a merged file; the first has all rows.
     """
     rows = list(every_finding() if planned is None else planned)
     plain = path.with_suffix("") if path.suffix == ".gz" else path
@@ -274,6 +277,10 @@ def write_run(
                 planned=tuple(planned_row for planned_row, _ in rows),
                 claims=claims,
                 controls=tuple(control for control, _ in controls),
+                plan="f" * 64 if parts else "",
+                groups={planned_row.spec: 1 for planned_row, _ in rows} if parts else {},
+                shards=len(parts) or 1,
+                parts=parts,
             )
         )
         observations = [one for _, seen in [*controls, *rows] for one in seen]

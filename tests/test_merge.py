@@ -67,12 +67,12 @@ def _shard(number: int) -> str:
 def _cells(path: Path) -> dict[str, tuple[object, ...]]:
     (matrix,) = load([str(path)])
     return {
-        row.row.id: (row.finding, *(replace_seconds(cell) for cell in (row.off, row.on, row.warn_only)))
+        row.row.id: (row.finding, *(_said(cell) for cell in (row.off, row.on, row.warn_only)))
         for row in matrix.rows
     }
 
 
-def replace_seconds(cell: Any) -> object:
+def _said(cell: Any) -> object:
     """Return what a cell says, but for how long it took."""
     return cell.verdict, cell.runs, cell.differing, cell.distinct, cell.first, cell.alert, cell.by_process
 

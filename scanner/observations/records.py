@@ -13,6 +13,12 @@ from msgspec import Meta, Struct, field
 from scanner.modes import MODES as MODES
 from scanner.modes import WORKER_MODES as WORKER_MODES
 from scanner.modes import Mode as Mode
+from scanner.observations.claim_records import Claim as Claim
+from scanner.observations.claim_records import ClaimDevice as ClaimDevice
+from scanner.observations.claim_records import ClaimDirection as ClaimDirection
+from scanner.observations.claim_records import Condition as Condition
+from scanner.observations.claim_records import Kind as Kind
+from scanner.observations.claim_records import Section as Section
 from scanner.observations.settings import MOST_NAMES as MOST_NAMES
 from scanner.observations.settings import MOST_WORKERS
 from scanner.observations.settings import Device as Device
@@ -44,12 +50,12 @@ FORMAT = 6
 # run file is a mistake or an attack.
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
 # The lists of a release have 60 bullets; each is held against every row.
 MOST_CLAIMS = 300
 # Of a plan; each may be a job of a batch system.
 MOST_SHARDS = 10_000
-Seconds = Annotated[float, Meta(ge=0, le=1e9)]
-Fraction = Annotated[float, Meta(ge=0, le=1)]
 Direction = Literal["forward", "backward"]
 # Names that stand in a script that is run: run files come from anywhere, so what is no such name is refused where they are
 # read.
@@ -76,27 +82,6 @@ Blank = Literal["zeros", "nan", "value", "input"]
 # samples   a sample of the database as it is: tiny, and hardly anything in it collides
 # enlarged  grown until kernels run in parallel, indices and values repeating
 Provoked = Literal["", "samples", "enlarged"]
-
-# deterministic  "will act deterministically when mode=True"
-# raises         "will throw a RuntimeError when mode=True"
-# cublas         raises unless CUBLAS_WORKSPACE_CONFIG is set (torch up to 2.9 lists these apart)
-# other          bullets about ops under a heading that is none of these: never parsed, always shown
-Section = Literal["deterministic", "raises", "cublas", "other"]
-ClaimDevice = Literal["cpu", "cuda", "mps", "any"]
-# backward  "when attempting to differentiate", or of a tensor "that requires grad"
-# any       all else: "when called" is said of convolutions too, whose gradients are what differs
-# forward   said by no release yet
-ClaimDirection = Literal["forward", "backward", "any"]
-
-# keyword      a keyword argument has one of the values: accumulate=True, mode='max', a nested list of modes
-# argument     what an argument is: src "Tensor", weights "given", index "list of tensors"
-# input        a property of the input tensor: quantized, requires_grad
-# dtype        the input's dtype is one of the values: floating, complex, integer, bool
-# layout       the operands' layouts: "sparse-dense"
-# output       the claim is about one output: "indices"
-# fill         what uninitialised elements are filled with: "floating:NaN"
-# unspecified  the bullet says that there is a condition and not which: "in some cases"
-Kind = Literal["keyword", "argument", "input", "dtype", "layout", "output", "fill", "unspecified"]
 
 
 def digest_kind(digest: str) -> str:
@@ -176,33 +161,6 @@ class Row(Record, frozen=True):
     def may_be_blank(self) -> str:
         """Why a result that holds no information is no error; empty if it is one."""
         return self.constant or (_MAY_BE_BLANK if self.provoked else "")
-
-
-class Condition(Record, frozen=True):
-    """One thing a claim presupposes; where there are several, all of them."""
-
-    kind: Kind
-    name: str
-    values: tuple[str, ...]  # any of them
-
-
-class Claim(Record, frozen=True):
-    """What one bullet says of its ops on one device."""
-
-    # section/targets[/device][/direction][/name=value…], the same in every release whatever the wording:
-    # "raises/torch.Tensor.put_/cuda/accumulate=True".
-    id: str
-    section: Section
-    targets: tuple[str, ...]  # dotted names, in the bullet's order
-    device: ClaimDevice
-    direction: ClaimDirection
-    conditions: tuple[Condition, ...]
-    text: str  # the bullet's own words
-    parsed: bool  # false: not understood; "any" and no conditions then mean nothing
-    order: Count  # the bullet's place in the docstring, from 0; the claims of one bullet share it
-    # The bullet's lines without its indentation, and the blank lines up to the next bullet, so that the lists
-    # can be written again as they were. None in the tables of reports/claims, which hold no docstrings.
-    source: str | None = None
 
 
 class Severity(Record, frozen=True):

@@ -46,8 +46,7 @@ FINDING_MEANING: dict[Finding, str] = {
     "fixed_by_mode": "Differs with the flag off, did not differ with it on.",
     "uninitialized": "Differs with the flag off, and with it on unless uninitialized memory is filled: the fill fixes it, "
     "not the flag.",
-    "order_dependent": "Its Triton kernels gave other bits when the interpreter ran their programs in another order, one that a "
-    "GPU may or may not take; nothing of it was measured on a GPU.",
+    "order_dependent": "Triton kernels gave other bits in another order of their programs: simulated, and no GPU need take it.",
     "mode_dependent": "Did not differ within either mode, but the modes give different bits.",
     "deterministic": "Did not differ in either mode, and both modes give the same bits.",
     "inconclusive": "At least one mode has no usable verdict; the reason is given.",

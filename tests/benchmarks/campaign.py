@@ -1,114 +1,66 @@
-"""What each stage of the CUDA campaign (.ci/cuda) is expected to take, on 16 cores and one H100, computed and not measured.
+"""What a campaign costs, computed from what recorded runs took: nothing is measured here.
 
-python -m tests.benchmarks.campaign [STEP], or .ci/cuda --plan: host seconds per row are measured on this machine
-(tests/benchmarks/host_time.py, of every STEP-th case); all that only a GPU could tell is assumed, and said so.
+python -m tests.benchmarks.campaign: prints the lines of scanner/README.md, "What a campaign costs". The recorded runs are of
+two CPU cores; there are none of CUDA.
 """
 
 from __future__ import annotations
 
-import sys
-from typing import NamedTuple
+from collections import Counter, defaultdict
+from pathlib import Path
 
-from tabulate import tabulate
+from scanner.cases.shards import divided
+from scanner.observations.runfile import Run, read_run
 
-from opspecs.registry import SPECS
-from tests.benchmarks.host_time import HostTime, draw, parts
-
-STEP = 24
-WORKERS = 8  # what a scan starts on 16 cores
-# Assumed, for want of a GPU.
-LAUNCHES = 15  # of an execution and its comparison
-LAUNCH_SECONDS = 10e-6
-GPU_SECONDS = 1e-3  # of an execution and its comparison, one after the other for all workers
-START_SECONDS = 12.0  # of the workers of one process number: torch and CUDA loaded, eight at once
-TO_DEVICE = 5e9  # bytes a second that are moved there
-RAISING = 0.15  # rows that are observed with warn_only too
-DATABASE_SHARE = 0.25  # of what a row of the catalog is drawn of
-ASSUMED = {
-    "launches of an execution": LAUNCHES,
-    "seconds of a launch": LAUNCH_SECONDS,
-    "seconds of an execution on the GPU": GPU_SECONDS,
-    "seconds until workers answer": START_SECONDS,
-    "bytes a second to the GPU": TO_DEVICE,
-    "rows that raise": RAISING,
-    "bytes of a database's row, over one of the catalog": DATABASE_SHARE,
-}
+RECORDED = Path(__file__).parents[2] / "reports" / "runs"
+DTYPES, KINDS, RELEASES, EXECUTIONS = 6, 3, 8, 100
+SHARDS = (8, 50, 200, 800)
 
 
-# Asked in a process of its own, beside no scan: that long, and as long to be asked about.
-ENGINES, ENGINES_SECONDS = "engines", 45.0 + 20.0
+def seconds_per_row(run: Run) -> tuple[float, float]:
+    """Return what a row took: in its executions, and in all else (processes, enumeration, controls, overloads)."""
+    rows = len(run.header.planned)
+    executing = sum(one.seconds for one in run.observations) / rows
+    assert run.closing is not None
+    return executing, run.closing.seconds / rows - executing
 
 
-class Stage(NamedTuple):
-    """A stage of the campaign, as .ci/cuda has it."""
-
-    name: str
-    rows: int
-    assumed_rows: bool
-    runs: int
-    processes: int
-    size: float = 1.0  # of its inputs, over those of the catalog
-    seconds: float = 0.0  # of a row, where they are bounded and not computed
-
-
-def stages() -> list[Stage]:
-    """Return the stages in order; those of the databases have the rows that recorded runs on a CPU have."""
-    catalog = sum(1 for spec in SPECS for _ in spec.rows("cuda"))
-    return [
-        Stage("quiet", catalog, False, 20, 1),
-        Stage("documented", catalog, False, 50, 2),
-        Stage(ENGINES, 0, False, 20, 1),
-        Stage("databases", 5600, True, 20, 1, DATABASE_SHARE),
-        Stage("cost", catalog, False, 2, 1, seconds=0.15 * 2),
-        Stage("dtypes", 5600, True, 20, 1, DATABASE_SHARE),
-    ]
-
-
-def expected(stage: Stage, host: HostTime, rest: float) -> tuple[float, float, float]:
-    """Return the seconds of the host (of all workers side by side), of the GPU, and of all with the start of workers.
-
-    Args:
-        stage: What is scanned.
-        host: What drawing took.
-        rest: Seconds of a row beside drawing and executing.
-    """
-    if stage.name == ENGINES:
-        return 0.0, ENGINES_SECONDS, ENGINES_SECONDS
-    observed = stage.rows * stage.processes * (2 + RAISING)
-    drawing = (host.kept + host.gigabytes * 1e9 / TO_DEVICE) / host.rows * stage.size
-    hosts = observed * (drawing + rest + stage.runs * LAUNCHES * LAUNCH_SECONDS) / WORKERS
-    gpu = observed * stage.runs * GPU_SECONDS + stage.rows * stage.seconds
-    starts = START_SECONDS * stage.processes
-    return hosts, gpu, starts + max(hosts, gpu)
+def speedup(run: Run, shards: int) -> float:
+    """Return how many times faster so many shards observe the rows, if nothing but rows takes time."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for one in run.observations:
+        seconds[one.spec] += one.seconds + one.setup_seconds
+    busy: defaultdict[int, float] = defaultdict(float)
+    for group, shard in divided([*seconds], shards, seconds).items():
+        busy[shard] += seconds[group]
+    return sum(seconds.values()) / max(busy.values())
 
 
 def main() -> None:
-    """Print the timetable with its sums."""
-    step = int(sys.argv[1]) if sys.argv[1:] else STEP
-    host = draw(step)
-    count, took = parts(step)
-    rest = took["rest"] / count
-    lines, total = [], 0.0
-    for stage in stages():
-        hosts, gpu, whole = expected(stage, host, rest)
-        total += whole
-        rows = f"{stage.rows} (assumed)" if stage.assumed_rows else str(stage.rows)
-        lines.append(
-            [
-                stage.name,
-                rows,
-                stage.processes,
-                stage.runs,
-                *(f"{one:.0f}" for one in (hosts, gpu, whole, total)),
-            ]
+    """Print the computation for the fastest and the slowest of the recorded runs of all databases."""
+    for path in sorted(RECORDED.glob("torch-*-all.jsonl.gz")):
+        run = read_run(path)
+        settings = run.header.settings
+        sources = Counter(row.source for row in run.header.planned)
+        own = sources.pop("documented")
+        rows = own + DTYPES * sources.total()
+        executed = settings.runs * settings.processes
+        executing, rest = seconds_per_row(run)
+        further = sum(one.mode not in {"off", "on"} for one in run.observations) / len(run.observations)
+        print(f"{path.name}: {own} rows of the catalog and {sources.total()} of databases in one dtype each")
+        print(
+            f"  {rows} rows in {DTYPES} dtypes; {100 * further:.1f} % of the observations in modes beside off and on"
         )
-    heads = ["stage", "rows", "processes", "n", "host s", "GPU s", "stage s", "sum s"]
-    print("Computed, not measured on a GPU: 16 cores, one H100, eight workers.\n")
-    print(tabulate(lines, headers=heads, tablefmt="simple", disable_numparse=True))
-    print(f"\nMeasured here: {host.kept / host.rows:.4f} s to draw a row ({host.gigabytes / host.rows * 1e3:.0f} MB), "
-          f"{rest:.4f} s for what else it takes but digests, comparisons and severity, which a GPU does.")  # fmt: skip
-    print("Assumed: " + "; ".join(f"{name} {value:g}" for name, value in ASSUMED.items()) + ".")
-    print("Host and GPU work at once, so that a stage takes the longer of both, and its workers' start.")
+        for n in (executed, EXECUTIONS):
+            # What is no execution is done once for each process.
+            row = executing * n / executed + rest * (1 if n == executed else 2)
+            hours = rows * row / 3600
+            plans = KINDS * RELEASES
+            print(
+                f"  n = {n}: {row:.2f} s a row, {hours:.1f} hours a plan, {plans * hours:.0f} machine hours for "
+                f"{KINDS} × {RELEASES} plans"  # noqa: RUF001
+            )
+        print("  rows alone:", ", ".join(f"{n} shards {speedup(run, n):.0f} times faster" for n in SHARDS))
 
 
 if __name__ == "__main__":
