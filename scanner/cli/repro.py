@@ -20,11 +20,13 @@ from scanner.cases.catalog import named_files
 from scanner.cases.chosen import chosen_rows
 from scanner.cli.options import python_option, specs_option, tell
 from scanner.errors import UsageError
+from scanner.invariance import PROPERTIES, Property
 from scanner.observations.records import Header, Row, digest_kind
 from scanner.observations.runfile import read_run
 from scanner.observations.writer import cannot_write
 from scanner.processes.process import packages_for, worker_environment
 from scanner.processes.sandbox import ImportSandbox
+from scanner.repro.invariance import invariance_script, tried_of
 from scanner.repro.saved_script import saved_script
 from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import MatrixRow, matrix
@@ -43,11 +45,24 @@ _TIMEOUT = 600.0
     metavar="FILE.py",
     help="Where to write the script. Default: standard output.",
 )
+@click.option(
+    "--invariance",
+    "what",
+    type=click.Choice(list(PROPERTIES)),
+    help="Show what the row's bits depend on, at the values at which the scan tried it, in place of verdicts.",
+)
 @specs_option(
     "A file of specs that the row is of, which is Python: without this option none of a run file's runs."
 )
 @python_option("The interpreter whose torch draws the inputs; it needs only torch.")
-def command(run: str, row: str | None, output: Path | None, spec_files: tuple[str, ...], python: str) -> None:
+def command(
+    run: str,
+    row: str | None,
+    output: Path | None,
+    what: Property | None,
+    spec_files: tuple[str, ...],
+    python: str,
+) -> None:
     """Write a script that needs only torch and shows what a row of a run file showed.
 
     ROW is a pattern as scan takes it that only one row of RUN matches: a row id spec:case:direction:dtype, of which
@@ -63,7 +78,9 @@ def command(run: str, row: str | None, output: Path | None, spec_files: tuple[st
         raise UsageError(f"{run}: give a ROW of it too; detmatrix report shows what there is")
     read = read_run(run)
     chosen = _row(row, read.header.planned, run)
-    rows = matrix(read.header, read.observations, closed=read.closing is not None)
+    rows = matrix(
+        read.header, read.observations, closed=read.closing is not None, invariances=read.invariances
+    )
     seen = next(one for one in rows if one.row.key == chosen.key)
     if seen.off.launches or seen.on.launches:
         again = (
@@ -72,9 +89,14 @@ def command(run: str, row: str | None, output: Path | None, spec_files: tuple[st
         raise UsageError(
             f"{chosen.id}: no script can be written: Triton's interpreter ran its kernels; run it again with {again}"
         )
+    if what is not None:
+        tried_of(seen, what)
     tell("repro: starting torch, which draws the inputs")
     input_source = _input_source(chosen, read.header, spec_files, python)
-    written = script(input_source, seen, read.header)
+    if what is None:
+        written = script(input_source, seen, read.header)
+    else:
+        written = invariance_script(input_source, seen, read.header, what)
     if output is None:
         click.echo(written, nl=False)
     else:

@@ -14,7 +14,7 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
-from opspecs.controls import SENTINELS
+from opspecs.controls import INVARIANCE_CONTROLS, SENTINELS
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import OpSpec
 from opspecs.pytorch import database
@@ -70,7 +70,9 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
         torch.utils.deterministic.fill_uninitialized_memory = False
     for switch in mode.cudnn:
         setattr(torch.backends.cudnn, switch, True)
-    specs: Specs = {spec.name: spec for spec in (*SPECS, *CONTROLS, *SENTINELS.values())}
+    specs: Specs = {
+        spec.name: spec for spec in (*SPECS, *CONTROLS, *INVARIANCE_CONTROLS, *SENTINELS.values())
+    }
     try:
         for path in spec_files:
             specs.update({spec.name: spec for spec in load_specs(path)})
@@ -143,6 +145,12 @@ def _observe(spec: OpSpec, case: str, **request: Any) -> Request:
 
 def _cost(spec: OpSpec, case: str, **request: Any) -> Request:
     from scanner.worker.cost import measure  # noqa: PLC0415
+
+    return measure(spec, case, **request)
+
+
+def _invariance(spec: OpSpec, case: str, **request: Any) -> Request:
+    from scanner.worker.invariance.measure import measure  # noqa: PLC0415
 
     return measure(spec, case, **request)
 
@@ -250,6 +258,7 @@ _HANDLERS: dict[str, Handler] = {
     "sentinel": _row(_sentinel),
     "cost": _row(_cost),
     "dispatch": _row(_dispatch),
+    "invariance": _row(_invariance),
     "kernels": _kernels,
     "entries": _entries,
     "enumerate": _enumerate,

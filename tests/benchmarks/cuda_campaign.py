@@ -1,6 +1,6 @@
 """What each stage of the CUDA campaign (.ci/cuda) is expected to take, on 16 cores and one H100, computed and not measured.
 
-python -m tests.benchmarks.timetable [STEP], or .ci/cuda --plan: host seconds per row are measured on this machine
+python -m tests.benchmarks.cuda_campaign [STEP], or .ci/cuda --plan: host seconds per row are measured on this machine
 (tests/benchmarks/host_time.py, of every STEP-th case); all that only a GPU could tell is assumed, and said so.
 """
 
