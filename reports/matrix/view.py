@@ -145,13 +145,14 @@ class ChosenView(CellView, frozen=True, kw_only=True):
     finding: ModeFinding | None  # None: it was not run
     finding_reason: str | None
     low_power: str | None
+    remarks: tuple[str, ...]
 
     @property
     def finding_words(self) -> str:
         """The finding with all that must not be read without it; the verdict where the mode says nothing of the row."""
         if self.finding is None:
             return self.verdict
-        return ", ".join([self.finding, *doubts(self.low_power, serial=False)])
+        return ", ".join([self.finding, *self.remarks, *doubts(self.low_power, serial=False)])
 
 
 class Difference(Struct, frozen=True):
@@ -370,7 +371,11 @@ def row_view(
         machine=machine,
         modes={
             mode: ChosenView(
-                **_fields(row, mode), finding=it.finding, finding_reason=it.reason, low_power=it.weak
+                **_fields(row, mode),
+                finding=it.finding,
+                finding_reason=it.reason,
+                low_power=it.weak,
+                remarks=it.remarks,
             )
             for mode, it in row.chosen.items()
             if it.finding is not None or unconcerned(mode, row.row) is None

@@ -20,6 +20,8 @@ FINDING_SIGN: dict[Finding, str] = {
 COLUMN_SIGN: dict[str, str] = {
     **dict(FINDING_SIGN.items()),
     "differs": "≠",
+    "refused": "⊘",
+    "not_compiled": "○",
     "as_off": "=",
     "varies": "≠",
     "invariant": "=",

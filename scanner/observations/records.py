@@ -287,6 +287,14 @@ class EnumeratedEntry(Record, frozen=True, tag="entry", tag_field="kind"):
     refused: Count
 
 
+class Compiled(Record, frozen=True):
+    """What ``torch.compile`` made of an op in one process."""
+
+    graphs: Count  # that were compiled; none: the op ran eagerly
+    breaks: Count  # where a graph ended and what came next ran eagerly
+    kernels: Count  # that the compiler wrote; without them its code calls those of eager ops
+
+
 class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     """All executions of one row, or of one control, in one process of one mode."""
 
@@ -315,6 +323,7 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     blank: Blank | None = None  # what the first execution's output is, if it holds no information
     blank_output: str | None = None  # the one compared tensor that `blank` is said of; None: all of them
     alerts: tuple[str, ...] = ()  # mode warn_only: callers of the alerts of one execution, in order
+    compiled: Compiled | None = None  # modes under torch.compile
     exception: str | None = None  # type name
     message: str | None = None
     worker: Count = (

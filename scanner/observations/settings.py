@@ -182,6 +182,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             reruns=True,
         ),
     ] = MODES
+    compile_all: Annotated[
+        bool,
+        Setting(
+            label="all cases compiled",
+            default=False,
+            option="--compile-all",
+            help="In modes compile_off and compile_on run all cases: by default one of each op, since a compilation takes "
+            "seconds.",
+        ),
+    ] = False
     perturb: Annotated[  # share the executions, in this order
         tuple[Perturb, ...],
         Setting(

@@ -127,6 +127,8 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     }.items():
         body = body.replace(name, value)
     imports = {statement for one in around for statement in one.imports}
+    if any(MODE_TABLE[mode].compiles for mode in chosen):
+        imports.add("import tempfile")
     return "\n".join(
         [*_comment(row, header), *_head(input_source, header, row, imports, set_by_mode), "", body, ""]
     )
@@ -262,6 +264,11 @@ def executed(
     """Return the function that executes once, and the one that takes its outputs apart, empty if none is needed."""
     arguments = "args[0].clone(), *args[1:], **kwargs" if input_source.in_place else "*args, **kwargs"
     call = f"{input_source.op}({arguments})"
+    before = ""
+    if compiled := tuple(mode for mode in chosen if MODE_TABLE[mode].compiles):
+        before = text.COMPILED.replace("$OP", f"{input_source.op}(*args, **kwargs)")
+        before = before.replace("$COMPILED", repr(compiled)) + "\n"
+        call = f"call({arguments})"
     names = [output.name for output in outputs]
     # What a function of one's own returned without dims may have been a number.
     known = bool(outputs) and (not input_source.definitions or all(output.shape for output in outputs))
@@ -290,7 +297,7 @@ def executed(
         "$JUDGED": judged if simple else f"parts({judged})",
     }.items():
         code = code.replace(name, value)
-    return code, "" if simple else _parts(names if known else None)
+    return before + code, "" if simple else _parts(names if known else None)
 
 
 def _parts(names: Sequence[str] | None) -> str:

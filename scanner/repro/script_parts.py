@@ -130,6 +130,16 @@ def execute(args, kwargs, leaves):
     upstream = [torch.empty_like(o).copy_($DRAWN) for o in outputs]
     return $JUDGED
 """
+# Where some modes run the op under torch.compile.
+COMPILED = """
+def call(*args, **kwargs):
+    return $OP
+
+if sys.argv[1:] and sys.argv[1] in $COMPILED:
+    cache = tempfile.TemporaryDirectory()  # with what other processes compiled this one would show nothing of its own
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache.name
+    call = torch.compile(call, dynamic=False)
+"""
 # In place of the last line, where the flag is another one in the backward part.
 SWITCHED = """
     switch_flag(sys.argv[1])

@@ -9,8 +9,9 @@ from typing import Literal
 from msgspec import Struct
 
 from scanner.invariance import Property
-from scanner.modes import CHOSEN_MODES, unconcerned
+from scanner.modes import CHOSEN_MODES, MODE_TABLE, unconcerned
 from scanner.observations.invariance_records import Invariance
+from scanner.observations.one_case import WHY_NOT, one_case_rows
 from scanner.observations.parts import machine_of
 from scanner.observations.records import (
     MODES,
@@ -91,6 +92,13 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     invariance: dict[Property, PropertyVerdict]  # by the properties that the scan asked for
     chosen: dict[Mode, ChosenCell]  # by those modes that the scan was asked for beside off and on
     observations: tuple[Observation, ...]  # by mode and process, for details
+
+
+def _left_out(mode: Mode, row: Row, one_case: frozenset[tuple[str, ...]]) -> str | None:
+    """Return why a row is not run in a mode that the scan was asked for; ``None`` if it is."""
+    if MODE_TABLE[mode].concern == "one_case" and row.key not in one_case:
+        return WHY_NOT
+    return unconcerned(mode, row)
 
 
 def unequal_inputs(observations: Iterable[Observation]) -> tuple[str, ...]:
@@ -220,6 +228,7 @@ def matrix(
     cost_of = {cost.key: cost for cost in costs}
     asked = {(one.key, one.what): one for one in invariances}
     power_check = PowerCheck(header, sentinels)
+    compiled = one_case_rows(header.planned, header.settings)
     missing = "not recorded" if closed else "the scan was interrupted before this case"
     for place, row in enumerate(header.planned):
         # What is joined is let go of: there may be a million rows.
@@ -269,8 +278,8 @@ def matrix(
             mode: chosen_cell(
                 mode,
                 row,
-                off,
-                (cell := row_cell(by_mode[mode], unconcerned(mode, row) or missing, row)),
+                (off, on),
+                (cell := row_cell(by_mode[mode], _left_out(mode, row, compiled) or missing, row)),
                 few and f"{few} whether the mode gives other bits, or a race does",
                 power_check.of(place, by_mode[mode]) or too_few([cell]),
             )

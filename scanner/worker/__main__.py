@@ -27,6 +27,7 @@ from scanner.worker import (
 )
 
 _PROCESS = os.getpid()
+_CONTROLS = frozenset(spec.name for spec in CONTROLS)
 
 Specs = dict[str, OpSpec]
 Request = dict[str, Any]
@@ -70,6 +71,12 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
         torch.utils.deterministic.fill_uninitialized_memory = False
     for switch in mode.cudnn:
         setattr(torch.backends.cudnn, switch, True)
+    if mode.compiles:
+        from scanner.worker.compiled import failure  # noqa: PLC0415 - needs torch
+
+        # The first compilation takes as long as many others, and no row shall pay for it.
+        if (why := failure()) is not None:
+            return {"failed": f"torch.compile does not work there: {why}"}
     specs: Specs = {
         spec.name: spec for spec in (*SPECS, *CONTROLS, *INVARIANCE_CONTROLS, *SENTINELS.values())
     }
@@ -108,7 +115,9 @@ def _serve(requests: Any, replies: Any, specs: Specs, execution: ExecutionKind) 
         request = json.loads(line)
         identity, do = request.pop("id"), request.pop("do")
         if do == "observe":
-            request["execution"] = execution
+            # Controls ask whether this process sees what there is; compiled code is what is asked of rows alone.
+            control = execution == "compiled" and request["spec"] in _CONTROLS
+            request["execution"] = "eager" if control else execution
         _send(replies, {"id": identity, **_HANDLERS[do](specs, request)})
 
 

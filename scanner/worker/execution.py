@@ -219,6 +219,10 @@ class Execution:
             self._drawn = self._gradients_digest()
         return differentiable, self._grad_outputs
 
+    def facts(self) -> dict[str, Any]:
+        """Return what else is known of how executions were made, as fields of an observation."""
+        return {}
+
     def gradients_given(self) -> list[torch.Tensor]:
         """Return the gradients of the outputs that were drawn; none in the forward direction."""
         return self._grad_outputs or []
