@@ -17,6 +17,7 @@ import msgspec
 
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.located import Located
+from scanner.perturbations import INTERPRET
 from scanner.programs.judge import judge
 from scanner.programs.recorded_run import RecordedRun
 
@@ -43,6 +44,7 @@ class ProgramSettings:
     python: str = sys.executable
     quiet: bool = False  # what it prints goes to standard error
     eager: bool = False  # nothing is compiled
+    order: bool = False  # Triton kernels are interpreted, their programs in other orders
     observation: dict[str, Any] = field(default_factory=dict)
 
 
@@ -74,21 +76,47 @@ def observe_program(program: Program, settings: ProgramSettings, runs: int = 1) 
     """
     if shutil.which(settings.python) is None:
         raise UsageError(f"--python {settings.python}: there is no such interpreter")
+    if settings.order and not _has_triton(settings.python):
+        raise UsageError(f"--order: {settings.python} has no Triton; install it there (pip install triton)")
     with tempfile.TemporaryDirectory(prefix="detmatrix-locate-") as folder:
         if runs == 1:
             return _observed(program, settings, Path(folder))
         located = []
         recorded = []
+        reads = _Reads()
         for number in range(runs):
+            reads.rewind()
             record = Path(folder, f"run-{number}.jsonl")
-            located.append(_observed(program, settings, Path(folder), record))
+            located.append(_observed(program, settings, Path(folder), record, reads.stdin))
             recorded.append(RecordedRun(record))
             record.unlink()
-        return judge(recorded, located[0])
+        return judge(recorded, located[0], frozenset(settings.observation.get("ignored", ())))
+
+
+class _Reads:
+    """Standard input of several runs: a file or a terminal, or else nothing, since the first would leave nothing of a pipe."""
+
+    def __init__(self) -> None:
+        self._begin: int | None = None
+        self.stdin: int | None = None  # as Popen takes it: our own
+        try:
+            self._begin = os.lseek(0, 0, os.SEEK_CUR)
+        except OSError:
+            if not os.isatty(0):
+                self.stdin = subprocess.DEVNULL
+
+    def rewind(self) -> None:
+        """Let the next run read what the first one did."""
+        if self._begin is not None:
+            os.lseek(0, self._begin, os.SEEK_SET)
 
 
 def _observed(
-    program: Program, settings: ProgramSettings, folder: Path, record: Path | None = None
+    program: Program,
+    settings: ProgramSettings,
+    folder: Path,
+    record: Path | None = None,
+    stdin: int | None = None,
 ) -> Located:
     """Run it once."""
     place = folder / "located.json"
@@ -102,7 +130,7 @@ def _observed(
         "settings": settings.observation | {"record": record and str(record)},
         "located": str(place),
     }
-    code = _run([settings.python, str(_START), json.dumps(request)], settings)
+    code = _run([settings.python, str(_START), json.dumps(request)], settings, stdin)
     try:
         return msgspec.json.decode(place.read_bytes(), type=Located)
     except FileNotFoundError:
@@ -113,13 +141,19 @@ def _observed(
         ) from error
 
 
-def _run(command: list[str], settings: ProgramSettings) -> int:
+def _has_triton(python: str) -> bool:
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('triton') is None)"
+    return subprocess.run([python, "-c", look], check=False).returncode == 0
+
+
+def _run(command: list[str], settings: ProgramSettings, stdin: int | None) -> int:
     """Run it with our standard streams; Ctrl-C is for the program, which shares our terminal."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return subprocess.run(
             command,
             env=_environment(settings),
+            stdin=stdin,
             stdout=sys.stderr if settings.quiet else None,
             check=False,
             preexec_fn=_interruptible,
@@ -137,7 +171,8 @@ def _interruptible() -> None:
 def _environment(settings: ProgramSettings) -> dict[str, str]:
     """Return the user's environment; on Linux OpenMP binds its threads, without which races on the CPU may never show."""
     bound = {"OMP_PROC_BIND": "true"} if sys.platform == "linux" and not _PLACED & os.environ.keys() else {}
-    return os.environ | bound | ({"TORCHDYNAMO_DISABLE": "1"} if settings.eager else {})
+    eager = {"TORCHDYNAMO_DISABLE": "1"} if settings.eager else {}
+    return os.environ | bound | eager | ({INTERPRET: "1"} if settings.order else {})
 
 
 def _ending(code: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from scanner.locate.storages import StorageTable
+from scanner.locate.memory.storages import StorageTable
 from scanner.located import Root
 
 

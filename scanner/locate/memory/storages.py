@@ -1,4 +1,4 @@
-"""Memory that tensors share, and what is known of it while it lives."""
+"""Memory that tensors share, what is known of it while it lives, and how many later ops are given what came of a root."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from scanner.locate.comparison import COMPOUND, sort_of
+from scanner.locate.memory.comparison import COMPOUND, sort_of
 
 T = TypeVar("T")
 # Entries beyond which those of memory that is gone are removed.
@@ -33,15 +33,17 @@ class StorageTable(Generic[T]):
         found = self._entries.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - has no public name
         return found and found[1]
 
-    def set(self, tensor: torch.Tensor, value: T) -> None:
-        """Note something of the memory of a tensor."""
+    def set(self, tensor: torch.Tensor, value: T) -> T | None:
+        """Note something of the memory of a tensor; return what was known of it."""
         if sort_of(tensor) >= COMPOUND:
-            return
+            return None
         storage = tensor.untyped_storage()
-        known = self._entries.get(storage._cdata)  # noqa: SLF001
-        self._entries[storage._cdata] = (known[0] if known else StorageWeakRef(storage), value)  # noqa: SLF001
+        number = storage._cdata  # noqa: SLF001
+        known = self._entries.get(number)
+        self._entries[number] = (known[0] if known else StorageWeakRef(storage), value)
         if len(self._entries) > self._sweep_at:
             self._sweep()
+        return known and known[1]
 
     def remove(self, tensor: torch.Tensor) -> None:
         """Forget what is known of the memory of a tensor."""
@@ -53,6 +55,12 @@ class StorageTable(Generic[T]):
             if reference.expired():
                 del self._entries[number]
         self._sweep_at = max(_FEW, 2 * len(self._entries))
+
+
+def covers(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor has all of its memory."""
+    nbytes = tensor.untyped_storage().nbytes()
+    return bool(tensor.numel() * tensor.element_size() == nbytes)
 
 
 def geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
