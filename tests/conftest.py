@@ -18,6 +18,7 @@ from scanner.observations.runfile import read_run
 from scanner.processes import process as manager
 from tests.commands import Command, command_in, process_in
 from tests.runs import raised, ran, row, stable, write_run
+from tests.sharded import scanned_in_shards
 
 HERE = Path(__file__).parent
 # The first makes the scan that others share; theirs come later, so that nobody waits for it.
@@ -51,6 +52,12 @@ def detmatrix(tmp_path: Path) -> Command:
 def detmatrix_process(tmp_path: Path) -> Command:
     """Return a function that starts ``detmatrix`` in an empty folder, as a user does."""
     return process_in(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def in_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a scan, and with the same one in eight shards; tests change copies of their files."""
+    return scanned_in_shards(tmp_path_factory.mktemp("shards"))
 
 
 @pytest.fixture(scope="session")
