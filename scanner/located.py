@@ -108,12 +108,17 @@ class Located:
     replays: int = 0  # of each op; 0: none
     ops: int = 0  # that reached the dispatcher; views, and what only hands out memory, left out
     replayed: int = 0
+    launches: int = 0  # of Triton kernels, in the interpreter; they are among the ops
     steps: int = 0
     seconds: float = 0.0
     left_out: dict[str, int] = field(default_factory=dict)  # why calls were not executed again -> how many
     left_out_ops: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # and which ops they were, the first few
+    thread_ops: int = 0  # that other threads of Python called: not looked at
+    processes: int = 0  # that multiprocessing started: not looked at
+    outside: int = 0  # ops given memory that something else than an op had written to; in one run
+    outside_site: OpSite | None = None  # the first of these
     compiled: tuple[str, ...] = ()  # places that ask for compilation
     sentinels: tuple[SentinelSeen, ...] = ()
     roots: tuple[Root, ...] = ()

@@ -54,6 +54,17 @@ def detmatrix_process(tmp_path: Path) -> Command:
     return process_in(tmp_path)
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Let nothing race in this process: what differs then differs by construction, or is a fault of ours."""
+    import torch  # noqa: PLC0415 - most tests need none
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def in_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a scan, and with the same one in eight shards; tests change copies of their files."""
@@ -158,6 +169,7 @@ PROGRESS = (
     "scan: loading",
     "scan: only PyTorch's databases have",
     "scan: starting torch",
+    "scan: torch.compile compiles a first function",
 )
 
 

@@ -130,6 +130,7 @@ def test_locate_finds_the_launch(detmatrix_process: Command) -> None:
     assert (root["executions"], root["calls"]) == (4, 1)
     assert root["differing"] == 4
     assert root["reached"] == 3
+    assert json.loads(done.stdout)["launches"] == 2
 
 
 def test_locate_leaves_the_program_as_it_is(detmatrix_process: Command, tmp_path: Path) -> None:
