@@ -99,13 +99,13 @@ def tests(session: nox.Session) -> None:
 @nox.session(default=False)
 def nightly(session: nox.Session) -> None:
     """Run the tests that are slow by nature, one after the other; arguments go to pytest."""
-    prepare(session)
+    prepare(session, "triton")
     session.run("pytest", "-m", "nightly", *session.posargs)
 
 
-def prepare(session: nox.Session) -> None:
+def prepare(session: nox.Session, *groups: str) -> None:
     """Install what tests need, and say what is missing on this machine."""
-    install(session, "tests")
+    install(session, "tests", *groups)
     if not shutil.which("chromium"):
         session.warn("no chromium here: the tests of the HTML page in a browser are skipped")
 

@@ -23,10 +23,12 @@ from reports.docs.render import drift_lines
 from reports.matrix.model import Matrix, load
 from scanner.claims.tables import parse_claims
 from scanner.errors import DetmatrixError
+from scanner.observations.merge import merge
 from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
+from scanner.observations.records import MODES, Part
 from scanner.repro.script import InputSource, script
 from tests.evidence_runs import controls, cost, evidence, sentinel
-from tests.runs import PROCESSES, SETTINGS, write_run
+from tests.runs import CLOSING, ENVIRONMENT, PROCESSES, SETTINGS, launching, ran, row, stable, write_run
 
 DOCSTRING = """
     The following normally-nondeterministic operations will act deterministically when ``mode=True``:
@@ -53,7 +55,7 @@ INPUT_SOURCE = InputSource(
 )
 _VALUES: tuple[Any, ...] = (
     None, True, False, [], {}, "", "x", "cpu", "cuda:0", "off", "on", "warn_only", "ran", "raised", "crash", "forward",
-    "backward", "float32", "quiet", "poison", "threads=2", "memory", "opinfo", "\u202e<b>|`\n\x1b[31m\0", "x" * 5000,
+    "backward", "float32", "quiet", "poison", "order", "threads=2", "memory", "opinfo", "\u202e<b>|`\n\x1b[31m\0", "x" * 5000,
     "control.constant", "control.rare", "torch.take", "2.13.0", "1" * 5000, "[" * 500, "::", "%s{0}$RUNS", "../x", -1, 0, 1,
     2, 3, 50, 51, 1000, 2**31, 2**63 - 1, 2**64, 10**15, 10**30, 0.0, -0.0, 0.5, 1.0, 1e-320, 1e-300, 1e300, 1.7e308, -1.0,
 )  # fmt: skip
@@ -61,7 +63,9 @@ _VALUES: tuple[Any, ...] = (
 
 def base_run(path: Path) -> Path:
     """Write a run that has every kind of record, and return its path."""
-    planned = evidence()
+    launches = row("mine.launches")
+    orders = [one for mode in MODES for one in launching(ran(launches, mode, *stable()), 3)]
+    planned = [*evidence(), (launches, orders)]
     last = len(planned)
     rows = [one for one, _ in planned]
     reached = Reached(overloads=("aten::put_", "aten::cumsum"), alerts=(("put_", "aten::put_"),))
@@ -71,7 +75,7 @@ def base_run(path: Path) -> Path:
         settings=replace(
             SETTINGS,
             modes=("off", "on", "warn_only"),
-            perturb=("quiet", "stress", "poison"),
+            perturb=("quiet", "stress", "poison", "order"),
             cost=True,
             overloads=True,
         ),
@@ -85,6 +89,8 @@ def base_run(path: Path) -> Path:
                                 KernelGroup(kernel="none", writes="new", names=("aten::take",)))),
         dispatches=[Dispatch(spec=one.spec, case=one.case, direction=one.direction, dtype=one.dtype, outcome="ran",
                              modes={"off": reached, "on": reached}) for one in rows[:3]],
+        parts=tuple(Part(shard=shard, file=1, started="2026-01-02T03:04:05Z", workers=1, closing=replace(CLOSING, seconds=shard),
+                         environment=replace(ENVIRONMENT, cpu=f"CPU {shard}")) for shard in (1, 2)),
     )  # fmt: skip
 
 
@@ -155,8 +161,8 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _scripts(one: Matrix) -> Iterator[str]:
-    for row in one.rows:
-        yield script(INPUT_SOURCE, row, one.run.header)
+    for planned in one.rows:
+        yield script(INPUT_SOURCE, planned, one.run.header)
 
 
 def _compared(form: str, *sides: Matrix) -> Iterator[str]:
@@ -173,6 +179,7 @@ def actions() -> dict[str, Action]:
         found[f"report {name}"] = lambda one, _, render=render: render([one])  # type: ignore[misc]
     for name, docs in DOCS.items():
         found[f"docs {name}"] = lambda one, _, docs=docs: list(docs(join([one])))  # type: ignore[misc]
+    found["merge"] = lambda one, _: map(repr, merge([Path(one.run.path)])[2])
     found["docs --check"] = lambda one, _: list(drift_lines(join([one])))
     for name, cover in COVERAGES.items():
         found[f"coverage {name}"] = lambda one, _, cover=cover: cover(coverages([one]))  # type: ignore[misc]

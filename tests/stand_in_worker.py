@@ -36,6 +36,7 @@ BUILD: dict[str, Any] = {
     "threads": 2,
     "python": "3.11.0",
     "devices": [],
+    "triton": None,
     "docstring": "",
 }
 Answer = dict[str, Any]
@@ -283,6 +284,7 @@ def _ran(asked: Answer, digest_of: Callable[[int, str], str]) -> Answer:
         **({} if forward else {"forward_differing": 0}),
         "seeded": False,
         "threads": threads,
+        "launches": 0,
         "alerts": [],
         "blank": None,
         "blank_output": None,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 BOTH: tuple[Direction, ...] = ("forward", "backward")
 WHY = (
     "cuBLAS may split a long sum between blocks and join the parts in any order, unless its workspace is "
-    "configured (https://docs.nvidia.com/cuda/cublas/#results-reproducibility)."
+    "configured (https://docs.nvidia.com/cuda/cublas/#results-reproducibility); on a single stream it repeats its bits."
 )
 PRODUCTS = "8192 products summed into each element (65536 on CUDA)"
 

@@ -58,6 +58,8 @@ _RANK: dict[Finding, int] = {
     "mode_dependent": 4,
     "deterministic": 4,
 }
+# No verdict of a mode carries these, so that they are neither better nor worse than another finding.
+_UNMEASURED: set[Finding] = {"inconclusive", "order_dependent"}
 # A scan that does not run ops without the fill cannot tell these two apart.
 _CURED: set[Finding] = {"fixed_by_mode", "uninitialized"}
 # The same of the flag on alone.
@@ -121,7 +123,7 @@ def class_of(old: Finding, new: Finding) -> Kind:
     """Return what two findings make of a row, before any doubt: the table that ``judge`` starts from."""
     if old == new or {old, new} == _CURED:
         return "same"
-    if "inconclusive" in {old, new}:
+    if _UNMEASURED & {old, new}:
         return "not_comparable"
     if _RANK[old] == _RANK[new]:
         return "changed"
@@ -185,7 +187,7 @@ def _of_flag(old: MatrixRow, new: MatrixRow) -> JudgedRow:
     stays unconfirmed until it is measured again.
     """
     tests = tuple(_tests(old, new))
-    if "inconclusive" in {old.finding, new.finding}:
+    if _UNMEASURED & {old.finding, new.finding}:
         return _without_finding(old, new, tests)
     kind = class_of(old.finding, new.finding)
     if kind == "same":
@@ -256,7 +258,7 @@ def _without_finding(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]
         )
     sides = (("before", old), ("after", new))
     lines = [
-        f"{side}: {row.reason or 'no reason given'}" for side, row in sides if row.finding == "inconclusive"
+        f"{side}: {row.reason or 'no reason given'}" for side, row in sides if row.finding in _UNMEASURED
     ]
     # What is certain of the flag on is told even so.
     lines += [

@@ -14,6 +14,16 @@ from reports.render.markdown import generate
 from scanner.cudnn.record import EngineTable, encode
 from scanner.errors import one_line
 
+_EXECUTED = [
+    "operation",
+    "engine",
+    "note",
+    "cells run",
+    "cells that differed",
+    "note against bits",
+    "failed with",
+]
+
 
 def markdown(tables: Sequence[EngineTable]) -> Iterator[str]:
     """Yield one release, or what changed between several."""
@@ -49,6 +59,9 @@ def text(tables: Sequence[EngineTable]) -> Iterator[str]:
              for one in shown.places if one["first"] or one["later"]),
         )  # fmt: skip
         yield "layers and layouts, in PyTorch's order with benchmark off; --format md names the layers\n"
+        if shown.executed is not None:
+            yield f"\n{one_line(shown.executed.sentence)}\n\n"
+            yield _table(_EXECUTED, shown.executed.lines)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -10,11 +10,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from reports.matrix.by_op import ops_view
+from reports.matrix.columns import NOTHING, all_columns
 from reports.matrix.listed import SECTION_WORDS
 from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
 from reports.matrix.ops import OpView
 from reports.matrix.view import RowView, row_view
-from reports.matrix.words import bullet_words, percent
+from reports.matrix.words import bullet_words, machine_of_row, percent
 from reports.matrix.words import span as span_of
 from reports.render.json import View
 from scanner.claims.matching import device_kind
@@ -27,6 +28,8 @@ ADVICE: dict[Finding, str] = {
     "silent": "The flag does not help, and does not say so: use another op, or accept the difference.",
     "raises": "With the flag on it raises: use another op, or warn_only=True and accept the difference.",
     "over_alert": "With the flag on it raises, though no difference was seen: warn_only=True lets it run.",
+    "order_dependent": "The order of its programs decides its bits: let each output be written by one program, in a fixed order, and "
+    "measure it on a GPU, which may or may not take another order.",
     "fixed_by_mode": "Set the flag: torch.use_deterministic_algorithms(True).",
     "uninitialized": "It returns memory that nobody wrote: write it before it is read. The flag fills it, with "
     "torch.utils.deterministic.fill_uninitialized_memory, which is on unless turned off.",
@@ -165,7 +168,8 @@ def _measured(
     for same in together.values():
         one, rows = matrices[same[0]], views[same[0]]
         environment, settings = one.run.header.environment, one.run.header.settings
-        machine = environment.gpu or f"{environment.cpu}, {environment.threads} threads"
+        ids = {row.id for row in rows}
+        machines = (machine_of_row(one.run.header, it.row) for it in one.rows if it.row.id in ids)
         counts = {cell.runs for row in rows for cell in (row.off, row.on) if cell.runs is not None}
         directions = {
             direction: _cases([row for row in rows if row.direction == direction])
@@ -177,14 +181,30 @@ def _measured(
                 "run": paths[same[0]],
                 "torch": environment.torch,
                 "device": settings.device,
-                "machine": machine,
+                "machine": " and ".join(dict.fromkeys(machines)),
                 "executions": one.executions,
                 "distrust": list(one.distrust),
                 "same": [_torch(matrices[place]) for place in same[1:]],
                 "cases": directions,
+                **({"further": further} if (further := _further(one, rows)) else {}),
             },
+            further_words=further,
             n=span_of(sorted(counts) or [one.executions]),
         )
+
+
+def _further(one: Matrix, rows: Sequence[RowView]) -> dict[str, str]:
+    """Return what the further columns of a run say of rows, worst first, with the cases; or why they say nothing."""
+    shown = [it for it in one.rows if it.row.id in {row.id for row in rows}]
+    said = {}
+    for column in all_columns([one]):
+        found: dict[str, list[str]] = {}
+        for row in shown:
+            if (finding := column.finding(row)) is not None:
+                found.setdefault(finding, []).append(row.row.case)
+        texts = [f"{it}: {', '.join(dict.fromkeys(found[it]))}" for it in column.findings if it in found]
+        said[column.name] = "; ".join(texts) or f"{NOTHING}, {column.why_not(shown[0].row) or 'not observed'}"
+    return said
 
 
 def _torch(one: Matrix) -> str:
@@ -235,7 +255,7 @@ def _builds(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> I
             together: dict[tuple[str, str, Direction], list[str]] = {}
             for row, record in zip(rows, one.rows, strict=True):
                 said = build.of(record.row)
-                together.setdefault((said.binary, said.trace, row.direction), []).append(row.case)
+                together.setdefault((said.binary_words, said.trace, row.direction), []).append(row.case)
             yield View(
                 {
                     "device": build.device,
@@ -266,7 +286,10 @@ def _commands(
             latest = max(worst, key=lambda one: versions.key(_torch(matrices[one.run]))).run
             one = max((one for one in worst if one.run == latest), key=lambda one: _differing(one.row))
             own = ["--specs", "FILE.py"] if one.row.source == "own" else []
-            yield shlex.join(["detmatrix", "repro", paths[latest], one.row.id, *own])
+            if op.finding == "order_dependent":
+                yield shlex.join(["detmatrix", "scan", one.row.id, *own, "--perturb", "quiet,order"])
+            else:
+                yield shlex.join(["detmatrix", "repro", paths[latest], one.row.id, *own])
     if not any(one.rows for one in matrices):
         yield shlex.join(["detmatrix", "scan", name])
 

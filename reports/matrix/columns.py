@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from reports.matrix.model import Matrix
-from reports.matrix.view import RowView
+from reports.matrix.view import RowView, doubts
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, Mode, unconcerned
 from scanner.observations.records import Row
 from scanner.verdicts.chosen import MODE_FINDING_MEANING
@@ -77,12 +77,15 @@ class ModeColumn(Column, frozen=True, kw_only=True):
         if seen.finding is None:
             return f"{seen.verdict}: {seen.cause}"
         alert = f"{seen.verdict} {seen.alert}" if seen.alert else seen.words
-        return f"{seen.finding_words}; {seen.finding_reason or alert}"
+        # With all that must not be read without it.
+        finding = ", ".join([seen.finding, *seen.remarks, *doubts(seen.low_power, serial=False)])
+        return f"{finding}; {seen.finding_reason or alert}"
 
     def flat(self, row: RowView | None) -> dict[str, object]:
         """Return the finding and the cell that it rests on."""
         seen = row.chosen.get(self.mode) if row else None
-        return {f"{self.mode}_{name}": getattr(seen, name, None) for name in _FLAT}
+        fields = {f"{self.mode}_{name}": getattr(seen, name, None) for name in _FLAT}
+        return fields | {f"{self.mode}_remarks": "; ".join(seen.remarks) or None if seen else None}
 
 
 class ColumnCell(Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ WORST_FIRST: tuple[Finding, ...] = (
     "silent",  # nothing helps, and nothing warns
     "raises",  # nothing helps, and the flag warns
     "over_alert",  # the flag stops a program that was not seen to need it
+    "order_dependent",  # nothing helps if a GPU takes such an order, which nobody has measured
     "fixed_by_mode",
     "uninitialized",
     "mode_dependent",
@@ -148,10 +149,12 @@ def unobserved(run: Run) -> Iterator[tuple[str, Mode, int]]:
     """Yield the controls that a finished scan passed over where it observed rows, each with mode and process."""
     if run.closing is None:
         return
-    seen = {(control.key, control.mode, control.process) for control in run.controls}
-    for mode, process in dict.fromkeys((one.mode, one.process) for one in run.observations):
+    seen = {(control.key, control.mode, control.process, control.worker) for control in run.controls}
+    for mode, process, worker in dict.fromkeys(
+        (one.mode, one.process, one.worker) for one in run.observations
+    ):
         for control in run.header.controls:
-            if (control.key, mode, process) not in seen:
+            if (control.key, mode, process, worker) not in seen:
                 yield control.spec.removeprefix("control."), mode, process
 
 

@@ -46,6 +46,7 @@ ACTION: dict[Finding, str] = {
     "silent": "no fix: differs silently",
     "raises": "no fix: raises",
     "over_alert": "raises; no difference seen",
+    "order_dependent": "order matters: try a GPU",
     "fixed_by_mode": "set the flag",
     "uninitialized": "set the flag: it fills memory",
     "mode_dependent": "keep one setting: on or off",

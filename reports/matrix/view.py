@@ -6,7 +6,7 @@ Absence is ``None`` in a field and a word in a text ("none", "not measured"), ne
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
@@ -18,14 +18,14 @@ from reports.matrix.model import COMPARED, alerts_of, bound_of, cell_of_mode, co
 from reports.render.markdown import NONE
 from scanner.modes import DEFAULT_MODES, unconcerned
 from scanner.observations.records import Direction, Mode, Output, Provoked, Severity, Source
-from scanner.verdicts.cells import Cell, GroupCount, Verdict
+from scanner.verdicts.cells import Cell, GroupCount, OrderCount, Verdict
 from scanner.verdicts.chosen import ModeFinding
 from scanner.verdicts.findings import Finding, MatrixRow
 
 # What a cell view takes from a cell as it is.
 _SAME = (
     *("verdict", "alert", "reason", "seconds"),
-    *("first", "constant", "within", "between", "where", "groups", "other_threads", "alerts"),
+    *("first", "constant", "within", "between", "where", "groups", "other_threads", "orders", "alerts"),
 )
 # Likewise where executions were compared.
 _COUNTS = ("runs", "differing", "distinct")
@@ -57,6 +57,7 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
     first_differing: dict[str, int] | None = None  # an execution and its process
     groups: tuple[GroupCount, ...] = ()
     other_threads: tuple[str, ...] = ()
+    orders: OrderCount | None = None
     alerts: tuple[str, ...] = ()
 
     @property
@@ -74,6 +75,7 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
             "constant" if self.constant else f"{self.distinct} distinct",
             self.where if not self.within else None,
             self._threads,
+            self._orders,
             "seeded" if self.seeded else None,
         )
         return ", ".join(filter(None, parts))
@@ -122,6 +124,14 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
         threads = "thread" if counts == ["1"] else "threads"
         return f"other bits with {' and '.join(counts)} {threads}" if counts else None
 
+    @property
+    def _orders(self) -> str | None:
+        """What other orders of the programs of Triton kernels gave."""
+        if self.orders is None:
+            return None
+        seen = f"other bits in {self.orders.differing}" if self.orders.differing else "the same bits in all"
+        return f"{seen} of {self.orders.executions} orders of programs"
+
 
 class NotRun(CellView, frozen=True, kw_only=True, omit_defaults=True):
     """The cell of a mode that a row was not run in: its verdict and why."""
@@ -134,13 +144,6 @@ class ChosenView(CellView, frozen=True, kw_only=True):
     finding_reason: str | None
     low_power: str | None
     remarks: tuple[str, ...]
-
-    @property
-    def finding_words(self) -> str:
-        """The finding with all that must not be read without it; the verdict where the mode says nothing of the row."""
-        if self.finding is None:
-            return self.verdict
-        return ", ".join([self.finding, *self.remarks, *doubts(self.low_power, serial=False)])
 
 
 class Difference(Struct, frozen=True):
@@ -170,7 +173,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     op: str
     provokes: str | None
     why: str | None
-    reason: str | None  # why the finding is inconclusive
+    reason: str | None  # why the finding is inconclusive, or order_dependent
     inputs: tuple[str, ...] | None
     warn_only: CellView
     unfilled: CellView
@@ -184,6 +187,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     enlargement: str | None = field(name="recipe")
     samples: int | None
     cost: CostView | None
+    machine: str | UnsetType = UNSET  # of a merged run: what the row ran on
     modes: dict[Mode, ChosenView] | UnsetType = (
         UNSET  # by those that the scan was asked for beside off and on, and that concern it
     )
@@ -247,9 +251,10 @@ class RowView(Struct, frozen=True, kw_only=True):
 
     @property
     def joint_reason(self) -> str:
-        """Why a row is inconclusive although both modes have a usable verdict; else nothing."""
+        """Why a row whose modes both have a usable verdict has a finding that no mode shows; else nothing."""
         usable = self.off.failure is None and self.on.failure is None
-        return (self.reason or NO_REASON) if self.finding == "inconclusive" and usable else ""
+        unshown = self.finding in {"inconclusive", "order_dependent"}
+        return (self.reason or NO_REASON) if unshown and usable else ""
 
     @property
     def is_slow(self) -> bool | None:
@@ -327,7 +332,9 @@ def _fields(row: MatrixRow, mode: Mode) -> dict[str, Any]:
     }
 
 
-def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
+def row_view(
+    row: MatrixRow, builds: Sequence[ExpectedRows] = (), machine: str | UnsetType = UNSET
+) -> RowView:
     """Return one row, with what the files of *builds* say of it."""
     planned: dict[str, Any] = {name: getattr(row.row, name) for name in _PLANNED}
     planned |= {name: getattr(row.row, name) or None for name in _OPTIONAL}
@@ -346,6 +353,7 @@ def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
         serial=row.serial,
         constant=constant_of(row),
         cost=cost_view(row.cost),
+        machine=machine,
         modes={
             mode: ChosenView(
                 **_fields(row, mode),
@@ -365,9 +373,12 @@ def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
 def _further(row: MatrixRow, mode: Mode) -> CellView:
     """Return the cell of a mode that only some rows are run in."""
     cell = cell_of_mode(row, mode)
-    return (
-        NotRun(verdict="not_run", reason=cell.reason) if cell.verdict == "not_run" else cell_view(row, mode)
-    )
+    return _not_run(cell.reason) if cell.verdict == "not_run" else cell_view(row, mode)
+
+
+@lru_cache(maxsize=16)
+def _not_run(reason: str | None) -> CellView:
+    return NotRun(verdict="not_run", reason=reason)
 
 
 def _expected(row: MatrixRow, build: ExpectedRows) -> dict[str, object]:
@@ -379,6 +390,7 @@ def _expected(row: MatrixRow, build: ExpectedRows) -> dict[str, object]:
         "about": build.about or None,
         "documented": said.documented,
         "binary": said.binary,
+        "engines": said.engines or None,
         "trace": said.trace,
         "way": said.way,
         "measured": build.measured(row.finding),

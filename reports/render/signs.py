@@ -9,6 +9,7 @@ FINDING_SIGN: dict[Finding, str] = {
     "silent": "▲",
     "raises": "■",
     "over_alert": "□",
+    "order_dependent": "△",
     "fixed_by_mode": "◆",
     "uninitialized": "◈",
     "mode_dependent": "◇",

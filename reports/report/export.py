@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
+from reports.matrix import words
 from reports.matrix.columns import all_columns
 from reports.matrix.difference import MEASURES
 from reports.matrix.expected import EXPECTED_MEANING
@@ -56,7 +57,7 @@ _OP_COLUMNS = (
     *(f"documented_{device}" for device in _DEVICES),
     *("missing", "op_finding", "action", "cost_low", "cost_high", "fill_low", "fill_high", "rows"),
 )
-_EXPECTED = ("documented", "binary", "trace")
+_EXPECTED = ("documented", "binary", "engines", "trace")
 # Rows of the flat table that are in memory at a time.
 _AT_ONCE = 1000
 # With these a spreadsheet takes a cell for a formula.
@@ -124,7 +125,11 @@ def _column(values: Sequence[object]) -> pd.Series[Any]:
 def _names(matrices: Sequence[Matrix]) -> list[str]:
     expected = [f"expected_{device}_{name}" for device in _devices(matrices) for name in _EXPECTED]
     further = [name for column in all_columns(matrices) for name in column.flat(None)]
-    return ["run", *_COLUMNS, "distrust", *expected, *further]
+    return ["run", *_COLUMNS, "distrust", *expected, *further, *["machine"] * _merged(matrices)]
+
+
+def _merged(matrices: Sequence[Matrix]) -> bool:
+    return any(one.run.header.parts for one in matrices)
 
 
 def _devices(matrices: Sequence[Matrix]) -> list[str]:
@@ -132,13 +137,14 @@ def _devices(matrices: Sequence[Matrix]) -> list[str]:
 
 
 def _rows(matrices: Sequence[Matrix]) -> Iterator[list[object]]:
-    devices, further = _devices(matrices), all_columns(matrices)
+    devices, further, merged = _devices(matrices), all_columns(matrices), _merged(matrices)
     for run in report_view(matrices).runs:
         distrust = "; ".join(run.matrix.distrust) or None
         for row in run.rows:
             cells = [_value(row, path) for path in _COLUMNS.values()]
             more = [value for column in further for value in column.flat(row).values()]
-            yield [*map(_cell, (run.name, *cells, distrust, *_expected(row, devices), *more))]
+            machine = [row.machine or words.machine_words(run.matrix)] * merged
+            yield [*map(_cell, (run.name, *cells, distrust, *_expected(row, devices), *more, *machine))]
 
 
 def _cell(value: object) -> object:
@@ -211,6 +217,7 @@ def _run(run: RunView) -> dict[str, object]:
     one, header, closing = run.matrix, run.header, run.matrix.run.closing
     fields = {
         **fields_of(header, "environment", "settings"),
+        **(fields_of(header, "plan", "shards", "parts") if header.parts else {}),
         "rows": run.rows,
         "path": run.name,
         **fields_of(header, "format", "tool", "started"),

@@ -210,5 +210,5 @@ def _expected(record: MatrixRow, builds: Sequence[ExpectedRows], pool: Pool) -> 
         said = one.of(record.row)
         links = tuple(link_words(link) for link in dict.fromkeys((*said.alerts, *said.flags)))
         title, measured = f"{one.title}, torch {one.torch}", one.measured(record.finding)
-        lines.append((title, one.about, said.documented, said.binary, said.trace, measured, links))
+        lines.append((title, one.about, said.documented, said.binary_words, said.trace, measured, links))
     return pool.place(tuple(lines))

@@ -28,6 +28,7 @@ _COLOURS: dict[Finding, str] = {
     "silent": "bright_red",
     "raises": "red",
     "over_alert": "yellow",
+    "order_dependent": "yellow",
     "fixed_by_mode": "blue",
     "uninitialized": "cyan",
     "mode_dependent": "magenta",

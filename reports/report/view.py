@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from reports.matrix import perturbations, trust, words
 from reports.matrix.by_op import ops_view
@@ -189,7 +189,9 @@ def report_view(matrices: Sequence[Matrix]) -> ReportView:
 
 
 def _run(number: int, one: Matrix) -> RunView:
-    rows = [row_view(row, one.expected) for row in one.rows]
+    header = one.run.header
+    machines = (words.machine_of_row(header, row.row) if header.parts else UNSET for row in one.rows)
+    rows = [row_view(row, one.expected, machine) for row, machine in zip(one.rows, machines, strict=True)]
     asked, planned = all_columns([one]), [row.row for row in one.scanned]
     return RunView(
         number=number,

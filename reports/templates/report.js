@@ -242,7 +242,7 @@
         row.why ? part("Why", linked(row.why)) : null,
         row.libraries.length ? part("Documented by libraries, not measured", make("ul", {}, ...row.libraries.map((one) => make("li", {}, linked(one))))) : null,
         part("Inputs", row.inputs.length ? make("ul", {}, ...pooled(row.inputs).map((one) => make("li", {}, make("code", {}, one)))) : text("None were recorded.")),
-        row.reason ? part("Why inconclusive", make("p", { class: "told" }, row.reason)) : null,
+        row.reason ? part(`Why ${row.finding}`, make("p", { class: "told" }, row.reason)) : null,
         row.weak ? part("Low power", make("p", { class: "told" }, row.weak)) : null,
         row.constant === null ? null : part("Constant", make("p", { class: "told" }, row.constant)),
         costPart(row.cost)),

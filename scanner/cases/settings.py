@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -42,6 +42,17 @@ DTYPES = (
 )
 
 
+class Shard(NamedTuple):
+    """One of the shards that the groups of rows of a scan are divided among."""
+
+    number: int = 1
+    total: int = 1
+
+    def __str__(self) -> str:
+        """Write it as the command line has it."""
+        return f"{self.number}/{self.total}"
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for."""
 
@@ -52,6 +63,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     force: bool = False
     # Files of this scan that other machines wrote, the first one first; what they have whole is left out.
     continues: tuple[Path, ...] = ()
+    shard: Shard | None = None  # None: not said, so all of the plan, or what a scan that goes on has
+    balance: Path | None = None  # the run whose seconds say how much work groups of rows are
     python: str = sys.executable
 
 

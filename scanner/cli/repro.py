@@ -15,7 +15,7 @@ import msgspec
 from opspecs.functions import file_of, resolved
 from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
-from scanner.accelerators import kind_of
+from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.cases.catalog import named_files
 from scanner.cases.chosen import chosen_rows
 from scanner.cli.options import python_option, specs_option, tell
@@ -31,8 +31,6 @@ from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import MatrixRow, matrix
 
 # Importing torch takes seconds, and minutes from a cold network disk; drawing takes a moment.
-# Whose streams and variables scripts know.
-_DEVICES = ("cpu", "cuda")
 _TIMEOUT = 600.0
 
 
@@ -88,6 +86,13 @@ def command(
     chosen = _row(row, read.header.planned, run)
     rows = matrix(read.header, read.observations, closed=read.closing is not None)
     seen = next(one for one in rows if one.row.key == chosen.key)
+    if seen.off.launches or seen.on.launches:
+        again = (
+            f"detmatrix scan {chosen.id} --specs FILE.py --perturb {','.join(read.header.settings.perturb)}"
+        )
+        raise UsageError(
+            f"{chosen.id}: no script can be written: Triton's interpreter ran its kernels; run it again with {again}"
+        )
     tell("repro: starting torch, which draws the inputs")
     input_source = _input_source(chosen, read.header, spec_files, python)
     written = script(input_source, seen, read.header)
@@ -132,9 +137,9 @@ def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: s
         UsageError: It cannot be found out.
     """
     text = f"{row.id}: no script can be written"
-    if kind_of(row.device) not in _DEVICES:
+    if kind_of(row.device) not in ("cpu", *ACCELERATORS):
         raise UsageError(
-            f"{text}: it ran on {row.device}, and scripts are written for {' and '.join(_DEVICES)} alone"
+            f"{text}: it ran on {row.device}, and scripts are written for cpu, {', '.join(ACCELERATORS)} alone"
         )
     # A row of the catalog needs no file, wherever the files of its run are now.
     own = row.spec not in {spec.name for spec in SPECS}

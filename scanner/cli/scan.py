@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 import sys
@@ -12,11 +13,12 @@ import click
 from click.core import ParameterSource
 
 from opspecs.pytorch.sources import databases
-from scanner.cases.settings import Plan, asked_for
+from scanner.cases.settings import Plan, Shard, asked_for
 from scanner.cli.main import SUMMARY, load
-from scanner.cli.options import DEFAULTS, patterns_argument, python_option, refuse_report_name
+from scanner.cli.options import DEFAULTS, ParamType, patterns_argument, python_option, refuse_report_name
 from scanner.cli.settings import fail_on_option, settings_options
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
+from scanner.observations.records import MOST_SHARDS
 from scanner.observations.runfile import UNTRUSTED, Run
 from scanner.observations.settings import SETTINGS
 from scanner.processes.process import ENDS_ALL
@@ -25,6 +27,25 @@ from scanner.run.scan import scan
 from scanner.verdicts.findings import Finding
 
 DEFAULT_OUTPUT = "detmatrix.jsonl"
+_SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
+
+
+class _Shard(ParamType):
+    """``I/N``, one of N shards."""
+
+    name = "shard"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse what is no shard of any plan."""
+        if isinstance(value, Shard):
+            return value
+        numbers = _SHARD.fullmatch(str(value))
+        shard = Shard(*map(int, numbers.groups())) if numbers else Shard(2, 1)
+        if not shard.number <= shard.total <= MOST_SHARDS:
+            self.fail(
+                f"{value!r} is no shard; give I/N with I from 1 to N, and N up to {MOST_SHARDS}", param, ctx
+            )
+        return shard
 
 
 @click.command(name="scan")
@@ -35,17 +56,30 @@ DEFAULT_OUTPUT = "detmatrix.jsonl"
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=Path(DEFAULT_OUTPUT),
     metavar="RUN.jsonl",
-    help=f"The run file. Default: {DEFAULT_OUTPUT}.",
+    help=f"The run file. Default: {DEFAULT_OUTPUT}, or detmatrix-I-of-N.jsonl with --shard.",
+)
+@click.option(
+    "--shard",
+    type=_Shard(),
+    metavar="I/N",
+    help="Scan only shard I of N: every Nth op, so that N machines share the work. detmatrix merge joins their run files.",
+)
+@click.option(
+    "--balance",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="RUN",
+    help="Divide the ops among the shards by the seconds that each took in this run; give all shards the same.",
 )
 @click.option("--resume", is_flag=True, help="Go on with the unfinished scan in the run file.")
 @click.option("--force", is_flag=True, help="Overwrite whatever the run file holds.")
 @fail_on_option
 def command(
-    output: Path,
+    output: Path | None,
     python: str,
     fail_on: tuple[Finding, ...] | None,
+    shard: Shard | None,
+    balance: Path | None,
     *,
     resume: bool,
     force: bool,
@@ -63,6 +97,10 @@ def command(
             "--resume keeps what the run file holds, --force throws it away; give one of them"
         )
     said, tabled = _said(options, resume=resume)
+    if balance is not None and shard is None:
+        raise click.UsageError("--balance says how --shard divides the ops; give both")
+    if output is None:
+        output = Path(f"detmatrix-{shard.number}-of-{shard.total}.jsonl" if shard else DEFAULT_OUTPUT)
     if not output.name:
         raise click.UsageError("-o needs the name of a file")
     refuse_report_name(str(output))
@@ -72,6 +110,8 @@ def command(
         said=frozenset(said),
         resume=resume,
         force=force,
+        shard=shard,
+        balance=balance,
         python=python,
     )
     # A batch system that ends the job gives it time to say how to go on.

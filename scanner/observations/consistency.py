@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from scanner.errors import RunFileError
 from scanner.observations.overload_records import BuildOverloads, Dispatch
+from scanner.observations.parts import machines, misplaced
 from scanner.observations.records import (
     MODES,
     WORKER_MODES,
@@ -42,11 +43,22 @@ class Check:
     def __init__(self, path: str, header: Header) -> None:
         self._path = path
         self._settings = header.settings
+        self._header = header
+        self._workers = len(machines(header))
         self._format = header.format
         if header.format == 1 and header.controls:
             raise RunFileError(
                 f"{path}, line 1: a control belongs to format 2, the header says format 1 - at `$.controls`; "
                 f"restore the file"
+            )
+        ids = [(part.shard, part.file) for part in header.parts]
+        if (
+            ids != sorted({*ids})
+            or any(shard > header.shards for shard, _ in ids)
+            or header.shard > header.shards
+        ):
+            raise RunFileError(
+                f"{path}, line 1: parts are out of order, or of no shard of the plan - at `$.parts`; restore the file"
             )
         # Controls have places below zero.
         self._planned = {row.key: -1 - place for place, row in enumerate(header.controls)}
@@ -62,6 +74,8 @@ class Check:
         """Add the rows of an entry, which stands before whatever was observed."""
         if self._format < _ENTRIES:
             text = f"belongs to format {_ENTRIES}, the header says format {self._format} - at `$.kind`"
+        elif any(row.spec != entry.spec for row in entry.rows):
+            text = "has rows of another op"
         elif self._seen or self._sentinels:
             text = "stands behind what was observed; put it before that"
         else:
@@ -73,19 +87,23 @@ class Check:
         """Plan rows behind those that are planned.
 
         Raises:
-            RunFileError: One is planned already.
+            RunFileError: One is planned already, or belongs to another shard.
         """
         for row in rows:
             if row.key in self._planned:
                 raise RunFileError(
                     f"{self._path}, line {number}: a row is planned twice - at `$.{field}`; restore the file"
                 )
+            if wrong := misplaced(self._header, row):
+                raise RunFileError(
+                    f"{self._path}, line {number}: the row {row.id} {wrong} - at `$.{field}`; restore the file"
+                )
             self._planned[row.key] = self._rows
             self._rows += 1
 
     def _sentinels_left(self) -> bool:
         """Tell whether there may be so many: around each row, and more wherever a scan was interrupted and went on."""
-        passes = len(self._settings.modes) * self._settings.processes * self._settings.workers
+        passes = len(self._settings.modes) * self._settings.processes * self._workers
         return self._sentinels <= 2 * (self._rows + 1) * passes + 1000
 
     def place(self, number: int, record: Placed) -> None:
@@ -143,7 +161,7 @@ class Check:
         return (
             record.process < self._settings.processes + further
             and record.mode in self._settings.modes
-            and record.worker < self._settings.workers
+            and record.worker < self._workers
         )
 
 
@@ -274,7 +292,7 @@ def _excess(differing: int, executions: int, field: str) -> str:
     return f"counts {differing} differing of {executions} executions, the first included - at `$.{field}`"
 
 
-def check_counts(path: str, number: int, closing: Closing, found: dict[type, int]) -> None:
+def check_counts(path: str, number: int, closing: Closing, found: Mapping[type, int]) -> None:
     """Refuse a complete run from which whole lines are missing."""
     closed: dict[type, tuple[str, int]] = {
         Observation: ("observations", closing.observations),

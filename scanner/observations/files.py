@@ -17,9 +17,11 @@ UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 Recorded = TypeVar("Recorded", bound=msgspec.Struct)
 
 # Bytes of a file, and of what a compressed one holds: whoever sends a file of a few megabytes must not fill a memory.
-# A million observations have a gigabyte; the largest recorded run unpacks to 18 MB.
-MOST_BYTES = 4 << 30
+# A million observations have a gigabyte, and a report of ten million takes what a large machine has.
+MOST_BYTES = 16 << 30
 MOST_UNPACKED = 64 << 20
+# Beyond that a compressed file holds at most so many times its own bytes; recorded runs hold 9 to 16 times.
+MOST_PACKED = 32
 
 
 @contextmanager
@@ -48,16 +50,17 @@ def _check_size(path: Path, file: IO[bytes], writer: str, failure: type[Detmatri
 
     What was damaged is known at the end only, and is not to be read as lines before.
     """
+    packed = path.stat().st_size
     if path.suffix != ".gz":
-        if path.stat().st_size > MOST_BYTES:
+        if packed > MOST_BYTES:
             raise failure(f"{path}: is larger than {MOST_BYTES >> 30} GB; give a file that {writer} wrote")
         return
-    size = 0
+    size, most = 0, min(max(MOST_UNPACKED, MOST_PACKED * packed), MOST_BYTES)
     while data := file.read(1 << 20):
         size += len(data)
-        if size > MOST_UNPACKED:
+        if size > most:
             raise failure(
-                f"{path}: holds more than {MOST_UNPACKED >> 20} MB; unpack it with gunzip if you trust it, and give what "
+                f"{path}: holds more than {most >> 20} MB; unpack it with gunzip if you trust it, and give what "
                 f"comes out"
             )
     file.seek(0)

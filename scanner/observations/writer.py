@@ -19,7 +19,8 @@ from scanner.observations.runfile import Line
 _ENCODER = msgspec.json.Encoder()
 
 
-def _encode(record: Line) -> bytes:
+def encode(record: Line) -> bytes:
+    """Return the line of a record, without its end."""
     try:
         return _ENCODER.encode(record)
     except UnicodeEncodeError:
@@ -93,7 +94,7 @@ class RunWriter:
         Raises:
             UsageError: The disk is full or gone; the file is valid up to its last whole line.
         """
-        line = _encode(record) + b"\n"
+        line = encode(record) + b"\n"
         end = self._end or 0
         self.check()
         try:

@@ -16,6 +16,7 @@ from math import ceil, prod
 
 import msgspec
 
+from scanner.accelerators import ACCELERATORS
 from scanner.errors import UsageError, one_line
 from scanner.modes import MODE_TABLE, Mode
 from scanner.observations.records import Environment, Header, Output
@@ -63,7 +64,7 @@ def perturbations(row: MatrixRow) -> list[str]:
     """Return the perturbations without which a row did not differ; none if it differs when nothing is done."""
     needed = []
     for cell in (row.off, row.on, row.warn_only, row.unfilled, *(it.cell for it in row.chosen.values())):
-        groups = [group for group in cell.groups if group.differing]
+        groups = [group for group in cell.groups if group.differing and group.perturbation != "order"]
         if cell.differing and (row.row.family == "memory" or row.finding == "uninitialized"):
             # What lies in memory depends on all that a process did before, and a script does less than a scan.
             needed.append("poison")
@@ -83,7 +84,8 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     device = row.row.device.partition(":")[0]
     outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
     sizes = tuple(prod(output.shape) * _itemsize(output.dtype) for output in outputs)
-    around = [_circumstance(name, device) for name in perturbations(row)]
+    lacks = ACCELERATORS[device].lacks if device in ACCELERATORS else {}
+    around = [_circumstance(name, device) for name in perturbations(row) if name not in lacks]
     chosen = tuple(mode for mode, it in row.chosen.items() if it.finding is not None)
     execute, parts = _execute(input_source, outputs, header.settings.seed, chosen)
     set_by_mode = _set_by_mode(header.environment) if device == "cuda" else {}
@@ -113,7 +115,7 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
         "$BLOCKS": str(tuple(CaseContext(device, sizes).blocks)),
         "$DEVICE": device,
         "$LEAST_RUNS": str(LEAST_RUNS),
-        "$WHERE": "torch.cuda.get_device_name()" if device == "cuda" else '"cpu"',
+        "$WHERE": f'"{device}"' if device in {"cpu", "mps"} else f"torch.{device}.get_device_name()",
     }.items():
         body = body.replace(name, value)
     imports = {statement for one in around for statement in one.imports}
@@ -127,7 +129,8 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
 def _comment(row: MatrixRow, header: Header) -> list[str]:
     """Say what was found, and where."""
     env, settings = header.environment, header.settings
-    where = f"{env.gpu}, CUDA {env.cuda}" if settings.device != "cpu" else f"{env.cpu}, {env.threads} threads"
+    of_gpu = f"{env.gpu}, CUDA {env.cuda}" if env.cuda is not None else env.gpu
+    where = of_gpu if settings.device != "cpu" else f"{env.cpu}, {env.threads} threads"
     modes = {
         "off": row.off,
         "on": row.on,
@@ -288,7 +291,7 @@ def _circumstance(name: str, device: str) -> text.Circumstance:
     """Return what brings a perturbation about."""
     if threads := _THREADS.fullmatch(name):
         return text.Circumstance(start=f"torch.set_num_threads({int(threads[1])})\n")
-    stress = text.STRESS if device == "cpu" else text.CUDA_STRESS
+    stress = text.STRESS if device == "cpu" else text.STREAM_STRESS
     return {"poison": text.POISON, "shift": text.SHIFT, "stress": stress}[name]
 
 

@@ -55,14 +55,14 @@ for _ in range(torch.get_num_threads()):
     threading.Thread(target=burn, daemon=True).start()
 """,
 )
-CUDA_STRESS = Circumstance(
+STREAM_STRESS = Circumstance(
     start="""\
-stream, left = torch.cuda.Stream(), torch.ones(1 << 24, device="$DEVICE")
+stream, left = torch.$DEVICE.Stream(), torch.ones(1 << 24, device="$DEVICE")
 out = torch.empty_like(left)
-torch.cuda.synchronize()
+torch.$DEVICE.synchronize()
 """,
     before="""\
-with torch.cuda.stream(stream):  # beside the op's stream, to keep the GPU busy
+with torch.$DEVICE.stream(stream):  # beside the op's stream, to keep the GPU busy
     for _ in range(32):
         torch.mul(left, 1.0001, out=out)
 """,

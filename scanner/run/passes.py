@@ -228,7 +228,7 @@ class PassRunner:
         """
         settings = self._header.settings
         # A control's answer is known for the worker's own thread count.
-        perturb = [name for name in settings.perturb if name != "threads"]
+        perturb = [name for name in settings.perturb if not PERTURBATIONS[name].apart]
         for _ in range(_TRIES):
             if supervisor.serving is not None and supervisor.serving == self._controlled.get(supervisor):
                 return

@@ -68,8 +68,8 @@ def examine(run: Run, python: str, sandbox: ImportSandbox) -> Environment:
     Raises:
         UsageError: It cannot run a worker, has another torch, or no device like that of the run.
     """
-    device = run.header.settings.device
-    supervisor = WorkerSupervisor(python, sandbox.path, (), device)
+    device, perturb = run.header.settings.device, run.header.settings.perturb
+    supervisor = WorkerSupervisor(python, sandbox.path, (), device, perturb)
     try:
         build = supervisor.start(MODES[0]).build
     except UntrustedScanError as error:
@@ -86,7 +86,7 @@ def examine(run: Run, python: str, sandbox: ImportSandbox) -> Environment:
         raise UsageError(
             f"--python {python}: {run.path} is a run on {device}, and {missing}; compare without --confirm"
         )
-    return environment(device, build)
+    return environment(device, build, perturb)
 
 
 def _build(torch: str, git: str | None) -> str:
@@ -217,7 +217,9 @@ class _Part:
     ) -> None:
         here = [row.key for row in rows if not databases((row.source,))]
         files = with_installed(spec_files) if _needs_files(here) else ()
-        self.supervisor = WorkerSupervisor(side.python, sandbox.path, files, settings.device)
+        self.supervisor = WorkerSupervisor(
+            side.python, sandbox.path, files, settings.device, settings.perturb
+        )
         self._side = side
         self._header = Header(
             format=FORMAT,

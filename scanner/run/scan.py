@@ -23,7 +23,8 @@ from scanner.accelerators import lacking
 from scanner.cases.catalog import choose, load_catalog, with_installed
 from scanner.cases.discovery import with_databases
 from scanner.cases.rows import Planner, control_rows
-from scanner.cases.settings import Plan, settings_for
+from scanner.cases.settings import Plan, Shard, settings_for
+from scanner.cases.shards import divided, plan_digest, seconds_of
 from scanner.claims.tables import parse_claims
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.modes import COMPILES_SINCE, MODE_TABLE, idle_modes
@@ -61,7 +62,7 @@ def scan(plan: Plan, progress: Progress) -> Run:
         except OtherMachineError as other:
             before, plan = plan.output, elsewhere(plan)
             progress.note(
-                f"{before}: {other}; what it has not whole goes into {plan.output}, report them together"
+                f"{before}: {other}; what it has not whole goes into {plan.output}, join them with detmatrix merge"
             )
 
 
@@ -122,7 +123,7 @@ class _Scan:
         self._progress = progress
         # As asked until a worker has said what there is, then as resolved.
         self._supervisor = WorkerSupervisor(
-            plan.python, sandbox.path, plan.settings.specs, plan.settings.device
+            plan.python, sandbox.path, plan.settings.specs, plan.settings.device, plan.settings.perturb
         )
         self._passes: PassRunner | Shares
         self._shares: Shares | None = None
@@ -204,7 +205,7 @@ class _Scan:
     def _first_header(self, worker: WorkerProcess) -> Header:
         """Return the header of this scan: the begun one if it can go on here, else a new one."""
         device = self._supervisor.device
-        here = environment(device, worker.build)
+        here = environment(device, worker.build, self._plan.settings.perturb)
         if self._begun is not None:
             header = self._begun.header
             self._planner = Planner(self._supervisor, header.settings, self._specs)
@@ -219,16 +220,24 @@ class _Scan:
         for why, modes in idle_modes(settings.modes, device).items():
             self._progress.note(f"modes {', '.join(modes)}: not run, {why}")
         self._planner = Planner(self._supervisor, settings, self._specs)
-        return Header(
+        rows, shard = self._planner.first(), self._plan.shard or Shard()
+        groups = list(dict.fromkeys((*(row.spec for row in rows), *self._planner.entry_names)))
+        seconds = seconds_of(self._plan.balance, groups) if self._plan.balance else {}
+        shard_of = divided(groups, shard.total, seconds)
+        header = Header(
             format=FORMAT,
             tool=tool_version(),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             settings=settings,
             environment=here,
-            planned=self._planner.first(),
+            planned=tuple(row for row in rows if shard_of[row.spec] == shard.number),
             claims=parse_claims(worker.build["docstring"]),
             controls=control_rows(device),
+            groups=shard_of,
+            shards=shard.total,
+            shard=shard.number,
         )
+        return replace(header, plan=plan_digest(header, rows))
 
     def _compile_first(self) -> None:
         """See to it that what is to be compiled can be, before anything is measured.
@@ -273,6 +282,7 @@ class _Scan:
             planned=rows,
             enumerated=(),
             continues=first.name,
+            file=len(self._plan.continues) + 1,
         )
 
     def _begin(self) -> Header:
@@ -289,12 +299,13 @@ class _Scan:
             self._writer.write(self._header)
         settings = self._header.settings
         known = self._known if self._begun is None else self._known | self._begun.entries
+        known |= {group for group, shard in self._header.groups.items() if shard != self._header.shard}
         for entry in self._planner.entries(self._progress.enumerating, known):
             # What was enumerated is not lost with the minutes that it took.
             self._writer.write(entry)
         if self._begun is None and not self._plan.continues:
             try:
-                self._planner.check()
+                self._planner.check(whole=self._header.shards == 1)
             except UsageError:
                 # Nothing is kept of a scan that cannot begin.
                 self._writer.begin(0)

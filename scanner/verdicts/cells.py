@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -50,6 +51,14 @@ class GroupCount(Struct, frozen=True, kw_only=True):
     differing: int  # from the first execution of their process
 
 
+class OrderCount(Struct, frozen=True, kw_only=True):
+    """What the perturbation ``order`` showed of a cell, all processes joined: a simulation, and no part of its verdict."""
+
+    executions: int
+    differing: int  # from that in the natural order
+    distinct: int
+
+
 class Cell(Struct, frozen=True, kw_only=True):
     """One row under one mode, all processes joined."""
 
@@ -68,6 +77,8 @@ class Cell(Struct, frozen=True, kw_only=True):
     groups: tuple[GroupCount, ...] = ()
     other_threads: tuple[str, ...] = ()  # thread counts that give bits of their own, "threads=1"
     serial: bool = False  # in all processes one thread did the work of an execution
+    launches: int = 0  # Triton kernels that the interpreter ran in an execution
+    orders: OrderCount | None = None  # what their programs gave in other orders
     by_process: tuple[int, ...] = ()  # executions of each process, without those under other thread counts
     compiled: Compiled | None = (
         None  # the least that torch.compile made of it in a process; None: not asked to
@@ -114,7 +125,7 @@ def cell_of(
         strict: Whether each of its outputs must, if they do not all hold none.
     """
     if not observations:
-        return Cell(verdict="not_run", reason=missing)
+        return _absent(missing)
     ordered = sorted(observations, key=lambda observation: observation.process)
     seconds = sum(observation.seconds for observation in ordered)
     if len({observation.inputs_digest for observation in ordered} - {None}) > 1:
@@ -145,6 +156,12 @@ def _least(compiled: Sequence[Compiled]) -> Compiled | None:
     )
 
 
+@lru_cache(maxsize=16)
+def _absent(missing: str) -> Cell:
+    """Return the cell of a mode in which a row was not observed, as most rows are in some; there may be a million."""
+    return Cell(verdict="not_run", reason=missing)
+
+
 def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, strict: bool) -> Cell:
     """Return the verdict of processes that all ran: one set of outputs for the mode.
 
@@ -152,9 +169,8 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
     """
     sets: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for observation in ordered:
-        sets[""].update(observation.digests)
-        for group in observation.groups:
-            sets[group.perturbation].update(group.digests or {})
+        for name, digests in observation.sets.items():
+            sets[name].update(digests)
     main = sets.pop("")
     runs = main.total()
     if runs < 2:  # noqa: PLR2004
@@ -189,24 +205,37 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
         groups=_joined(ordered),
         other_threads=tuple(name for name, reference in firsts.items() if reference != first),
         serial=threads == {1},
+        launches=max(observation.launches for observation in ordered),
+        orders=_orders(ordered),
         by_process=tuple(sum(observation.digests.values()) for observation in ordered),
     )
 
 
 def _within(observation: Observation) -> int:
     """Return how many executions differed from the first one they were compared with in their own process."""
-    sets = [observation.digests, *(group.digests for group in observation.groups if group.digests)]
+    sets = observation.sets.values()
     return sum(sum(digests.values()) - next(iter(digests.values())) for digests in sets)
+
+
+def _orders(ordered: Sequence[Observation]) -> OrderCount | None:
+    """Count what other orders of programs gave; the first execution of each process ran in the natural one."""
+    seen: Counter[str] = Counter()
+    differing = 0
+    groups = (one for observation in ordered for one in observation.groups if one.simulated)
+    for digests in (one.digests for one in groups if one.digests):
+        seen.update(digests)
+        differing += sum(digests.values()) - next(iter(digests.values()))
+    if not seen:
+        return None
+    return OrderCount(executions=seen.total(), differing=differing, distinct=len(seen))
 
 
 def _between(ordered: Sequence[Observation]) -> bool:
     """Tell whether processes disagree about the first output, under any circumstances that are compared apart."""
     firsts: defaultdict[str, set[str]] = defaultdict(set)
     for observation in ordered:
-        firsts[""].add(next(iter(observation.digests)))
-        for group in observation.groups:
-            if group.digests:
-                firsts[group.perturbation].add(next(iter(group.digests)))
+        for name, digests in observation.sets.items():
+            firsts[name].add(next(iter(digests)))
     return any(len(digests) > 1 for digests in firsts.values())
 
 

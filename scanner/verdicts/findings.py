@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, unconcerned
 from scanner.observations.one_case import WHY_NOT, one_case_rows
+from scanner.observations.parts import machine_of
 from scanner.observations.records import (
     MODES,
     WORKER_MODES,
@@ -23,11 +24,12 @@ from scanner.observations.records import (
 from scanner.observations.settings import MOST_FURTHER
 from scanner.verdicts.cells import Cell, Verdict, row_cell
 from scanner.verdicts.chosen import ChosenCell, chosen_cell
-from scanner.verdicts.power import PowerCheck, too_few
+from scanner.verdicts.power import PowerCheck, interpreted, too_few
 
 Finding = Literal[
     "deterministic",
     "mode_dependent",
+    "order_dependent",
     "uninitialized",
     "fixed_by_mode",
     "raises",
@@ -45,6 +47,7 @@ FINDING_MEANING: dict[Finding, str] = {
     "fixed_by_mode": "Differs with the flag off, did not differ with it on.",
     "uninitialized": "Differs with the flag off, and with it on unless uninitialized memory is filled: the fill fixes it, "
     "not the flag.",
+    "order_dependent": "Triton kernels gave other bits in another order of their programs: simulated, and no GPU need take it.",
     "mode_dependent": "Did not differ within either mode, but the modes give different bits.",
     "deterministic": "Did not differ in either mode, and both modes give the same bits.",
     "inconclusive": "At least one mode has no usable verdict; the reason is given.",
@@ -76,7 +79,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     off: Cell
     on: Cell
     finding: Finding
-    reason: str | None  # why the finding is inconclusive
+    reason: str | None  # why the finding is inconclusive, or order_dependent
     warn_only: Cell  # mode warn_only: what an op that raises does under warn_only
     unfilled: Cell  # mode unfilled: what an op that the flag cures does without the fill
     no_workspace: Cell  # mode no_workspace: what an op of cuBLAS does without CUBLAS_WORKSPACE_CONFIG
@@ -109,7 +112,7 @@ def unequal_inputs(observations: Iterable[Observation]) -> tuple[str, ...]:
 def finding_of(
     off: Cell, on: Cell, warn_only: Cell | None = None, unfilled: Cell | None = None
 ) -> tuple[Finding, str | None]:
-    """Return the class of a row from both modes, and the reason if it is inconclusive.
+    """Return the class of a row from both modes, and the reason if it rests on no verdict.
 
     Args:
         off: What was seen with the flag off.
@@ -119,6 +122,15 @@ def finding_of(
         unfilled: What a row that differs with the flag off, and not with it on, did with the flag on and nothing filled.
     """
     finding, reason = _seen(off, on, warn_only, unfilled)
+    if finding in _STILL and (orders := [cell.orders for cell in (off, on) if cell.orders]):
+        differing, executions = (
+            sum(getattr(one, it) for one in orders) for it in ("differing", "executions")
+        )
+        if differing:
+            return (
+                "order_dependent",
+                f"{differing} of {executions} orders of programs gave other bits, in Triton's interpreter",
+            )
     if finding in NEED_RUNS and (text := _too_seldom(off)):
         return "inconclusive", f"{text} {NEED_RUNS[finding]}"
     return finding, reason
@@ -212,7 +224,8 @@ def matrix(
     compiled = one_case_rows(header.planned, header.settings)
     missing = "not recorded" if closed else "the scan was interrupted before this case"
     for place, row in enumerate(header.planned):
-        by_mode = seen.get(row.key) or {mode: [] for mode in WORKER_MODES}
+        # What is joined is let go of: there may be a million rows.
+        by_mode = seen.pop(row.key, None) or {mode: [] for mode in WORKER_MODES}
         off, on = (row_cell(by_mode[mode], missing, row) for mode in MODES)
         not_run_reason = "only ops that raise are run under warn_only" if on.verdict != "raises" else missing
         warn_only = row_cell(by_mode["warn_only"], not_run_reason, row)
@@ -242,7 +255,10 @@ def matrix(
         if unequal_inputs(lines):
             finding, reason = "inconclusive", "the inputs differed between processes or modes"
         # With one thread nothing can race in any row; low power says so.
-        serial = off.serial and header.environment.threads > 1 and finding in _STILL and not row.constant
+        threads = machine_of(header, row).threads
+        serial = off.serial and threads > 1 and finding in _STILL and not row.constant
+        # The interpreter has one thread, whatever a GPU has.
+        serial = serial and not off.launches
         cells: dict[Mode, Cell] = {
             "off": off,
             "on": on,
@@ -264,7 +280,9 @@ def matrix(
             if mode in header.settings.modes
         }
         still = {
-            mode: cell for mode, cell in cells.items() if cell.verdict == "deterministic" and not row.constant
+            mode: cell
+            for mode, cell in cells.items()
+            if cell.verdict == "deterministic" and finding != "order_dependent" and not row.constant
         }
         yield MatrixRow(
             row=row,
@@ -275,7 +293,9 @@ def matrix(
             warn_only=warn_only,
             unfilled=unfilled,
             no_workspace=no_workspace,
-            weak=power_check.of(place, [o for o in lines if o.mode in still]) or too_few(still.values()),
+            weak=interpreted(still.values())
+            or power_check.of(place, [o for o in lines if o.mode in still])
+            or too_few(still.values()),
             serial=serial,
             cost=cost_of.get(row.key),
             chosen=chosen,

@@ -13,11 +13,14 @@ from typing import Any
 
 import torch
 
-from opspecs.inputs import Inputs
+from opspecs.inputs import Inputs, KeptDraws
 from opspecs.model import Call, MissingError, OpSpec
 from opspecs.user import place_of
 from scanner.worker import bits
 from scanner.worker.device import accelerator
+
+# What this process drew last.
+DRAWS = KeptDraws()
 
 
 class NotRunnableError(Exception):
@@ -32,9 +35,26 @@ class Execution:
     """A case on one device, in one direction and dtype, ready to be called again and again."""
 
     def __init__(
-        self, spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, seed: int
+        self,
+        spec: OpSpec,
+        case: str,
+        *,
+        direction: str,
+        dtype: str,
+        device: str,
+        seed: int,
+        kept: KeptDraws | None = None,
     ) -> None:
         """Draw the inputs.
+
+        Args:
+            spec: What to call.
+            case: Its name.
+            direction: "forward" or "backward".
+            dtype: Of the inputs.
+            device: Where to execute.
+            seed: Of inputs and random ops.
+            kept: What was drawn before, to take numbers from.
 
         Raises:
             NotRunnableError: The scanned torch lacks the op or the dtype.
@@ -51,7 +71,7 @@ class Execution:
         # The direction is left out of the key: forward and backward see the same inputs.
         key = f"{seed}|{spec.name}|{case}|{dtype}"
         try:
-            inputs = Inputs(key, dtype=dtype, device=device, direction=direction)
+            inputs = Inputs(key, dtype=dtype, device=device, direction=direction, kept=kept)
             self.call: Call = spec.cases[case].inputs(inputs)
         except MissingError:
             raise
@@ -165,6 +185,7 @@ class Execution:
                     "the output does not depend on any leaf, so there is nothing to differentiate"
                 )
             self._grad_outputs = [self._upstream_gradient(tensor) for tensor in differentiable]
+            self._drawn = self._gradients_digest()
         return differentiable, self._grad_outputs
 
     def facts(self) -> dict[str, Any]:
@@ -174,6 +195,13 @@ class Execution:
     def gradients_given(self) -> list[torch.Tensor]:
         """Return the gradients of the outputs that were drawn; none in the forward direction."""
         return self._grad_outputs or []
+
+    def changed_gradients_given(self) -> bool:
+        """Tell whether the op has written into the gradients of its outputs, which later executions are given too."""
+        return self._grad_outputs is not None and self._gradients_digest() != self._drawn
+
+    def _gradients_digest(self) -> str:
+        return bits.digest(bits.parts(self._grad_outputs, "gradient"))
 
     def check_gradients(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Refuse gradients of which one is missing.

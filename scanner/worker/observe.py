@@ -16,8 +16,9 @@ from scanner.modes import ExecutionKind
 from scanner.perturbations import CaseContext, shares
 from scanner.worker import bits, global_state, perturb
 from scanner.worker.comparison import OutputComparison
-from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.execution import DRAWS, Execution, InvalidCaseError, NotRunnableError, first_line
 from scanner.worker.executions import EXECUTIONS
+from scanner.worker.launch_orders import launched
 from scanner.worker.threads import working_threads
 
 # Under each perturbation a case that has differed so often has been shown to; more would only cost time.
@@ -64,7 +65,7 @@ def observe(
         _observe(
             observed,
             lambda: EXECUTIONS[execution](
-                spec, case, direction=direction, dtype=dtype, device=device, seed=seed
+                spec, case, direction=direction, dtype=dtype, device=device, seed=seed, kept=DRAWS
             ),
             Budget(runs, perturbations or ["quiet"], max_time),
             count_threads=count_threads and device == "cpu",
@@ -136,6 +137,8 @@ def _observe(observed: dict[str, Any], prepare: Any, budget: Budget, *, count_th
         raise InvalidCaseError(f"the op set the flag {times} times, and put it back")
     if bits.digest(execution.inputs(), said) != inputs_digest:
         raise InvalidCaseError("the op changed its inputs")
+    if execution.changed_gradients_given():
+        raise InvalidCaseError("the op changed the gradient of its output")
     observed["outcome"] = "ran"
 
 
@@ -182,9 +185,11 @@ class _Repetition:
         execution, observed = self._execution, self._observed
         execution.reseed()
         fresh = execution.random_state()
+        launches = launched()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             forward, judged = _judged(execution, *execution())
+        observed["launches"] = self._launches = launched() - launches
         callers = [caller for warning in caught if (caller := caller_in(str(warning.message)))]
         observed["alerts"] = list(dict.fromkeys(callers))
         observed["seeded"] = any(
@@ -219,8 +224,9 @@ class _Repetition:
         """Run one group's share; ``None`` if it has none."""
         name, perturbation = self._budget.groups[number]
         share = self._budget.shares[number]
-        if not share or (name == "stress" and self._threads == 1):
-            # What one thread does alone gives the same bits however busy the cores are.
+        # What one thread does alone gives the same bits however busy the cores are.
+        idle = {"stress": self._threads == 1, "order": not self._launches}
+        if not share or idle.get(name):
             return None
         # The first execution is behind us, and counts for the first group.
         compare = None if perturbation.apart else self._main
