@@ -28,6 +28,7 @@ nox.options.sessions = ["lint", "types", "docs", "tests"]
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 WITHOUT_TORCH = [one for one in PYPROJECT["project"]["dependencies"] if Requirement(one).name != "torch"]
 CENSUS = PYPROJECT["project"]["optional-dependencies"]["census"]
+RAY = PYPROJECT["project"]["optional-dependencies"]["ray"]
 DATABASES = nox.project.dependency_groups(PYPROJECT, "databases")
 TORCH = "2.13.0"
 RUN = "detmatrix.jsonl"
@@ -100,6 +101,7 @@ def tests(session: nox.Session) -> None:
 def nightly(session: nox.Session) -> None:
     """Run the tests that are slow by nature, one after the other; arguments go to pytest."""
     prepare(session, "triton")
+    session.install(*RAY)
     session.run("pytest", "-m", "nightly", *session.posargs)
 
 

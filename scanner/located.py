@@ -115,6 +115,10 @@ class Located:
     left_out_ops: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # and which ops they were, the first few
+    thread_ops: int = 0  # that other threads of Python called: not looked at
+    processes: int = 0  # that multiprocessing started: not looked at
+    outside: int = 0  # ops given memory that something else than an op had written to; in one run
+    outside_site: OpSite | None = None  # the first of these
     compiled: tuple[str, ...] = ()  # places that ask for compilation
     sentinels: tuple[SentinelSeen, ...] = ()
     roots: tuple[Root, ...] = ()

@@ -200,6 +200,7 @@ def notes(located: Located) -> list[str]:
         f"{what}: {count} {'call' if count == 1 else 'calls'} to ops that {one_line(reason)}: {', '.join(map(one_line, located.left_out_ops.get(reason, ())))}."
         for reason, count in located.left_out.items()
     ]
+    found += _unseen(located)
     if located.compiled:
         found.append(
             f"torch.compile is asked for at {', '.join(map(one_line, located.compiled))}: such code ran uncompiled here, or "
@@ -207,6 +208,24 @@ def notes(located: Located) -> list[str]:
         )
     if located.ended is not None:
         found.append(f"The program ended early: {one_line(located.ended)}.")
+    return found
+
+
+def _unseen(located: Located) -> list[str]:
+    """Say what the program did without being looked at."""
+    found = []
+    if not located.ops:
+        found.append("No op was looked at, so that nothing is known.")
+    elsewhere = [f"{located.thread_ops} ops that other threads called"] if located.thread_ops else []
+    elsewhere += [f"the ops of {located.processes} more processes"] if located.processes else []
+    if elsewhere:
+        found.append(f"Not looked at: {' and '.join(elsewhere)}.")
+    if located.outside_site is not None:
+        first = located.outside_site
+        found.append(
+            f"Not executed again: what wrote to the inputs of {located.outside} ops and is no op itself (numpy, a kernel of an "
+            f"extension, another thread), first seen by {one_line(first.op)} at {site_words(first)}; --runs 2 compares it."
+        )
     return found
 
 

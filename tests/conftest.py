@@ -53,6 +53,17 @@ def detmatrix_process(tmp_path: Path) -> Command:
     return process_in(tmp_path)
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Let nothing race in this process: what differs then differs by construction, or is a fault of ours."""
+    import torch  # noqa: PLC0415 - most tests need none
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def real_scan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the run file of the one real scan that tests share: specs that behave, misbehave, alert and crash.

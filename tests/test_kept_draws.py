@@ -10,6 +10,8 @@ torch = pytest.importorskip("torch")
 
 from opspecs.inputs import Inputs, KeptDraws  # noqa: E402 - it needs torch
 from opspecs.registry import SPECS  # noqa: E402
+from scanner.worker import execution  # noqa: E402
+from scanner.worker import observe as observing  # noqa: E402
 
 KEY = "key"
 
@@ -99,3 +101,22 @@ def test_cases_of_the_catalog_are_the_same(monkeypatch: pytest.MonkeyPatch) -> N
                 for left, right in pairs
                 if isinstance(left, torch.Tensor) and not left.is_quantized
             ), spec.name
+
+
+def test_a_worker_draws_a_case_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its backward row takes what its forward row drew; both say the same digest of their inputs."""
+    monkeypatch.setattr(execution, "DRAWS", kept := KeptDraws())
+    monkeypatch.setattr(observing, "DRAWS", kept)
+    spec = next(spec for spec in SPECS if spec.name == "torch.gather")
+    counted = Counted(monkeypatch)
+    drawn, digests = [], []
+    for direction in ("forward", "backward"):
+        before = counted.drawn
+        options: dict[str, Any] = {"dtype": "float32", "device": "cpu", "seed": 0, "runs": 2}
+        digests.append(observing.observe(spec, "collisions", direction=direction, **options)["inputs_digest"])
+        drawn.append(counted.drawn - before)
+
+    # Of the backward row the upstream gradient is drawn, which the forward row has none of.
+    assert drawn == [drawn[0], 1]
+    assert drawn[0] > 1
+    assert digests[0] == digests[1]

@@ -14,19 +14,15 @@ from scanner.locate.mode import LocateMode
 from tests.programs import amp, checkpointing, graph, nothing, resnet, transformer, unet
 from tests.programs.planted import planted
 
-pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
+# Nothing races, so that every difference is a fault of ours.
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore"),
+]
 OPS = 100_000
 # Their result is in part memory that nothing wrote, which is true of no other op of the database: known, and no fault of ours.
 KNOWN = {"linalg.lstsq"}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Let nothing race, so that every difference is a fault of ours."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_no_root_in_a_hundred_thousand_ops() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 
 from scanner.locate import locate
 from scanner.locate.fixture import detmatrix_locate  # noqa: F401 - a fixture, found by its name
+from scanner.locate.overloads import known
 from tests.programs import (
     amp,
     checkpointing,
@@ -34,14 +35,7 @@ STABLE: dict[str, Callable[[], Any]] = {
     },
 }
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Let nothing race: what differs then differs by construction, or is a fault of ours."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def marked(module: ModuleType, kind: str = "") -> dict[int, str]:
@@ -220,6 +214,35 @@ def test_a_change_that_the_schema_keeps_to_itself_happens_once() -> None:
 
     assert x.tolist() == [4, 4, 4]
     assert found.roots == ()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_change_of_memory_that_is_shared_by_elements_happens_once() -> None:
+    """It could not be put back."""
+    x = torch.zeros(1).expand(4)
+    with locate() as found:
+        x.index_put_((torch.tensor([0]),), torch.ones(1))
+
+    assert x.tolist() == [1, 1, 1, 1]
+    assert found.roots == ()
+    assert "or expanded: aten::index_put_" in str(found)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_op_that_draws_without_a_tag_is_no_root() -> None:
+    """It is told, and its later calls begin with the same state."""
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        library.impl("cos", lambda x: x * torch.rand(()), "CPU")
+        with locate() as found:
+            for _ in range(2):
+                torch.ones(3).cos()
+    finally:
+        library._destroy()
+        known(torch.ops.aten.cos.default).random = False
+
+    assert found.roots == ()
+    assert "later calls are restored: aten::cos" in str(found)
 
 
 def test_ops_are_left_out_on_request() -> None:

@@ -10,7 +10,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scanner.locate import comparison, locate
+from scanner.locate import locate
+from scanner.locate.memory import comparison
 from tests.programs.planted import planted
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -101,6 +101,17 @@ def test_a_row_of_a_convolution_names_the_engine() -> None:
     # What cuDNN runs for the forward of a transposed convolution.
     assert "data gradient: engine 25" in lines["torch.nn.ConvTranspose2d", "dense"]
     assert "engine 20 noted nondeterministic" in report(RUN, *build, "--format", "md", "--all")
+    # And the op beside its rows.
+    (told,) = [
+        cell["backward"]["off"]["text"]
+        for op in json.loads(report(RUN, *build, "--format", "json"))["ops"]
+        if op["name"] == "torch.nn.Conv2d"
+        for cell in op["cells"]
+        if cell is not None and cell["backward"]["off"].get("expected")
+    ]
+    assert told == (
+        "not measured; expected of cuDNN, as noted nondeterministic: data gradient engine 25, weight gradient engine 20"
+    )
 
 
 def test_what_is_said_rests_on_the_files(tmp_path: Path) -> None:

@@ -23,7 +23,14 @@ ALERT = Place("alert", "libtorch_cuda.so", "put_kernel", "put_", "always")
 
 def _said(way: str | None, *links: Link) -> ExpectedText:
     return ExpectedText(
-        documented="not listed", binary="", trace="told", engines="", way=way, alerts=links, flags=()
+        documented="not listed",
+        binary="",
+        trace="told",
+        engines="",
+        nondeterministic_engines=(),
+        way=way,
+        alerts=links,
+        flags=(),
     )
 
 

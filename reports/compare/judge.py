@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from reports.compare.comparable import NotComparable, Reason
 from reports.compare.rates import RateTest, process_test, rate_test
+from reports.matrix.invariance import dependence_change
 from reports.matrix.model import COMPARED, bound_of, cell_of_mode
 from scanner.observations.records import MODES, WORKER_MODES, Mode, Observation
 from scanner.verdicts.cells import Cell
@@ -23,11 +25,11 @@ Kind = Literal["regressed", "improved", "changed", "added", "removed", "not_comp
 # One sentence each, printed with every report. The order is that of the reports.
 CLASS_MEANING: dict[Kind, str] = {
     "regressed": "Worse than before: raises where it ran, differs where it was deterministic, or is silent where it was "
-    "not.",
+    "not. Or its bits begin to vary with threads, batch or layout, where both scans asked.",
     "improved": "Better than before: runs deterministically where it raised, is deterministic where it differed, or is "
-    "no longer silent.",
-    "changed": "Neither better nor worse: another alert caller, or modes that give the same bits in one run and other "
-    "bits in the other.",
+    "no longer silent. Or its bits no longer vary with threads, batch or layout.",
+    "changed": "Neither better nor worse: another alert caller, modes that give the same bits in one run and other "
+    "bits in the other, or bits that vary at other values.",
     "added": "Only the later run planned the row, though both scans were asked for the same. Of what is written by hand "
     "an op that a torch lacks is planned all the same, so this is the catalog's doing; PyTorch's databases differ from one "
     "torch to another.",
@@ -131,7 +133,19 @@ def class_of(old: Finding, new: Finding) -> Kind:
 
 
 def judge(old: MatrixRow, new: MatrixRow) -> JudgedRow:
-    """Say what became of a row of two runs that can be compared; where off and on show the same, of the chosen modes."""
+    """Say what became of a row of two runs that can be compared; where nothing else did, of what its bits depend on.
+
+    The bits of each value were the same in each of several executions: neither load nor chance speaks out of them.
+    """
+    judged = _of_modes(old, new)
+    kind, texts = dependence_change(old, new)
+    if texts and (judged.kind == "same" or (judged.kind == "not_comparable" and judged.apparent is None)):
+        judged = JudgedRow(kind=kind, confirmed=True, tests=judged.tests)
+    return replace(judged, detail="; ".join(filter(None, (judged.detail, *texts)))) if texts else judged
+
+
+def _of_modes(old: MatrixRow, new: MatrixRow) -> JudgedRow:
+    """Say what became of what a row shows run to run; where off and on show the same, of the chosen modes."""
     judged = _of_flag(old, new)
     moved = [(mode, old.chosen[mode], new.chosen[mode]) for mode in _moved(old, new)]
     if judged.kind != "same" or not moved:

@@ -50,7 +50,8 @@ def text(tables: Sequence[EngineTable]) -> Iterator[str]:
     """Yield for a terminal: which engines are nondeterministic, and how often PyTorch tries one first."""
     for table in tables:
         shown = view(table)
-        yield f"{one_line(shown.sentence)}\n{shown.driver_text}\n{shown.limits}\n\n"
+        yield f"{one_line(shown.sentence)}\n{shown.driver_text}\n{shown.limits}\n"
+        yield f"{shown.figures_text}\n\n" if shown.figures_text else "\n"
         yield _table(["operation", "of", *shown.names], shown.engine_lines)
         yield "accepted, fewest to most; then the numbers of those that are nondeterministic\n\n"
         yield _table(

@@ -6,10 +6,11 @@ import re
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from scanner.cudnn.problems import CONVOLUTIONS, Operation, cudnn_operation
 from scanner.cudnn.pytorch import TF32, first_place, ways
-from scanner.cudnn.record import EngineTable, read_table
+from scanner.cudnn.record import EngineCell, EngineTable, read_table
 from scanner.observations.records import Row
 
 _RECORDED = Path(__file__).parent.parent / "engines"
@@ -29,8 +30,15 @@ _GRADIENTS: dict[str, tuple[Operation, ...]] = {
 }
 
 
-def expected_engines(row: Row, torch: str) -> str:
-    """Return which engines of the cuDNN that a torch brings a row may meet; empty where nothing is recorded.
+class RowEngines(NamedTuple):
+    """What is said of the engines that a row may meet, and those that are noted nondeterministic: "weight gradient engine 20"."""
+
+    text: str = ""
+    nondeterministic: tuple[str, ...] = ()
+
+
+def expected_engines(row: Row, torch: str) -> RowEngines:
+    """Return which engines of the cuDNN that a torch brings a row may meet; nothing where nothing is recorded.
 
     Args:
         row: A row of the matrix.
@@ -39,7 +47,7 @@ def expected_engines(row: Row, torch: str) -> str:
     found = _OP.search(row.op)
     cudnn = _BROUGHT.get(".".join(torch.split("+", maxsplit=1)[0].split(".")[:2]))
     if found is None or cudnn is None:
-        return ""
+        return RowEngines()
     if row.direction == "forward":
         operations: tuple[Operation, ...] = ("forward",)
     else:
@@ -47,12 +55,16 @@ def expected_engines(row: Row, torch: str) -> str:
             (some for end, some in _GRADIENTS.items() if row.case.endswith(end)), CONVOLUTIONS[1:]
         )
     layout = row.traits.get("memory_format", "contiguous")
-    told = [
-        _told(cudnn, cudnn_operation(one, transposed=bool(found["transposed"])), row.dtype, layout)
-        for one in operations
-    ]
-    told = [one for one in told if one]
-    return f"cuDNN {cudnn}: {'; '.join(told)}; not measured, and accepted is not runnable" if told else ""
+    asked = [cudnn_operation(one, transposed=bool(found["transposed"])) for one in operations]
+    told = [text for one in asked if (text := _told(cudnn, one, row.dtype, layout))]
+    if not told:
+        return RowEngines()
+    return RowEngines(
+        f"cuDNN {cudnn}: {'; '.join(told)}; not measured, and accepted is not runnable",
+        tuple(
+            f"{one} engine {number}" for one in asked for number in _numbers(cudnn, one, row.dtype, layout)
+        ),
+    )
 
 
 @cache
@@ -61,18 +73,30 @@ def _table(cudnn: str) -> EngineTable:
 
 
 @cache
-def _told(cudnn: str, operation: str, dtype: str, layout: str) -> str:
-    """Say of one of cuDNN's operations which engines are nondeterministic, and in how many layers one comes first."""
+def _cells(cudnn: str, operation: str, dtype: str, layout: str) -> tuple[EngineCell, ...]:
     table = _table(cudnn)
-    cells = [
+    return tuple(
         cell
         for cell in table.cells
         if (cell.dtype, cell.layout) == (dtype, layout)
         and cudnn_operation(cell.operation, transposed=table.problems[cell.problem].transposed) == operation
-    ]
+    )
+
+
+@cache
+def _numbers(cudnn: str, operation: str, dtype: str, layout: str) -> list[int]:
+    """Return the engines of an operation that are noted nondeterministic."""
+    cells = _cells(cudnn, operation, dtype, layout)
+    return sorted({one.number for cell in cells for one in cell.engines if one.nondeterministic})
+
+
+@cache
+def _told(cudnn: str, operation: str, dtype: str, layout: str) -> str:
+    """Say of one of cuDNN's operations which engines are nondeterministic, and in how many layers one comes first."""
+    cells = _cells(cudnn, operation, dtype, layout)
     if not cells:
         return ""
-    numbers = sorted({one.number for cell in cells for one in cell.engines if one.nondeterministic})
+    numbers = _numbers(cudnn, operation, dtype, layout)
     if not numbers:
         return f"{operation}: no engine noted nondeterministic"
     firsts: defaultdict[str, list[bool]] = defaultdict(list)

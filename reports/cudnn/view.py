@@ -9,7 +9,7 @@ from typing import Any
 from reports.cudnn.algorithms import ALGORITHMS, GUIDE
 from reports.cudnn.executed import executed
 from reports.render.json import View
-from scanner.cudnn.gpus import ASSUMED, PRESENT, SOURCES
+from scanner.cudnn.gpus import ASSUMED, GPUS, PRESENT, SOURCES
 from scanner.cudnn.problems import CONVOLUTIONS, cudnn_operation
 from scanner.cudnn.pytorch import first_place, ways
 from scanner.cudnn.record import EngineCell, EngineTable
@@ -55,6 +55,7 @@ def view(table: EngineTable) -> View:
         attention=_ATTENTION,
         described=list(table.descriptions),
         figure_lines=_figures(table),
+        figures_text=_figures_text(table),
         names=gpus,
         refused=_refused(table),
         sentence=sentence(table),
@@ -62,12 +63,26 @@ def view(table: EngineTable) -> View:
 
 
 def _figures(table: EngineTable) -> list[list[str]]:
-    """Return the figures that cuDNN was told, by GPU, each with where it is from."""
-    told = list(table.descriptions.values())
-    return [
-        [name, *(_figure(one.get(name, "")) for one in told), SOURCES.get(name, ASSUMED)]
-        for name in dict.fromkeys(name for one in told for name in one)
-    ]
+    """Return the figures that cuDNN was told, by GPU, each with where it is from; of other figures than ours nobody knows."""
+    told = table.descriptions
+    lines = []
+    for name in dict.fromkeys(name for one in told.values() for name in one):
+        ours = all(one.get(name) == GPUS.get(gpu, {}).get(name) for gpu, one in told.items())
+        lines.append([name, *(_figure(one.get(name, "")) for one in told.values()),
+                      SOURCES.get(name, ASSUMED) if ours else "not known"])  # fmt: skip
+    return lines
+
+
+def _figures_text(table: EngineTable) -> str:
+    """Say how many figures of the described GPUs have a source."""
+    sources = [line[-1] for line in _figures(table)]
+    assumed = sum(source == ASSUMED for source in sources)
+    return (
+        f"GPUs are described by {len(sources)} figures each, of which {assumed} are assumed and the others have a source; "
+        f"--format md lists them."
+        if sources
+        else ""
+    )
 
 
 def _figure(value: object) -> str:

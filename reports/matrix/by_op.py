@@ -304,9 +304,11 @@ def _expected_direction(texts: Sequence[ExpectedText]) -> OpDirection:
         return OpDirection(off=nothing, on=nothing)
     raising = next((one for one in texts if one.raises), None)
     first = raising or texts[0]
+    engines = dict.fromkeys(name for one in texts for name in one.nondeterministic_engines)
+    of_cudnn = f"; expected of cuDNN, as noted nondeterministic: {', '.join(engines)}" if engines else ""
     text = f"expected: {first.trace if first.way is not None else first.binary}"
     return OpDirection(
-        off=ModeMark(verdict=None, text="not measured", expected=True),
+        off=ModeMark(verdict=None, text=f"not measured{of_cudnn}", expected=True),
         on=ModeMark(verdict="raises" if raising else None, text=text, expected=True),
     )
 

@@ -36,6 +36,7 @@ class ExpectedText(Struct, frozen=True):
     binary: str
     trace: str
     engines: str  # of the cuDNN that the build brings; empty: none is called, or none is recorded
+    nondeterministic_engines: tuple[str, ...]  # those of them that are noted so
     way: str | None  # what the traced case comes to; None: there is none
     alerts: tuple[Link, ...]
     flags: tuple[Link, ...]

@@ -16,11 +16,13 @@ from reports.matrix.difference import NOT_MEASURED, distance, first_differing, w
 from reports.matrix.expected import ExpectedRows, disagreement, link_fields
 from reports.matrix.model import COMPARED, alerts_of, bound_of, cell_of_mode, constant_of, outputs_of
 from reports.render.markdown import NONE
+from scanner.invariance import Property
 from scanner.modes import DEFAULT_MODES, unconcerned
 from scanner.observations.records import Direction, Mode, Output, Provoked, Severity, Source
 from scanner.verdicts.cells import Cell, GroupCount, OrderCount, Verdict
 from scanner.verdicts.chosen import ModeFinding
 from scanner.verdicts.findings import Finding, MatrixRow
+from scanner.verdicts.invariance import PropertyVerdict
 
 # What a cell view takes from a cell as it is.
 _SAME = (
@@ -191,6 +193,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     modes: dict[Mode, ChosenView] | UnsetType = (
         UNSET  # by those that the scan was asked for beside off and on, and that concern it
     )
+    invariance: dict[Property, PropertyVerdict] | UnsetType = UNSET  # by what the scan asked for
     expected: list[dict[str, object]] | UnsetType = UNSET  # what the files of each build say of it
 
     @property
@@ -214,6 +217,11 @@ class RowView(Struct, frozen=True, kw_only=True):
     def chosen(self) -> dict[Mode, ChosenView]:
         """The cells of the modes that the scan was asked for beside off and on."""
         return {} if self.modes is UNSET else self.modes
+
+    @property
+    def dependences(self) -> dict[Property, PropertyVerdict]:
+        """What its bits depend on beyond a run, by what the scan asked for."""
+        return {} if self.invariance is UNSET else self.invariance
 
     @property
     def warn_only_words(self) -> str:
@@ -366,6 +374,7 @@ def row_view(
             if it.finding is not None or unconcerned(mode, row.row) is None
         }
         or UNSET,
+        invariance=row.invariance or UNSET,
         expected=[_expected(row, build) for build in builds] or UNSET,
     )
 

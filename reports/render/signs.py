@@ -23,6 +23,10 @@ COLUMN_SIGN: dict[str, str] = {
     "refused": "⊘",
     "not_compiled": "○",
     "as_off": "=",
+    "varies": "≠",
+    "invariant": "=",
+    "not_repeatable": "?",
+    "error": "×",  # noqa: RUF001
 }
 NO_SIGN = "·"  # it says nothing
 VERDICT_SIGN: dict[Verdict, str] = {

@@ -20,12 +20,14 @@ from scanner.cases.catalog import named_files
 from scanner.cases.chosen import chosen_rows
 from scanner.cli.options import python_option, specs_option, tell
 from scanner.errors import UsageError
+from scanner.invariance import PROPERTIES, Property
 from scanner.observations.records import Header, Row, digest_kind
 from scanner.observations.runfile import read_run
 from scanner.observations.writer import cannot_write
 from scanner.processes.process import packages_for, worker_environment
 from scanner.processes.sandbox import ImportSandbox
 from scanner.repro.compile_cache import SCRIPT
+from scanner.repro.invariance import invariance_script, tried_of
 from scanner.repro.saved_script import saved_script
 from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import MatrixRow, matrix
@@ -45,6 +47,12 @@ _TIMEOUT = 600.0
     help="Where to write the script. Default: standard output.",
 )
 @click.option(
+    "--invariance",
+    "what",
+    type=click.Choice(list(PROPERTIES)),
+    help="Show what the row's bits depend on, at the values at which the scan tried it, in place of verdicts.",
+)
+@click.option(
     "--compile-cache",
     is_flag=True,
     help="Write the script that fills torch.compile's cache with the flag off in backward, and then shows what a process with "
@@ -58,6 +66,7 @@ def command(
     run: str | None,
     row: str | None,
     output: Path | None,
+    what: Property | None,
     compile_cache: bool,
     spec_files: tuple[str, ...],
     python: str,
@@ -84,7 +93,9 @@ def command(
         raise UsageError(f"{run}: give a ROW of it too; detmatrix report shows what there is")
     read = read_run(run)
     chosen = _row(row, read.header.planned, run)
-    rows = matrix(read.header, read.observations, closed=read.closing is not None)
+    rows = matrix(
+        read.header, read.observations, closed=read.closing is not None, invariances=read.invariances
+    )
     seen = next(one for one in rows if one.row.key == chosen.key)
     if seen.off.launches or seen.on.launches:
         again = (
@@ -93,9 +104,14 @@ def command(
         raise UsageError(
             f"{chosen.id}: no script can be written: Triton's interpreter ran its kernels; run it again with {again}"
         )
+    if what is not None:
+        tried_of(seen, what)
     tell("repro: starting torch, which draws the inputs")
     input_source = _input_source(chosen, read.header, spec_files, python)
-    written = script(input_source, seen, read.header)
+    if what is None:
+        written = script(input_source, seen, read.header)
+    else:
+        written = invariance_script(input_source, seen, read.header, what)
     _out(written, output, run)
     if note := _other_inputs(input_source, seen):
         click.echo(f"detmatrix: {note}", err=True)

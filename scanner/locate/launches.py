@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from scanner.locate.comparison import COMPOUND, sort_of
+from scanner.locate.memory.comparison import COMPOUND, sort_of
 from scanner.locate.mode import LocateMode
 from scanner.locate.overloads import tensors
 from scanner.locate.replay import differing, measure, settled, too_large
@@ -72,6 +72,7 @@ class LaunchReplay:
                     one for one, was in zip(memories, before, strict=True) if not torch.equal(one, was)
                 ]
                 mode.follow(given, changed)
+                mode.outside.forget(changed)
                 try:
                     self._again(launch, given, list(zip(memories, before, strict=True)), key)
                 except Exception:  # noqa: BLE001 - the program's own launch went well

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scanner.locate.overloads import KnownOverload, known, tensors, words
+from scanner.locate.memory.downstream import Downstream
+from scanner.locate.memory.outside import OutsideWrites
+from scanner.locate.overloads import EFFECTS, KnownOverload, among, known, tensors, words
 from scanner.locate.places import CallPlaces, SiteKey, call_site
 from scanner.locate.recorder import RunRecorder
 from scanner.locate.replay import (
@@ -27,18 +29,20 @@ from scanner.locate.replay import (
     with_flag,
 )
 from scanner.locate.saving import save_inputs
-from scanner.locate.storages import Downstream
 from scanner.locate.unwritten import UnwrittenMemory
 from scanner.located import Root
 
+# Calls of each site before which memory is looked at: what is done to it between ops is done in each step.
+_FIRST_CALLS = 2
 # Names of ops that are kept for each reason why calls were not executed again.
 _MOST_NAMES = 8
 _LARGE = "are larger than --max-bytes"
 _UNREADABLE = "have tensors without memory that can be read"
-_COMPOUND = "change tensors that are sparse, nested, quantized or conjugate"
+_COMPOUND = "change tensors that are sparse, nested, quantized, conjugate or expanded"
 _IGNORED = "are ignored on request"
 _CAPTURED = "are captured into a CUDA graph"
 _LYING = "change an argument that their schema does not tell of; later calls are restored"
+_DRAWING = "draw random numbers although no tag of theirs tells; later calls are restored"
 _FAILED = "raised when they were executed again"
 _NONE: frozenset[int] = frozenset()
 _TORCH, _FAKE, _OWN = "torch", "fake", "own"
@@ -76,6 +80,7 @@ class LocateMode(TorchDispatchMode):
         self.places = CallPlaces()
         self._unwritten = UnwrittenMemory()
         self._downstream = Downstream()
+        self.outside = OutsideWrites()
         self.recorder = RunRecorder(record, self._unwritten) if record else None
         # Set where ops run without being looked at: outside of the window, or in another process.
         self.paused = False
@@ -117,6 +122,8 @@ class LocateMode(TorchDispatchMode):
         if op.empty:
             result = func(*args, **kwargs)
             self._unwritten.handed_out(op, result)
+            if self.recorder is None:
+                self.outside.written(tensors(result))
             return result
         return self._look(op, func, args, kwargs)
 
@@ -124,17 +131,49 @@ class LocateMode(TorchDispatchMode):
         """Look at an op that computes something."""
         key = self.places.of(op.name)
         self._count(key)
-        if origin := self._unwritten.reads(op, func, args, kwargs):
-            self._read_unwritten(key, origin, args, kwargs)
+        given = among(args, kwargs)
+        if origin := self._unwritten.reads(op, func, args, kwargs, given):
+            self._read_unwritten(key, origin, given)
         reason = self._refusal(op, args, kwargs)
         if reason is not None:
             self.leave_out(reason, op.name)
-            result = self._once(op, func, args, kwargs, key)
-        elif self.recorder is not None:
-            result = self._record(self.recorder, op, func, args, kwargs, key)
+        if self.recorder is not None and reason != _CAPTURED:
+            self.recorder.begin(op, args, kwargs, given, key)
+            if reason is None:
+                result = self._record(self.recorder, op, func, args, kwargs, key)
+            else:
+                result = self._record_undigested(self.recorder, op, func, args, kwargs)
         else:
-            result = self._replay(op, func, args, kwargs, key)
-        self.follow(tensors((args, kwargs)), [*tensors(result), *op.changed(args, kwargs)])
+            result = self._look_again(op, func, args, kwargs, given, key, again=reason is None)
+        self.follow(given, [*tensors(result), *op.changed(args, kwargs)])
+        return result
+
+    def _look_again(
+        self,
+        op: KnownOverload,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        given: list[torch.Tensor],
+        key: SiteKey,
+        *,
+        again: bool,
+    ) -> Any:
+        """Execute an op again, unless it must not be; see what was done to its memory in between."""
+        first = self.calls[key] <= _FIRST_CALLS
+        if first:
+            self.outside.look(given, key)
+        if not again:
+            result = func(*args, **kwargs)
+            # It may go on writing.
+            self.outside.forget([*given, *tensors(result)])
+            return result
+        result = self._replay(op, func, args, kwargs, key)
+        changed = op.changed(args, kwargs)
+        if first:
+            self.outside.written([*tensors(result), *changed])
+        elif changed:
+            self.outside.forget(changed)
         return result
 
     def begin_launch(self, name: str) -> SiteKey:
@@ -145,10 +184,10 @@ class LocateMode(TorchDispatchMode):
         return key
 
     def root_of_launch(
-        self, key: SiteKey, given: Sequence[torch.Tensor], differing: Sequence[torch.Tensor]
+        self, key: SiteKey, given: list[torch.Tensor], differing: Sequence[torch.Tensor]
     ) -> Root:
         """Return the root of a launch that gave other bits in another order, a call more of which differed."""
-        root = self.roots.get((key, "order")) or self._root(key, "order", given, {})
+        root = self.roots.get((key, "order")) or self._root(key, "order", given)
         root.differing_calls += 1
         root.executions += self.replays
         self._downstream.begin(root, differing)
@@ -175,7 +214,8 @@ class LocateMode(TorchDispatchMode):
         """Return why an op is not executed again; ``None`` if it is."""
         if op.refused is not None:
             return op.refused
-        if self._ignored and (op.name in self._ignored or op.base in self._ignored):
+        # Two runs are told of it by the command line, and leave out what came of it.
+        if self._ignored and self.recorder is None and (op.name in self._ignored or op.base in self._ignored):
             return _IGNORED
         if self._cuda and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return _CAPTURED
@@ -194,20 +234,19 @@ class LocateMode(TorchDispatchMode):
         if len(names) < _MOST_NAMES:
             names[name] = None
 
-    def _once(self, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey) -> Any:
-        """Execute an op that must not be executed again; what it goes on writing is not digested."""
-        if self.recorder is None or _CAPTURED in self.left_out:
-            return func(*args, **kwargs)
-        self.recorder.begin(op, args, kwargs, key)
+    def _record_undigested(
+        self, recorder: RunRecorder, op: KnownOverload, func: Any, args: Any, kwargs: Any
+    ) -> Any:
+        """Execute an op that may go on writing, so that what it has written is not digested."""
         result = func(*args, **kwargs)
-        self.recorder.end((), _NONE)
-        self.recorder.forget(tensors((args, kwargs)))
+        # What an op says to the allocator moves memory to and fro, and leaves what it holds.
+        touched = [] if op.refused == EFFECTS else [*among(args, kwargs), *tensors(result)]
+        recorder.end_undigested(touched)
         return result
 
     def _record(
         self, recorder: RunRecorder, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey
     ) -> Any:
-        recorder.begin(op, args, kwargs, key)
         first = key not in self._open and op.outputs > 1
         if not first:
             result = func(*args, **kwargs)
@@ -278,6 +317,11 @@ class LocateMode(TorchDispatchMode):
         root = self.roots.get((key, "replay"))
         if root is not None:
             return root
+        if not op.random and call.draws():
+            op.random = True
+            self.leave_out(_DRAWING, op.name)
+            call.restore()
+            return None
         # Of what the flag does with it the first call that differs is asked, before anything of it is kept.
         flag, alert = with_flag(call, self.replays)
         if flag == "filled":
@@ -286,22 +330,22 @@ class LocateMode(TorchDispatchMode):
                     self._unwritten.left_open(op, call.returned[place], again[place])
             call.restore()
             return None
-        root = self._root(key, "replay", args, kwargs)
+        root = self._root(key, "replay", among(args, kwargs))
         root.flag, root.alert = flag, alert
         if self._save is not None:
             root.saved = save_inputs(self._save, len(self.roots), op.name, args, kwargs, call.before)
         return root
 
-    def _root(self, key: SiteKey, cause: Any, args: Any, kwargs: Any) -> Root:
+    def _root(self, key: SiteKey, cause: Any, given: list[torch.Tensor]) -> Root:
         root = self.roots[key, cause] = Root(
-            site=call_site(key), cause=cause, tensors=words(args, kwargs), first=self.ops
+            site=call_site(key), cause=cause, tensors=words(given), first=self.ops
         )
         if self._only_first:
             self.ended = True
         return root
 
-    def _read_unwritten(self, key: SiteKey, origin: str, args: Any, kwargs: Any) -> None:
-        root = self.roots.get((key, "unwritten")) or self._root(key, "unwritten", args, kwargs)
+    def _read_unwritten(self, key: SiteKey, origin: str, given: list[torch.Tensor]) -> None:
+        root = self.roots.get((key, "unwritten")) or self._root(key, "unwritten", given)
         root.differing_calls += 1
         root.origin = origin
 

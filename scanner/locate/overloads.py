@@ -16,7 +16,7 @@ _NEVER = {
     "symm_mem": "take part in communication",
     "rpc": "take part in communication",
 }
-_EFFECTS = "have effects outside of their tensors"
+EFFECTS = "have effects outside of their tensors"
 # They change what a tensor is, not what it holds, or say something to the host or the allocator.
 _NO_REPLAY = {
     "set_",
@@ -106,7 +106,7 @@ class KnownOverload:
         self.unsure = 0 if self.aten else 2
         self.refused: str | None = _NEVER.get(namespace)
         if self.refused is None and namespace == "aten" and (plain in _NO_REPLAY or _inplace_view in tags):
-            self.refused = _EFFECTS
+            self.refused = EFFECTS
 
     def changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors among the arguments that it changes."""
@@ -162,9 +162,21 @@ def _walk(value: Any) -> Iterator[torch.Tensor]:
             yield from _walk(item)
 
 
-def words(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return dtypes and shapes of the tensors among the arguments: ``float32[4, 128]``."""
-    return tuple(_word(one) for value in (args, dict(kwargs)) for one in tensors(value))
+def among(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Return the tensors among the arguments of a call."""
+    found: list[torch.Tensor] = []
+    # Asked of every op: most arguments are tensors or hold none.
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (tuple, list, dict)):
+            found += _walk(value)
+    return found
+
+
+def words(given: Sequence[torch.Tensor]) -> tuple[str, ...]:
+    """Return dtypes and shapes of tensors: ``float32[4, 128]``."""
+    return tuple(map(_word, given))
 
 
 def _word(tensor: torch.Tensor) -> str:
@@ -183,16 +195,20 @@ _words: dict[tuple[torch.dtype, torch.Size], str] = {}
 _MOST_WORDS = 10_000
 
 
+_TENSOR = "tensor"
+
+
 def scalars(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return the arguments that hold no tensors, as text."""
+    found = [_TENSOR if isinstance(one, torch.Tensor) else _scalar(one) for one in args]
     return ", ".join(
-        [_scalar(one) for one in args] + [f"{name}={_scalar(one)}" for name, one in kwargs.items()]
+        [*found, *[f"{name}={_scalar(one)}" for name, one in kwargs.items()]] if kwargs else found
     )
 
 
 def _scalar(value: Any) -> str:
     if isinstance(value, torch.Tensor):
-        return "tensor"
+        return _TENSOR
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(map(_scalar, value))}]"
     # Of other objects the text may hold an address, which is another one in each process.

@@ -9,17 +9,22 @@ import json
 import os
 import runpy
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import Any, NoReturn
+
+import torch
 
 from scanner.locate.session import LocateSettings, Session
 
 _OURS = str(Path(__file__).parent) + os.sep
 # Between our own frames and the user's when a module is run.
 _RUNNERS = ("<frozen runpy>", runpy.__file__, "<frozen importlib")
+# What calls an op for us.
+_CALLER = torch._ops.__file__  # noqa: SLF001 - its path
 
 
 _Program = Callable[[], object]
@@ -30,16 +35,31 @@ def run(request: dict[str, Any]) -> int:
     session = Session(LocateSettings(**request["settings"]))
     prepare = _KINDS[request["kind"]]
     ended: str | None = None
+
+    def tell() -> None:
+        session.stop()
+        if not session.forked:
+            text = json.dumps(asdict(session.located(ended)))
+            Path(request["located"]).write_text(text, encoding="utf-8")
+
+    at_once = os._exit
+
+    def leave(status: int) -> NoReturn:
+        if not session.forked and threading.current_thread() is threading.main_thread():
+            tell()
+        at_once(status)
+
     session.start()
+    # Some programs end so, and would take with them what was found.
+    os._exit = leave
     try:
         code = _exit_code(prepare(request, session))
     except BaseException as error:  # noqa: BLE001 - as Python ends a program
         ended = f"{type(error).__name__}: {error}".rstrip(": ")
         code = _told(error)
     finally:
-        session.stop()
-    if not session.forked:
-        Path(request["located"]).write_text(json.dumps(asdict(session.located(ended))), encoding="utf-8")
+        os._exit = at_once
+    tell()
     return code
 
 
@@ -64,7 +84,11 @@ def _told(error: BaseException) -> int:
 
 def _users(trace: TracebackType | None) -> TracebackType | None:
     """Leave out the frames of what runs the program and of what stands between it and its ops."""
-    kept = [one for one in _each(trace) if not one.tb_frame.f_code.co_filename.startswith((_OURS, *_RUNNERS))]
+    kept, ours = [], False
+    for one in _each(trace):
+        name = one.tb_frame.f_code.co_filename
+        ours = name.startswith((_OURS, *_RUNNERS)) or (ours and name == _CALLER)
+        kept += [] if ours else [one]
     following = None
     for one in reversed(kept):
         one.tb_next = following
@@ -86,13 +110,13 @@ def _script(request: dict[str, Any], _: Session) -> _Program:
     if Path(path).is_dir():
         return lambda: runpy.run_path(path, run_name="__main__")
     sys.path.insert(0, str(Path(path).resolve().parent))
-    main = ModuleType("__main__")
-    vars(main).update(__file__=path, __builtins__=builtins, __cached__=None)
-    sys.modules["__main__"] = main
+    place = os.path.abspath(path)  # noqa: PTH100 - as Python names it, symbolic links and all
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    vars(main).update(__file__=place, __builtins__=builtins, __cached__=None)
 
     def program() -> None:
-        with io.open_code(os.path.abspath(path)) as file:  # noqa: PTH100 - as Python opens it
-            code = compile(file.read(), path, "exec", dont_inherit=True)
+        with io.open_code(place) as file:
+            code = compile(file.read(), place, "exec", dont_inherit=True)
         exec(code, vars(main))  # noqa: S102 - the program that is to be run
 
     return program
@@ -108,6 +132,8 @@ def _function(request: dict[str, Any], session: Session) -> _Program:
     path = Path(request["name"])
     sys.argv = [str(path), *request["arguments"]]
     sys.path.insert(0, str(path.resolve().parent))
+    # Processes that are spawned would run our own main module again.
+    sys.modules["__main__"] = ModuleType("__main__")
 
     def program() -> None:
         function = getattr(importlib.import_module(path.stem), request["function"])

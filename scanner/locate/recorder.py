@@ -4,41 +4,53 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 
-from scanner.locate.comparison import COMPOUND, NOTHING, sort_of
-from scanner.locate.digests import digest, digest_words, quick_digest_words
-from scanner.locate.digests import words as words_of
-from scanner.locate.overloads import KnownOverload, scalars, tensors, words
+from scanner.locate.memory.comparison import COMPOUND, CPU, NOTHING, sort_of
+from scanner.locate.memory.digests import digest
+from scanner.locate.memory.storages import StorageTable, covers, geometry
+from scanner.locate.overloads import KnownOverload, scalars, words
 from scanner.locate.places import SiteKey, call_site
 from scanner.locate.replay import generators
-from scanner.locate.storages import StorageTable, geometry
 from scanner.locate.unwritten import WRITERS, UnwrittenMemory
 from scanner.worker.bits import parts
 
 # Ops that are written at once; digests stay on their device until then.
 _BATCH = 2048
-_ALL = (1 << 64) - 1
 # Stands for what is not compared: memory that nothing has written, or that cannot be read.
 _UNKNOWN = "-"
 # Begins the digest of a generator's state.
 _GENERATOR = "g"
 # Begins the digest of an input that something else than an op wrote to after it had been digested.
 _CHANGED = "c"
+_encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
 class _Digest:
-    """A digest that is read later, from where it was computed."""
+    """A digest, which may be read later from where it was computed."""
 
-    __slots__ = ("quick", "text")
+    __slots__ = ("before", "number", "sign")
 
-    def __init__(self, text: str = "") -> None:
-        self.text = text
-        self.quick: _Digest | None = None  # tells whether the tensor was written to since
+    def __init__(self, number: int = 0, sign: str = "", before: _Digest | None = None) -> None:
+        self.number = number
+        self.sign = sign
+        self.before = before  # of the same memory, when an op last wrote or read it
+
+    def written(self) -> int | str:
+        """Return it as it stands in the record: a number, or a text that begins with what it is."""
+        if self.before is not None and self.before.number != self.number:
+            return f"{_CHANGED}{self.number}"
+        return (
+            self.number
+            if not self.sign
+            else self.sign
+            if self.sign == _UNKNOWN
+            else f"{self.sign}{self.number}"
+        )
 
 
 class _Memory:
@@ -51,142 +63,158 @@ class _Memory:
         self.digests: dict[tuple[Any, ...], _Digest] = {}
 
 
-_NOT_COMPARED, _NO_ELEMENTS = _Digest(_UNKNOWN), _Digest("0")
+@dataclass(slots=True)
+class _Line:
+    """What is written of an op."""
+
+    site: int
+    tensors: int
+    numbers: int
+    before: list[_Digest] = field(default_factory=list)
+    writers: list[int] = field(default_factory=list)
+    behind: list[_Digest] = field(default_factory=list)
+    older: list[int] = field(default_factory=list)
+
+    def written(self) -> list[Any]:
+        """Return it as it stands in the record."""
+        before, behind = [one.written() for one in self.before], [one.written() for one in self.behind]
+        return [self.site, self.tensors, self.numbers, before, self.writers, behind, self.older]
+
+
+_NOT_COMPARED, _NO_ELEMENTS = _Digest(sign=_UNKNOWN), _Digest()
 
 
 class RunRecorder:
-    """Writes a line for each op: [site, tensors, numbers, digests before, what wrote that memory, digests behind].
+    """Writes a line for each op: [site, tensors, numbers, digests before, what wrote that memory, digests behind, older].
 
-    What wrote the memory of an input is the number of a line; negative numbers stand for memory that no op wrote.
+    What wrote the memory of an input is the number of a line; negative numbers stand for memory that no op wrote. Older
+    lines wrote the rest of memory of which the op wrote a part.
     """
 
     def __init__(self, path: str, unwritten: UnwrittenMemory) -> None:
         self._file: IO[str] = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - until the program's end
         self._unwritten = unwritten
-        self._lines: list[str] = []
+        # Call sites and texts, which lines name by their numbers.
+        self._named: list[dict[str, Any]] = []
         self._sites: dict[SiteKey, int] = {}
         self._texts: dict[str, int] = {}
-        self._rows: list[tuple[int, int, int, list[_Digest], list[int], list[_Digest]]] = []
+        self._lines: list[_Line] = []
         self._count = 0
+        # Digests that are still on another device than the CPU.
         self._waiting: list[tuple[_Digest, torch.Tensor]] = []
         self._memory: StorageTable[_Memory] = StorageTable()
-        # Inputs that were not digested again: the digests of a line, which one of them, and what it is if that is wrong.
-        self._checks: list[tuple[list[_Digest], int, _Digest]] = []
         self._outside = 0
 
-    def begin(self, op: KnownOverload, args: Sequence[Any], kwargs: Mapping[str, Any], key: SiteKey) -> None:
-        """Digest what an op is given."""
-        given = tensors((args, dict(kwargs)))
-        hidden = self._unwritten.given_open
-        if op.name in WRITERS or op.is_out:
-            hidden = hidden | set(map(id, op.changed(args, kwargs)))
-        before: list[_Digest] = []
-        writers = []
-        for one in given:
-            memory = self._memory.get(one) or self._from_outside(one)
-            writers.append(memory.writer)
-            self._read(one, memory, before) if id(one) not in hidden else before.append(_NOT_COMPARED)
-        if op.random and op.aten:
-            before += [self._digest(one.get_state(), _GENERATOR) for one in generators(kwargs)]
+    def begin(
+        self,
+        op: KnownOverload,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        given: Sequence[torch.Tensor],
+        key: SiteKey,
+    ) -> None:
+        """Digest what an op is given, ahead of its call."""
         site = self._sites.get(key)
         if site is None:
             site = self._sites[key] = len(self._sites)
-            self._line({"site": asdict(call_site(key))})
-        shapes, numbers = self._text(", ".join(words(args, kwargs))), self._text(scalars(args, kwargs))
-        self._rows.append((site, shapes, numbers, before, writers, []))
+            self._named.append({"site": asdict(call_site(key))})
+        line = _Line(site, self._text(", ".join(words(given))), self._text(scalars(args, kwargs)))
+        hidden = self._unwritten.given_open
+        if op.name in WRITERS or op.is_out:
+            hidden = hidden | set(map(id, op.changed(args, kwargs)))
+        for one in given:
+            memory = self._memory.get(one)
+            if memory is None:
+                self._outside -= 1
+                memory = _Memory(self._outside)
+                self._memory.set(one, memory)
+            line.writers.append(memory.writer)
+            line.before.append(_NOT_COMPARED if id(one) in hidden else self._known(one, memory))
+        if op.random and op.aten:
+            line.before += [self._digest(one.get_state(), CPU, _GENERATOR) for one in generators(kwargs)]
+        self._line = line
 
     def end(self, written: Sequence[torch.Tensor], opened: frozenset[int]) -> None:
         """Digest what it gave, but for the places of outputs that it leaves unwritten."""
-        behind = self._rows[-1][-1]
         for place, one in enumerate(written):
             hidden = place in opened or self._unwritten.has(one)
-            memory = _Memory(self._count)
-            behind.append(_NOT_COMPARED if hidden else self._known(one, memory))
-            self._memory.set(one, memory)
+            memory = self._written(one)
+            self._line.behind.append(_NOT_COMPARED if hidden else self._known(one, memory))
+        self._ended()
+
+    def end_undigested(self, written: Sequence[torch.Tensor]) -> None:
+        """Note that an op, or what it has begun, may have written these tensors, and may go on writing."""
+        for one in written:
+            self._written(one)
+        self._ended()
+
+    def _ended(self) -> None:
+        # Only now: an op that raised has no line.
+        self._lines.append(self._line)
         self._count += 1
-        if len(self._rows) >= _BATCH:
+        if len(self._lines) >= _BATCH:
             self.flush()
+
+    def _written(self, tensor: torch.Tensor) -> _Memory:
+        """Return what is known of memory of which the op that ends has written at least what this tensor has of it."""
+        memory = _Memory(self._count)
+        last = self._memory.set(tensor, memory)
+        if last is not None and not covers(tensor):
+            self._line.older.append(last.writer)
+        return memory
 
     def _text(self, text: str) -> int:
         number = self._texts.get(text)
         if number is None:
             number = self._texts[text] = len(self._texts)
-            self._line({"text": text})
+            self._named.append({"text": text})
         return number
 
-    def _from_outside(self, tensor: torch.Tensor) -> _Memory:
-        self._outside -= 1
-        memory = _Memory(self._outside)
-        self._memory.set(tensor, memory)
-        return memory
-
-    def _read(self, tensor: torch.Tensor, memory: _Memory, before: list[_Digest]) -> None:
-        """Digest an input, or look whether it is still what it was."""
-        known = memory.digests.get(geometry(tensor)) if sort_of(tensor) < COMPOUND else None
-        if known is None:
-            before.append(self._known(tensor, memory))
-        else:
-            self._checks.append(
-                (before, len(before), self._waits(quick_digest_words(words_of(tensor)), _CHANGED))
-            )
-            before.append(known)
-
     def _known(self, tensor: torch.Tensor, memory: _Memory) -> _Digest:
-        """Digest a tensor, and keep what it is known by."""
-        if sort_of(tensor) >= COMPOUND or not tensor.numel():
-            return self._digest(tensor)
-        bits = words_of(tensor)
-        found = self._waits(digest_words(bits))
-        found.quick = self._waits(quick_digest_words(bits), _CHANGED)
-        memory.digests[geometry(tensor)] = found
+        """Digest a tensor, and keep what it is known by: something else than an op may write to it."""
+        sort = sort_of(tensor)
+        found = self._digest(tensor, sort)
+        if sort < COMPOUND and found is not _NO_ELEMENTS:
+            place = geometry(tensor)
+            found.before = memory.digests.get(place)
+            memory.digests[place] = found
         return found
 
-    def _waits(self, numbers: torch.Tensor, sign: str = "") -> _Digest:
-        """Return a digest whose numbers are read at the next ``flush``."""
-        found = _Digest(sign)
-        self._waiting.append((found, numbers))
-        return found
-
-    def forget(self, given: Sequence[torch.Tensor]) -> None:
-        """Note that something else than this thread may go on writing to tensors."""
-        for one in given:
-            self._from_outside(one)
-
-    def _digest(self, tensor: torch.Tensor, sign: str = "") -> _Digest:
-        if sort_of(tensor) == NOTHING:
+    def _digest(self, tensor: torch.Tensor, sort: int, sign: str = "") -> _Digest:
+        if sort == NOTHING:
             return _NOT_COMPARED
-        if sort_of(tensor) == COMPOUND:
+        if sort == COMPOUND:
             pieces = [digest(piece) for _, piece in parts(tensor, "") if piece.numel()]
-            found = digest(torch.cat(pieces)) if pieces else None
+            number = digest(torch.stack(pieces)) if pieces else None
         else:
-            found = digest(tensor) if tensor.numel() else None
-        return _NO_ELEMENTS if found is None else self._waits(found, sign)
+            number = digest(tensor) if tensor.numel() else None
+        if number is None:
+            return _NO_ELEMENTS
+        found = _Digest(sign=sign)
+        if sort == CPU:
+            found.number = int(number)
+        else:
+            self._waiting.append((found, number))
+        return found
 
     def flush(self) -> None:
         """Write the ops seen since the last time; one synchronisation for each device."""
         by_device: dict[torch.device, list[tuple[_Digest, torch.Tensor]]] = {}
-        for one, numbers in self._waiting:
-            by_device.setdefault(numbers.device, []).append((one, numbers))
+        for one, number in self._waiting:
+            by_device.setdefault(number.device, []).append((one, number))
         for waiting in by_device.values():
-            values = torch.ops.aten.stack.default([numbers for _, numbers in waiting]).tolist()
-            for (one, _), (first, second) in zip(waiting, values, strict=True):
-                one.text += f"{first & _ALL:016x}{second & _ALL:016x}"
-        for before, place, now in self._checks:
-            then = before[place].quick
-            if then is not None and then.text != now.text:
-                before[place] = now
-        self._waiting, self._checks = [], []
-        for site, shapes, numbers, before, writers, behind in self._rows:
-            texts = [one.text for one in before], [one.text for one in behind]
-            self._line([site, shapes, numbers, texts[0], writers, texts[1]])
-        self._rows = []
-        self._file.write("".join(self._lines))
+            values = torch.stack([number for _, number in waiting]).tolist()
+            for (one, _), value in zip(waiting, values, strict=True):
+                one.number = value
+        lines = [*self._named, *[one.written() for one in self._lines]]
+        text = "".join([f"{_encode(one)}\n" for one in lines])
+        for line in self._lines:
+            for one in line.before:
+                one.before = None  # or each would hold on to all those before it
+        self._waiting, self._named, self._lines = [], [], []
+        self._file.write(text)
         # A forked process would write again what is left in the buffer.
         self._file.flush()
-        self._lines = []
-
-    def _line(self, value: Any) -> None:
-        self._lines.append(json.dumps(value, separators=(",", ":")) + "\n")
 
     def close(self) -> None:
         """Write what is left."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from scanner.alerts import caller_in
-from scanner.locate.comparison import COMPOUND, DEVICE, size_of, sort_of, unequal
+from scanner.locate.memory.comparison import COMPOUND, DEVICE, size_of, sort_of, unequal
 from scanner.locate.overloads import KnownOverload, tensors
 from scanner.located import Distance, WithFlag
 from scanner.worker.bits import parts
@@ -18,6 +18,10 @@ from scanner.worker.difference import SeverityAccumulator
 
 # Further executions with the flag on, of an op that differed, as multiples of the replays.
 _WITH_FLAG = 3
+
+
+# Of a tensor some of whose elements are one in memory.
+_OVERLAPS = 1
 
 
 class RepeatedCall:
@@ -58,6 +62,16 @@ class RepeatedCall:
             generator.set_state(state)
         result = self._func(*self._args, **self._kwargs)
         return returned(result, self.changed) + self.changed
+
+    def draws(self) -> bool:
+        """Tell whether another execution moves a random generator on."""
+        before = [(one, one.get_state()) for one in generators(self._kwargs)]
+        self.again()
+        moved = False
+        for generator, state in before:
+            moved |= not torch.equal(generator.get_state(), state)
+            generator.set_state(state)
+        return moved
 
     @property
     def before(self) -> dict[int, torch.Tensor]:
@@ -106,10 +120,10 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
 def generators(kwargs: Mapping[str, Any]) -> list[torch.Generator]:
     """Return the generators that an op may draw from."""
     own = kwargs.get("generator")
-    found = [own] if own is not None else [torch.default_generator]
-    if own is None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        found.append(torch.cuda.default_generators[torch.cuda.current_device()])
-    return found
+    if own is not None:
+        return [own]
+    on_devices = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
+    return [torch.default_generator, *on_devices]
 
 
 @contextlib.contextmanager
@@ -223,7 +237,8 @@ def too_large(call_tensors: Sequence[torch.Tensor], most: int) -> bool:
 
 def plain(values: Sequence[torch.Tensor]) -> bool:
     """Tell whether all of the tensors have memory of their own that can be copied back to where it was."""
-    return all(sort_of(one) < COMPOUND for one in values)
+    overlap = torch._debug_has_internal_overlap  # noqa: SLF001 - has no public name
+    return all(sort_of(one) < COMPOUND and overlap(one) != _OVERLAPS for one in values)
 
 
 def readable(values: Sequence[torch.Tensor]) -> bool:

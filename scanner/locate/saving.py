@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from scanner.locate.storages import substituted
+from scanner.locate.memory.storages import substituted
 
 
 def save_inputs(

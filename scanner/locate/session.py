@@ -20,8 +20,10 @@ from typing import Any
 import torch
 
 from scanner.errors import one_line
+from scanner.locate.elsewhere import Elsewhere
 from scanner.locate.launches import LaunchReplay
 from scanner.locate.mode import LocateMode
+from scanner.locate.places import call_site
 from scanner.located import Located, Root, SentinelSeen
 from scanner.located_words import text
 from scanner.worker import launch_orders
@@ -78,12 +80,14 @@ class Session:
         self._seconds = 0.0
         self._undo: list[Callable[[], Any]] = []
         self._forked = False
+        self._elsewhere = Elsewhere()
 
     def start(self) -> None:
         """Begin."""
         self._sentinels.append(ask_sentinel("cpu"))
         os.register_at_fork(after_in_child=self._leave)
         self._note_compilation()
+        self._undo += self._elsewhere.begin()
         if _when_optimizers_stepped is not None:
             self._undo.append(_when_optimizers_stepped(lambda *_: self.step()).remove)
         if launch_orders.asked() and find_spec("triton") and self.mode.recorder is None:
@@ -160,6 +164,10 @@ class Session:
             left_out_ops={reason: tuple(names) for reason, names in mode.left_out_ops.items()},
             compiled=tuple(self._compiled),
             sentinels=tuple(self._sentinels),
+            thread_ops=self._elsewhere.ops,
+            processes=self._elsewhere.processes,
+            outside=mode.outside.seen,
+            outside_site=call_site(mode.outside.first) if mode.outside.first else None,
             roots=mode.found(),
             ended=ended,
         )

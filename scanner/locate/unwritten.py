@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from scanner.locate.comparison import CPU, DEVICE, sort_of, unequal
-from scanner.locate.digests import digest
-from scanner.locate.overloads import KnownOverload, tensors
+from scanner.locate.memory.comparison import CPU, DEVICE, sort_of, unequal
+from scanner.locate.memory.digests import digest
+from scanner.locate.memory.storages import StorageTable, substituted
+from scanner.locate.overloads import KnownOverload, among, tensors
 from scanner.locate.replay import drawing_again
-from scanner.locate.storages import StorageTable, substituted
 from scanner.worker.bits import as_integers
 
 # They write every element of their argument, and read none of it.
@@ -99,13 +99,17 @@ class UnwrittenMemory:
         return bool(_like(blank.open, tensor).any())
 
     def reads(
-        self, op: KnownOverload, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        op: KnownOverload,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        given: Sequence[torch.Tensor],
     ) -> str | None:
         """Before an op is called: return the op that handed out unwritten memory which its result depends on."""
         self.given_open = set()
         if not self._blanks:
             return None
-        given = tensors((args, dict(kwargs)))
         writes = {id(one) for one in op.changed(args, kwargs)}
         pure = op.name in WRITERS or op.is_out
         for one in given:
@@ -114,7 +118,11 @@ class UnwrittenMemory:
                 continue
             if id(one) in writes and pure and not _resized(one, blank):
                 self._close(one, blank)
-            elif op.refused is not None or _resized(one, blank) or self._written_behind_us(one, blank):
+            elif op.refused is not None:
+                # It may well write there; that nothing had before is no difference between runs.
+                self.given_open.add(id(one))
+                self._blanks.remove(one)
+            elif _resized(one, blank) or self._written_behind_us(one, blank):
                 self._blanks.remove(one)
             elif bool(_like(blank.open, one).any()):
                 self.given_open.add(id(one))
@@ -183,7 +191,7 @@ def _executed(
 ) -> list[torch.Tensor] | None:
     """Execute an op with other memory in the place of that of *read*; return what it gave beside, ``None`` if it raised."""
     new: dict[int, torch.Tensor] = {}
-    for one in tensors((args, dict(kwargs))):
+    for one in among(args, kwargs):
         if _shares(one, read):
             if one.dtype != poisoned.dtype:
                 return None

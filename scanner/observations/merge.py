@@ -17,6 +17,7 @@ from typing import NamedTuple
 from msgspec.structs import force_setattr, replace
 
 from scanner.errors import RunFileError, UsageError
+from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.parts import BUILD, common_settings, missing_words, part_by_worker, parts_of
 from scanner.observations.records import (
@@ -36,7 +37,7 @@ from scanner.observations.settings import SETTINGS, written
 # Which part of a plan: the shard, and the file of it.
 _Id = tuple[int, int]
 # Lines that are of one part.
-_Placed = Observation | Sentinel | Distrust | Cost | Dispatch
+_Placed = Observation | Sentinel | Distrust | Cost | Dispatch | Invariance
 
 
 class _Group(NamedTuple):
@@ -110,7 +111,7 @@ def merge(paths: Sequence[Path]) -> tuple[Header, str, Iterator[Line]]:
         source = _Source(path, shared)
         kernels, source.kernels = _better(kernels, source.kernels), None
         sources.append(source)
-        if (text := _difference(sources[0].header, source.header)) is not None:
+        if (text := difference(sources[0].header, source.header)) is not None:
             raise UsageError(f"{source.path}: is of another plan than {sources[0].path}: {text}")
     merger = _Merger(sources, kernels)
     return merger.header, merger.missing, merger.lines()
@@ -196,9 +197,13 @@ class _Merger:
         last = 0
         for record in reader.records():
             place = (
-                self._places.get(record.key) if isinstance(record, (Observation, Cost, Dispatch)) else None
+                self._places.get(record.key)
+                if isinstance(record, (Observation, Cost, Dispatch, Invariance))
+                else None
             )
-            if isinstance(record, (Cost, Dispatch)):
+            if isinstance(record, Invariance) and place is None:
+                number = last  # that of a control: it stands among the lines of its part
+            elif isinstance(record, (Cost, Dispatch, Invariance)):
                 number = self._owners[place or 0]
                 if number not in numbers:
                     continue
@@ -231,6 +236,7 @@ class _Merger:
             sentinels=counts[Sentinel],
             costs=counts[Cost],
             dispatches=counts[Dispatch],
+            invariances=counts[Invariance],
             distrust=tuple(dict.fromkeys(text for one in closings for text in one.distrust)),
         )
 
@@ -267,7 +273,7 @@ def _better(one: BuildOverloads | None, other: BuildOverloads | None) -> BuildOv
     return min(found, key=lambda it: (it.message is not None, repr(it)), default=None)
 
 
-def _difference(one: Header, other: Header) -> str | None:
+def difference(one: Header, other: Header) -> str | None:
     """Say in what two plans differ; ``None`` if they are the same."""
     pairs: list[tuple[str, object, object]] = [("detmatrix", one.tool, other.tool)]
     pairs += [(name, getattr(one.environment, name), getattr(other.environment, name)) for name in BUILD]

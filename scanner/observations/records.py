@@ -43,7 +43,8 @@ from scanner.perturbations import PERTURBATIONS
 #    "no_workspace".
 # 6: the plan, by its digest and its groups of rows, and the shard of it that a file holds; merged files, whose parts are
 #    files of one plan. Older files name no plan, and are not merged. Modes that a scan was asked for beside off and on;
-#    launches of Triton kernels, and the perturbation "order".
+#    launches of Triton kernels, and the perturbation "order"; what rows give with other threads, batches and layouts, where a
+#    scan asked for that.
 FORMAT = 6
 
 # What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a
@@ -229,6 +230,7 @@ class Closing(Record, frozen=True, tag="closing", tag_field="kind"):
     sentinels: Count = 0
     costs: Count = 0
     dispatches: Count = 0
+    invariances: Count = 0  # those of controls included
     distrust: tuple[str, ...] = ()  # why the scan cannot be trusted; empty if it can
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from msgspec import Meta, Struct
 
 from scanner.accelerators import ACCELERATORS
+from scanner.invariance import PROPERTIES, Property
 from scanner.modes import CHOSEN_MODES, DEFAULT_MODES, MODES, Mode, said_modes
 from scanner.perturbations import DEFAULT, PERTURBATIONS
 
@@ -269,6 +270,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             help="Record which overloads of PyTorch each row reaches, for coverage.",
         ),
     ] = False
+    invariance: Annotated[  # in the order of the table
+        tuple[Property, ...],
+        Meta(max_length=len(PROPERTIES)),
+        Setting(
+            label="invariance asked for",
+            default=(),
+            option="--invariance",
+            metavar="LIST",
+            help="Ask of rows that did not differ whether their bits change with something else. Comma-separated: "
+            f"{', '.join(PROPERTIES)}.",
+            empty="none",
+        ),
+    ] = ()
     specs: Annotated[  # as they were given
         Texts,
         Setting(

@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from scanner.located import Cause, Located, OpSite, Parting, Root
 from scanner.programs.align import align
-from scanner.programs.recorded_run import GENERATOR, NOT_COMPARED, RecordedOp, RecordedRun
+from scanner.programs.recorded_run import (
+    CHANGED,
+    GENERATOR,
+    NOT_COMPARED,
+    RecordedDigest,
+    RecordedOp,
+    RecordedRun,
+)
 
 _Marks = frozenset[int]
 _NONE: _Marks = frozenset()
@@ -18,8 +25,10 @@ _MOST_PARTINGS = 5
 class _Judge:
     """Walks through the ops that two runs have in common, and follows what came of those that differed."""
 
-    def __init__(self, one: RecordedRun, other: RecordedRun, unwritten: set[OpSite]) -> None:
-        self._one, self._other = one, other
+    def __init__(
+        self, one: RecordedRun, other: RecordedRun, unwritten: set[OpSite], ignored: frozenset[str]
+    ) -> None:
+        self._one, self._other, self._ignored = one, other, ignored
         # Call sites that read memory which nothing had written: what differs there comes of that.
         self._unwritten = unwritten
         self.roots: dict[tuple[OpSite, Cause], Root] = {}
@@ -27,8 +36,12 @@ class _Judge:
         self._ordered: list[Root] = []
         # Roots that what a line wrote, or memory from outside, came of.
         self._marks: defaultdict[int, _Marks] = defaultdict(frozenset)
-        # Memory that was read, and was equal then.
+        # Lines of ops that left the memory which they wrote equal.
         self._equal: set[int] = set()
+        # Lines whose memory differs for no root: by ignored ops, or by what ops did that only one run called.
+        self._excused: set[int] = set()
+        # The op that a root was last told at.
+        self._last: dict[tuple[OpSite, Cause], int] = {}
         self.propagated = 0
         self._parted = False
 
@@ -41,14 +54,33 @@ class _Judge:
         mine, its = self._one.ops[i], self._other.ops[j]
         marks = self._inputs(i, mine, its)
         differs = any(_unlike(x, y) for x, y in zip(mine.behind, its.behind, strict=False))
-        if marks is None:
-            marks = self._root(i, "runs", mine) if differs else _NONE
-        else:
+        if marks is not None:
             self.propagated += 1
-        if differs:
-            self._marks[i] = marks
-        else:
+        elif differs and self._is_ignored(mine):
+            marks = _NONE
+        elif differs:
+            marks = self._root(i, "runs", mine)
+        self._written(i, mine, marks if differs or not mine.behind else None)
+
+    def _written(self, i: int, op: RecordedOp, marks: _Marks | None) -> None:
+        """Note what came into the memory that an op wrote.
+
+        Args:
+            i: The op's line.
+            op: What it wrote of that memory may be a part; the rest is of older lines.
+            marks: Roots of what differs, or may; ``None``: what it wrote is equal.
+        """
+        rest: _Marks = frozenset().union(*(self._marks[line] for line in op.older))
+        if found := (marks or _NONE) | rest:
+            self._marks[i] = found
+        elif marks is not None or self._excused & set(op.older):
+            self._excused.add(i)
+        elif op.behind and self._equal.issuperset(op.older):
             self._equal.add(i)
+
+    def _is_ignored(self, op: RecordedOp) -> bool:
+        name = self._one.sites[op.site].op
+        return bool(self._ignored & {name, name.partition(".")[0]})
 
     def _inputs(self, i: int, mine: RecordedOp, its: RecordedOp) -> _Marks | None:
         """Return the roots of inputs that differ; ``None`` if none does."""
@@ -57,17 +89,15 @@ class _Judge:
         for place, (x, y) in enumerate(zip(mine.before, its.before, strict=False)):
             writer = mine.writers[place] if place < len(mine.writers) else None
             if not _unlike(x, y):
-                if writer is not None:
-                    self._equal.add(writer)
                 continue
             unlike = True
             if writer is None:
-                found |= self._drawn(i, mine) if x.startswith(GENERATOR) else _NONE
+                found |= self._drawn(i, mine) if _begins(x, GENERATOR) else _NONE
             elif marks := self._marks.get(writer, _NONE):
                 reached |= marks
-            elif not self._parted:
-                # Of what is read in place of something equal, someone else has written it meanwhile.
-                cause: Cause = "changed" if writer in self._equal else "input"
+            elif not self._parted and writer not in self._excused:
+                behind_us = writer in self._equal or _begins(x, CHANGED) or _begins(y, CHANGED)
+                cause: Cause = "changed" if behind_us else "input"
                 self._marks[writer] = marks = self._root(i, cause, mine)
                 found |= marks
         if not unlike and self._one.texts[mine.numbers] != self._other.texts[its.numbers]:
@@ -96,20 +126,27 @@ class _Judge:
             root = self.roots[key] = Root(site=site, cause=key[1], tensors=tensors, first=i + 1)
             self._numbers[key] = len(self._numbers)
             self._ordered.append(root)
-        root.differing_calls += 1
+        if self._last.get(key) != i:
+            self._last[key] = i
+            root.differing_calls += 1
         return frozenset({self._numbers[key]})
 
 
-def _unlike(one: str, other: str) -> bool:
+def _unlike(one: RecordedDigest, other: RecordedDigest) -> bool:
     return one != other and NOT_COMPARED not in {one, other}
 
 
-def judge(runs: list[RecordedRun], located: Located) -> Located:
+def _begins(digest: RecordedDigest, sign: str) -> bool:
+    return isinstance(digest, str) and digest.startswith(sign)
+
+
+def judge(runs: list[RecordedRun], located: Located, ignored: frozenset[str] = frozenset()) -> Located:
     """Return what the first run found by itself, with what holding it against the others shows.
 
     Args:
         runs: At least two.
         located: What the process of the first run told.
+        ignored: Ops that are no roots, with or without the name of the overload.
     """
     first = runs[0]
     calls: defaultdict[OpSite, int] = defaultdict(int)
@@ -120,7 +157,7 @@ def judge(runs: list[RecordedRun], located: Located) -> Located:
     compared = propagated = 0
     for number, other in enumerate(runs[1:], start=2):
         aligned = align(first.keys(), other.keys())
-        judged = _Judge(first, other, {site for site, cause in roots if cause == "unwritten"})
+        judged = _Judge(first, other, {site for site, cause in roots if cause == "unwritten"}, ignored)
         gaps = iter(aligned.gaps)
         gap = next(gaps, None)
         for i, j in aligned.pairs:

@@ -83,16 +83,40 @@ def observe_program(program: Program, settings: ProgramSettings, runs: int = 1) 
             return _observed(program, settings, Path(folder))
         located = []
         recorded = []
+        reads = _Reads()
         for number in range(runs):
+            reads.rewind()
             record = Path(folder, f"run-{number}.jsonl")
-            located.append(_observed(program, settings, Path(folder), record))
+            located.append(_observed(program, settings, Path(folder), record, reads.stdin))
             recorded.append(RecordedRun(record))
             record.unlink()
-        return judge(recorded, located[0])
+        return judge(recorded, located[0], frozenset(settings.observation.get("ignored", ())))
+
+
+class _Reads:
+    """Standard input of several runs: a file or a terminal, or else nothing, since the first would leave nothing of a pipe."""
+
+    def __init__(self) -> None:
+        self._begin: int | None = None
+        self.stdin: int | None = None  # as Popen takes it: our own
+        try:
+            self._begin = os.lseek(0, 0, os.SEEK_CUR)
+        except OSError:
+            if not os.isatty(0):
+                self.stdin = subprocess.DEVNULL
+
+    def rewind(self) -> None:
+        """Let the next run read what the first one did."""
+        if self._begin is not None:
+            os.lseek(0, self._begin, os.SEEK_SET)
 
 
 def _observed(
-    program: Program, settings: ProgramSettings, folder: Path, record: Path | None = None
+    program: Program,
+    settings: ProgramSettings,
+    folder: Path,
+    record: Path | None = None,
+    stdin: int | None = None,
 ) -> Located:
     """Run it once."""
     place = folder / "located.json"
@@ -106,7 +130,7 @@ def _observed(
         "settings": settings.observation | {"record": record and str(record)},
         "located": str(place),
     }
-    code = _run([settings.python, str(_START), json.dumps(request)], settings)
+    code = _run([settings.python, str(_START), json.dumps(request)], settings, stdin)
     try:
         return msgspec.json.decode(place.read_bytes(), type=Located)
     except FileNotFoundError:
@@ -122,13 +146,14 @@ def _has_triton(python: str) -> bool:
     return subprocess.run([python, "-c", look], check=False).returncode == 0
 
 
-def _run(command: list[str], settings: ProgramSettings) -> int:
+def _run(command: list[str], settings: ProgramSettings, stdin: int | None) -> int:
     """Run it with our standard streams; Ctrl-C is for the program, which shares our terminal."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return subprocess.run(
             command,
             env=_environment(settings),
+            stdin=stdin,
             stdout=sys.stderr if settings.quiet else None,
             check=False,
             preexec_fn=_interruptible,

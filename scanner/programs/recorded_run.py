@@ -10,8 +10,12 @@ import msgspec
 from scanner.errors import UntrustedScanError
 from scanner.located import OpSite
 
-# Stands for what is not compared, and begins the digest of a generator's state.
-NOT_COMPARED, GENERATOR = "-", "g"
+# Stands for what is not compared; begins the digest of a generator's state, and of what was written to without an op.
+NOT_COMPARED, GENERATOR, CHANGED = "-", "g", "c"
+
+
+# A number of 64 bits, or a text that begins with one of these.
+RecordedDigest = int | str
 
 
 class RecordedOp(msgspec.Struct, array_like=True, frozen=True):
@@ -20,9 +24,10 @@ class RecordedOp(msgspec.Struct, array_like=True, frozen=True):
     site: int
     shapes: int
     numbers: int
-    before: tuple[str, ...]
+    before: tuple[RecordedDigest, ...]
     writers: tuple[int, ...]
-    behind: tuple[str, ...]
+    behind: tuple[RecordedDigest, ...]
+    older: tuple[int, ...] = ()
 
 
 class _Named(msgspec.Struct):

@@ -6,11 +6,12 @@ from pathlib import Path
 
 _SCRIPT = '''"""Executes an op again and again on the inputs that it had in a program: needs only torch.
 
-Written by detmatrix repro. Exit code 1: it gave other bits; 0: it did not.
+Written by detmatrix repro. Exit code 1: it gave other bits; 0: it did not; 2: the file names no op.
 """
 
 import ctypes
 import os
+import re
 import sys
 
 # Threads that share a core hardly ever race.
@@ -56,12 +57,28 @@ def execute(op, saved):
     return [bits(one) for one in tensors([result, args, list(kwargs.values())])]
 
 
+def refuse(text):
+    """End in one line."""
+    print(text, file=sys.stderr)
+    sys.exit(2)
+
+
+def operator(saved):
+    """Return the op that the file names: one of the dispatcher's that is given a tensor, and nothing else."""
+    name = str(saved["op"])
+    if not re.fullmatch(r"\\w+::\\w+([.]\\w+)?", name) or not tensors([saved["args"], list(saved["kwargs"].values())]):
+        refuse(f"{SAVED}: holds no inputs of an op")
+    if not torch._C._dispatch_has_kernel(name):
+        refuse(f"{name}: this torch has no such op; import what defines it at the top of this script")
+    namespace, _, name = name.partition("::")
+    name, _, overload = name.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
+
+
 def main():
     """Print how often the op differed, with the flag off and on."""
     saved = torch.load(SAVED, weights_only=True)
-    namespace, _, name = saved["op"].partition("::")
-    name, _, overload = name.partition(".")
-    op = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
+    op = operator(saved)
     print(f"{saved['op']}, recorded with torch {saved['torch']}, executed {EXECUTIONS} times with torch {torch.__version__}")
     differing = {}
     for flag in (False, True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, prod
 
 import msgspec
@@ -45,6 +45,13 @@ _VALUE = re.compile(r"[\w ,:;=+*!.{}()-]{0,200}", re.ASCII)
 _THREADS = re.compile(r"threads=([1-9][0-9]{0,3})")
 
 
+class BatchSource(msgspec.Struct, frozen=True):
+    """Where a case holds its batch, as ``opspecs.model.Batch``."""
+
+    inputs: list[tuple[int | str, int]]
+    outputs: int
+
+
 class InputSource(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of ``scanner.worker.repro.inputs``, which describes the fields."""
 
@@ -58,6 +65,7 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
     imports: list[str]
     definitions: list[str]
     upstream: tuple[int, str] | None
+    batch: BatchSource | None = None
 
 
 def perturbations(row: MatrixRow) -> list[str]:
@@ -87,11 +95,11 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     lacks = ACCELERATORS[device].lacks if device in ACCELERATORS else {}
     around = [_circumstance(name, device) for name in perturbations(row) if name not in lacks]
     chosen = tuple(mode for mode, it in row.chosen.items() if it.finding is not None)
-    execute, parts = _execute(input_source, outputs, header.settings.seed, chosen)
+    execute, parts = executed(input_source, outputs, header.settings.seed, chosen)
     set_by_mode = _set_by_mode(header.environment) if device == "cuda" else {}
     functions = [
         *input_source.definitions,
-        _inputs(input_source),
+        inputs_of(input_source),
         parts,
         execute,
         text.DIGEST,
@@ -146,6 +154,11 @@ def _comment(row: MatrixRow, header: Header) -> list[str]:
         f"{row.row.id} with torch {env.torch} on {where}",
         f"{row.finding}: {FINDING_MEANING[row.finding]} {message or 'nothing was observed'} (detmatrix {header.tool}).",
     ]
+    return comment_of(lines)
+
+
+def comment_of(lines: Sequence[str]) -> list[str]:
+    """Return lines as the comment that a script begins with."""
     comment = [f"# {line}" for long in lines for line in textwrap.wrap(one_line(long), _WIDTH - 2)]
     # Python takes "coding: ..." in a comment of the first two lines for the encoding of all that follows.
     return [re.sub(r"coding([:=])", r"coding \1", line) for line in comment]
@@ -165,13 +178,12 @@ def _head(
 ) -> list[str]:
     """Return imports, environment and constants."""
     settings = header.settings
-    recorded = header.environment.variables.get("off", {})
-    steering = {name: _value(recorded[name]) for name in _STEERING if name in recorded}
+    steering = steering_of(header)
     lines = ["import ctypes, hashlib, json, os, subprocess, sys", *sorted(imports)]
     if input_source.definitions:
         lines.insert(0, "from __future__ import annotations")
     lines += [f"os.environ.pop({name!r}, None)" for name in set_by_mode]
-    lines += [f"os.environ.setdefault({name!r}, {value!r})" for name, value in steering.items()]
+    lines += set_variables(steering)
     if "OMP_PROC_BIND" in steering:
         lines[-1] += "  # Threads that share a core never race."
         lines += [
@@ -200,6 +212,17 @@ def _head(
     ]
 
 
+def steering_of(header: Header) -> dict[str, str]:
+    """Return the variables that steered the threads and kernels of a run."""
+    recorded = header.environment.variables.get("off", {})
+    return {name: _value(recorded[name]) for name in _STEERING if name in recorded}
+
+
+def set_variables(variables: Mapping[str, str]) -> list[str]:
+    """Return the statements that set them, unless whoever runs the script has."""
+    return [f"os.environ.setdefault({name!r}, {value!r})" for name, value in variables.items()]
+
+
 def _set_by_mode(env: Environment) -> dict[str, str]:
     """Return the variables that a scan sets when the flag is on, and only then."""
     off, on = (env.variables.get(mode, {}) for mode in ("off", "on"))
@@ -220,7 +243,7 @@ def _value(recorded: str) -> str:
     return recorded
 
 
-def _inputs(input_source: InputSource) -> str:
+def inputs_of(input_source: InputSource) -> str:
     """Return the function that draws the inputs."""
     returned = [input_source.args, input_source.kwargs] + (
         [input_source.leaves] if input_source.upstream else []
@@ -231,8 +254,12 @@ def _inputs(input_source: InputSource) -> str:
     return "def inputs():\n" + "\n".join(f"    {part}" for line in lines for part in _wrapped(line))
 
 
-def _execute(
-    input_source: InputSource, outputs: Sequence[Output], seed: int, chosen: Sequence[Mode]
+def executed(
+    input_source: InputSource,
+    outputs: Sequence[Output],
+    seed: int,
+    chosen: Sequence[Mode] = (),
+    code: str = "",
 ) -> tuple[str, str]:
     """Return the function that executes once, and the one that takes its outputs apart, empty if none is needed."""
     arguments = "args[0].clone(), *args[1:], **kwargs" if input_source.in_place else "*args, **kwargs"
@@ -253,7 +280,7 @@ def _execute(
     else:
         simple = known and all(re.fullmatch(r"output\[\d+\]", name) for name in names)
         judged = f"[t for t in {call} if t is not None]" if simple else call
-    code = text.BACKWARD if input_source.upstream else text.FORWARD
+    code = code or (text.BACKWARD if input_source.upstream else text.FORWARD)
     if switched := tuple(mode for mode in chosen if MODE_TABLE[mode].execution == "switched"):
         last = text.SWITCHED.lstrip("\n").replace("$SWITCHED", repr(switched))
         code = code.replace("    return $JUDGED\n", last)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,9 +27,11 @@ from scanner.cases.settings import Plan, Shard, settings_for
 from scanner.cases.shards import divided, plan_digest, seconds_of
 from scanner.claims.tables import parse_claims
 from scanner.errors import UntrustedScanError, UsageError
+from scanner.invariance import Property
 from scanner.modes import COMPILES_SINCE, MODE_TABLE, idle_modes
+from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Row
+from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Mode, Row
 from scanner.observations.runfile import Run, read_run
 from scanner.observations.versions import minor
 from scanner.observations.writer import RunWriter
@@ -37,12 +39,13 @@ from scanner.processes.environment import environment, load, resolve_device, too
 from scanner.processes.process import WorkerEndedError, WorkerProcess
 from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
+from scanner.run.invariance import InvariancePass
 from scanner.run.passes import PassRunner
 from scanner.run.progress import Progress
 from scanner.run.requests import PATIENCE, Seen, ask, place_of, request_for
 from scanner.run.resume import OtherMachineError, begun, check_header, continued, elsewhere, left
 from scanner.run.shares import Shares
-from scanner.verdicts.findings import matrix, runs_missing
+from scanner.verdicts.findings import MatrixRow, matrix, runs_missing
 
 # Timing stops then, however few samples there are.
 _COST_SECONDS = 0.15
@@ -142,8 +145,17 @@ class _Scan:
             settings = header.settings
             rows = len(header.planned)
             self._progress.begin(
-                rows * (settings.processes * len(MODES) + settings.cost + settings.overloads),
-                self._passes.rows_observed + len(self._timed) + len(self._dispatched),
+                rows
+                * (
+                    settings.processes * len(MODES)
+                    + settings.cost
+                    + settings.overloads
+                    + len(settings.invariance)
+                ),
+                self._passes.rows_observed
+                + len(self._timed)
+                + len(self._dispatched)
+                + self._invariance.asked,
             )
             if isinstance(self._passes, PassRunner):
                 self._observe(self._passes)
@@ -156,6 +168,9 @@ class _Scan:
                 self._cost_pass()
             if settings.overloads:
                 self._dispatch_pass()
+            if settings.invariance:
+                self._supervisor.renew(MODES[0])
+                self._invariance.run(self._rows_seen())
         finally:
             self._supervisor.retire()
             if self._shares is not None:
@@ -168,7 +183,8 @@ class _Scan:
                 sentinels=self._passes.sentinels,
                 costs=len(self._timed),
                 dispatches=len(self._dispatched),
-                distrust=self._passes.distrust,
+                invariances=self._invariance.records,
+                distrust=(*self._passes.distrust, *self._invariance.distrust),
             )
         )
 
@@ -268,12 +284,12 @@ class _Scan:
         """Return the header of a file that goes on where another machine had to end, with the rows that are left.
 
         Raises:
-            UsageError: There are none.
+            UsageError: There are none, and no shard is to be finished, which a merged file has to know of.
         """
         first = self._plan.continues[0]
         run = read_run(first)
         rows = left(self._plan, self._planner.again(run.header))
-        if not rows and not databases(run.header.settings.sources):
+        if not rows and not databases(run.header.settings.sources) and run.header.shards == 1:
             raise UsageError(f"{first}: other machines have observed all of its rows; report it")
         return replace(
             run.header,
@@ -323,13 +339,18 @@ class _Scan:
             self._passes.recall(self._begun)
             self._timed = {cost.key for cost in self._begun.costs}
             self._dispatched = {dispatch.key for dispatch in self._begun.dispatches}
+        self._invariance = InvariancePass(*options, self._ask_invariance)
+        if self._begun is not None:
+            self._invariance.recall(self._begun)
         return self._header
 
     def _missing(self) -> dict[tuple[str, ...], int]:
         """Return how many more executions with the flag off rows need before their findings can be told."""
+        return {row.row.key: missing for row in self._rows_seen() if (missing := runs_missing(row))}
+
+    def _rows_seen(self) -> Iterator[MatrixRow]:
         run = read_run(self._plan.output)
-        rows = matrix(run.header, run.observations, closed=False)
-        return {row.row.key: missing for row in rows if (missing := runs_missing(row))}
+        return matrix(run.header, run.observations, closed=False)
 
     def _cost_pass(self) -> None:
         """Time what is not yet timed, in a process that may switch the flag to either mode."""
@@ -358,13 +379,20 @@ class _Scan:
                 self._dispatched.add(row.key)
                 self._progress.timed()
 
-    def _aside(self, row: Row, do: str, kind: type[Seen], **more: Any) -> Seen:
-        """Have a row executed in the process that may switch the flag to either mode; its failure is its own."""
-        place = place_of(row)
+    def _ask_invariance(self, row: Row, what: Property) -> Invariance:
+        settings = self._header.settings
+        # It stops by itself before it costs the row what is known of it.
+        limit = min(settings.timeout / 2, settings.max_time or settings.timeout)
+        more = {"property": what, "max_time": limit}
+        return self._aside(row, "invariance", Invariance, mode=MODES[0], **more)
+
+    def _aside(self, row: Row, do: str, kind: type[Seen], mode: Mode = "on", **more: Any) -> Seen:
+        """Have a row executed in a process beside those that observe; its failure is its own."""
+        place = place_of(row) | ({"property": more["property"]} if "property" in more else {})
         if row.key in self._passes.unwell:
             # What cost a worker would cost another one.
             text = f"not tried again: {self._passes.unwell[row.key]}"
             return msgspec.convert(place | {"outcome": "not_run", "message": text}, kind)
         settings = self._header.settings
         request = request_for(do, row, settings) | more
-        return ask(self._supervisor, kind, place, "on", request, settings.timeout, settings)
+        return ask(self._supervisor, kind, place, mode, request, settings.timeout, settings)

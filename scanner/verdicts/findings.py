@@ -8,7 +8,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from scanner.invariance import Property
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, unconcerned
+from scanner.observations.invariance_records import Invariance
 from scanner.observations.one_case import WHY_NOT, one_case_rows
 from scanner.observations.parts import machine_of
 from scanner.observations.records import (
@@ -24,6 +26,7 @@ from scanner.observations.records import (
 from scanner.observations.settings import MOST_FURTHER
 from scanner.verdicts.cells import Cell, Verdict, row_cell
 from scanner.verdicts.chosen import ChosenCell, chosen_cell
+from scanner.verdicts.invariance import PropertyVerdict, verdict_of
 from scanner.verdicts.power import PowerCheck, interpreted, too_few
 
 Finding = Literal[
@@ -86,6 +89,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     weak: str | None  # low power: why "deterministic" says little here
     serial: bool  # it did not differ, and with the flag off one thread did all the work, so that nothing could race
     cost: Cost | None
+    invariance: dict[Property, PropertyVerdict]  # by the properties that the scan asked for
     chosen: dict[Mode, ChosenCell]  # by those modes that the scan was asked for beside off and on
     observations: tuple[Observation, ...]  # by mode and process, for details
 
@@ -204,6 +208,7 @@ def matrix(
     closed: bool,
     sentinels: Iterable[Sentinel] = (),
     costs: Iterable[Cost] = (),
+    invariances: Iterable[Invariance] = (),
 ) -> Iterator[MatrixRow]:
     """Yield one row per planned row, in planned order, whether or not anything was observed of it.
 
@@ -213,6 +218,7 @@ def matrix(
         closed: Whether the run is complete, which decides what an absent observation is called.
         sentinels: What the sentinels saw, which decides, beside n, what is of low power.
         costs: The run's timings.
+        invariances: What its rows gave with other threads, batches and layouts.
     """
     seen: defaultdict[tuple[str, ...], dict[Mode, list[Observation]]] = defaultdict(
         lambda: {mode: [] for mode in WORKER_MODES}
@@ -220,6 +226,7 @@ def matrix(
     for observation in observations:
         seen[observation.key][observation.mode].append(observation)
     cost_of = {cost.key: cost for cost in costs}
+    asked = {(one.key, one.what): one for one in invariances}
     power_check = PowerCheck(header, sentinels)
     compiled = one_case_rows(header.planned, header.settings)
     missing = "not recorded" if closed else "the scan was interrupted before this case"
@@ -298,6 +305,10 @@ def matrix(
             or too_few(still.values()),
             serial=serial,
             cost=cost_of.get(row.key),
+            invariance={
+                what: verdict_of(asked.get((row.key, what)), off, missing)
+                for what in header.settings.invariance
+            },
             chosen=chosen,
             observations=lines,
         )

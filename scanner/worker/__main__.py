@@ -14,7 +14,7 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
-from opspecs.controls import SENTINELS
+from opspecs.controls import INVARIANCE_CONTROLS, SENTINELS
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import OpSpec
 from opspecs.pytorch import database
@@ -77,7 +77,9 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
         # The first compilation takes as long as many others, and no row shall pay for it.
         if (why := failure()) is not None:
             return {"failed": f"torch.compile does not work there: {why}"}
-    specs: Specs = {spec.name: spec for spec in (*SPECS, *CONTROLS, *SENTINELS.values())}
+    specs: Specs = {
+        spec.name: spec for spec in (*SPECS, *CONTROLS, *INVARIANCE_CONTROLS, *SENTINELS.values())
+    }
     try:
         for path in spec_files:
             specs.update({spec.name: spec for spec in load_specs(path)})
@@ -152,6 +154,12 @@ def _observe(spec: OpSpec, case: str, **request: Any) -> Request:
 
 def _cost(spec: OpSpec, case: str, **request: Any) -> Request:
     from scanner.worker.cost import measure  # noqa: PLC0415
+
+    return measure(spec, case, **request)
+
+
+def _invariance(spec: OpSpec, case: str, **request: Any) -> Request:
+    from scanner.worker.invariance.measure import measure  # noqa: PLC0415
 
     return measure(spec, case, **request)
 
@@ -259,6 +267,7 @@ _HANDLERS: dict[str, Handler] = {
     "sentinel": _row(_sentinel),
     "cost": _row(_cost),
     "dispatch": _row(_dispatch),
+    "invariance": _row(_invariance),
     "kernels": _kernels,
     "entries": _entries,
     "enumerate": _enumerate,

@@ -361,12 +361,17 @@ def _block_sums(numbers: torch.Tensor, level: int) -> torch.Tensor:
 
 @cache
 def _keys(level: int, device: torch.device) -> torch.Tensor:
-    """Return the keys of the places in a block, for both sums: splitmix64, the same everywhere, as int64."""
+    """Return the keys of the places in a block, for both sums, the same everywhere."""
     numbers = torch.arange(1, 2 * _BLOCK + 1, dtype=torch.int64) + 2 * _BLOCK * level
+    return splitmix(numbers).view(2, _BLOCK).to(device)
+
+
+def splitmix(numbers: torch.Tensor) -> torch.Tensor:
+    """Return numbers of 64 bits without a visible order for int64 ones: splitmix64."""
     mixed = numbers * _signed(0x9E3779B97F4A7C15)
     mixed = (mixed ^ _shifted(mixed, 30)) * _signed(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ _shifted(mixed, 27)) * _signed(0x94D049BB133111EB)
-    return (mixed ^ _shifted(mixed, 31)).view(2, _BLOCK).to(device)
+    return mixed ^ _shifted(mixed, 31)
 
 
 def _shifted(numbers: torch.Tensor, by: int) -> torch.Tensor:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from scanner.locate.comparison import COMPOUND, sort_of
-from scanner.located import Root
+from scanner.locate.memory.comparison import COMPOUND, sort_of
 
 T = TypeVar("T")
 # Entries beyond which those of memory that is gone are removed.
@@ -34,15 +33,17 @@ class StorageTable(Generic[T]):
         found = self._entries.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - has no public name
         return found and found[1]
 
-    def set(self, tensor: torch.Tensor, value: T) -> None:
-        """Note something of the memory of a tensor."""
+    def set(self, tensor: torch.Tensor, value: T) -> T | None:
+        """Note something of the memory of a tensor; return what was known of it."""
         if sort_of(tensor) >= COMPOUND:
-            return
+            return None
         storage = tensor.untyped_storage()
-        known = self._entries.get(storage._cdata)  # noqa: SLF001
-        self._entries[storage._cdata] = (known[0] if known else StorageWeakRef(storage), value)  # noqa: SLF001
+        number = storage._cdata  # noqa: SLF001
+        known = self._entries.get(number)
+        self._entries[number] = (known[0] if known else StorageWeakRef(storage), value)
         if len(self._entries) > self._sweep_at:
             self._sweep()
+        return known and known[1]
 
     def remove(self, tensor: torch.Tensor) -> None:
         """Forget what is known of the memory of a tensor."""
@@ -56,37 +57,10 @@ class StorageTable(Generic[T]):
         self._sweep_at = max(_FEW, 2 * len(self._entries))
 
 
-class Downstream:
-    """Follows memory that roots, or what was made of them, have written."""
-
-    def __init__(self) -> None:
-        self._marks: StorageTable[frozenset[int]] = StorageTable()
-        self._roots: list[Root] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._roots)
-
-    def begin(self, root: Root, written: Sequence[torch.Tensor]) -> None:
-        """Mark what a root has written."""
-        number = next((place for place, one in enumerate(self._roots) if one is root), None)
-        if number is None:
-            number = len(self._roots)
-            self._roots.append(root)
-        for one in written:
-            self._marks.set(one, (self._marks.get(one) or frozenset()) | {number})
-
-    def follow(self, given: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:
-        """Count an op for the roots that reached it, and mark what it wrote."""
-        reached: frozenset[int] = frozenset()
-        for one in given:
-            found = self._marks.get(one)
-            if found is not None:
-                reached |= found
-        for number in reached:
-            self._roots[number].reached += 1
-        if reached:
-            for one in written:
-                self._marks.set(one, (self._marks.get(one) or frozenset()) | reached)
+def covers(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor has all of its memory."""
+    nbytes = tensor.untyped_storage().nbytes()
+    return bool(tensor.numel() * tensor.element_size() == nbytes)
 
 
 def geometry(tensor: torch.Tensor) -> tuple[Any, ...]:

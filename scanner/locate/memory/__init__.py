@@ -1,0 +1,1 @@
+"""What tensors hold: read, compared, digested and followed from op to op."""
