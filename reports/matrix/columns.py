@@ -13,7 +13,7 @@ from msgspec import Struct
 from reports.matrix.invariance import CUDNN_WORDS
 from reports.matrix.invariance import words as dependence_words
 from reports.matrix.model import Matrix
-from reports.matrix.view import RowView
+from reports.matrix.view import RowView, doubts
 from scanner.invariance import HEADS, PROPERTIES, Property
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, Mode, unconcerned
 from scanner.observations.records import Row
