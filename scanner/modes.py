@@ -45,7 +45,7 @@ ExecutionKind = Literal["eager", "switched", "compiled"]
 _WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 # PyTorch's compiler then starts no processes of its own, which would be load beside the rows.
 _COMPILER = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-# The first torch whose compiler keeps the flag apart in what it caches.
+# The oldest torch for which there are modes under torch.compile.
 COMPILES_SINCE = (2, 1)
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from reports.matrix.invariance import CUDNN_WORDS
 from reports.matrix.invariance import words as dependence_words
 from reports.matrix.model import Matrix
-from reports.matrix.view import RowView
+from reports.matrix.view import RowView, doubts
 from scanner.invariance import HEADS, PROPERTIES, Property
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, Mode, unconcerned
 from scanner.observations.records import Row
@@ -85,12 +85,15 @@ class ModeColumn(Column, frozen=True, kw_only=True):
         if seen.finding is None:
             return f"{seen.verdict}: {seen.cause}"
         alert = f"{seen.verdict} {seen.alert}" if seen.alert else seen.words
-        return f"{seen.finding_words}; {seen.finding_reason or alert}"
+        # With all that must not be read without it.
+        finding = ", ".join([seen.finding, *seen.remarks, *doubts(seen.low_power, serial=False)])
+        return f"{finding}; {seen.finding_reason or alert}"
 
     def flat(self, row: RowView | None) -> dict[str, object]:
         """Return the finding and the cell that it rests on."""
         seen = row.chosen.get(self.mode) if row else None
-        return {f"{self.mode}_{name}": getattr(seen, name, None) for name in _FLAT}
+        fields = {f"{self.mode}_{name}": getattr(seen, name, None) for name in _FLAT}
+        return fields | {f"{self.mode}_remarks": "; ".join(seen.remarks) or None if seen else None}
 
 
 class PropertyColumn(Column, frozen=True, kw_only=True):

@@ -147,13 +147,6 @@ class ChosenView(CellView, frozen=True, kw_only=True):
     low_power: str | None
     remarks: tuple[str, ...]
 
-    @property
-    def finding_words(self) -> str:
-        """The finding with all that must not be read without it; the verdict where the mode says nothing of the row."""
-        if self.finding is None:
-            return self.verdict
-        return ", ".join([self.finding, *self.remarks, *doubts(self.low_power, serial=False)])
-
 
 class Difference(Struct, frozen=True):
     """One output of one cell that differed."""

@@ -275,7 +275,9 @@ class _Scan:
         try:
             self._supervisor.start(mode)
         except UntrustedScanError as error:
-            raise UsageError(f"--modes {mode}: {error}; leave the mode out") from error
+            raise UsageError(
+                f"--modes {mode}: {error}; install what is missing, or leave the mode out"
+            ) from error
         self._supervisor.retire()
 
     def _continuing_header(self, here: Environment) -> Header:
