@@ -22,6 +22,8 @@ Mode = Literal[
     "cudnn_deterministic",
     "cudnn_benchmark",
     "cudnn_both",
+    "compile_off",
+    "compile_on",
 ]
 
 # all       of every row
@@ -30,15 +32,21 @@ Mode = Literal[
 # cublas    of rows that the lists of torch up to 2.9 say raise unless CUBLAS_WORKSPACE_CONFIG is set
 # backward  of rows that have a backward part
 # cudnn     of rows whose op cuDNN may compute: convolutions, RNNs, CTC loss and batch norm
-Concern = Literal["all", "raising", "cured", "cublas", "backward", "cudnn"]
+# one_case  of the rows of one case of each op, unless all are asked for: a compilation takes seconds
+Concern = Literal["all", "raising", "cured", "cublas", "backward", "cudnn", "one_case"]
 # How a worker makes an execution (``scanner.worker.executions``).
 #
 # eager     calls the op, and differentiates
 # switched  likewise, with the flag in the backward part the other way than in the forward one
-ExecutionKind = Literal["eager", "switched"]
+# compiled  calls the op under torch.compile, and differentiates
+ExecutionKind = Literal["eager", "switched", "compiled"]
 
 # PyTorch's documentation asks for the workspace when the flag is on; users who leave the flag off live without it.
 _WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+# PyTorch's compiler then starts no processes of its own, which would be load beside the rows.
+_COMPILER = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+# The first torch whose compiler keeps the flag apart in what it caches.
+COMPILES_SINCE = (2, 1)
 
 
 class WorkerMode(NamedTuple):
@@ -64,6 +72,11 @@ class WorkerMode(NamedTuple):
     def alerts(self) -> bool:
         """Whether an op without a deterministic implementation raises; of its forward part."""
         return self.deterministic and not self.warn_only
+
+    @property
+    def compiles(self) -> bool:
+        """Whether ops run under torch.compile."""
+        return self.execution == "compiled"
 
     @property
     def deterministic_backward(self) -> bool:
@@ -109,6 +122,21 @@ MODE_TABLE: dict[Mode, WorkerMode] = {
     "cudnn_deterministic": _cudnn("CUD", "deterministic"),
     "cudnn_benchmark": _cudnn("CUB", "benchmark"),
     "cudnn_both": _cudnn("CDB", "deterministic", "benchmark"),
+    "compile_off": WorkerMode(
+        "the flag off, under torch.compile",
+        deterministic=False,
+        variables=_COMPILER,
+        execution="compiled",
+        concern="one_case",
+        head="CPF",
+    ),
+    "compile_on": WorkerMode(
+        "the flag on, under torch.compile",
+        variables=_WORKSPACE | _COMPILER,
+        execution="compiled",
+        concern="one_case",
+        head="CPN",
+    ),
 }
 # The modes of the matrix; the others only some rows live under, or some scans.
 MODES: tuple[Mode, ...] = ("off", "on")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -26,8 +27,10 @@ from scanner.errors import DetmatrixError
 from scanner.observations.merge import merge
 from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
 from scanner.observations.records import MODES, Part
-from scanner.repro.script import InputSource, script
+from scanner.repro.invariance import invariance_script
+from scanner.repro.script import BatchSource, InputSource, script
 from tests.evidence_runs import controls, cost, evidence, sentinel
+from tests.invariances import ASKED_CONTROLS, asked_of
 from tests.runs import CLOSING, ENVIRONMENT, PROCESSES, SETTINGS, launching, ran, row, stable, write_run
 
 DOCSTRING = """
@@ -52,6 +55,7 @@ INPUT_SOURCE = InputSource(
     imports=[],
     definitions=[],
     upstream=None,
+    batch=BatchSource(inputs=[(0, 0)], outputs=0),
 )
 _VALUES: tuple[Any, ...] = (
     None, True, False, [], {}, "", "x", "cpu", "cuda:0", "off", "on", "warn_only", "ran", "raised", "crash", "forward",
@@ -78,6 +82,7 @@ def base_run(path: Path) -> Path:
             perturb=("quiet", "stress", "poison", "order"),
             cost=True,
             overloads=True,
+            invariance=("batch", "layout"),
         ),
         sentinels=[sentinel(mode, number, before, 10) for mode in ("off", "on") for number in range(PROCESSES)
                    for before in (0, last)],
@@ -87,6 +92,7 @@ def base_run(path: Path) -> Path:
         controls=controls(modes=("off", "on", "warn_only")),
         kernels=BuildOverloads(groups=(KernelGroup(kernel="device", writes="in_place", names=("aten::put_", "aten::cumsum")),
                                 KernelGroup(kernel="none", writes="new", names=("aten::take",)))),
+        invariances=[*asked_of(rows[0], {"batch": ("8 last",)}), *ASKED_CONTROLS],
         dispatches=[Dispatch(spec=one.spec, case=one.case, direction=one.direction, dtype=one.dtype, outcome="ran",
                              modes={"off": reached, "on": reached}) for one in rows[:3]],
         parts=tuple(Part(shard=shard, file=1, started="2026-01-02T03:04:05Z", workers=1, closing=replace(CLOSING, seconds=shard),
@@ -163,6 +169,10 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 def _scripts(one: Matrix) -> Iterator[str]:
     for planned in one.rows:
         yield script(INPUT_SOURCE, planned, one.run.header)
+        for what in planned.invariance:
+            # One that was not tried is refused in a line.
+            with contextlib.suppress(DetmatrixError):
+                yield invariance_script(INPUT_SOURCE, planned, one.run.header, what)
 
 
 def _compared(form: str, *sides: Matrix) -> Iterator[str]:

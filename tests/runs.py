@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import (
     FORMAT,
@@ -244,6 +245,7 @@ def write_run(
     costs: Sequence[Cost] = (),
     kernels: BuildOverloads | None = None,
     dispatches: Sequence[Dispatch] = (),
+    invariances: Sequence[Invariance] = (),
     format_: int = FORMAT,
     parts: tuple[Part, ...] = (),
 ) -> Path:
@@ -261,6 +263,7 @@ def write_run(
         costs: What the rows were timed at.
         kernels: The overloads of the build.
         dispatches: Those that rows reach.
+        invariances: What rows and controls gave with other threads, batches and layouts.
         format_: The format that the header names.
         parts: Of a merged file; the first has all rows.
     """
@@ -284,7 +287,8 @@ def write_run(
             )
         )
         observations = [one for _, seen in [*controls, *rows] for one in seen]
-        lines: list[Line] = [*observations, *sentinels, *costs, *([kernels] if kernels else []), *dispatches]
+        lines: list[Line] = [*observations, *sentinels, *costs, *([kernels] if kernels else [])]
+        lines += [*dispatches, *invariances]
         for line in lines:
             writer.write(line)
         if closing is not None:
@@ -296,6 +300,7 @@ def write_run(
                     sentinels=len(sentinels),
                     costs=len(costs),
                     dispatches=len(dispatches),
+                    invariances=len(invariances),
                     distrust=closing.distrust,
                 )
             )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from scanner.observations.runfile import read_run
-from tests.benchmarks import campaign
+from tests.benchmarks import cuda_campaign
 
 ROOT = Path(__file__).parent.parent
 NAMES = ("quiet", "documented", "databases", "cost", "dtypes")
@@ -69,4 +69,4 @@ def test_the_timetable_is_of_the_campaign() -> None:
         elif "scanner cudnn --measure" in line:
             found.append(("engines", 20, 1))
 
-    assert [(one.name, one.runs, one.processes) for one in campaign.stages()] == found
+    assert [(one.name, one.runs, one.processes) for one in cuda_campaign.stages()] == found

@@ -94,6 +94,29 @@ def test_rows_run_without_workspace_are_those_the_lists_tie_to_it(
     assert workers.asked == asked
 
 
+@pytest.mark.parametrize(
+    ("mode", "asked"),
+    [
+        ("cudnn_deterministic", ["torch.nn.Conv2d", "torch.nn.LSTM"]),
+        ("cudnn_benchmark", ["torch.nn.Conv2d", "torch.nn.LSTM"]),
+        ("cudnn_both", ["torch.nn.Conv2d", "torch.nn.LSTM"]),
+        ("backward_only", ["torch.nn.LSTM"]),
+    ],
+)
+def test_rows_of_a_chosen_mode_on_a_gpu(tmp_path: Path, mode: Mode, asked: list[str]) -> None:
+    """With a GPU the modes of cuDNN are run, of the ops that it computes; the flag is switched where there is a backward."""
+    lstm = replace(_OTHER, spec="torch.nn.LSTM", op="torch.nn.LSTM", direction="backward")
+    planned = [_MM, replace(_OTHER, spec="torch.nn.Conv2d", op="torch.nn.functional.conv2d"), lstm]
+    settings = replace(SETTINGS, device="cuda:0", modes=tuple(MODE_TABLE), processes=1)
+    path = write_run(tmp_path / "run.jsonl", [(row, []) for row in planned], settings=settings, closing=None)
+    workers = _NoWorkers()
+    passes = PassRunner(read_run(path).header, workers, PlainProgress(io.StringIO()), lambda _: None)  # type: ignore[arg-type]
+
+    passes.run(mode, 0)
+
+    assert workers.asked == asked
+
+
 def test_report_tells_what_raises_without_workspace(tmp_path: Path) -> None:
     """The finding is that of the two modes; what the row does without the variable stands beside it."""
     raised = ended(_MM, "no_workspace", "raised", _ALERT, exception="RuntimeError")

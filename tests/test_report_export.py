@@ -47,7 +47,8 @@ def test_json_shape(run: Path) -> None:
         None,
     ]
     assert (
-        dict.fromkeys(FINDINGS, 1) | {"uninitialized": 0, "deterministic": 2, "inconclusive": 3}
+        dict.fromkeys(FINDINGS, 1)
+        | {"uninitialized": 0, "order_dependent": 0, "deterministic": 2, "inconclusive": 3}
         == message["counts"]
     )
     assert (message["complete"], message["distrust"], message["planned"]) == (True, [], 10)

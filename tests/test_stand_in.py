@@ -43,6 +43,7 @@ def _requests() -> Iterator[dict[str, Any]]:
         if one.spec == "quick.cumsum":
             yield {"do": "cost", **_place(one), **WHERE, "max_seconds": 0.01}
             yield {"do": "dispatch", **_place(one), **WHERE}
+            yield {"do": "invariance", **_place(one), **WHERE, "property": "layout", "max_time": 10}
 
 
 def _place(one: Planned) -> dict[str, Any]:

@@ -10,13 +10,21 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from reports.matrix.invariance import CUDNN_WORDS
+from reports.matrix.invariance import words as dependence_words
 from reports.matrix.model import Matrix
 from reports.matrix.view import RowView
+from scanner.invariance import HEADS, PROPERTIES, Property
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, Mode, unconcerned
 from scanner.observations.records import Row
 from scanner.verdicts.chosen import MODE_FINDING_MEANING
 from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.invariance import DEPENDENCE_MEANING
 
+# What a property finds; of what it was not asked it says nothing.
+DEPENDENCES: dict[str, str] = {
+    str(verdict): meaning for verdict, meaning in DEPENDENCE_MEANING.items() if verdict != "not_asked"
+}
 NOTHING = "not_run"  # what a cell says of a row that the column says nothing of
 
 
@@ -85,6 +93,42 @@ class ModeColumn(Column, frozen=True, kw_only=True):
         return {f"{self.mode}_{name}": getattr(seen, name, None) for name in _FLAT}
 
 
+class PropertyColumn(Column, frozen=True, kw_only=True):
+    """A property that ``--invariance`` chose."""
+
+    what: Property
+
+    def finding(self, row: MatrixRow) -> str | None:
+        """Return whether the bits of a row depend on it; ``None`` of one that was not asked."""
+        seen = row.invariance.get(self.what)
+        return seen.verdict if seen and seen.verdict in DEPENDENCES else None
+
+    def why_not(self, row: Row) -> str | None:  # noqa: ARG002 - what declares a batch is known to the worker alone
+        """Return why it can say nothing of a row: a worker tells."""
+        return None
+
+    def words(self, row: RowView) -> str:
+        """Return the verdict, the values that it rests on, and how far the bits are apart."""
+        seen = row.dependences.get(self.what)
+        return dependence_words(seen) if seen else NOTHING
+
+    def flat(self, row: RowView | None) -> dict[str, object]:
+        """Return the verdict and what it rests on; of batch also in the words of NVIDIA's table."""
+        seen = row.dependences.get(self.what) if row else None
+        far = seen.severity if seen else None
+        values: dict[str, object] = {
+            "verdict": seen.verdict if seen else None,
+            "reference": seen.reference if seen else None,
+            "at": ", ".join(seen.at) or None if seen else None,
+            "max_ulp": far.max_ulp if far else None,
+            "share": far.differing_elements / far.elements if far else None,
+            "reason": seen.reason if seen else None,
+        }
+        if self.what == "batch":
+            values["in_cudnn_words"] = CUDNN_WORDS[seen.verdict] if seen else None
+        return {f"{self.what}_{name}": value for name, value in values.items()}
+
+
 class ColumnCell(Struct, frozen=True, kw_only=True):
     """What a column says of an op."""
 
@@ -103,8 +147,8 @@ class ColumnCell(Struct, frozen=True, kw_only=True):
 
 def all_columns(matrices: Iterable[Matrix]) -> tuple[Column, ...]:
     """Return the columns that any of the runs was asked for."""
-    asked = {mode for one in matrices for mode in one.run.header.settings.modes}
-    return tuple(
+    scans = [one.run.header.settings for one in matrices]
+    modes = tuple(
         ModeColumn(
             name=mode,
             head=MODE_TABLE[mode].head,
@@ -113,8 +157,14 @@ def all_columns(matrices: Iterable[Matrix]) -> tuple[Column, ...]:
             mode=mode,
         )
         for mode in CHOSEN_MODES
-        if mode in asked
+        if any(mode in one.modes for one in scans)
     )
+    properties = tuple(
+        PropertyColumn(name=what, head=HEADS[what], meaning=meaning, findings=DEPENDENCES, what=what)
+        for what, meaning in PROPERTIES.items()
+        if any(what in one.invariance for one in scans)
+    )
+    return (*modes, *properties)
 
 
 def telling(columns: Iterable[Column], rows: Sequence[Row]) -> tuple[Column, ...]:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from reports.matrix.database_rows import sampled_words
 from reports.matrix.difference import joined
 from reports.matrix.expected import ExpectedRows
+from reports.matrix.invariance import distrust as misled_words
 from scanner.cases.chosen import chosen_rows
 from scanner.errors import UsageError
 from scanner.modes import CHOSEN_MODES
@@ -124,6 +125,7 @@ def matrix_of(
             closed=run.closing is not None,
             sentinels=run.sentinels,
             costs=run.costs,
+            invariances=run.invariances,
         )
     )
     findings = Counter(row.finding for row in rows)
@@ -165,7 +167,7 @@ def _distrust(run: Run) -> tuple[str, ...]:
         f"the control {control} was not observed in process {process} of mode {mode}"
         for control, mode, process in unobserved(run)
     )
-    shown = (*unequal_inputs(run.observations), *misbehaving(run.header, run.controls))
+    shown = (*unequal_inputs(run.observations), *misbehaving(run.header, run.controls), *misled_words(run))
     return tuple(dict.fromkeys((*stored, *run.distrust, *shown, *missing)))
 
 

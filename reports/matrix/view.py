@@ -16,11 +16,13 @@ from reports.matrix.difference import NOT_MEASURED, distance, first_differing, w
 from reports.matrix.expected import ExpectedRows, disagreement, link_fields
 from reports.matrix.model import COMPARED, alerts_of, bound_of, cell_of_mode, constant_of, outputs_of
 from reports.render.markdown import NONE
+from scanner.invariance import Property
 from scanner.modes import DEFAULT_MODES, unconcerned
 from scanner.observations.records import Direction, Mode, Output, Provoked, Severity, Source
 from scanner.verdicts.cells import Cell, GroupCount, OrderCount, Verdict
 from scanner.verdicts.chosen import ModeFinding
 from scanner.verdicts.findings import Finding, MatrixRow
+from scanner.verdicts.invariance import PropertyVerdict
 
 # What a cell view takes from a cell as it is.
 _SAME = (
@@ -143,13 +145,14 @@ class ChosenView(CellView, frozen=True, kw_only=True):
     finding: ModeFinding | None  # None: it was not run
     finding_reason: str | None
     low_power: str | None
+    remarks: tuple[str, ...]
 
     @property
     def finding_words(self) -> str:
         """The finding with all that must not be read without it; the verdict where the mode says nothing of the row."""
         if self.finding is None:
             return self.verdict
-        return ", ".join([self.finding, *doubts(self.low_power, serial=False)])
+        return ", ".join([self.finding, *self.remarks, *doubts(self.low_power, serial=False)])
 
 
 class Difference(Struct, frozen=True):
@@ -197,6 +200,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     modes: dict[Mode, ChosenView] | UnsetType = (
         UNSET  # by those that the scan was asked for beside off and on, and that concern it
     )
+    invariance: dict[Property, PropertyVerdict] | UnsetType = UNSET  # by what the scan asked for
     expected: list[dict[str, object]] | UnsetType = UNSET  # what the files of each build say of it
 
     @property
@@ -220,6 +224,11 @@ class RowView(Struct, frozen=True, kw_only=True):
     def chosen(self) -> dict[Mode, ChosenView]:
         """The cells of the modes that the scan was asked for beside off and on."""
         return {} if self.modes is UNSET else self.modes
+
+    @property
+    def dependences(self) -> dict[Property, PropertyVerdict]:
+        """What its bits depend on beyond a run, by what the scan asked for."""
+        return {} if self.invariance is UNSET else self.invariance
 
     @property
     def warn_only_words(self) -> str:
@@ -362,12 +371,17 @@ def row_view(
         machine=machine,
         modes={
             mode: ChosenView(
-                **_fields(row, mode), finding=it.finding, finding_reason=it.reason, low_power=it.weak
+                **_fields(row, mode),
+                finding=it.finding,
+                finding_reason=it.reason,
+                low_power=it.weak,
+                remarks=it.remarks,
             )
             for mode, it in row.chosen.items()
             if it.finding is not None or unconcerned(mode, row.row) is None
         }
         or UNSET,
+        invariance=row.invariance or UNSET,
         expected=[_expected(row, build) for build in builds] or UNSET,
     )
 

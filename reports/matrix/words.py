@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Literal
 
 from reports.matrix import perturbations, trust
@@ -17,8 +18,9 @@ from reports.matrix.trust import several
 from reports.matrix.view import cell_view, row_view
 from reports.render.markdown import NONE
 from scanner.claims.matching import device_kind
+from scanner.modes import CHOSEN_MODES
 from scanner.observations.parts import machine_of, missing_words, parts_of, ranges, shard_words
-from scanner.observations.records import MODES, Claim, Closing, Environment, Header, Mode, Row
+from scanner.observations.records import MODES, WORKER_MODES, Claim, Closing, Environment, Header, Mode, Row
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.verdicts.bound import CORRELATION, effective, executed_words, independent_bound, upper_bound
 from scanner.verdicts.findings import MatrixRow
@@ -254,8 +256,20 @@ def settings_words(one: Matrix) -> list[tuple[str, str]]:
         ("sentinels", trust.sentinels_words(one)),
         ("started (UTC)", header.started),
         ("wall time", f"{closing.seconds:.1f} s" if closing else _UNFINISHED),
+        *_seconds_by_mode(one),
         ("scanned by", f"detmatrix {header.tool}, run file format {header.format}"),
     ]
+
+
+def _seconds_by_mode(one: Matrix) -> list[tuple[str, str]]:
+    """Return what a row takes in each mode, in the mean of rows and processes, where modes were chosen."""
+    if not set(one.run.header.settings.modes) & set(CHOSEN_MODES):
+        return []
+    seconds: dict[Mode, list[float]] = {}
+    for seen in one.run.observations:
+        seconds.setdefault(seen.mode, []).append(seen.seconds + seen.setup_seconds)
+    texts = [f"{mode} {fmean(seconds[mode]):.2g}" for mode in WORKER_MODES if mode in seconds]
+    return [("seconds per row and process", ", ".join(texts) or NONE)]
 
 
 def rerun_options(settings: Settings) -> str:

@@ -17,7 +17,17 @@ FINDING_SIGN: dict[Finding, str] = {
     "inconclusive": "○",
 }
 # Of what a further column finds (reports/matrix/columns.py): a word that is a finding too has its sign.
-COLUMN_SIGN: dict[str, str] = {**dict(FINDING_SIGN.items()), "differs": "≠", "as_off": "="}
+COLUMN_SIGN: dict[str, str] = {
+    **dict(FINDING_SIGN.items()),
+    "differs": "≠",
+    "refused": "⊘",
+    "not_compiled": "○",
+    "as_off": "=",
+    "varies": "≠",
+    "invariant": "=",
+    "not_repeatable": "?",
+    "error": "×",  # noqa: RUF001
+}
 NO_SIGN = "·"  # it says nothing
 VERDICT_SIGN: dict[Verdict, str] = {
     "deterministic": "=",

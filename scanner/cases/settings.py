@@ -95,6 +95,10 @@ def settings_for(asked: Settings, device: str, workers: int = 1) -> Settings:
     for name in asked.perturb:
         if device != "cpu" and PERTURBATIONS[name].cpu_alone:
             raise UsageError(f"--perturb: there is no {name} on {device}; leave it out, or use --device cpu")
+    if "threads" in asked.invariance and device != "cpu":
+        raise UsageError(
+            f"--invariance: threads are those of a CPU, and the device is {device}; leave them out"
+        )
     return msgspec.structs.replace(
         asked,
         device=device,

@@ -12,6 +12,7 @@ import click
 from scanner.accelerators import ACCELERATORS
 from scanner.cases.settings import DTYPES, ordered
 from scanner.cli.options import Names, ParamType, Sources, Whole
+from scanner.invariance import PROPERTIES
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, MODES, with_chosen
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.perturbations import PERTURBATIONS
@@ -70,6 +71,18 @@ class Perturbations(ParamType):
         return ordered(names)
 
 
+class Properties(Names):
+    """Names of properties."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse names that do not exist."""
+        names = super().convert(value, param, ctx)
+        for name in names:
+            if name not in PROPERTIES:
+                self.fail(f"unknown property {name!r}; choose: {', '.join(PROPERTIES)}", param, ctx)
+        return tuple(name for name in PROPERTIES if name in names)
+
+
 class Modes(Names):
     """Names of modes; off and on, and what follows from them, belong to every scan."""
 
@@ -125,6 +138,7 @@ TYPES: dict[str, Any] = {
     "modes": Modes(),
     "sources": Sources(),
     "dtypes": Dtypes(),
+    "invariance": Properties(),
 }
 
 

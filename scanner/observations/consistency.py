@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from scanner.errors import RunFileError
+from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.parts import machines, misplaced
 from scanner.observations.records import (
@@ -22,7 +23,7 @@ from scanner.observations.records import (
 )
 from scanner.observations.settings import MOST_FURTHER
 
-Placed = Observation | Sentinel | Cost | BuildOverloads | Dispatch
+Placed = Observation | Sentinel | Cost | BuildOverloads | Dispatch | Invariance
 
 
 # Of PyTorch 2.0 to 2.15 none speaks of an op in more than three bullets.
@@ -31,10 +32,11 @@ _MOST_OF_AN_OP = 20
 # Seconds; light goes a third of a millimetre meanwhile.
 _SHORTEST = 1e-12
 
-# The formats that brought overloads, threads, and entries in lines of their own.
+# The formats that brought overloads, threads, entries in lines of their own, and invariance.
 _OVERLOADS = 3
 _THREADS = 4
 _ENTRIES = 5
+_INVARIANCES = 6
 
 
 class Check:
@@ -108,29 +110,32 @@ class Check:
 
     def place(self, number: int, record: Placed) -> None:
         """Check one line."""
-        place: object = None  # sentinels may stand twice where a scan was interrupted
-        row = self._rows if isinstance(record, (Sentinel, BuildOverloads)) else self._planned.get(record.key)
+        row = self._planned.get(record.key) if not isinstance(record, (Sentinel, BuildOverloads)) else None
+        known = row is not None and row >= 0
+        place: object
         if isinstance(record, Sentinel):
-            text = f"{self._path}, line {number}: the sentinel before row {record.before}"
+            name = f"the sentinel before row {record.before}"
+            place = None  # they may stand twice where a scan was interrupted
             self._sentinels += 1
             planned = record.before <= self._rows and self._lives(record) and self._sentinels_left()
-        elif isinstance(record, Cost):
-            text = f"{self._path}, line {number}: the cost of {':'.join(record.key)}"
-            place = ("cost", row)
-            planned = row is not None and row >= 0
         elif isinstance(record, BuildOverloads):
-            text = f"{self._path}, line {number}: the list of overloads"
-            place = "kernels"
-            planned = True
-        elif isinstance(record, Dispatch):
-            text = f"{self._path}, line {number}: the overloads of {':'.join(record.key)}"
-            place = ("dispatch", row)
-            planned = row is not None and row >= 0
-        else:
-            text = f"{self._path}, line {number}: the observation of {':'.join(record.key)}"
-            planned = row is not None and self._lives(record)
+            name, place, planned = "the list of overloads", "kernels", True
+        elif isinstance(record, Observation):
+            name = f"the observation of {':'.join(record.key)}"
             place = self._cell(row or 0, record)
-        needed, field = _newer(record) if self._format < _THREADS else (0, "")
+            planned = row is not None and self._lives(record)
+        elif isinstance(record, Invariance):
+            name, place = f"the {record.what} of {':'.join(record.key)}", (record.what, *record.key)
+            # Controls of it stand in no plan.
+            known = known or record.spec.startswith("control.")
+            planned = known and record.what in self._settings.invariance
+        else:
+            said = "cost" if isinstance(record, Cost) else "overloads"
+            name, place, planned = f"the {said} of {':'.join(record.key)}", (said, row), known
+        text = f"{self._path}, line {number}: {name}"
+        needed, field = (
+            _newer(record) if self._format < _THREADS or isinstance(record, Invariance) else (0, "")
+        )
         if needed > self._format:
             raise RunFileError(
                 f"{text} belongs to format {needed}, the header says format {self._format} - at `$.{field}`; "
@@ -180,6 +185,8 @@ def _newer(record: Placed) -> tuple[int, str]:
     """Return the format that brought what a record holds, and the field by which it belongs there."""
     if isinstance(record, (BuildOverloads, Dispatch)):
         return _OVERLOADS, "kind"
+    if isinstance(record, Invariance):
+        return _INVARIANCES, "kind"
     if not isinstance(record, Observation):
         return 2, "kind"
     if record.threads is not None:
@@ -205,6 +212,8 @@ def _faults(record: Placed, settings: Settings) -> Iterator[str]:
         return _observation_faults(record, max(settings.runs, MOST_FURTHER) if further else settings.runs)
     if isinstance(record, Cost):
         return _cost_faults(record)
+    if isinstance(record, Invariance):
+        return _invariance_faults(record)
     return _sentinel_faults(record) if isinstance(record, Sentinel) else _dispatch_faults(record)
 
 
@@ -219,6 +228,20 @@ def _dispatch_faults(record: BuildOverloads | Dispatch) -> Iterator[str]:
     for mode, reached in record.modes.items():
         if any(overload not in (None, *reached.overloads) for _, overload in reached.alerts):
             yield f"has an alert of an overload it did not reach - at `$.modes.{mode}.alerts`"
+
+
+def _invariance_faults(record: Invariance) -> Iterator[str]:
+    if record.differing > max(record.executions - 1, 0):
+        yield _excess(record.differing, record.executions, "differing")
+    values = [one.value for one in record.trials]
+    if len(set(values)) < len(values):
+        yield "has a value twice - at `$.trials`"
+    for place, one in enumerate(record.trials):
+        if one.outcome in {"varies", "not_repeatable"} and not one.outputs:
+            yield f"has other bits in no output - at `$.trials[{place}].outputs`"
+        for output in one.outputs:
+            if output.differing > one.executions:
+                yield _excess(output.differing, one.executions, f"trials[{place}].outputs")
 
 
 def _sentinel_faults(sentinel: Sentinel) -> Iterator[str]:
@@ -299,6 +322,7 @@ def check_counts(path: str, number: int, closing: Closing, found: Mapping[type, 
         Sentinel: ("sentinels", closing.sentinels),
         Cost: ("costs", closing.costs),
         Dispatch: ("dispatches", closing.dispatches),
+        Invariance: ("invariances", closing.invariances),
     }
     for kind, (name, count) in closed.items():
         if count != found[kind]:

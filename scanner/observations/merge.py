@@ -17,6 +17,7 @@ from typing import NamedTuple
 from msgspec.structs import force_setattr, replace
 
 from scanner.errors import RunFileError, UsageError
+from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.parts import BUILD, common_settings, missing_words, part_by_worker, parts_of
 from scanner.observations.records import (
@@ -36,7 +37,7 @@ from scanner.observations.settings import SETTINGS, written
 # Which part of a plan: the shard, and the file of it.
 _Id = tuple[int, int]
 # Lines that are of one part.
-_Placed = Observation | Sentinel | Distrust | Cost | Dispatch
+_Placed = Observation | Sentinel | Distrust | Cost | Dispatch | Invariance
 
 
 class _Group(NamedTuple):
@@ -196,9 +197,13 @@ class _Merger:
         last = 0
         for record in reader.records():
             place = (
-                self._places.get(record.key) if isinstance(record, (Observation, Cost, Dispatch)) else None
+                self._places.get(record.key)
+                if isinstance(record, (Observation, Cost, Dispatch, Invariance))
+                else None
             )
-            if isinstance(record, (Cost, Dispatch)):
+            if isinstance(record, Invariance) and place is None:
+                number = last  # that of a control: it stands among the lines of its part
+            elif isinstance(record, (Cost, Dispatch, Invariance)):
                 number = self._owners[place or 0]
                 if number not in numbers:
                     continue
@@ -231,6 +236,7 @@ class _Merger:
             sentinels=counts[Sentinel],
             costs=counts[Cost],
             dispatches=counts[Dispatch],
+            invariances=counts[Invariance],
             distrust=tuple(dict.fromkeys(text for one in closings for text in one.distrust)),
         )
 

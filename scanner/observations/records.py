@@ -43,7 +43,8 @@ from scanner.perturbations import PERTURBATIONS
 #    "no_workspace".
 # 6: the plan, by its digest and its groups of rows, and the shard of it that a file holds; merged files, whose parts are
 #    files of one plan. Older files name no plan, and are not merged. Modes that a scan was asked for beside off and on;
-#    launches of Triton kernels, and the perturbation "order".
+#    launches of Triton kernels, and the perturbation "order"; what rows give with other threads, batches and layouts, where a
+#    scan asked for that.
 FORMAT = 6
 
 # What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a
@@ -229,6 +230,7 @@ class Closing(Record, frozen=True, tag="closing", tag_field="kind"):
     sentinels: Count = 0
     costs: Count = 0
     dispatches: Count = 0
+    invariances: Count = 0  # those of controls included
     distrust: tuple[str, ...] = ()  # why the scan cannot be trusted; empty if it can
 
 
@@ -285,6 +287,14 @@ class EnumeratedEntry(Record, frozen=True, tag="entry", tag_field="kind"):
     refused: Count
 
 
+class Compiled(Record, frozen=True):
+    """What ``torch.compile`` made of an op in one process."""
+
+    graphs: Count  # that were compiled; none: the op ran eagerly
+    breaks: Count  # where a graph ended and what came next ran eagerly
+    kernels: Count  # that the compiler wrote; without them its code calls those of eager ops
+
+
 class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     """All executions of one row, or of one control, in one process of one mode."""
 
@@ -313,6 +323,7 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     blank: Blank | None = None  # what the first execution's output is, if it holds no information
     blank_output: str | None = None  # the one compared tensor that `blank` is said of; None: all of them
     alerts: tuple[str, ...] = ()  # mode warn_only: callers of the alerts of one execution, in order
+    compiled: Compiled | None = None  # modes under torch.compile
     exception: str | None = None  # type name
     message: str | None = None
     worker: Count = (

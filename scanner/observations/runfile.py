@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec.structs import force_setattr, replace
@@ -12,6 +13,7 @@ from msgspec.structs import force_setattr, replace
 from scanner.errors import RunFileError
 from scanner.observations.consistency import Check, check_counts
 from scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer
+from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import (
     FORMAT,
@@ -32,7 +34,16 @@ from scanner.observations.records import (
 # What the message of an observation that a failed control voids begins with.
 UNTRUSTED = "not trustworthy"
 Line = (
-    Header | EnumeratedEntry | Observation | Sentinel | Cost | BuildOverloads | Dispatch | Distrust | Closing
+    Header
+    | EnumeratedEntry
+    | Observation
+    | Sentinel
+    | Cost
+    | BuildOverloads
+    | Dispatch
+    | Invariance
+    | Distrust
+    | Closing
 )
 
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
@@ -63,6 +74,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     costs: tuple[Cost, ...] = ()
     kernels: BuildOverloads | None = None  # the overloads of the build; None: not recorded
     dispatches: tuple[Dispatch, ...] = ()
+    invariances: tuple[Invariance, ...] = ()  # those of controls included
     entries: frozenset[str] = frozenset()  # of databases, that were enumerated
     distrust: tuple[str, ...] = ()  # what was found out as the scan went on; the closing line has it too
 
@@ -159,51 +171,31 @@ def read_run(path: str | Path) -> Run:
     header = reader.header
     shared = Shared()
     shared.plan((*header.planned, *header.controls))
-    observed: list[Observation] = []
-    controls: list[Observation] = []
-    sentinels: list[Sentinel] = []
-    costs: list[Cost] = []
-    dispatches: list[Dispatch] = []
-    distrust: list[Distrust] = []
-    entries: list[EnumeratedEntry] = []
-    kernels: BuildOverloads | None = None
-    closing: Closing | None = None
-    of_controls = {row.key for row in header.controls}
+    found: defaultdict[type, list[Any]] = defaultdict(list)
     for record in reader.records():
-        match record:
-            case Observation():
-                shared.share(record)
-                (controls if record.key in of_controls else observed).append(record)
-            case Sentinel():
-                sentinels.append(record)
-            case Cost():
-                shared.share(record)
-                costs.append(record)
-            case Dispatch():
-                shared.share(record)
-                dispatches.append(record)
-            case Distrust():
-                distrust.append(record)
-            case EnumeratedEntry():
-                shared.plan(record.rows)
-                entries.append(record)
-            case BuildOverloads():
-                kernels = record
-            case Closing():
-                closing = record
+        if isinstance(record, EnumeratedEntry):
+            shared.plan(record.rows)
+        elif isinstance(record, (Observation, Cost, Dispatch, Invariance)):
+            shared.share(record)
+        found[type(record)].append(record)
+    of_controls = {row.key for row in header.controls}
+    entries: list[EnumeratedEntry] = found[EnumeratedEntry]
+    observed: list[Observation] = [one for one in found[Observation] if one.key not in of_controls]
+    distrust: list[Distrust] = found[Distrust]
     header = _whole(header, entries)
     said = [text for part in header.parts if part.closing for text in part.closing.distrust]
     return Run(
         path=str(path),
         header=header,
         observations=believed(header, observed, distrust),
-        closing=closing,
+        closing=next(iter(found[Closing]), None),
         end=reader.end,
-        controls=tuple(controls),
-        sentinels=tuple(sentinels),
-        costs=tuple(costs),
-        kernels=kernels,
-        dispatches=tuple(dispatches),
+        controls=tuple(one for one in found[Observation] if one.key in of_controls),
+        sentinels=tuple(found[Sentinel]),
+        costs=tuple(found[Cost]),
+        kernels=next(iter(found[BuildOverloads]), None),
+        dispatches=tuple(found[Dispatch]),
+        invariances=tuple(found[Invariance]),
         entries=frozenset(entry.spec for entry in entries),
         distrust=(*said, *(one.reason for one in distrust if one.mode is None)),
     )
@@ -289,7 +281,7 @@ class Shared:
         for name in names:
             force_setattr(record, name, self._once(getattr(record, name)))
 
-    def share(self, record: Observation | Cost | Dispatch) -> None:
+    def share(self, record: Observation | Cost | Dispatch | Invariance) -> None:
         """Put what is known already in place of what was decoded."""
         self._share(record, ("spec", "case", "dtype", "message"))
         if isinstance(record, Observation):

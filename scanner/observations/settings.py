@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from msgspec import Meta, Struct
 
 from scanner.accelerators import ACCELERATORS
+from scanner.invariance import PROPERTIES, Property
 from scanner.modes import CHOSEN_MODES, DEFAULT_MODES, MODES, Mode, said_modes
 from scanner.perturbations import DEFAULT, PERTURBATIONS
 
@@ -181,6 +182,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             reruns=True,
         ),
     ] = MODES
+    compile_all: Annotated[
+        bool,
+        Setting(
+            label="all cases compiled",
+            default=False,
+            option="--compile-all",
+            help="In modes compile_off and compile_on run all cases: by default one of each op, since a compilation takes "
+            "seconds.",
+        ),
+    ] = False
     perturb: Annotated[  # share the executions, in this order
         tuple[Perturb, ...],
         Setting(
@@ -259,6 +270,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             help="Record which overloads of PyTorch each row reaches, for coverage.",
         ),
     ] = False
+    invariance: Annotated[  # in the order of the table
+        tuple[Property, ...],
+        Meta(max_length=len(PROPERTIES)),
+        Setting(
+            label="invariance asked for",
+            default=(),
+            option="--invariance",
+            metavar="LIST",
+            help="Ask of rows that did not differ whether their bits change with something else. Comma-separated: "
+            f"{', '.join(PROPERTIES)}.",
+            empty="none",
+        ),
+    ] = ()
     specs: Annotated[  # as they were given
         Texts,
         Setting(

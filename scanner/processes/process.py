@@ -33,6 +33,7 @@ from scanner.errors import UntrustedScanError, UsageError
 from scanner.modes import MODE_TABLE
 from scanner.observations.records import Mode
 from scanner.perturbations import variables_of
+from scanner.processes.sandbox import cache_folder
 
 # Importing torch takes seconds, and minutes from a cold network disk.
 START_SECONDS = 300.0
@@ -182,6 +183,8 @@ class WorkerProcess:
             UsageError: A perturbation needs a package that is not there.
         """
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        self._compiled = cache_folder(sandbox) if MODE_TABLE[mode].compiles else None
+        caches = {} if self._compiled is None else {"TORCHINDUCTOR_CACHE_DIR": str(self._compiled)}
         requests, self._requests = os.pipe()
         self._replies, replies = os.pipe()
         alive, self._alive = os.pipe()
@@ -194,7 +197,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 command,
                 cwd=sandbox,
-                env=worker_environment(mode, device, perturb) | packages_for(python),
+                env=worker_environment(mode, device, perturb) | packages_for(python) | caches,
                 # Ends when this process does, and with it the guardian.
                 stdin=alive,
                 stdout=self._log,
@@ -205,6 +208,7 @@ class WorkerProcess:
             )
         except OSError as error:
             self._close()
+            self._forget_compiled()
             if Path(python).is_dir():
                 raise UntrustedScanError(
                     f"{python}: is a folder; give the interpreter itself, such as {Path(python, 'bin', 'python')}"
@@ -339,6 +343,12 @@ class WorkerProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=30)
+        self._forget_compiled()
+
+    def _forget_compiled(self) -> None:
+        """Remove what was compiled: the next process of the mode compiles anew."""
+        if self._compiled is not None:
+            shutil.rmtree(self._compiled, ignore_errors=True)
 
     def _close(self) -> None:
         os.close(self._alive)

@@ -12,6 +12,7 @@ import msgspec
 from scanner.cases.catalog import named_files
 from scanner.cases.settings import Plan, Shard
 from scanner.errors import RunFileError, UsageError
+from scanner.modes import CHOSEN_MODES, unconcerned
 from scanner.observations.parts import BUILD
 from scanner.observations.records import FORMAT, MODES, Environment, Header, Row, Settings
 from scanner.observations.runfile import Run, read_run
@@ -115,7 +116,7 @@ def elsewhere(plan: Plan) -> Plan:
 
 
 def left(plan: Plan, rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Return the rows that no other machine has observed in all processes of both modes.
+    """Return the rows that no other machine has observed in all processes of off, on, and the chosen modes.
 
     Raises:
         RunFileError: A file of another machine is damaged.
@@ -123,9 +124,17 @@ def left(plan: Plan, rows: Iterable[Row]) -> tuple[Row, ...]:
     whole: set[tuple[str, ...]] = set()
     for path in plan.continues:
         run = read_run(path)
-        processes = run.header.settings.processes
-        seen = Counter(one.key for one in run.observations if one.mode in MODES and one.process < processes)
-        whole |= {key for key, count in seen.items() if count >= processes * len(MODES)}
+        settings = run.header.settings
+        modes = (*MODES, *(mode for mode in settings.modes if mode in CHOSEN_MODES))
+        seen = Counter(
+            one.key for one in run.observations if one.mode in modes and one.process < settings.processes
+        )
+        whole |= {
+            row.key
+            for row in run.header.planned
+            if seen[row.key]
+            >= settings.processes * sum(mode in MODES or unconcerned(mode, row) is None for mode in modes)
+        }
     return tuple(row for row in rows if row.key not in whole)
 
 

@@ -12,9 +12,10 @@ from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from scanner.alerts import alert_caller
-from scanner.observations.records import Blank, Observation, Row
+from scanner.observations.records import Blank, Compiled, Observation, Row
 from scanner.verdicts.bound import upper_bound
 
 Verdict = Literal["deterministic", "nondeterministic", "raises", "error", "timeout", "crash", "not_run"]
@@ -79,6 +80,9 @@ class Cell(Struct, frozen=True, kw_only=True):
     launches: int = 0  # Triton kernels that the interpreter ran in an execution
     orders: OrderCount | None = None  # what their programs gave in other orders
     by_process: tuple[int, ...] = ()  # executions of each process, without those under other thread counts
+    compiled: Compiled | None = (
+        None  # the least that torch.compile made of it in a process; None: not asked to
+    )
 
     @property
     def where(self) -> str | None:
@@ -127,8 +131,9 @@ def cell_of(
     if len({observation.inputs_digest for observation in ordered} - {None}) > 1:
         return Cell(verdict="error", reason="the inputs differed between processes", seconds=seconds)
     failed = [observation for observation in ordered if observation.outcome != "ran"]
+    compiled = _least([observation.compiled for observation in ordered if observation.compiled])
     if not failed:
-        return _compared(ordered, seconds, constant, strict=strict)
+        return replace(_compared(ordered, seconds, constant, strict=strict), compiled=compiled)
     verdict, alert, reason = _failure(failed[0])
     if len({_failure(observation)[:2] for observation in failed}) > 1 or len(failed) < len(ordered):
         text = "; ".join(
@@ -137,7 +142,18 @@ def cell_of(
         # Processes that disagree prove nothing, even if one of them raised the alert.
         verdict = "error" if verdict == "raises" else verdict
         return Cell(verdict=verdict, reason=f"processes disagree ({text})", seconds=seconds)
-    return Cell(verdict=verdict, alert=alert, reason=reason, seconds=seconds)
+    return Cell(verdict=verdict, alert=alert, reason=reason, seconds=seconds, compiled=compiled)
+
+
+def _least(compiled: Sequence[Compiled]) -> Compiled | None:
+    """Return what was compiled in the process in which that was least."""
+    if not compiled:
+        return None
+    return Compiled(
+        graphs=min(one.graphs for one in compiled),
+        breaks=max(one.breaks for one in compiled),
+        kernels=min(one.kernels for one in compiled),
+    )
 
 
 @lru_cache(maxsize=16)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from msgspec import Struct
 
+from scanner.alerts import is_refusal
 from scanner.modes import MODE_TABLE, Mode
 from scanner.observations.records import Row
 from scanner.verdicts.cells import Cell
 
 ModeFinding = Literal[
-    "silent", "raises", "differs", "fixed_by_mode", "mode_dependent", "inconclusive", "as_off"
+    "silent",
+    "raises",
+    "differs",
+    "fixed_by_mode",
+    "mode_dependent",
+    "refused",
+    "not_compiled",
+    "inconclusive",
+    "as_off",
 ]
 
 # One sentence each, printed with every report that has such a mode; the worst first.
@@ -21,6 +31,8 @@ MODE_FINDING_MEANING: dict[ModeFinding, str] = {
     "differs": "Differs in this mode, and did not with the flag off.",
     "fixed_by_mode": "Differs with the flag off, did not differ in this mode.",
     "mode_dependent": "Did not differ in this mode nor with the flag off, but the two give different bits.",
+    "refused": "PyTorch refused to run a backward part with the flag on that was compiled with it off; this is no alert.",
+    "not_compiled": "torch.compile ran the op eagerly; this says nothing of compiled code.",
     "inconclusive": "This mode, or the flag off, has no usable verdict; the reason is given.",
     "as_off": "As with the flag off: the same verdict, and the same bits where they do not differ.",
 }
@@ -33,21 +45,32 @@ class ChosenCell(Struct, frozen=True, kw_only=True):
     finding: ModeFinding | None  # None: the mode has nothing to say of the row
     reason: str | None = None  # why the finding is inconclusive
     weak: str | None = None  # low power: why that it did not differ says little
+    remarks: tuple[
+        str, ...
+    ] = ()  # modes under torch.compile: what was compiled, and how its bits are to eager ones
 
 
-def chosen_cell(mode: Mode, row: Row, off: Cell, cell: Cell, few: str | None, weak: str | None) -> ChosenCell:
+def chosen_cell(
+    mode: Mode, row: Row, eager: tuple[Cell, Cell], cell: Cell, few: str | None, weak: str | None
+) -> ChosenCell:
     """Return what a row shows in a mode, held against the flag off.
 
     Args:
         mode: The mode.
         row: The row as planned.
-        off: What was seen with the flag off.
+        eager: What was seen with the flag off, and with it on.
         cell: What was seen in the mode.
         few: Why the executions with the flag off are too few to say that another mode gives other bits.
         weak: Why that nothing differed in the mode would say little.
     """
+    off = eager[0]
     if cell.verdict == "not_run":
-        return ChosenCell(cell=cell, finding=None)
+        eagerly = cell.compiled is not None and not cell.compiled.graphs
+        return ChosenCell(
+            cell=cell, finding="not_compiled" if eagerly else None, reason=cell.reason if eagerly else None
+        )
+    if cell.verdict == "error" and is_refusal(cell.reason or ""):
+        return ChosenCell(cell=cell, finding="refused", reason=cell.reason)
     flag = (
         MODE_TABLE[mode].deterministic_backward
         if row.direction == "backward"
@@ -55,7 +78,33 @@ def chosen_cell(mode: Mode, row: Row, off: Cell, cell: Cell, few: str | None, we
     )
     finding, reason = _finding(off, cell, few, flag=flag)
     still = cell.verdict == "deterministic" and not row.constant
-    return ChosenCell(cell=cell, finding=finding, reason=reason, weak=weak if still else None)
+    return ChosenCell(
+        cell=cell,
+        finding=finding,
+        reason=reason,
+        weak=weak if still else None,
+        remarks=tuple(_remarks(cell, eager[flag])),
+    )
+
+
+def _remarks(cell: Cell, eager: Cell) -> Iterator[str]:
+    """Yield what must be known of compiled code beside its finding.
+
+    Args:
+        cell: What was seen under ``torch.compile``.
+        eager: What was seen eagerly with the flag as it was there.
+    """
+    compiled = cell.compiled
+    if compiled is None:
+        return
+    if not compiled.graphs:
+        yield "nothing compiled"
+    elif compiled.breaks:
+        yield "compiled in part"
+    elif not compiled.kernels:
+        yield "calls eager kernels"
+    if (cell.verdict, eager.verdict) == ("deterministic", "deterministic") and cell.first != eager.first:
+        yield "other bits than eager"
 
 
 def _finding(off: Cell, cell: Cell, few: str | None, *, flag: bool) -> tuple[ModeFinding, str | None]:

@@ -8,7 +8,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from scanner.modes import CHOSEN_MODES, unconcerned
+from scanner.invariance import Property
+from scanner.modes import CHOSEN_MODES, MODE_TABLE, unconcerned
+from scanner.observations.invariance_records import Invariance
+from scanner.observations.one_case import WHY_NOT, one_case_rows
 from scanner.observations.parts import machine_of
 from scanner.observations.records import (
     MODES,
@@ -23,6 +26,7 @@ from scanner.observations.records import (
 from scanner.observations.settings import MOST_FURTHER
 from scanner.verdicts.cells import Cell, Verdict, row_cell
 from scanner.verdicts.chosen import ChosenCell, chosen_cell
+from scanner.verdicts.invariance import PropertyVerdict, verdict_of
 from scanner.verdicts.power import PowerCheck, interpreted, too_few
 
 Finding = Literal[
@@ -85,8 +89,16 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     weak: str | None  # low power: why "deterministic" says little here
     serial: bool  # it did not differ, and with the flag off one thread did all the work, so that nothing could race
     cost: Cost | None
+    invariance: dict[Property, PropertyVerdict]  # by the properties that the scan asked for
     chosen: dict[Mode, ChosenCell]  # by those modes that the scan was asked for beside off and on
     observations: tuple[Observation, ...]  # by mode and process, for details
+
+
+def _left_out(mode: Mode, row: Row, one_case: frozenset[tuple[str, ...]]) -> str | None:
+    """Return why a row is not run in a mode that the scan was asked for; ``None`` if it is."""
+    if MODE_TABLE[mode].concern == "one_case" and row.key not in one_case:
+        return WHY_NOT
+    return unconcerned(mode, row)
 
 
 def unequal_inputs(observations: Iterable[Observation]) -> tuple[str, ...]:
@@ -196,6 +208,7 @@ def matrix(
     closed: bool,
     sentinels: Iterable[Sentinel] = (),
     costs: Iterable[Cost] = (),
+    invariances: Iterable[Invariance] = (),
 ) -> Iterator[MatrixRow]:
     """Yield one row per planned row, in planned order, whether or not anything was observed of it.
 
@@ -205,6 +218,7 @@ def matrix(
         closed: Whether the run is complete, which decides what an absent observation is called.
         sentinels: What the sentinels saw, which decides, beside n, what is of low power.
         costs: The run's timings.
+        invariances: What its rows gave with other threads, batches and layouts.
     """
     seen: defaultdict[tuple[str, ...], dict[Mode, list[Observation]]] = defaultdict(
         lambda: {mode: [] for mode in WORKER_MODES}
@@ -212,7 +226,9 @@ def matrix(
     for observation in observations:
         seen[observation.key][observation.mode].append(observation)
     cost_of = {cost.key: cost for cost in costs}
+    asked = {(one.key, one.what): one for one in invariances}
     power_check = PowerCheck(header, sentinels)
+    compiled = one_case_rows(header.planned, header.settings)
     missing = "not recorded" if closed else "the scan was interrupted before this case"
     for place, row in enumerate(header.planned):
         # What is joined is let go of: there may be a million rows.
@@ -262,8 +278,8 @@ def matrix(
             mode: chosen_cell(
                 mode,
                 row,
-                off,
-                (cell := row_cell(by_mode[mode], unconcerned(mode, row) or missing, row)),
+                (off, on),
+                (cell := row_cell(by_mode[mode], _left_out(mode, row, compiled) or missing, row)),
                 few and f"{few} whether the mode gives other bits, or a race does",
                 power_check.of(place, by_mode[mode]) or too_few([cell]),
             )
@@ -289,6 +305,10 @@ def matrix(
             or too_few(still.values()),
             serial=serial,
             cost=cost_of.get(row.key),
+            invariance={
+                what: verdict_of(asked.get((row.key, what)), off, missing)
+                for what in header.settings.invariance
+            },
             chosen=chosen,
             observations=lines,
         )

@@ -14,7 +14,7 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
-from opspecs.controls import SENTINELS
+from opspecs.controls import INVARIANCE_CONTROLS, SENTINELS
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import OpSpec
 from opspecs.pytorch import database
@@ -27,6 +27,7 @@ from scanner.worker import (
 )
 
 _PROCESS = os.getpid()
+_CONTROLS = frozenset(spec.name for spec in CONTROLS)
 
 Specs = dict[str, OpSpec]
 Request = dict[str, Any]
@@ -70,7 +71,15 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
         torch.utils.deterministic.fill_uninitialized_memory = False
     for switch in mode.cudnn:
         setattr(torch.backends.cudnn, switch, True)
-    specs: Specs = {spec.name: spec for spec in (*SPECS, *CONTROLS, *SENTINELS.values())}
+    if mode.compiles:
+        from scanner.worker.compiled import failure  # noqa: PLC0415 - needs torch
+
+        # The first compilation takes as long as many others, and no row shall pay for it.
+        if (why := failure()) is not None:
+            return {"failed": f"torch.compile does not work there: {why}"}
+    specs: Specs = {
+        spec.name: spec for spec in (*SPECS, *CONTROLS, *INVARIANCE_CONTROLS, *SENTINELS.values())
+    }
     try:
         for path in spec_files:
             specs.update({spec.name: spec for spec in load_specs(path)})
@@ -106,7 +115,9 @@ def _serve(requests: Any, replies: Any, specs: Specs, execution: ExecutionKind) 
         request = json.loads(line)
         identity, do = request.pop("id"), request.pop("do")
         if do == "observe":
-            request["execution"] = execution
+            # Controls ask whether this process sees what there is; compiled code is what is asked of rows alone.
+            control = execution == "compiled" and request["spec"] in _CONTROLS
+            request["execution"] = "eager" if control else execution
         _send(replies, {"id": identity, **_HANDLERS[do](specs, request)})
 
 
@@ -143,6 +154,12 @@ def _observe(spec: OpSpec, case: str, **request: Any) -> Request:
 
 def _cost(spec: OpSpec, case: str, **request: Any) -> Request:
     from scanner.worker.cost import measure  # noqa: PLC0415
+
+    return measure(spec, case, **request)
+
+
+def _invariance(spec: OpSpec, case: str, **request: Any) -> Request:
+    from scanner.worker.invariance.measure import measure  # noqa: PLC0415
 
     return measure(spec, case, **request)
 
@@ -250,6 +267,7 @@ _HANDLERS: dict[str, Handler] = {
     "sentinel": _row(_sentinel),
     "cost": _row(_cost),
     "dispatch": _row(_dispatch),
+    "invariance": _row(_invariance),
     "kernels": _kernels,
     "entries": _entries,
     "enumerate": _enumerate,

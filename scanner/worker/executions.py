@@ -8,6 +8,7 @@ import torch
 
 from scanner.modes import ExecutionKind
 from scanner.worker import global_state
+from scanner.worker.compiled import CompiledExecution
 from scanner.worker.execution import Execution
 
 
@@ -27,4 +28,8 @@ class SwitchedExecution(Execution):
             return super().differentiate(outputs, upstream)
 
 
-EXECUTIONS: dict[ExecutionKind, type[Execution]] = {"eager": Execution, "switched": SwitchedExecution}
+EXECUTIONS: dict[ExecutionKind, type[Execution]] = {
+    "eager": Execution,
+    "switched": SwitchedExecution,
+    "compiled": CompiledExecution,
+}

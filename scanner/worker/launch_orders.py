@@ -80,11 +80,11 @@ class LaunchOrders:
 
     def _begin_grid(self, *dimensions: int) -> Any:
         """Draw the order of a launch's programs."""
-        programs = list(itertools.product(*map(range, dimensions)))
+        programs = [] if self._number == NATURAL else list(itertools.product(*map(range, dimensions)))
         taken = list(programs)
         if self._number == REVERSED:
             taken.reverse()
-        elif self._number != NATURAL:
+        else:
             random.Random(f"{self._number}|{self._in_order}").shuffle(taken)  # noqa: S311 - an order, not a secret
         self._draws = self._np.random.default_rng((self._number, self._in_order))
         self._places = dict(zip(programs, taken, strict=True))

@@ -128,7 +128,7 @@ def _observe(observed: dict[str, Any], prepare: Any, budget: Budget, *, count_th
     try:
         comparison = _Repetition(execution, budget, observed, count_threads=count_threads).run()
     finally:
-        observed["seconds"] = time.perf_counter() - started
+        observed.update(execution.facts(), seconds=time.perf_counter() - started)
     observed.update(comparison)
     expected = _expected(execution)
     if expected is not None and expected not in [*comparison["digests"]][:1]:

@@ -82,7 +82,7 @@ def input_source(
         ``lines`` that draw the inputs, and ``args``, ``kwargs`` and ``leaves`` made of them; ``digest`` of the inputs
         as an observation has it, ``None`` where they cannot be drawn; ``op``, ``in_place``, and the ``imports`` and
         ``definitions`` that the op needs; ``upstream``, the seed of the upstream gradients and the expression that
-        draws one for an output ``o`` from a generator ``g``.
+        draws one for an output ``o`` from a generator ``g``; ``batch``, the axes of the case's batch.
 
     Raises:
         RecipeError: There is no such row here, or something in it has no source.
@@ -118,6 +118,7 @@ def input_source(
         upstream = _upstream(f"{key}|upstream", options) if direction == "backward" else None
     except UntraceableError as error:
         raise InputSourceError(str(error)) from error
+    batch = known[spec].cases[case].batch
     return {
         "lines": source.lines,
         **dict(zip(("args", "kwargs", "leaves"), lines, strict=True)),
@@ -127,6 +128,7 @@ def input_source(
         "imports": op.imports,
         "definitions": op.definitions,
         "upstream": upstream,
+        "batch": None if batch is None else {"inputs": list(batch.inputs.items()), "outputs": batch.outputs},
     }
 
 
