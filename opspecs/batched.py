@@ -35,4 +35,5 @@ def batched(
         directions=directions,
         dtypes=("float32", "bfloat16", "float16"),
         batch=Batch({0: 0} if held is None else held, outputs),
+        on_request=True,
     )

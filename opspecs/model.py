@@ -73,6 +73,8 @@ class Case:
     reference: Callable[..., Any] | None = None
     # Which arguments hold a batch, so that it can be asked whether an item's bits depend on the others (scan --invariance).
     batch: Batch | None = None
+    # Left out of a scan that names no op, unless it asks about batches: the case tells little of the flag.
+    on_request: bool = False
 
 
 class Planned(NamedTuple):

@@ -18,6 +18,7 @@ from scanner.observations.runfile import read_run
 from scanner.processes import process as manager
 from tests.commands import Command, command_in, process_in
 from tests.runs import raised, ran, row, stable, write_run
+from tests.sharded import scanned_in_shards
 
 HERE = Path(__file__).parent
 # The first makes the scan that others share; theirs come later, so that nobody waits for it.
@@ -62,6 +63,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def in_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a scan, and with the same one in eight shards; tests change copies of their files."""
+    return scanned_in_shards(tmp_path_factory.mktemp("shards"))
 
 
 @pytest.fixture(scope="session")

@@ -215,3 +215,40 @@ def test_a_row_varies_where_every_execution_gave_other_bits() -> None:
 def test_only_what_is_repeatable_has_a_verdict(record: Invariance | None, off: Cell, verdict: str) -> None:
     """A value at which executions differ among themselves does not vary with the property: it is not repeatable."""
     assert verdict_of(record, off, "").verdict == verdict
+
+
+def test_shards_are_merged_with_what_their_rows_depend_on(detmatrix: Command, tmp_path: Path) -> None:
+    """Each row once, and the controls once, whichever of the files had asked them."""
+    python = StandIn(tmp_path).python
+    options = (
+        "gather",
+        "take",
+        "cumsum",
+        *OPTIONS[2:],
+        "--invariance",
+        "layout",
+        "--no-cost",
+        "--no-overloads",
+    )
+    for number in (1, 2):
+        done = detmatrix("scan", *options, "--shard", f"{number}/2", "--python", python)
+        assert done.returncode == 0, done.stderr
+    names = [f"detmatrix-{number}-of-2.jsonl" for number in (1, 2)]
+    shards = [read_run(tmp_path / name) for name in names]
+
+    merged = [
+        (detmatrix("merge", *order, "-o", name), read_run(tmp_path / name))
+        for order, name in (
+            (names, "a.jsonl"),
+            (names[::-1], "b.jsonl"),
+        )
+    ]
+
+    for done, run in merged:
+        assert done.returncode == 0, done.stderr
+        assert sorted(asked_of(run)) == sorted(pair for shard in shards for pair in asked_of(shard))
+        assert len([*filter(is_control, run.invariances)]) == len(
+            [*filter(is_control, shards[0].invariances)]
+        )
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    assert "Not trustworthy" not in detmatrix("report", "a.jsonl").stdout

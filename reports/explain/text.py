@@ -65,6 +65,8 @@ def _run(run: View) -> Iterator[str]:
         f"({run['run']}){same}",
         "",
     )
+    for name, text in run.further_words.items():
+        yield from wrapped(f"{name}: {text}", "  ")
     for reason in run["distrust"]:
         yield from wrapped(f"NOT TRUSTWORTHY: {reason}", "  ")
     for direction, findings in run["cases"].items():

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from reports.matrix.by_op import ops_view
+from reports.matrix.columns import NOTHING, all_columns
 from reports.matrix.listed import SECTION_WORDS
 from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
 from reports.matrix.ops import OpView
@@ -185,9 +186,25 @@ def _measured(
                 "distrust": list(one.distrust),
                 "same": [_torch(matrices[place]) for place in same[1:]],
                 "cases": directions,
+                **({"further": further} if (further := _further(one, rows)) else {}),
             },
+            further_words=further,
             n=span_of(sorted(counts) or [one.executions]),
         )
+
+
+def _further(one: Matrix, rows: Sequence[RowView]) -> dict[str, str]:
+    """Return what the further columns of a run say of rows, worst first, with the cases; or why they say nothing."""
+    shown = [it for it in one.rows if it.row.id in {row.id for row in rows}]
+    said = {}
+    for column in all_columns([one]):
+        found: dict[str, list[str]] = {}
+        for row in shown:
+            if (finding := column.finding(row)) is not None:
+                found.setdefault(finding, []).append(row.row.case)
+        texts = [f"{it}: {', '.join(dict.fromkeys(found[it]))}" for it in column.findings if it in found]
+        said[column.name] = "; ".join(texts) or f"{NOTHING}, {column.why_not(shown[0].row) or 'not observed'}"
+    return said
 
 
 def _torch(one: Matrix) -> str:

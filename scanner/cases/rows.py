@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import convert
 
@@ -25,7 +25,17 @@ def planned_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]
         UsageError: A pattern matches nothing on the device.
     """
     chosen = choose(settings.patterns, kind_of(settings.device), specs)
-    return tuple(row_of(spec, planned, settings.device) for spec, planned in chosen)
+    return _rows_of(chosen, settings)
+
+
+def _rows_of(chosen: Iterable[tuple[OpSpec, Planned]], settings: Settings) -> tuple[Row, ...]:
+    """Return chosen rows, without those that somebody has to ask for where nobody did."""
+    asked = bool(settings.patterns) or "batch" in settings.invariance
+    return tuple(
+        row_of(spec, planned, settings.device)
+        for spec, planned in chosen
+        if asked or isinstance(spec, EntrySpec) or not spec.cases[planned.case].on_request
+    )
 
 
 class Planner:
@@ -53,7 +63,7 @@ class Planner:
         """Return the rows of some specs that patterns select; whether each matches something is not known yet."""
         device, others = self._settings.device, [*map(names_of, self._specs), *self._names]
         chosen = selected(self._settings.patterns, kind_of(device), specs, others)
-        return tuple(row_of(spec, planned, device) for spec, planned in chosen)
+        return _rows_of(chosen, self._settings)
 
     def first(self) -> tuple[Row, ...]:
         """Return the rows of the header.

@@ -97,6 +97,8 @@ def command(
         read.header, read.observations, closed=read.closing is not None, invariances=read.invariances
     )
     seen = next(one for one in rows if one.row.key == chosen.key)
+    if what is not None:
+        tried_of(seen, what)
     if seen.off.launches or seen.on.launches:
         again = (
             f"detmatrix scan {chosen.id} --specs FILE.py --perturb {','.join(read.header.settings.perturb)}"
@@ -104,8 +106,6 @@ def command(
         raise UsageError(
             f"{chosen.id}: no script can be written: Triton's interpreter ran its kernels; run it again with {again}"
         )
-    if what is not None:
-        tried_of(seen, what)
     tell("repro: starting torch, which draws the inputs")
     input_source = _input_source(chosen, read.header, spec_files, python)
     if what is None:

@@ -21,7 +21,7 @@ Recorded = TypeVar("Recorded", bound=msgspec.Struct)
 MOST_BYTES = 16 << 30
 MOST_UNPACKED = 64 << 20
 # Beyond that a compressed file holds at most so many times its own bytes; recorded runs hold 9 to 16 times.
-MOST_PACKED = 32
+MOST_PACKED = 64
 
 
 @contextmanager

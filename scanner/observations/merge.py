@@ -123,6 +123,7 @@ class _Merger:
     def __init__(self, sources: Sequence[_Source], kernels: BuildOverloads | None) -> None:
         self._sources = sources
         self._kernels = kernels
+        self._asked: set[tuple[tuple[str, ...], str]] = set()  # of the controls of invariance
         self._source_of: dict[_Id, _Source] = {}
         for source in sources:
             for one in source.parts:
@@ -202,7 +203,11 @@ class _Merger:
                 else None
             )
             if isinstance(record, Invariance) and place is None:
-                number = last  # that of a control: it stands among the lines of its part
+                # Each part asked the controls; what one answered wrongly its closing line says.
+                if (record.key, record.what) in self._asked:
+                    continue
+                self._asked.add((record.key, record.what))
+                number = max(last, numbers[0])
             elif isinstance(record, (Cost, Dispatch, Invariance)):
                 number = self._owners[place or 0]
                 if number not in numbers:

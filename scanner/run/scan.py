@@ -288,7 +288,9 @@ class _Scan:
         run = read_run(first)
         rows = left(self._plan, self._planner.again(run.header))
         if not rows and not databases(run.header.settings.sources) and run.header.shards == 1:
-            raise UsageError(f"{first}: other machines have observed all of its rows; report it")
+            raise UsageError(
+                f"{first}: other machines have observed all of its rows; join their files with detmatrix merge"
+            )
         return replace(
             run.header,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
