@@ -41,7 +41,7 @@ class FakeRay:
         self.prepared = prepared
         self._nodes = nodes
         # What becomes of the tasks of a shard, one after the other: an error, or the exit code and last words, in place of
-        # its last lines.
+        # its last lines; or the type of an error, behind them.
         self.ends: dict[str, list[RayError | tuple[int, bytes] | type[BaseException]]] = {}
         self.asked: list[tuple[dict[str, Any], list[str], list[bytes]]] = []
 
@@ -96,12 +96,12 @@ def _told(data: bytes, sent: int, end: Any) -> Iterator[Told | BaseException]:
     """Yield what a task tells of a shard: a few lines at a time, half of what is left if it does not end well."""
     yield BEGAN, 0, b"node"
     lines = data[sent:].splitlines(keepends=True)
-    lines = lines if end is None else lines[: len(lines) // 2]
+    lines = lines if end is None or isinstance(end, type) else lines[: len(lines) // 2]
     for at in range(0, len(lines), 4):
         yield LINES, 1, b"".join(lines[at : at + 4])
     if isinstance(end, tuple):
         yield ENDED, *end
     elif end is not None:
-        yield end
+        yield end() if isinstance(end, type) else end
     else:
         yield ENDED, 0, b""

@@ -75,16 +75,19 @@ def test_lost_shard_goes_on_with_what_it_sent(
 ) -> None:
     """A node that dies costs nothing but time, and is told."""
     ray = cluster()
-    ray.ends["2/2"] = [NodeDiedError(), (-9, b"")]
+    ray.ends["2/2"] = [NodeDiedError(), (-9, b""), NodeDiedError()]
+    # This one has told all that there was to tell.
+    ray.ends["1/2"] = [NodeDiedError]
 
     done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 2)
 
     assert done.returncode == 0, done.stderr
+    assert "shard 1/2" not in done.stderr.replace("scan: shard 1/2 on node\n", "")
     assert "shard 2/2 on node was lost (NodeDiedError); it goes on where there is room" in done.stderr
     assert "shard 2/2 on node was lost (it was stopped (SIGKILL)); it goes on" in done.stderr
     sent = [b"".join(held) for _, words, held in ray.asked if "2/2" in words]
-    assert len(sent) == 3
-    assert 0 == len(sent[0]) < len(sent[1]) < len(sent[2])
+    assert len(sent) == 4
+    assert 0 == len(sent[0]) < len(sent[1]) < len(sent[2]) < len(sent[3])
     assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
 
 

@@ -137,6 +137,7 @@ class _Fleet:
         self._progress = progress
         self._going: dict[Any, tuple[_Run, ClusterShard]] = {}
         self._given_up: list[str] = []
+        self._counting = False
         # A node is to find nothing of ours but the detmatrix that is installed there.
         ray.cloudpickle.register_pickle_by_value(task)
         self._task = ray.remote(max_retries=0, num_returns="streaming")(task.scan_shard)
@@ -153,7 +154,7 @@ class _Fleet:
             for run, shard in shards:
                 if not shard.complete:
                     self._begin(run, shard)
-            self._progress.begin(self._expected(), done)
+            self._count(done)
             while self._going:
                 for one in self._ray.wait([*self._going], timeout=_WAIT_SECONDS)[0]:
                     self._hear(one)
@@ -209,7 +210,7 @@ class _Fleet:
         if began:
             _check(run, shard)
         shard.files.append(number, lines)
-        self._progress.expect(self._expected())
+        self._count()
         for one in found:
             shard.fruitless = 0
             self._progress.at(one.row, f"{one.what}, {self._name(run, shard)}")
@@ -251,11 +252,18 @@ class _Fleet:
         self._progress.note(f"{self._name(run, shard)} was lost ({why}); it goes on where there is room")
         self._begin(run, shard)
 
-    def _expected(self) -> int:
-        """Return how many measurements there will be: shards that have not begun are like those that have."""
+    def _count(self, done: int = 0) -> None:
+        """Tell how many measurements there will be, once it is known: shards that have not begun are like those that have."""
         shards = [shard for run in self._runs for shard in run.shards]
         known = [shard.planned for shard in shards if shard.header is not None]
-        return sum(known) * len(shards) // max(1, len(known))
+        if not sum(known):
+            return
+        expected = sum(known) * len(shards) // len(known)
+        if self._counting:
+            self._progress.expect(expected)
+        else:
+            self._progress.begin(expected, done)
+        self._counting = True
 
     def _name(self, run: _Run, shard: ClusterShard) -> str:
         """Name a shard as progress and errors do."""

@@ -41,7 +41,7 @@ def scan_shard(
     yield BEGAN, 0, platform.node().encode()
     installed = importlib.util.find_spec("detmatrix")
     if installed is None or installed.origin is None:
-        yield ENDED, 2, b"detmatrix is not installed there"
+        yield ENDED, 2, b"detmatrix is not installed there; install it on each node: detmatrix[ray]"
         return
     with _folder() as folder:
         sent = [len(data) for data in held]
