@@ -28,6 +28,7 @@ nox.options.sessions = ["lint", "types", "docs", "tests"]
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 WITHOUT_TORCH = [one for one in PYPROJECT["project"]["dependencies"] if Requirement(one).name != "torch"]
 CENSUS = PYPROJECT["project"]["optional-dependencies"]["census"]
+RAY = PYPROJECT["project"]["optional-dependencies"]["ray"]
 DATABASES = nox.project.dependency_groups(PYPROJECT, "databases")
 TORCH = "2.13.0"
 RUN = "detmatrix.jsonl"
@@ -99,13 +100,14 @@ def tests(session: nox.Session) -> None:
 @nox.session(default=False)
 def nightly(session: nox.Session) -> None:
     """Run the tests that are slow by nature, one after the other; arguments go to pytest."""
-    prepare(session)
+    prepare(session, "triton")
+    session.install(*RAY)
     session.run("pytest", "-m", "nightly", *session.posargs)
 
 
-def prepare(session: nox.Session) -> None:
+def prepare(session: nox.Session, *groups: str) -> None:
     """Install what tests need, and say what is missing on this machine."""
-    install(session, "tests")
+    install(session, "tests", *groups)
     if not shutil.which("chromium"):
         session.warn("no chromium here: the tests of the HTML page in a browser are skipped")
 

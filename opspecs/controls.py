@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from opspecs.model import Case, OpSpec, call
+from opspecs.model import Batch, Case, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +54,30 @@ def rare(x: torch.Tensor, differs: Iterator[bool]) -> torch.Tensor:
     return result
 
 
+def by_threads(x: torch.Tensor) -> torch.Tensor:
+    """Give other bits with every number of threads."""
+    import torch  # noqa: PLC0415
+
+    return x * (1 + torch.get_num_threads())
+
+
+def by_size(x: torch.Tensor) -> torch.Tensor:
+    """Give other bits with every size of the batch, and so does the gradient."""
+    return x * (1 + x.shape[0])
+
+
+def by_place(x: torch.Tensor) -> torch.Tensor:
+    """Give other bits in each place of the batch."""
+    import torch  # noqa: PLC0415
+
+    return x * torch.arange(1, 1 + x.shape[0], device=x.device)[:, None]
+
+
+def by_layout(x: torch.Tensor) -> torch.Tensor:
+    """Give other bits in every layout."""
+    return x * (1 + sum(place * step for place, step in enumerate(x.stride())))
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="control.constant",
@@ -92,6 +116,42 @@ SPECS: tuple[OpSpec, ...] = (
         cases={"no_duplicates": Case(inputs=lambda t: call(t.normal(64), t.permutation(64), t.normal(64)))},
         in_place=True,
     ),
+)
+
+_IMAGE = {
+    "image": Case(inputs=lambda t: call(t.leaf(t.normal(48, 2, 4, 8))), batch=Batch({0: 0})),
+}
+_ROWS = {
+    "rows": Case(inputs=lambda t: call(t.leaf(t.normal(48, 8))), batch=Batch({0: 0})),
+}
+
+# Asked where a scan asks for invariance; ``scanner.verdicts.invariance`` says where each must give other bits.
+INVARIANCE_CONTROLS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="control.invariant",
+        op=constant,
+        why="Elementwise: threads, batch and layout decide nothing.",
+        directions=("forward", "backward"),
+        cases=_IMAGE,
+    ),
+    OpSpec(
+        name="control.unrepeatable",
+        op=varies,
+        why="Flips low bits of one element, other ones each time.",
+        cases={
+            "each_time": Case(inputs=lambda t: call(t.normal(48), itertools.count()), batch=Batch({0: 0}))
+        },
+    ),
+    OpSpec(name="control.by_threads", op=by_threads, why="Multiplies by the number of threads.", cases=_ROWS),
+    OpSpec(
+        name="control.by_size",
+        op=by_size,
+        why="Multiplies by the number of items.",
+        directions=("forward", "backward"),
+        cases=_ROWS,
+    ),
+    OpSpec(name="control.by_place", op=by_place, why="Multiplies each item by its place.", cases=_ROWS),
+    OpSpec(name="control.by_layout", op=by_layout, why="Multiplies by a sum of the strides.", cases=_IMAGE),
 )
 
 # Of the CPU, and of accelerators.

@@ -7,7 +7,8 @@ device gets the same bits and the global generator is left alone.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeVar
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import torch
@@ -15,11 +16,65 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class Draw:
+    """One call of a random function of torch: what was asked for, what came, and the generator's state behind it."""
+
+    def __init__(self, asked: object, drawn: torch.Tensor, state: torch.Tensor) -> None:
+        self.asked = asked
+        self.drawn = drawn
+        self.state = state
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept."""
+        return int(self.drawn.numel() * self.drawn.element_size())
+
+
+class KeptDraws:
+    """What was drawn last, by key: both directions of a case draw the same numbers, and drawing is what a GPU waits for.
+
+    Numbers are kept as they were drawn, on the CPU. Of the keys that were asked for longest ago they are dropped.
+    """
+
+    def __init__(self, keys: int = 8, size: int = 1 << 29) -> None:
+        """Keep so many keys at most, and so many bytes."""
+        self._keys, self._size = keys, size
+        self._held = 0
+        self._by_key: OrderedDict[str, list[Draw]] = OrderedDict()
+
+    def find(self, key: str, place: int, asked: object) -> Draw | None:
+        """Return the draw at a place of a key's sequence, if it is what is asked for."""
+        draws = self._by_key.get(key, ())
+        return draws[place] if place < len(draws) and draws[place].asked == asked else None
+
+    def keep(self, key: str, place: int, draw: Draw) -> None:
+        """Keep a draw at its place; what was kept behind it came from another sequence."""
+        draws = self._by_key.setdefault(key, [])
+        self._by_key.move_to_end(key)
+        if place > len(draws):
+            return  # what came before was dropped
+        self._held += draw.size - sum(one.size for one in draws[place:])
+        draws[place:] = [draw]
+        while self._held > self._size or len(self._by_key) > self._keys:
+            _, oldest = self._by_key.popitem(last=False)
+            self._held -= sum(one.size for one in oldest)
+
+
 class Inputs:
     """Draws the tensors of one case for one dtype, device and direction; the ``t`` of a case's lambda."""
 
-    def __init__(self, key: str, *, dtype: str, device: str, direction: str) -> None:
-        """Seed the draws from *key*: equal keys give equal bits on one build of torch."""
+    def __init__(
+        self, key: str, *, dtype: str, device: str, direction: str, kept: KeptDraws | None = None
+    ) -> None:
+        """Seed the draws from *key*: equal keys give equal bits on one build of torch.
+
+        Args:
+            key: What the draws depend on.
+            dtype: Of the case.
+            device: Where to.
+            direction: "backward" makes leaves.
+            kept: What was drawn before; without it everything is drawn anew.
+        """
         # Spec modules load without torch; only a worker makes Inputs.
         import hashlib  # noqa: PLC0415
         import warnings  # noqa: PLC0415
@@ -36,6 +91,24 @@ class Inputs:
             int.from_bytes(hashlib.sha256(key.encode()).digest()[:7], "big")
         )
 
+        self._key, self._kept, self._place = key, kept, 0
+
+    def _draw(self, function: str, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Call a random function of torch, or return what it returned to the same call at this place of the sequence."""
+        call = getattr(self._torch, function)
+        if self._kept is None:
+            return call(*args, generator=self._generator, **kwargs)
+        asked, place = (function, args, tuple(kwargs.items())), self._place
+        self._place += 1
+        if known := self._kept.find(self._key, place, asked):
+            self._generator.set_state(known.state)
+            drawn = known.drawn
+        else:
+            drawn = call(*args, generator=self._generator, **kwargs)
+            self._kept.keep(self._key, place, Draw(asked, drawn, self._generator.get_state()))
+        # On the CPU the op is given the tensor itself, and may write into it.
+        return drawn.clone() if self.device == "cpu" else drawn
+
     @property
     def itemsize(self) -> int:
         """Bytes per element of the case's dtype."""
@@ -50,22 +123,22 @@ class Inputs:
         """Standard normal values of the case's floating or complex dtype; shape as given."""
         # Half types are drawn as float32: not every torch draws them on the CPU.
         wide = {2: self._torch.float32}.get(self.itemsize, self.dtype)
-        drawn = self._torch.randn(shape, generator=self._generator, dtype=wide)
+        drawn = self._draw("randn", shape, dtype=wide)
         return drawn.to(self.device, self.dtype)
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
         """Uniform values between *low* and *high* of the case's floating dtype; rounding may reach *high*."""
-        drawn = self._torch.rand(shape, generator=self._generator, dtype=self._torch.float64)
+        drawn = self._draw("rand", shape, dtype=self._torch.float64)
         return (drawn * (high - low) + low).to(self.device, self.dtype)
 
     def mixed(self, *shape: int) -> torch.Tensor:
         """Normal values scaled by powers of ten from 1e-3 to 1e3, so that every reordering rounds elsewhere."""
-        exponent = self._torch.randint(-3, 4, shape, generator=self._generator)
+        exponent = self._draw("randint", -3, 4, shape)
         return self.normal(*shape) * (10.0**exponent).to(self.device, self.dtype)
 
     def spiky(self, *shape: int) -> torch.Tensor:
         """Normal values, about one in 64 of them 100 higher: every window that holds one has it as maximum."""
-        spikes = self._torch.rand(shape, generator=self._generator) < 1 / 64
+        spikes = self._draw("rand", shape) < 1 / 64
         return self.normal(*shape) + spikes.to(self.device, self.dtype) * 100
 
     def values(self, *shape: int) -> torch.Tensor:
@@ -77,24 +150,24 @@ class Inputs:
 
     def integers(self, *shape: int, low: int = 0, high: int) -> torch.Tensor:
         """Integers in ``[low, high)``, as values of the case's dtype; few of them make many ties."""
-        drawn = self._torch.randint(low, high, shape, generator=self._generator)
+        drawn = self._draw("randint", low, high, shape)
         return drawn.to(self.device, self.dtype)
 
     def index(self, *shape: int, high: int) -> torch.Tensor:
         """Int64 indices in ``[0, high)``. Mean collisions per slot: ``prod(shape) / high``."""
-        return self._torch.randint(0, high, shape, generator=self._generator).to(self.device)
+        return self._draw("randint", 0, high, shape).to(self.device)
 
     def permutation(self, length: int) -> torch.Tensor:
         """A permutation of ``[0, length)`` as int64: indices of which no two are equal."""
-        return self._torch.randperm(length, generator=self._generator).to(self.device)
+        return self._draw("randperm", length).to(self.device)
 
     def mask(self, *shape: int) -> torch.Tensor:
         """Booleans, about half of them true."""
-        return (self._torch.rand(shape, generator=self._generator) < 0.5).to(self.device)  # noqa: PLR2004
+        return (self._draw("rand", shape) < 0.5).to(self.device)  # noqa: PLR2004
 
     def quantized(self, *shape: int) -> torch.Tensor:
         """Normal values, quantized to the case's dtype in steps of 1/16."""
-        drawn = self._torch.randn(shape, generator=self._generator)
+        drawn = self._draw("randn", shape)
         with self._warnings.catch_warnings():
             # It is to be removed some day, and until then its bits are what we ask about.
             self._warnings.simplefilter("ignore")

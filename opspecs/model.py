@@ -34,6 +34,18 @@ def call(*args: Any, **kwargs: Any) -> Call:
     return Call(args, kwargs)
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Where the arguments and the outputs of a call hold a batch: items of which none should know of another.
+
+    ``inputs`` has the axis of each argument that holds one item for each of the batch, by its place or its keyword; all tensors
+    in a list share it. Other arguments are the same for all items. ``outputs`` is the axis of whatever is returned.
+    """
+
+    inputs: Mapping[int | str, int]
+    outputs: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One input generator of a spec.
@@ -59,6 +71,8 @@ class Case:
     # gradient of the output); None where nothing is known, as on another device. Of two results that are both the same
     # each time it tells which one is meant.
     reference: Callable[..., Any] | None = None
+    # Which arguments hold a batch, so that it can be asked whether an item's bits depend on the others (scan --invariance).
+    batch: Batch | None = None
 
 
 class Planned(NamedTuple):

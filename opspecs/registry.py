@@ -19,12 +19,14 @@ from opspecs.families import (
     indexing,
     interpolation,
     loss,
+    masked,
     matmul,
     normalization,
     overlap,
     padding,
     pooling,
     recurrent,
+    reduction,
     sampling,
     scatter,
     sorting,
@@ -36,7 +38,7 @@ from opspecs.patterns import OpNames, near, op_names, recorded_names, rows_of
 
 # Reports show the families in this order.
 FAMILIES: dict[str, tuple[OpSpec, ...]] = {
-    "convolution": convolution.SPECS,
+    "convolution": (*convolution.SPECS, *masked.SPECS),
     "indexing": indexing.SPECS,
     "overlap": overlap.SPECS,
     "selection": gather.SPECS,
@@ -51,6 +53,7 @@ FAMILIES: dict[str, tuple[OpSpec, ...]] = {
     "recurrent": recurrent.SPECS,
     "normalization": normalization.SPECS,
     "matrix": matmul.SPECS,
+    "reduction": reduction.SPECS,
     "sparse": sparse.SPECS,
     "folding": fold.SPECS,
     "scan": cumulative.SPECS,

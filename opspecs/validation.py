@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args
 
-from opspecs.model import Case, Device, Direction, OpSpec
+from opspecs.model import Batch, Case, Device, Direction, OpSpec
 
 # What controls and sentinels are known by in a run file.
 _OURS = ("control.", "sentinel.")
@@ -50,6 +50,8 @@ def _of_case(case: Case) -> Iterator[str]:
     yield from _wrong(
         case, "reference", lambda value: value is None or callable(value), "a function of the call, or None"
     )
+    if case.batch is not None and not _is_batch(case.batch):
+        yield f"batch must be like Batch({{0: 0}}): the axis of each argument that holds one, and is {_described(case.batch)}"
     if case.directions is not None and not (_are(case.directions, _is_direction) and case.directions):
         yield _must_be_among("directions", Direction, case.directions)
     if case.dtypes is not None and not (_are(case.dtypes, _is_dtype) and case.dtypes):
@@ -87,6 +89,16 @@ def _are(values: Any, right: Callable[[Any], bool]) -> bool:
 
 def _is_case(value: Any) -> bool:
     return isinstance(value, Case)
+
+
+def _is_batch(value: Any) -> bool:
+    held = value.inputs if isinstance(value, Batch) else None
+    return (
+        isinstance(held, Mapping)
+        and bool(held)
+        and all(isinstance(name, (int, str)) for name in held)
+        and all(isinstance(axis, int) for axis in (*held.values(), value.outputs))
+    )
 
 
 def _is_direction(value: Any) -> bool:

@@ -20,6 +20,18 @@ _CUBLAS_ALERT = re.compile(
 )
 
 
+# Raised by a backward part that torch.compile compiled with the flag off: it will not run with it on. That is no alert,
+# for it says nothing of the op (torch/_functorch/_aot_autograd/runtime_wrappers.py).
+_REFUSAL = re.compile(
+    r"This compiled backward function is being run with torch\.use_deterministic_algorithms\(True\)"
+)
+
+
+def is_refusal(text: str) -> bool:
+    """Tell whether a text is, or holds, that of a compiled backward part that refuses to run with the flag on."""
+    return _REFUSAL.search(text) is not None
+
+
 def caller_in(text: str) -> str | None:
     """Return the caller named in an alert's text, or ``None`` if it is something else."""
     if found := _ALERT.match(text):

@@ -16,7 +16,8 @@ from typing import Literal
 # input      the inputs differ between runs, and no op that was seen made them so
 # changed    memory that was equal in both runs differs where the op reads it, and no op wrote to it in between
 # generator  a random generator is in another state in another run
-Cause = Literal["replay", "runs", "unwritten", "input", "changed", "generator"]
+# order      a Triton kernel gave other bits when the interpreter ran its programs in another order
+Cause = Literal["replay", "runs", "unwritten", "input", "changed", "generator", "order"]
 # forward, backward: the part of the program that called the op. recomputed: forward again, under checkpointing.
 Phase = Literal["forward", "backward", "recomputed"]
 # What an op that differed does with the flag on: the same bits each time (cured), so only because uninitialized memory is
@@ -107,6 +108,7 @@ class Located:
     replays: int = 0  # of each op; 0: none
     ops: int = 0  # that reached the dispatcher; views, and what only hands out memory, left out
     replayed: int = 0
+    launches: int = 0  # of Triton kernels, in the interpreter; they are among the ops
     steps: int = 0
     seconds: float = 0.0
     left_out: dict[str, int] = field(default_factory=dict)  # why calls were not executed again -> how many

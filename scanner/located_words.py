@@ -26,6 +26,8 @@ CAUSE_MEANING: dict[Cause, str] = {
     "changed": "Memory that was equal in both runs differs where the op reads it, and no op wrote to it in between: "
     "numpy, or an extension that writes through a pointer.",
     "generator": "A random generator is in another state in another run: it was not seeded, or drawn from otherwise.",
+    "order": "The Triton kernel gave other bits when the interpreter ran its programs in another order, one that a GPU may or "
+    "may not take; nothing of it was measured on a GPU.",
 }
 _SHORT: dict[Cause, str] = {
     "unwritten": "unwritten memory",
@@ -40,6 +42,8 @@ _DO: dict[Cause, str] = {
     "input": "look at what makes this input: seed the data loader and Python's generators, sort what is read from sets",
     "changed": "look for what writes to this tensor without an op: numpy on the same memory, a kernel of an extension",
     "generator": "call torch.manual_seed at the start, and give data loaders a generator",
+    "order": "let each output be written by one program, in a fixed order; a GPU may or may not take another order, so "
+    "measure it there",
 }
 _DO_WITH_FLAG: dict[WithFlag | None, str] = {
     "cured": f"{_SET} cures it: with the flag on no execution differed",
@@ -93,6 +97,8 @@ def differed_words(root: Root) -> str:
     """Say how often it differed, or what else makes it a root."""
     if root.cause == "replay":
         return f"{root.differing} of {root.executions}"
+    if root.cause == "order":
+        return f"{root.differing} of {root.executions} orders"
     if root.cause == "runs":
         return f"{root.differing} of {root.executions} runs"
     return _SHORT[root.cause]
@@ -188,6 +194,11 @@ def notes(located: Located) -> list[str]:
         found.append(
             f"Run 1 and run {parting.run} part: the one calls {first}, the other {second} ({parting.only_first} and "
             f"{parting.only_second} ops without their like)."
+        )
+    if located.launches:
+        found.append(
+            f"{located.launches} launch{'es' if located.launches > 1 else ''} of Triton kernels ran in Triton's interpreter, with "
+            f"their programs in {located.replays} other orders, which a GPU may or may not take."
         )
     what = "Not executed again" if located.runs == 1 else "Outputs not digested"
     found += [

@@ -5,21 +5,48 @@ A table that the parent's side and the worker read, so that a mode is an entry h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, NamedTuple
+import re
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple, Protocol
 
 from scanner.accelerators import kind_of
 
-Mode = Literal["off", "on", "warn_only", "unfilled", "no_workspace"]
+Mode = Literal[
+    "off",
+    "on",
+    "warn_only",
+    "unfilled",
+    "no_workspace",
+    "backward_only",
+    "forward_only",
+    "cudnn_deterministic",
+    "cudnn_benchmark",
+    "cudnn_both",
+    "compile_off",
+    "compile_on",
+]
 
-# all      of every row
-# raising  of rows that raised with the flag on
-# cured    of rows that differed with the flag off, and not with it on; known when the processes of other modes have spoken
-# cublas   of rows that the lists of torch up to 2.9 say raise unless CUBLAS_WORKSPACE_CONFIG is set
-Concern = Literal["all", "raising", "cured", "cublas"]
+# all       of every row
+# raising   of rows that raised with the flag on
+# cured     of rows that differed with the flag off, and not with it on; known when the processes of other modes have spoken
+# cublas    of rows that the lists of torch up to 2.9 say raise unless CUBLAS_WORKSPACE_CONFIG is set
+# backward  of rows that have a backward part
+# cudnn     of rows whose op cuDNN may compute: convolutions, RNNs, CTC loss and batch norm
+# one_case  of the rows of one case of each op, unless all are asked for: a compilation takes seconds
+Concern = Literal["all", "raising", "cured", "cublas", "backward", "cudnn", "one_case"]
+# How a worker makes an execution (``scanner.worker.executions``).
+#
+# eager     calls the op, and differentiates
+# switched  likewise, with the flag in the backward part the other way than in the forward one
+# compiled  calls the op under torch.compile, and differentiates
+ExecutionKind = Literal["eager", "switched", "compiled"]
 
 # PyTorch's documentation asks for the workspace when the flag is on; users who leave the flag off live without it.
 _WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+# PyTorch's compiler then starts no processes of its own, which would be load beside the rows.
+_COMPILER = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+# The first torch whose compiler keeps the flag apart in what it caches.
+COMPILES_SINCE = (2, 1)
 
 
 class WorkerMode(NamedTuple):
@@ -29,14 +56,46 @@ class WorkerMode(NamedTuple):
     deterministic: bool = True  # use_deterministic_algorithms
     warn_only: bool = False
     fill: bool = True  # fill_uninitialized_memory
+    cudnn: tuple[str, ...] = ()  # the switches of torch.backends.cudnn that are on
     variables: Mapping[str, str] = _WORKSPACE  # of its environment, beside those it inherits
+    execution: ExecutionKind = "eager"
     concern: Concern = "all"
     cuda_alone: bool = False
+    head: str = ""  # of its column, in three letters; empty: there is such a worker without ``--modes``
+
+    @property
+    def chosen(self) -> bool:
+        """Whether there is such a worker only where ``--modes`` names the mode."""
+        return bool(self.head)
 
     @property
     def alerts(self) -> bool:
-        """Whether an op without a deterministic implementation raises."""
+        """Whether an op without a deterministic implementation raises; of its forward part."""
         return self.deterministic and not self.warn_only
+
+    @property
+    def compiles(self) -> bool:
+        """Whether ops run under torch.compile."""
+        return self.execution == "compiled"
+
+    @property
+    def deterministic_backward(self) -> bool:
+        """Whether the flag is on in the backward part."""
+        return self.deterministic != (self.execution == "switched")
+
+
+def _cudnn(head: str, *switches: str) -> WorkerMode:
+    """Return the mode in which these switches of cuDNN are on, and the flag is off."""
+    said = " and ".join(f"torch.backends.cudnn.{switch}" for switch in switches)
+    return WorkerMode(
+        f"the flag off and {said} on",
+        deterministic=False,
+        cudnn=switches,
+        variables={},
+        concern="cudnn",
+        cuda_alone=True,
+        head=head,
+    )
 
 
 MODE_TABLE: dict[Mode, WorkerMode] = {
@@ -47,12 +106,97 @@ MODE_TABLE: dict[Mode, WorkerMode] = {
     "no_workspace": WorkerMode(
         "the flag on without CUBLAS_WORKSPACE_CONFIG", variables={}, concern="cublas", cuda_alone=True
     ),
+    "backward_only": WorkerMode(
+        "the flag off in the forward part and on in the backward one",
+        deterministic=False,
+        execution="switched",
+        concern="backward",
+        head="BWO",
+    ),
+    "forward_only": WorkerMode(
+        "the flag on in the forward part and off in the backward one",
+        execution="switched",
+        concern="backward",
+        head="FWO",
+    ),
+    "cudnn_deterministic": _cudnn("CUD", "deterministic"),
+    "cudnn_benchmark": _cudnn("CUB", "benchmark"),
+    "cudnn_both": _cudnn("CDB", "deterministic", "benchmark"),
+    "compile_off": WorkerMode(
+        "the flag off, under torch.compile",
+        deterministic=False,
+        variables=_COMPILER,
+        execution="compiled",
+        concern="one_case",
+        head="CPF",
+    ),
+    "compile_on": WorkerMode(
+        "the flag on, under torch.compile",
+        variables=_WORKSPACE | _COMPILER,
+        execution="compiled",
+        concern="one_case",
+        head="CPN",
+    ),
 }
-# The modes of the matrix; the others only some rows live under.
+# The modes of the matrix; the others only some rows live under, or some scans.
 MODES: tuple[Mode, ...] = ("off", "on")
 WORKER_MODES: tuple[Mode, ...] = tuple(MODE_TABLE)
+CHOSEN_MODES: tuple[Mode, ...] = tuple(mode for mode, it in MODE_TABLE.items() if it.chosen)
+# Of a scan that was asked for none.
+DEFAULT_MODES: tuple[Mode, ...] = tuple(mode for mode, it in MODE_TABLE.items() if not it.chosen)
+
+# Why a mode that there is on CUDA alone is not run elsewhere.
+_NOT_HERE: dict[Concern, str] = {
+    "cublas": "cuBLAS computes on CUDA alone",
+    "cudnn": "cuDNN computes on CUDA alone",
+}
+_CUDNN_OPS = re.compile(r"conv|rnn|lstm|gru|ctc_?loss|batch_?norm", re.IGNORECASE)
 
 
 def modes_on(device: str) -> tuple[Mode, ...]:
     """Return the modes that there are on a device: ``"cpu"``, ``"cuda"``, ``"cuda:N"``."""
     return tuple(mode for mode, it in MODE_TABLE.items() if not it.cuda_alone or kind_of(device) == "cuda")
+
+
+def with_chosen(names: Iterable[str]) -> tuple[Mode, ...]:
+    """Return the modes of a scan for which these were chosen, in the order of the table."""
+    asked = set(names)
+    return tuple(mode for mode in WORKER_MODES if mode in DEFAULT_MODES or mode in asked)
+
+
+def said_modes(modes: Iterable[Mode]) -> tuple[Mode, ...]:
+    """Return what ``--modes`` says of the modes of a scan: the others follow."""
+    asked = set(modes)
+    return (*MODES, *(mode for mode in CHOSEN_MODES if mode in asked))
+
+
+def idle_modes(modes: Iterable[Mode], device: str) -> dict[str, list[Mode]]:
+    """Return the chosen modes that there are not on a device, by why they are not."""
+    idle: dict[str, list[Mode]] = {}
+    for mode in modes:
+        if mode in CHOSEN_MODES and mode not in modes_on(device):
+            idle.setdefault(_NOT_HERE[MODE_TABLE[mode].concern], []).append(mode)
+    return idle
+
+
+class _Planned(Protocol):
+    """What is asked of a row; its records know of modes, and not the other way round."""
+
+    @property
+    def op(self) -> str: ...
+    @property
+    def direction(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+
+
+def unconcerned(mode: Mode, row: _Planned) -> str | None:
+    """Return why a mode has nothing to say of a row, whatever other modes show; ``None`` if it may have."""
+    it = MODE_TABLE[mode]
+    if mode not in modes_on(row.device):
+        return _NOT_HERE[it.concern]
+    if it.concern == "backward" and row.direction != "backward":
+        return "the row has no backward part"
+    if it.concern == "cudnn" and not _CUDNN_OPS.search(row.op):
+        return "only convolutions, RNNs, CTC loss and batch norm are run in it"
+    return None

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+# Set before a kernel is defined, it makes Triton interpret it.
+INTERPRET = "TRITON_INTERPRET"
 # Blocks are made in the sizes of a case's outputs, up to so many bytes at once, and in a few common sizes.
 _MOST_BYTES, _MOST_BYTES_ON_DEVICE = 64 << 20, 1 << 30
 _COMMON_SIZES = (256, 4 << 10, 64 << 10)
@@ -40,6 +42,10 @@ class Perturbation:
     # Other circumstances may rightly give other bits, so executions are compared among themselves.
     apart: bool = False
     cpu_alone: bool = False
+    # What differs then may or may not differ on a device: it is told, and is no verdict.
+    simulated: bool = False
+    # Of the environment of every worker of the scan.
+    variables: Mapping[str, str] = field(default_factory=dict)
     # Of what each perturbation but the first gets of the executions.
     share: float = 1.0
 
@@ -55,11 +61,24 @@ PERTURBATIONS: dict[str, Perturbation] = {
     "poison": Perturbation(
         "free memory is filled with a different byte each time, to expose reads of uninitialized memory"
     ),
+    "order": Perturbation(
+        "programs of Triton kernels run in another order each time, and so do the lanes of a store or an atomic "
+        "operation, in Triton's interpreter: orders that a GPU may or may not take (CPU)",
+        apart=True,
+        cpu_alone=True,
+        simulated=True,
+        variables={INTERPRET: "1"},
+    ),
     "threads": Perturbation(
         "1 thread, 2, and one per core, each compared by itself (CPU)", apart=True, cpu_alone=True
     ),
 }
 DEFAULT = ("quiet", "stress", "shift", "poison")
+
+
+def variables_of(names: Iterable[str]) -> dict[str, str]:
+    """Return what perturbations set in the environment of every worker."""
+    return {key: value for name in names for key, value in PERTURBATIONS[name].variables.items()}
 
 
 def shares(runs: int, names: Sequence[str]) -> list[int]:

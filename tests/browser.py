@@ -106,6 +106,31 @@ class Page:
         """Send a command of the DevTools protocol."""
         self.driver.execute_cdp_cmd(name, arguments)
 
+    def resize(self, width: int, *, mobile: bool | None = None) -> None:
+        """Show the page on a screen of a width in CSS pixels; a narrow one is a phone's unless told otherwise."""
+        self.command(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=800,
+            deviceScaleFactor=1,
+            mobile=width < 500 if mobile is None else mobile,
+        )
+
+    def scheme(self, name: str) -> None:
+        """Show the page to somebody who wants it light or dark."""
+        self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+
+    def too_wide(self) -> list[str]:
+        """Return what reaches beyond the screen, the page itself first."""
+        scrolls = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+        wide: list[str] = self.run(
+            f"return [...({scrolls} ? [document.documentElement] : []), ...document.querySelectorAll('main *')]"
+            ".filter((e) => !e.closest('.scroll, .hidden, thead') "
+            "&& (e.localName === 'html' || e.getBoundingClientRect().right > innerWidth + 0.5))"
+            ".map((e) => e.outerHTML.slice(0, 80))"
+        )
+        return wide
+
     def all(self, selector: str) -> list[Any]:
         """Return the elements that match."""
         return list(self.driver.find_elements(By.CSS_SELECTOR, selector))
@@ -125,6 +150,14 @@ class Page:
             ".map((op) => op.querySelector('.open').textContent)"
         )
         return [name.rsplit(".", 1)[-1] for name in self.run(script)]
+
+    def rows(self) -> list[str]:
+        """Return the ops of the rows of a comparison that can be seen, in their order."""
+        script = (
+            "return [...document.querySelectorAll('tr.row')].filter((r) => r.checkVisibility())"
+            ".map((r) => r.querySelector('.open b').textContent)"
+        )
+        return [name.removeprefix("torch.") for name in self.run(script)]
 
     def unfold(self) -> list[Any]:
         """Unfold every op that can be seen, and return the buttons of its rows."""

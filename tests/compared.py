@@ -30,6 +30,7 @@ from tests.runs import (
     Planned,
     drifting,
     ended,
+    launching,
     raised,
     ran,
     row,
@@ -38,6 +39,14 @@ from tests.runs import (
 
 OFTEN = 20  # distinct outputs of a row that differs so often that no other run would have missed it
 ROUNDS = 7  # processes of each mode where rows are measured again
+
+# The ops of runs of three versions, and what each of them shows.
+OPS = ("torch.add", "torch.put", "torch.take", "torch.sort")
+VERSIONS: dict[str, tuple[Finding, ...]] = {
+    "2.11.0": ("raises", "deterministic", "fixed_by_mode", "deterministic"),
+    "2.13.0": ("fixed_by_mode", "deterministic", "fixed_by_mode", "deterministic"),
+    "2.15.0": ("fixed_by_mode", "silent", "deterministic", "deterministic"),
+}
 
 
 def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -> Planned:
@@ -65,6 +74,8 @@ def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -
             on = raised(planned, "on", "scatter_add_kernel")
         case "silent":
             on = ran(planned, "on", *drifting(often))
+        case "order_dependent":
+            off = launching(off, 3)
         case "inconclusive":
             off = ended(planned, "off", "raised", "no kernel", exception="NotImplementedError")
     return planned, [*off, *on, *further]
@@ -131,3 +142,9 @@ def pair_of(old: Matrix, new: Matrix) -> Pair:
     """Return the comparison of two runs."""
     (pair,) = compare([old, new]).pairs
     return pair
+
+
+def line_with(text: str, word: str) -> list[str]:
+    """Return the cells of the only table line with a word."""
+    (line,) = [line for line in text.splitlines() if word in line and line.startswith("|")]
+    return [cell.strip() for cell in line.strip("|").split(" | ")]

@@ -162,6 +162,7 @@ PROGRESS = (
     "scan: loading",
     "scan: only PyTorch's databases have",
     "scan: starting torch",
+    "scan: torch.compile compiles a first function",
 )
 
 

@@ -18,7 +18,19 @@ from scanner.observations.records import FORMAT, MODES, Claim, Header, Observati
 from scanner.observations.runfile import Run
 from scanner.verdicts.findings import Finding
 from tests.evidence_runs import sentinel
-from tests.runs import CLOSING, ENVIRONMENT, SETTINGS, Planned, drifting, ended, raised, ran, row, stable
+from tests.runs import (
+    CLOSING,
+    ENVIRONMENT,
+    SETTINGS,
+    Planned,
+    drifting,
+    ended,
+    launching,
+    raised,
+    ran,
+    row,
+    stable,
+)
 
 CPU, CUDA = "when called on a CPU tensor", "when called on a CUDA tensor"
 
@@ -47,6 +59,8 @@ def found(planned: Row, finding: Finding) -> Planned:
             on = raised(planned, "on", f"{planned.op}_kernel")
         case "silent":
             on = ran(planned, "on", *drifting(8))
+        case "order_dependent":
+            off, on = launching(off, 3), launching(on, 3)
         case "inconclusive":
             off = on = ended(planned, "off", "raised", "no kernel", exception="NotImplementedError")
     return planned, [*off, *(on if on is not off else [])]

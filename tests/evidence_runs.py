@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from reports.cli.report import LONG, RENDERERS
-from reports.matrix.model import Matrix, load
+from reports.matrix.model import Matrix, load, parse_findings
 from scanner.observations.records import (
     MODES,
     Cost,
@@ -45,9 +45,14 @@ FORCING = replace(SETTINGS, modes=("off", "on", "warn_only"))
 FORMS = ("md", "html")  # the reports that people read
 
 
-def text(form: str, *paths: Path) -> str:
-    """Return a report of these run files."""
-    return "".join((RENDERERS | LONG)[form](load([str(path) for path in paths])))
+def text(form: str, *paths: Path, only: tuple[str, ...] = ()) -> str:
+    """Return a report of these run files, whole or of some findings."""
+    return "".join((RENDERERS | LONG)[form](load([str(path) for path in paths], parse_findings(only))))
+
+
+def as_json(*paths: Path, only: tuple[str, ...] = ()) -> Any:
+    """Return the JSON report of run files, read."""
+    return json.loads(text("json", *paths, only=only))
 
 
 def rows_of(path: Path) -> dict[str, Any]:

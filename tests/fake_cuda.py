@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from opspecs.model import Case, OpSpec, call
 from tests.fake_device import install
 
@@ -39,6 +41,12 @@ def tells(_: Any) -> Any:
     raise ArithmeticError(" ".join(map(str, counts)))
 
 
+def switches(_: Any) -> Any:
+    """Say which switches of cuDNN are on."""
+    cudnn = torch.backends.cudnn
+    raise ArithmeticError(f"deterministic {cudnn.deterministic}, benchmark {cudnn.benchmark}")
+
+
 def _spec(name: str, op: Any, elements: int = 64, **more: Any) -> OpSpec:
     cases = {"one": Case(inputs=lambda t: call(t.leaf(t.normal(elements))))}
     return OpSpec(name=f"fake.{name}", op=op, why="Shows what happens on a device.", cases=cases, **more)
@@ -55,4 +63,5 @@ SPECS = (
     _spec("wide", plus, 1 << 20),
     _spec("partly_empty", partly_empty),
     _spec("tells", tells),
+    _spec("switches", switches),
 )

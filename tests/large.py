@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from scanner.observations.records import (
     FORMAT,
     Closing,
     Cost,
+    EnumeratedEntry,
     Header,
     Mode,
     Observation,
@@ -20,6 +22,7 @@ from scanner.observations.records import (
     Sentinel,
     Timing,
 )
+from scanner.observations.runfile import Line
 from scanner.observations.writer import RunWriter
 from tests import runs
 from tests.runs import ENVIRONMENT, PROCESSES, ended, raised, ran, row
@@ -94,22 +97,61 @@ def _dispatch(number: int, one: Row) -> Dispatch:
 def write_large(path: Path, observations: int) -> Path:
     """Write a run of so many observations, with all that a scan writes beside them."""
     rows = [planned_row(number) for number in range(observations // PER_ROW)]
-    made = sentinels = 0
+    header = Header(
+        format=FORMAT,
+        tool="0.1.0",
+        started="2026-01-02T03:04:05Z",
+        settings=SETTINGS,
+        environment=ENVIRONMENT,
+        planned=tuple(rows),
+    )
+    _write(path, [header], enumerate(rows))
+    return path
+
+
+def write_shard(path: Path, observations: int, shard: int, shards: int) -> Path:
+    """Write one shard of a run of so many observations whose rows are those of a database."""
+    specs = observations // PER_ROW // _PER_SPEC
+    groups = {planned_row(spec * _PER_SPEC).spec: spec % shards + 1 for spec in range(specs)}
+    header = Header(
+        format=FORMAT,
+        tool="0.1.0",
+        started="2026-01-02T03:04:05Z",
+        settings=SETTINGS,
+        environment=ENVIRONMENT,
+        planned=(),
+        plan="of many rows",
+        groups=groups,
+        shards=shards,
+        shard=shard,
+    )
+    ours = range(shard - 1, specs, shards)
+    entries = (
+        EnumeratedEntry(
+            source="opinfo",
+            spec=planned_row(spec * _PER_SPEC).spec,
+            rows=tuple(planned_row(spec * _PER_SPEC + number) for number in range(_PER_SPEC)),
+            samples=_PER_SPEC,
+            taken=_PER_SPEC,
+            enlarged=0,
+            refused=0,
+        )
+        for spec in ours
+    )
+    numbers = (spec * _PER_SPEC + number for spec in ours for number in range(_PER_SPEC))
+    _write(path, chain([header], entries), ((number, planned_row(number)) for number in numbers))
+    return path
+
+
+def _write(path: Path, planned: Iterable[Line], rows: Iterable[tuple[int, Row]]) -> None:
+    made = sentinels = count = 0
     with RunWriter(path) as writer:
         writer.begin(0)
-        writer.write(
-            Header(
-                format=FORMAT,
-                tool="0.1.0",
-                started="2026-01-02T03:04:05Z",
-                settings=SETTINGS,
-                environment=ENVIRONMENT,
-                planned=tuple(rows),
-            )
-        )
-        for number, one in enumerate(rows):
-            if number % _PER_SENTINEL == 0:
-                for sentinel in _sentinels(number):
+        for line in planned:
+            writer.write(line)
+        for place, (number, one) in enumerate(rows):
+            if place % _PER_SENTINEL == 0:
+                for sentinel in _sentinels(place):
                     writer.write(sentinel)
                     sentinels += 1
             for observation in observed(number, one):
@@ -117,6 +159,7 @@ def write_large(path: Path, observations: int) -> Path:
                 made += 1
             writer.write(_cost(one))
             writer.write(_dispatch(number, one))
+            count += 1
         writer.write(BuildOverloads(groups=(KernelGroup(kernel="device", writes="new", names=_OVERLOADS),)))
         writer.write(
             Closing(
@@ -124,8 +167,7 @@ def write_large(path: Path, observations: int) -> Path:
                 load=(0.5,),
                 observations=made,
                 sentinels=sentinels,
-                costs=len(rows),
-                dispatches=len(rows),
+                costs=count,
+                dispatches=count,
             )
         )
-    return path

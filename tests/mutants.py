@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -23,10 +24,14 @@ from reports.docs.render import drift_lines
 from reports.matrix.model import Matrix, load
 from scanner.claims.tables import parse_claims
 from scanner.errors import DetmatrixError
+from scanner.observations.merge import merge
 from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
-from scanner.repro.script import InputSource, script
+from scanner.observations.records import MODES, Part
+from scanner.repro.invariance import invariance_script
+from scanner.repro.script import BatchSource, InputSource, script
 from tests.evidence_runs import controls, cost, evidence, sentinel
-from tests.runs import PROCESSES, SETTINGS, write_run
+from tests.invariances import ASKED_CONTROLS, asked_of
+from tests.runs import CLOSING, ENVIRONMENT, PROCESSES, SETTINGS, launching, ran, row, stable, write_run
 
 DOCSTRING = """
     The following normally-nondeterministic operations will act deterministically when ``mode=True``:
@@ -50,10 +55,11 @@ INPUT_SOURCE = InputSource(
     imports=[],
     definitions=[],
     upstream=None,
+    batch=BatchSource(inputs=[(0, 0)], outputs=0),
 )
 _VALUES: tuple[Any, ...] = (
     None, True, False, [], {}, "", "x", "cpu", "cuda:0", "off", "on", "warn_only", "ran", "raised", "crash", "forward",
-    "backward", "float32", "quiet", "poison", "threads=2", "memory", "opinfo", "\u202e<b>|`\n\x1b[31m\0", "x" * 5000,
+    "backward", "float32", "quiet", "poison", "order", "threads=2", "memory", "opinfo", "\u202e<b>|`\n\x1b[31m\0", "x" * 5000,
     "control.constant", "control.rare", "torch.take", "2.13.0", "1" * 5000, "[" * 500, "::", "%s{0}$RUNS", "../x", -1, 0, 1,
     2, 3, 50, 51, 1000, 2**31, 2**63 - 1, 2**64, 10**15, 10**30, 0.0, -0.0, 0.5, 1.0, 1e-320, 1e-300, 1e300, 1.7e308, -1.0,
 )  # fmt: skip
@@ -61,7 +67,9 @@ _VALUES: tuple[Any, ...] = (
 
 def base_run(path: Path) -> Path:
     """Write a run that has every kind of record, and return its path."""
-    planned = evidence()
+    launches = row("mine.launches")
+    orders = [one for mode in MODES for one in launching(ran(launches, mode, *stable()), 3)]
+    planned = [*evidence(), (launches, orders)]
     last = len(planned)
     rows = [one for one, _ in planned]
     reached = Reached(overloads=("aten::put_", "aten::cumsum"), alerts=(("put_", "aten::put_"),))
@@ -71,9 +79,10 @@ def base_run(path: Path) -> Path:
         settings=replace(
             SETTINGS,
             modes=("off", "on", "warn_only"),
-            perturb=("quiet", "stress", "poison"),
+            perturb=("quiet", "stress", "poison", "order"),
             cost=True,
             overloads=True,
+            invariance=("batch", "layout"),
         ),
         sentinels=[sentinel(mode, number, before, 10) for mode in ("off", "on") for number in range(PROCESSES)
                    for before in (0, last)],
@@ -83,8 +92,11 @@ def base_run(path: Path) -> Path:
         controls=controls(modes=("off", "on", "warn_only")),
         kernels=BuildOverloads(groups=(KernelGroup(kernel="device", writes="in_place", names=("aten::put_", "aten::cumsum")),
                                 KernelGroup(kernel="none", writes="new", names=("aten::take",)))),
+        invariances=[*asked_of(rows[0], {"batch": ("8 last",)}), *ASKED_CONTROLS],
         dispatches=[Dispatch(spec=one.spec, case=one.case, direction=one.direction, dtype=one.dtype, outcome="ran",
                              modes={"off": reached, "on": reached}) for one in rows[:3]],
+        parts=tuple(Part(shard=shard, file=1, started="2026-01-02T03:04:05Z", workers=1, closing=replace(CLOSING, seconds=shard),
+                         environment=replace(ENVIRONMENT, cpu=f"CPU {shard}")) for shard in (1, 2)),
     )  # fmt: skip
 
 
@@ -155,8 +167,12 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _scripts(one: Matrix) -> Iterator[str]:
-    for row in one.rows:
-        yield script(INPUT_SOURCE, row, one.run.header)
+    for planned in one.rows:
+        yield script(INPUT_SOURCE, planned, one.run.header)
+        for what in planned.invariance:
+            # One that was not tried is refused in a line.
+            with contextlib.suppress(DetmatrixError):
+                yield invariance_script(INPUT_SOURCE, planned, one.run.header, what)
 
 
 def _compared(form: str, *sides: Matrix) -> Iterator[str]:
@@ -173,6 +189,7 @@ def actions() -> dict[str, Action]:
         found[f"report {name}"] = lambda one, _, render=render: render([one])  # type: ignore[misc]
     for name, docs in DOCS.items():
         found[f"docs {name}"] = lambda one, _, docs=docs: list(docs(join([one])))  # type: ignore[misc]
+    found["merge"] = lambda one, _: map(repr, merge([Path(one.run.path)])[2])
     found["docs --check"] = lambda one, _: list(drift_lines(join([one])))
     for name, cover in COVERAGES.items():
         found[f"coverage {name}"] = lambda one, _, cover=cover: cover(coverages([one]))  # type: ignore[misc]

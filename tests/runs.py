@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import (
     FORMAT,
@@ -23,6 +24,7 @@ from scanner.observations.records import (
     Observation,
     Outcome,
     Output,
+    Part,
     Row,
     Sentinel,
     Settings,
@@ -186,6 +188,18 @@ def drifting(distinct: int = 3) -> list[dict[str, int]]:
     return [{"a": RUNS - len(others), **others}, *[{"a": RUNS}] * (PROCESSES - 1)]
 
 
+def launching(observations: Sequence[Observation], differing: int = 0) -> list[Observation]:
+    """Return observations of an op that launches a Triton kernel, so many of whose orders in a process gave other bits."""
+    others = {"a": 10 - differing, **{f"o{number}": 1 for number in range(differing)}}
+    orders = Group(perturbation="order", executions=10, differing=differing, digests=others)
+    found = []
+    for one in observations:
+        same = next(iter(one.digests.values()))
+        quiet = Group(perturbation="quiet", executions=one.executions, differing=one.executions - same)
+        found.append(replace(one, groups=(quiet, orders), launches=1))
+    return found
+
+
 def every_finding() -> list[Planned]:
     """Return rows that show every finding and every verdict, in three families."""
     add = row("torch.Tensor.scatter_add_")
@@ -231,7 +245,9 @@ def write_run(
     costs: Sequence[Cost] = (),
     kernels: BuildOverloads | None = None,
     dispatches: Sequence[Dispatch] = (),
+    invariances: Sequence[Invariance] = (),
     format_: int = FORMAT,
+    parts: tuple[Part, ...] = (),
 ) -> Path:
     """Write a run file, compressed if its name ends in ``.gz``, and return its path.
 
@@ -247,7 +263,9 @@ def write_run(
         costs: What the rows were timed at.
         kernels: The overloads of the build.
         dispatches: Those that rows reach.
+        invariances: What rows and controls gave with other threads, batches and layouts.
         format_: The format that the header names.
+        parts: Of a merged file; the first has all rows.
     """
     rows = list(every_finding() if planned is None else planned)
     plain = path.with_suffix("") if path.suffix == ".gz" else path
@@ -262,10 +280,15 @@ def write_run(
                 planned=tuple(planned_row for planned_row, _ in rows),
                 claims=claims,
                 controls=tuple(control for control, _ in controls),
+                plan="f" * 64 if parts else "",
+                groups={planned_row.spec: 1 for planned_row, _ in rows} if parts else {},
+                shards=len(parts) or 1,
+                parts=parts,
             )
         )
         observations = [one for _, seen in [*controls, *rows] for one in seen]
-        lines: list[Line] = [*observations, *sentinels, *costs, *([kernels] if kernels else []), *dispatches]
+        lines: list[Line] = [*observations, *sentinels, *costs, *([kernels] if kernels else [])]
+        lines += [*dispatches, *invariances]
         for line in lines:
             writer.write(line)
         if closing is not None:
@@ -277,6 +300,7 @@ def write_run(
                     sentinels=len(sentinels),
                     costs=len(costs),
                     dispatches=len(dispatches),
+                    invariances=len(invariances),
                     distrust=closing.distrust,
                 )
             )

@@ -36,6 +36,7 @@ BUILD: dict[str, Any] = {
     "threads": 2,
     "python": "3.11.0",
     "devices": [],
+    "triton": None,
     "docstring": "",
 }
 Answer = dict[str, Any]
@@ -203,7 +204,7 @@ def _observed(asked: Answer) -> Answer:
     if name == "control.rare":
         schedule = _rare_schedule()
         return _ran(asked, lambda *_: str(next(schedule)))
-    if name == "control.uninitialised" and mode in {"off", "unfilled"}:
+    if name == "control.uninitialised" and not (MODE_TABLE[mode].deterministic and MODE_TABLE[mode].fill):
         return _ran(asked, lambda number, perturbation: str(number) if perturbation == "poison" else "first")
     text: Answer = {}
     if alerts and mode == "warn_only":
@@ -283,6 +284,7 @@ def _ran(asked: Answer, digest_of: Callable[[int, str], str]) -> Answer:
         **({} if forward else {"forward_differing": 0}),
         "seeded": False,
         "threads": threads,
+        "launches": 0,
         "alerts": [],
         "blank": None,
         "blank_output": None,
@@ -300,6 +302,46 @@ def _dispatch(_: Answer) -> Answer:
     return {"outcome": "ran", "modes": {"off": reached, "on": reached}}
 
 
+# What each control of invariance varies with, and at which of the values below it does.
+_TRIED = {
+    "threads": ("2 threads", ("1", "3")),
+    "batch": ("4 items", ("1 first", "2 last", "4 permuted")),
+    "layout": ("the inputs as drawn", ("sliced args[0]",)),
+}
+_VARIES = {
+    "control.by_threads": ("threads", ("1", "3")),
+    "control.by_size": ("batch", ("1 first", "2 last")),
+    "control.by_place": ("batch", ("2 last", "4 permuted")),
+    "control.by_layout": ("layout", ("sliced args[0]",)),
+}
+
+
+def _invariance(asked: Answer) -> Answer:
+    """Return what a row gives at the values of a property: the same everywhere, of controls what they must give."""
+    reference, values = _TRIED[asked["property"]]
+    what, varying = _VARIES.get(asked["spec"], ("", ()))
+    output = {"name": "output", "shape": [4], "dtype": asked["dtype"], "differing": 10, "severity": None}
+    trials = []
+    for value in values:
+        other = what == asked["property"] and value in varying
+        trials.append(
+            {
+                "value": value,
+                "outcome": "varies" if other else "same",
+                "executions": 10 if other else 2,
+                "outputs": [output] if other else [],
+            }
+        )
+    return {
+        "outcome": "ran",
+        "reference": reference,
+        "left_out": [],
+        "executions": 11,
+        "differing": 10 if asked["spec"] == "control.unrepeatable" else 0,
+        "trials": trials,
+    }
+
+
 def _kernels(_: Answer) -> Answer:
     return {"groups": [{"kernel": "device", "writes": "new", "names": ["aten::neg"]}]}
 
@@ -310,6 +352,7 @@ _ANSWERS: dict[str, Callable[[Answer], Answer]] = {
     "cost": _cost,
     "dispatch": _dispatch,
     "kernels": _kernels,
+    "invariance": _invariance,
 }
 
 if __name__ == "__main__":

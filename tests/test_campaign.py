@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from scanner.observations.runfile import read_run
+from tests.benchmarks import cuda_campaign
 
 ROOT = Path(__file__).parent.parent
 NAMES = ("quiet", "documented", "databases", "cost", "dtypes")
@@ -55,3 +57,16 @@ def test_campaign_goes_on_with_its_archive(tmp_path: Path) -> None:
     for name, run in runs.items():
         again = read_run(second / ".cuda" / "work" / f"torch-cpu-{name}.jsonl")
         assert (again.header, again.observations) == (run.header, run.observations)
+
+
+def test_the_timetable_is_of_the_campaign() -> None:
+    """Its stages are those of the script, in order, with as many executions and processes."""
+    found = []
+    for line in (ROOT / ".ci" / "cuda").read_text().replace("\\\n", "").splitlines():
+        if scanned := re.match(r"scan (\w+)(.*)", line):
+            options = dict(re.findall(r"--(runs|processes) (\d+)", scanned[2]))
+            found.append((scanned[1], int(options.get("runs", 50)), int(options.get("processes", 2))))
+        elif "scanner cudnn --measure" in line:
+            found.append(("engines", 20, 1))
+
+    assert [(one.name, one.runs, one.processes) for one in cuda_campaign.stages()] == found

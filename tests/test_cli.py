@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ import pytest
 from scanner.cli.main import COMMANDS, cli
 from tests.commands import Command
 from tests.conftest import refused
+from tests.large import write_shard
 from tests.stand_in import StandIn
 
 ROOT = Path(__file__).parent.parent
@@ -126,6 +128,7 @@ RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
 ENGINES = ROOT / "reports" / "engines" / "cudnn-9.28.0.json.gz"
 CENSUS = ROOT / "reports" / "censuses" / "torch-2.13.0-cpu.json.gz"
 STANDS_IN = "an interpreter that needs no torch"
+SHARD = "a shard of a plan"
 # What each is called with, and a word of what it prints, or writes.
 SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
     "list": (("put_",), "torch.Tensor.put_"),
@@ -134,6 +137,7 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
         "",
     ),
     "report": ((RUN, "--rows", "torch.Tensor.put_:*"), "| `torch.Tensor.put_` "),
+    "merge": ((SHARD, "-o", "merged.jsonl.gz"), ""),
     "check": (
         (f"{ROOT / 'tests' / 'checked.py'}:constant", "--python", STANDS_IN, "--runs", 2),
         "no difference in 1 row",
@@ -155,7 +159,11 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
 def test_every_command_runs_as_a_process(detmatrix_process: Command, tmp_path: Path, name: str) -> None:
     """Nothing that a command needs is there only because a test has loaded it."""
     asked, expected = SMOKE[name]
-    arguments = [StandIn(tmp_path).python if one is STANDS_IN else one for one in asked]
+    made: dict[object, Callable[[], Path]] = {
+        STANDS_IN: lambda: StandIn(tmp_path).python,
+        SHARD: lambda: write_shard(tmp_path / "shard.jsonl", 100, 1, 1),
+    }
+    arguments = [made[one]() if one in made else one for one in asked]
 
     done = detmatrix_process(name, *arguments)
 

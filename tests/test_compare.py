@@ -27,18 +27,20 @@ FINDINGS: tuple[Finding, ...] = (
     "uninitialized",
     "mode_dependent",
     "deterministic",
+    "order_dependent",
     "inconclusive",
 )
 # Before, downwards; after, to the right. s same, i improved, r regressed, c changed, ? not comparable.
 TABLE = """
-s i i i i i i ?
-r s i i i i i ?
-r r s i i i i ?
-r r r s s i i ?
-r r r s s i i ?
-r r r r r s c ?
-r r r r r c s ?
-? ? ? ? ? ? ? s
+s i i i i i i ? ?
+r s i i i i i ? ?
+r r s i i i i ? ?
+r r r s s i i ? ?
+r r r s s i i ? ?
+r r r r r s c ? ?
+r r r r r c s ? ?
+? ? ? ? ? ? ? s ?
+? ? ? ? ? ? ? ? s
 """
 LETTERS: dict[str, Kind] = {
     "s": "same",

@@ -80,15 +80,6 @@ def page(open_page: Opener) -> Page:
     return open_page()
 
 
-def shown(page: Page) -> list[str]:
-    """Return the ops of the rows that can be seen, in their order."""
-    script = (
-        "return [...document.querySelectorAll('tr.row')].filter((r) => r.checkVisibility())"
-        ".map((r) => r.querySelector('.open b').textContent)"
-    )
-    return [name.removeprefix("torch.") for name in page.run(script)]
-
-
 def cells(page: Page, op: str) -> list[list[str]]:
     """Return what stands in each run's cell of a row, line by line."""
     (element,) = page.all(f"tr.row[id^='torch.{op}:']")
@@ -100,7 +91,7 @@ def test_the_page_shows_what_changed(page: Page) -> None:
     """At first the rows that changed, what changed most first; versions across, with every doubt; no complaint."""
     page.shows("3 of 5 rows")
 
-    assert shown(page) == ["add", "put", "take"]
+    assert page.rows() == ["add", "put", "take"]
     assert [head.text for head in page.all(".timeline thead th")] == ["Row", *VERSIONS]
     assert [cell[-1] for cell in cells(page, "add")] == ["doc: raises"] * 3
     assert cells(page, "add")[0][0] == "■raises"
@@ -130,7 +121,7 @@ def test_classes_are_chosen_by_tile_and_by_list(page: Page, choice: str, ops: li
     """Each class shows its rows, and those that changed in no way can be asked for; both ways agree."""
     page.one(f'.tile[data-class="{choice}"]').click()
     page.shows(f"{len(ops)} of 5 rows")
-    assert shown(page) == ops
+    assert page.rows() == ops
     assert page.one("#class").get_attribute("value") == choice
 
     page.one('.tile[data-class=""]').click()
@@ -165,13 +156,13 @@ def test_filters_and_orders(page: Page, filters: dict[str, str], ops: list[str])
     for name, value in filters.items():
         page.select(name, value)
     page.shows(f"{len(ops)} of 5 rows")
-    assert shown(page) == ops
+    assert page.rows() == ops
 
     address = page.driver.current_url
     page.driver.get("about:blank")
     page.driver.get(address)
     page.shows(f"{len(ops)} of 5 rows")
-    assert shown(page) == ops
+    assert page.rows() == ops
     assert page.errors() == []
 
 
@@ -202,7 +193,7 @@ def test_search_among_all_rows(page: Page) -> None:
     page.shows("0 of 5 rows")
     page.one("#everything").click()
     page.shows("1 of 5 rows")
-    assert shown(page) == ["sort"]
+    assert page.rows() == ["sort"]
 
     page.one("#reset").click()
     page.shows("3 of 5 rows")
@@ -322,19 +313,12 @@ def test_no_overflow(open_page: Opener, width: int) -> None:
         for place in range(9)
     ]
     page = open_page(*runs)
-    page.command(
-        "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 500
-    )
+    page.resize(width)
     for button in page.all(".open"):
         page.run("arguments[0].click()", button)
     page.run("for (const step of document.querySelectorAll('details')) step.open = true")
 
-    assert page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
-    wide = page.run(
-        "return [...document.querySelectorAll('main *')].filter((e) => !e.closest('.scroll, .hidden, thead') "
-        "&& e.getBoundingClientRect().right > innerWidth + 0.5).map((e) => e.outerHTML.slice(0, 80))"
-    )
-    assert wide == []
+    assert page.too_wide() == []
 
 
 @pytest.mark.nightly
@@ -350,7 +334,7 @@ def test_contrast(open_page: Opener, scheme: str) -> None:
         distrust=("the control varies shows nothing",),
     )
     page = open_page(*runs)
-    page.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    page.scheme(scheme)
     page.select("class", "all")
     page.run("for (const step of document.querySelectorAll('details')) step.open = true")
     page.all(".open")[0].click()
@@ -397,7 +381,7 @@ def test_print(page: Page) -> None:
     page.command("Emulation.setEmulatedMedia", media="print")
 
     assert not page.one(".bar").is_displayed()
-    assert shown(page) == ["add", "put", "take"]
+    assert page.rows() == ["add", "put", "take"]
     assert page.run("return document.querySelectorAll('.step')[1].querySelector('h3').checkVisibility()")
 
 

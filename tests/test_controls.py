@@ -10,9 +10,11 @@ import pytest
 from scanner.cli.scan import _tell
 from scanner.errors import EXIT_DONE, EXIT_UNTRUSTED
 from scanner.observations.runfile import read_run
-from tests.commands import command_in
+from tests.commands import Command, command_in
+from tests.conftest import lines
 from tests.evidence_scans import scan
 from tests.runs import ended, ran, row, stable, write_run
+from tests.stand_in import StandIn
 
 
 def test_control_that_misbehaves_voids_the_scan(tmp_path: Path) -> None:
@@ -104,3 +106,33 @@ def test_scan_of_which_nothing_is_believed_cannot_be_trusted(
     said = capsys.readouterr().err
     assert "run.jsonl: 1 row is not trustworthy: the control varies shows crash" in said
     assert ("the scan cannot be trusted: no control vouches for any of its rows" in said) == (not believed)
+
+
+def test_distrust_is_not_forgotten(detmatrix: Command, tmp_path: Path) -> None:
+    """A worker that replaced another and failed a control voids the scan, also when the scan is cut off and goes on."""
+    broken = {"seeded": False, "digests": {"a": 7, "b": 1}}
+    standing = StandIn(
+        tmp_path,
+        {"worker": 1, "spec": "quick.fails", "then": "die"},
+        {"worker": 2, "spec": "control.random", "then": broken},
+    )
+    path = tmp_path / "run.jsonl"
+    options = ("quick", "--specs", Path(__file__).with_name("quick.py"), "--device", "cpu", "--runs", 8)
+    command = ("scan", *options, "--processes", 1, "--python", standing.python, "-o", path)
+
+    done = detmatrix(*command)
+
+    reason = (
+        "the control random in process 0 of mode off should show 0 of 8 differed, seeded, and shows 1 of 8 differed, "
+        "not seeded"
+    )
+    assert (done.returncode, lines(path)[-1]["distrust"]) == (4, [reason])
+    assert f"detmatrix: the scan cannot be trusted: {reason} (1 such)" in done.stderr
+    # The answers of the first worker stay in the file; of the second there is what it answered wrongly.
+    controls = [one for one in read_run(path).controls if (one.mode, one.process) == ("off", 0)]
+    assert len({one.spec for one in controls}) == len(controls) == 6
+    # Told in the file at once: a scan that is cut off and goes on does not forget it.
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert "Not trustworthy: the control random" in detmatrix("report", path).stdout
+    assert detmatrix(*command, "--resume").returncode == 4
+    assert json.loads(detmatrix("report", path, "--format", "json").stdout)["distrust"] == [reason]

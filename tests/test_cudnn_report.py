@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from reports.cli import cudnn as command
 from reports.cudnn.view import met_first
 from scanner.cudnn.problems import Problem
 from scanner.cudnn.pytorch import TF32, first_place, ways
@@ -122,7 +123,7 @@ def test_changes_as_json(detmatrix: Command) -> None:
     ("text", "expected"),
     [
         ("{}", "not a table of engines; give a file that detmatrix cudnn wrote"),
-        ('{"kind": "cudnn", "format": 99}', "written in table format 99"),
+        ('{"kind": "cudnn", "format": 99}', "written in table of engines format 99"),
         ('{"kind": "cudnn", "format": 1}', "required field"),
         (encode(_table(_cell())).replace('"problem":0', '"problem":7'), "a problem that is not there"),
     ],
@@ -140,10 +141,19 @@ def test_damaged_table(detmatrix: Command, tmp_path: Path, text: str, expected: 
     ("arguments", "expected"),
     [
         (["--arch", "K80", "--library", "x"], "--arch: no GPU 'K80' is described; choose: V100, A100, H100, B200, present"),
-        (["--read", "x", "--arch", "H100"], "--read renders a recorded table; leave --library and --arch out"),
+        (["--read", "x", "--arch", "H100"], "--read renders a recorded table; leave --library, --arch and --measure out"),
         (["-o", "x.json.gz"], "x.json.gz: a table is written plain; choose a name without .gz, compress it later"),
     ],
 )  # fmt: skip
 def test_usage(detmatrix: Command, arguments: list[str], expected: str) -> None:
     """What cannot be done is one line."""
     assert refused(detmatrix("cudnn", *arguments)) == expected
+
+
+def test_measuring_needs_a_driver(detmatrix: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one, a line says that there is nothing to execute engines on."""
+    monkeypatch.setattr(command, "driver_is_there", lambda: False)
+
+    assert refused(detmatrix("cudnn", "--measure", "--arch", "H100")) == (
+        "cudnn: --measure executes engines on a GPU, and there is no NVIDIA driver here; leave it out"
+    )

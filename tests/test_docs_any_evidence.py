@@ -27,7 +27,7 @@ TRAITS = st.fixed_dictionaries(
     },
 )
 FINDINGS = st.sampled_from(
-    cast("list[Finding]", ["deterministic", "mode_dependent", "fixed_by_mode", "raises", "over_alert", "silent", "inconclusive"])
+    cast("list[Finding]", ["deterministic", "mode_dependent", "fixed_by_mode", "raises", "over_alert", "silent", "order_dependent", "inconclusive"])
 )  # fmt: skip
 bullet_texts = st.builds(
     lambda ops, keyword, call: " ".join(

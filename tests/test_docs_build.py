@@ -371,7 +371,7 @@ def _renamed(alert: AlertSite, name: str) -> AlertSite:
         ([str(RUN), "--census", str(CENSUS), "--format", "rst"], 2, "on what was measured alone"),
         (["--census", str(CENSUS), "--check"], 2, "give a run file too"),
         (["--census", str(TRACE)], 3, "not a census"),
-        (["--trace", str(CENSUS)], 3, "not a detmatrix trace file"),
+        (["--trace", str(CENSUS)], 3, "not a trace file"),
         (["--census", "missing.json"], 3, "cannot be read"),
     ],
 )

@@ -104,15 +104,11 @@ def test_everything_can_be_read(driver: webdriver.Chrome, tmp_path: Path, scheme
         path = tmp_path / f"{place}.html"
         write_report(path, pieces)
         page = opened(driver, path)
-        page.command(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
-        )
-        page.command(
-            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
-        )
+        page.resize(width, mobile=False)
+        page.scheme(scheme)
         worst = page.run(CONTRAST)
 
         assert min(worst.values()) >= 4.5, worst
-        assert page.run("return document.documentElement.scrollWidth") <= width
+        assert page.too_wide() == []
         assert page.errors() == []
     put_back(driver)

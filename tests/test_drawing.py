@@ -17,7 +17,7 @@ from scanner.worker import bits  # noqa: E402 - it needs torch
 from scanner.worker.repro.codegen import Source, UntraceableError  # noqa: E402
 from scanner.worker.repro.recorder import Drawing, mapped  # noqa: E402
 
-OPTIONS = {"dtype": "float32", "direction": "backward"}
+OPTIONS: dict[str, Any] = {"dtype": "float32", "direction": "backward"}
 Case = Callable[[Any], Call]
 
 

@@ -72,8 +72,11 @@ def _waits(fake: Fake, spec: str, case: str, runs: int) -> int:
 
 @pytest.mark.parametrize(("spec", "case"), [("control.constant", "plain"), ("control.varies", "each_time")])
 def test_synchronisations_do_not_grow_with_n(fake: Fake, spec: str, case: str) -> None:
-    """The host waits as often for 400 executions as for 50, whether they differ or not; no execution waits."""
-    assert _waits(fake, spec, case, 400) == _waits(fake, spec, case, 50)
+    """The host waits as often for 400 executions as for 50, whether they differ or not; no execution waits.
+
+    Twice a second it looks at what differed, so that beside other work it waits some times more.
+    """
+    assert _waits(fake, spec, case, 400) <= _waits(fake, spec, case, 50) + 20
 
 
 def test_what_differs_is_seen_early(fake: Fake) -> None:
@@ -128,6 +131,18 @@ def test_digests_are_those_of_the_cpu(fake: Fake, spec: str) -> None:
 
     assert there["inputs_digest"] == here["inputs_digest"]
     assert list(there["digests"]) == list(here["digests"])
+
+
+@pytest.mark.nightly
+def test_modes_of_cudnn_run_on_a_gpu(fake: Fake) -> None:
+    """There a worker lives with the switches on, and the masked convolutions run in it."""
+    row = Planned(spec="masked_conv2d", case="input_gradient", direction="backward", dtype="float32")
+
+    said = fake.ask("observe", "switches", "cudnn_both")["message"]
+    answer = fake.row("observe", row, "cudnn_both")
+
+    assert said.startswith("deterministic True, benchmark True,")
+    assert (answer["outcome"], len(answer["digests"])) == ("ran", 1)
 
 
 def test_overloads_of_a_device_are_listed(fake: Fake) -> None:

@@ -17,7 +17,9 @@ PACKAGES = ("opspecs", "scanner", "reports")
 MOST, APART = 15, {"opspecs.families"}
 # What runs inside another interpreter, and what one of the two has of the other.
 WITH_TORCH = ("scanner/worker", "scanner/locate")
-READ_BITS = {"scanner.worker.bits", "scanner.worker.difference"}
+# The process that lets cuDNN engines work on memory of torch.
+EXECUTES = ROOT / "scanner/cudnn/execute.py"
+READ_BITS = {"scanner.worker.bits", "scanner.worker.difference", "scanner.worker.launch_orders"}
 
 
 def _imports(path: Path, *, nested: bool) -> Iterator[str]:
@@ -112,10 +114,14 @@ def test_what_runs_in_a_program_needs_torch_alone(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in _modules("scanner") if not {ROOT / name for name in WITH_TORCH} & set(path.parents)],
+    [
+        path
+        for path in _modules("scanner")
+        if path != EXECUTES and not {ROOT / name for name in WITH_TORCH} & set(path.parents)
+    ],
     ids=_name,
 )
-def test_only_two_folders_need_torch(path: Path) -> None:
+def test_only_two_folders_and_a_process_need_torch(path: Path) -> None:
     """The main process scans a torch in another interpreter and needs none of its own."""
     assert "torch" not in _roots(path)
     theirs = ("scanner.worker", "scanner.locate.")

@@ -57,9 +57,11 @@ def test_only_modes_that_ask_for_it_have_the_workspace(mode: Mode, monkeypatch: 
     """A variable of the user's own does not reach the mode that is to do without it."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
 
+    it = MODE_TABLE[mode]
     found = worker_environment(mode, "cuda:0").get("CUBLAS_WORKSPACE_CONFIG")
 
-    assert found == (None if mode in {"off", "no_workspace"} else ":4096:8")
+    without = mode == "no_workspace" or not (it.deterministic or it.deterministic_backward)
+    assert found == (None if without else ":4096:8")
 
 
 @pytest.mark.parametrize(("device", "there"), [("cpu", False), ("cuda:0", True)])
@@ -88,6 +90,29 @@ def test_rows_run_without_workspace_are_those_the_lists_tie_to_it(
     passes = PassRunner(read_run(path).header, workers, PlainProgress(io.StringIO()), lambda _: None)  # type: ignore[arg-type]
 
     passes.run("no_workspace", 0)
+
+    assert workers.asked == asked
+
+
+@pytest.mark.parametrize(
+    ("mode", "asked"),
+    [
+        ("cudnn_deterministic", ["torch.nn.Conv2d", "torch.nn.LSTM"]),
+        ("cudnn_benchmark", ["torch.nn.Conv2d", "torch.nn.LSTM"]),
+        ("cudnn_both", ["torch.nn.Conv2d", "torch.nn.LSTM"]),
+        ("backward_only", ["torch.nn.LSTM"]),
+    ],
+)
+def test_rows_of_a_chosen_mode_on_a_gpu(tmp_path: Path, mode: Mode, asked: list[str]) -> None:
+    """With a GPU the modes of cuDNN are run, of the ops that it computes; the flag is switched where there is a backward."""
+    lstm = replace(_OTHER, spec="torch.nn.LSTM", op="torch.nn.LSTM", direction="backward")
+    planned = [_MM, replace(_OTHER, spec="torch.nn.Conv2d", op="torch.nn.functional.conv2d"), lstm]
+    settings = replace(SETTINGS, device="cuda:0", modes=tuple(MODE_TABLE), processes=1)
+    path = write_run(tmp_path / "run.jsonl", [(row, []) for row in planned], settings=settings, closing=None)
+    workers = _NoWorkers()
+    passes = PassRunner(read_run(path).header, workers, PlainProgress(io.StringIO()), lambda _: None)  # type: ignore[arg-type]
+
+    passes.run(mode, 0)
 
     assert workers.asked == asked
 

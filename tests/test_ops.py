@@ -50,7 +50,7 @@ def test_the_worst_row_stands_for_its_op(finding: Finding) -> None:
     good = [shows("deterministic", row("torch.some", name, "forward")) for name in ("a", "b")]
     op = op_of(*good, bad)
     marks = {"silent": "=/≠", "raises": "≠/!", "over_alert": "=/!", "fixed_by_mode": "≠/=", "uninitialized": "≠/=",
-             "mode_dependent": "=/~", "deterministic": "=/=", "inconclusive": "?/="}  # fmt: skip
+             "mode_dependent": "=/~", "deterministic": "=/=", "order_dependent": "=/=", "inconclusive": "?/="}  # fmt: skip
     (cell,) = op.cells
 
     assert (op.finding, cell.forward.glyphs, cell.backward.glyphs) == (finding, "=/=", marks[finding])

@@ -83,6 +83,37 @@ def test_a_row_says_what_its_case_reaches(pool: list[dict[str, Any]]) -> None:
     assert "max_pool3d_with_indices_backward_cuda" not in rerouted["binary"]
 
 
+def test_a_row_of_a_convolution_names_the_engine() -> None:
+    """Of the cuDNN that the build brings: the operation is the row's, and so are its dtype and its layout."""
+    build = ("--rows", "torch.nn.Conv2d:*", "--rows", "torch.nn.ConvTranspose2d:dense:*", *FILES)
+    lines = {(row["spec"], row["case"]): row["expected"][0]["engines"] for row in rows(RUN, *build)}
+
+    weight, last, bias = (
+        lines["torch.nn.Conv2d", case] for case in ("weight_grad", "channels_last_weight_grad", "bias_grad")
+    )
+    assert weight.startswith(
+        "cuDNN 9.26.0: weight gradient: engine 20 noted nondeterministic, tried first in "
+    )
+    assert weight.endswith("; not measured, and accepted is not runnable")
+    assert (weight != last, bias) == (True, None)
+    assert "data gradient: engine 25" in lines["torch.nn.Conv2d", "input_grad"]
+    assert "forward: no engine" in lines["torch.nn.Conv2d", "dense"]
+    # What cuDNN runs for the forward of a transposed convolution.
+    assert "data gradient: engine 25" in lines["torch.nn.ConvTranspose2d", "dense"]
+    assert "engine 20 noted nondeterministic" in report(RUN, *build, "--format", "md", "--all")
+    # And the op beside its rows.
+    (told,) = [
+        cell["backward"]["off"]["text"]
+        for op in json.loads(report(RUN, *build, "--format", "json"))["ops"]
+        if op["name"] == "torch.nn.Conv2d"
+        for cell in op["cells"]
+        if cell is not None and cell["backward"]["off"].get("expected")
+    ]
+    assert told == (
+        "not measured; expected of cuDNN, as noted nondeterministic: data gradient engine 25, weight gradient engine 20"
+    )
+
+
 def test_what_is_said_rests_on_the_files(tmp_path: Path) -> None:
     """Without the call site no alert is linked; without the traced row its case is not in the trace."""
     census, trace = read_census(CENSUS), read_trace(TRACE)
@@ -132,8 +163,10 @@ def test_what_was_measured_stays_as_it_is(form: str) -> None:
         assert ("## " + after).startswith(alone.removeprefix(before))
     elif form == "csv":
         names = next(csv.reader(io.StringIO(text)))
-        assert names[-3:] == [f"expected_cuda_{name}" for name in ("documented", "binary", "trace")]
-        cut = [line[:-3] for line in csv.reader(io.StringIO(text))]
+        assert names[-4:] == [
+            f"expected_cuda_{name}" for name in ("documented", "binary", "engines", "trace")
+        ]
+        cut = [line[:-4] for line in csv.reader(io.StringIO(text))]
         assert cut == list(csv.reader(io.StringIO(alone)))
     else:
         added = json.loads(text)
@@ -221,7 +254,7 @@ def test_the_largest_distance_stays_an_integer() -> None:
     ("arguments", "code", "text"),
     [
         (["--census", TRACE], 3, "not a census"),
-        (["--trace", CENSUS], 3, "not a detmatrix trace file"),
+        (["--trace", CENSUS], 3, "not a trace file"),
         (["--census", "missing.json"], 3, "cannot be read"),
         (["--census", OLDER_CENSUS], 2, "is of torch 2.13.0+cu130"),
         (["--census", CENSUS, "--census", CENSUS], 2, "is there twice"),

@@ -22,7 +22,16 @@ ALERT = Place("alert", "libtorch_cuda.so", "put_kernel", "put_", "always")
 
 
 def _said(way: str | None, *links: Link) -> ExpectedText:
-    return ExpectedText(documented="not listed", binary="", trace="told", way=way, alerts=links, flags=())
+    return ExpectedText(
+        documented="not listed",
+        binary="",
+        trace="told",
+        engines="",
+        nondeterministic_engines=(),
+        way=way,
+        alerts=links,
+        flags=(),
+    )
 
 
 def _link(alert: str | None = "put_", path: str = "always", overload: str | None = "aten::put_") -> Link:

@@ -138,9 +138,7 @@ def test_what_releases_document_stands_beside_them(open_page: Opener, tmp_path: 
 def test_a_phone_shows_one_column(open_page: Opener, tmp_path: Path) -> None:
     """Where not all columns have room one is chosen, and what is unfolded is as wide as the table."""
     page = open_page(*two_runs(tmp_path))
-    page.command(
-        "Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=True
-    )
+    page.resize(390)
     heads = [head.text for head in page.all(".ops thead .of") if head.is_displayed()]
     page.select("column", "1")
     page.all("tbody.op .open")[0].click()
@@ -305,19 +303,12 @@ def test_no_overflow(open_page: Opener, tmp_path: Path, width: int) -> None:
         write_run(tmp_path / ("n" * 90 + ".jsonl"), rows, closing=None),
     )
     page = open_page(*runs)
-    page.command(
-        "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 500
-    )
+    page.resize(width)
     page.select("clean", "shown")
     for button in page.unfold()[::4]:
         page.run("arguments[0].click()", button)
 
-    assert page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
-    wide = page.run(
-        "return [...document.querySelectorAll('main *')].filter((e) => !e.closest('.scroll, .hidden, thead') "
-        "&& e.getBoundingClientRect().right > innerWidth + 0.5).map((e) => e.outerHTML.slice(0, 80))"
-    )
-    assert wide == []
+    assert page.too_wide() == []
 
 
 @pytest.mark.nightly
@@ -327,10 +318,8 @@ def test_contrast(open_page: Opener, tmp_path: Path, scheme: str, width: int) ->
     """Every text, the badges first of all, has a contrast of at least 4.5 in both schemes."""
     untrusted = evidence_run(tmp_path / "evidence.jsonl", controls=controls("blind"), closing=None)
     page = open_page(untrusted, *two_runs(tmp_path))
-    page.command(
-        "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False
-    )
-    page.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    page.resize(width, mobile=False)
+    page.scheme(scheme)
     page.select("clean", "shown")
     for button in page.unfold()[:9]:
         page.run("arguments[0].click()", button)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from reports.matrix.model import WORST_FIRST, load
 from reports.matrix.ops import MOST
+from reports.render.terminal import WIDTH
 from reports.report import html, text
 from reports.report.view import report_view
 from tests import tied
@@ -52,7 +53,7 @@ def test_the_recorded_run_at_a_glance() -> None:
     (take,) = [line for line in shown if line.startswith("◆ take ")]
     assert take.endswith("MISSING set the flag")
     assert shown[-1] == "CUDA NOT MEASURED: 39 documented claims (detmatrix docs RUN lists them)"
-    assert max(map(len, shown)) <= text.WIDTH
+    assert max(map(len, shown)) <= WIDTH
     assert len(shown) < 36
     assert not [line for line in shown if "Conv" in line]
 
@@ -113,7 +114,7 @@ def test_several_runs_stand_side_by_side() -> None:
 
     assert ["2.13.0", "2.11.0"] in [line.split() for line in shown]
     assert ["OP", "CPU", "CUDA", "DOCS"] in [line.split() for line in shown]
-    assert max(map(len, shown + wide)) <= text.WIDTH
+    assert max(map(len, shown + wide)) <= WIDTH
     (heads,) = [line.split() for line in wide if line.startswith("    ") and "2.11.0" in line]
     assert heads == [f"2.{at}.0" for at in range(12 - len(heads), 12)]
     left = f"… left out: {11 - len(heads)} earlier columns, costs and actions: --format html has them"
@@ -138,7 +139,7 @@ def test_hostile_names_reach_no_terminal(tmp_path: Path) -> None:
         shown = "".join(text.render(load([str(path)], (), patterns)))
         assert "\x1b" not in shown
         assert "\u202e" not in shown
-        assert max(map(len, shown.splitlines())) <= text.WIDTH
+        assert max(map(len, shown.splitlines())) <= WIDTH
 
 
 def test_colour_is_for_terminals_that_want_it(run: Path) -> None:

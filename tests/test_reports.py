@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pandas as pd
 import pytest
 from markdown_it import MarkdownIt
 
-from reports.cli.report import LONG, RENDERERS
+from reports.cli.report import RENDERERS
 from reports.matrix import words
-from reports.matrix.model import FINDINGS, load, parse_findings
+from reports.matrix.model import FINDINGS, load
 from reports.render.markdown import code, plain
 from reports.report import export
 from scanner.observations.records import Closing, Environment
 from scanner.observations.settings import SETTINGS
-from scanner.verdicts.bound import upper_bound
 from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.findings import FINDING_MEANING
-from tests.evidence_runs import evidence_run
+from tests.evidence_runs import as_json, evidence_run, text
 from tests.page_data import told
-from tests.runs import ENVIRONMENT, Planned, drifting, ended, every_finding, ran, row, stable, write_run
+from tests.runs import Planned, drifting, ended, every_finding, ran, row, stable, write_run
 
 HOSTILE = "<script>alert(1)</script> | `x` **b** [l](http://e) </td> {{ 7 * 7 }} \x1b[31m \u202e\nsecond line"
 
@@ -39,14 +34,6 @@ def run(tmp_path: Path) -> Path:
     return write_run(tmp_path / "run.jsonl")
 
 
-def text(form: str, *paths: Path, only: tuple[str, ...] = ()) -> str:
-    return "".join((RENDERERS | LONG)[form](load([str(path) for path in paths], parse_findings(only))))
-
-
-def as_json(*paths: Path, only: tuple[str, ...] = ()) -> Any:
-    return json.loads(text("json", *paths, only=only))
-
-
 def hostile_rows() -> list[Planned]:
     bad = row(HOSTILE, HOSTILE, family=HOSTILE, provokes=HOSTILE, why=HOSTILE)
     return [(bad, [*ended(bad, "off", "crash", HOSTILE), *ran(bad, "on", *stable())])]
@@ -56,7 +43,9 @@ def test_synthetic_run_shows_everything(run: Path) -> None:
     """The runs the tests share have every finding and every verdict; so no format can leave one out unseen."""
     (one,) = load([str(run)])
 
-    assert set(FINDING_MEANING) - {"uninitialized"} == {found.finding for found in one.rows}
+    assert set(FINDING_MEANING) - {"uninitialized", "order_dependent"} == {
+        found.finding for found in one.rows
+    }
     assert set(VERDICT_MEANING) == {cell.verdict for found in one.rows for cell in (found.off, found.on)}
 
 
@@ -119,95 +108,6 @@ def test_deterministic_never_without_n(run: Path) -> None:
     said = [cell.strip() for line in table for cell in line.split(" | ") if "deterministic" in cell]
     assert said
     assert all(" of 100 differed" in cell or "(n = 100 per mode)" in cell for cell in said)
-
-
-def test_json_shape(run: Path) -> None:
-    """One run is one object: environment, settings, rows with the promised keys first, then the rest."""
-    message = as_json(run)
-    first = message["rows"][0]
-    cell = ["verdict", "runs", "differing", "distinct", "upper_bound", "alert", "reason"]
-
-    assert list(message)[:3] == ["environment", "settings", "rows"]
-    assert msgspec.to_builtins(ENVIRONMENT) == message["environment"] | {
-        "affinity": (0, 1, 3),
-        "load": (0.5, 0.25, 0.1),
-    }
-    assert list(first)[:8] == ["spec", "case", "direction", "dtype", "device", "finding", "off", "on"]
-    assert cell == list(first["off"])[:7] == list(first["on"])[:7]
-    assert [first["off"][key] for key in cell] == ["nondeterministic", 100, 3, 4, None, None, None]
-    assert [first["on"][key] for key in cell] == [
-        "deterministic",
-        100,
-        0,
-        1,
-        upper_bound((50, 50)),
-        None,
-        None,
-    ]
-    assert (
-        dict.fromkeys(FINDINGS, 1) | {"uninitialized": 0, "deterministic": 2, "inconclusive": 3}
-        == message["counts"]
-    )
-    assert (message["complete"], message["distrust"], message["planned"]) == (True, [], 10)
-    assert message["only"] == list(FINDINGS)
-
-
-def test_json_counts_nothing_that_was_not_compared(run: Path) -> None:
-    """A cell that raised or crashed has no counts, rather than zeros; its caller and reason are told."""
-    rows = {(one["spec"], one["finding"]): one for one in as_json(run)["rows"]}
-    raised = rows["torch.Tensor.put_", "raises"]["on"]
-    crashed = rows["torch.cumsum", "inconclusive"]["off"]
-
-    assert [raised[key] for key in ("runs", "differing", "distinct", "upper_bound")] == [None] * 4
-    assert raised["alert"] == "put_"
-    assert (crashed["verdict"], crashed["runs"], crashed["reason"]) == ("crash", None, "killed by signal 11")
-
-
-def test_json_of_outputs(run: Path) -> None:
-    """Each compared tensor is told with the executions in which it differed, over all processes."""
-    silent = next(one for one in as_json(run)["rows"] if one["finding"] == "silent")
-
-    assert silent["on"]["outputs"] == [
-        {"name": "grad of args[0]", "shape": [64, 3], "dtype": "float64", "differing": 49, "severity": None}
-    ]
-    assert silent["on"]["forward_differing"] == 2
-
-
-def test_csv_keeps_integers(run: Path) -> None:
-    """Counts are written as integers, and what does not exist is NA: never NaN, never 100.0."""
-    message = text("csv", run)
-    rows = list(csv.DictReader(io.StringIO(message)))
-    table = pd.read_csv(io.StringIO(message), dtype={"off_runs": "Int64"})
-
-    assert (rows[0]["off_runs"], rows[0]["off_differing"], rows[0]["off_distinct"]) == ("100", "3", "4")
-    assert (rows[2]["on_verdict"], rows[2]["on_runs"], rows[2]["on_alert"]) == ("raises", "NA", "put_")
-    assert "nan" not in message.lower()
-    assert len(table) == 10
-    assert int(table["off_runs"].isna().sum()) == 3
-
-
-FORMULAS = ["=1+1", "+1", "-1+2", "@SUM(A1)", "one\rtwo", "\t=1", "a\x1b[2Jb", "\u202etxt"]
-
-
-@pytest.mark.parametrize("name", FORMULAS)
-def test_cells_of_csv_stay_cells(tmp_path: Path, name: str) -> None:
-    """No text of a run file begins a formula, splits a row, or commands a terminal."""
-    bad = row("torch.add", "case", why=name, provokes=name)
-    path = write_run(tmp_path / "run.jsonl", [(bad, ended(bad, "off", "crash", name))])
-    message = text("csv", path)
-    (found,) = csv.DictReader(io.StringIO(message, newline=""))
-
-    for field in ("provokes", "off_reason"):
-        assert not found[field].startswith(("=", "+", "-", "@", "\t", "\r"))
-        assert found[field].isprintable()
-    assert message.replace("\n", "").isprintable()
-
-
-def test_frame_has_nullable_counts(run: Path) -> None:
-    """The counts of the flat table stay integers though some cells have none."""
-    table = export.frame(load([str(run)]))
-
-    assert str(table["on_differing"].dtype) == "Int64"
 
 
 @pytest.mark.parametrize("form", RENDERERS)

@@ -372,35 +372,3 @@ def test_full_disk_is_one_line(detmatrix_process: Command, tmp_path: Path, stand
     assert read_run(path).observations
     assert detmatrix_process("scan", *command, "--resume", "-o", path).returncode == 0
     assert measured(path) == measured(whole)
-
-
-# Distrusted
-
-
-def test_distrust_is_not_forgotten(detmatrix: Command, tmp_path: Path) -> None:
-    """A worker that replaced another and failed a control voids the scan, also when the scan is cut off and goes on."""
-    broken = {"seeded": False, "digests": {"a": 7, "b": 1}}
-    standing = StandIn(
-        tmp_path,
-        {"worker": 1, "spec": "quick.fails", "then": "die"},
-        {"worker": 2, "spec": "control.random", "then": broken},
-    )
-    path = tmp_path / "run.jsonl"
-    command = ("scan", *OPTIONS, "--processes", 1, "--python", standing.python, "-o", path)
-
-    done = detmatrix(*command)
-
-    reason = (
-        "the control random in process 0 of mode off should show 0 of 8 differed, seeded, and shows 1 of 8 differed, "
-        "not seeded"
-    )
-    assert (done.returncode, lines(path)[-1]["distrust"]) == (4, [reason])
-    assert f"detmatrix: the scan cannot be trusted: {reason} (1 such)" in done.stderr
-    # The answers of the first worker stay in the file; of the second there is what it answered wrongly.
-    controls = [one for one in read_run(path).controls if (one.mode, one.process) == ("off", 0)]
-    assert len({one.spec for one in controls}) == len(controls) == 6
-    # Told in the file at once: a scan that is cut off and goes on does not forget it.
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    assert "Not trustworthy: the control random" in detmatrix("report", path).stdout
-    assert detmatrix(*command, "--resume").returncode == 4
-    assert json.loads(detmatrix("report", path, "--format", "json").stdout)["distrust"] == [reason]

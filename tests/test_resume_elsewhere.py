@@ -40,7 +40,7 @@ def test_what_is_not_whole_goes_into_a_file_beside(detmatrix: Command, tmp_path:
 
     assert done.returncode == 0, done.stderr
     assert f"{path}: the cpu here is not the one it began with (" in done.stderr
-    assert f"what it has not whole goes into {beside}, report them together" in done.stderr
+    assert f"what it has not whole goes into {beside}, join them with detmatrix merge" in done.stderr
     assert path.read_bytes() == before
     first, second = read_run(path), read_run(beside)
     assert second.closing is not None

@@ -14,6 +14,7 @@ from reports.matrix.words import rerun_options
 from scanner.cases.settings import Plan, asked_for, settings_for
 from scanner.cli import scan as scan_command
 from scanner.errors import UsageError
+from scanner.modes import with_chosen
 from scanner.observations.settings import SETTINGS, Settings
 from scanner.run.resume import begun
 from tests.runs import write_run
@@ -26,6 +27,7 @@ OTHER: dict[str, tuple[str, Any]] = {
     "processes": ("3", 3),
     "timeout": ("1.5", 1.5),
     "seed": ("9", 9),
+    "modes": ("on,cudnn_both,backward_only", with_chosen(("backward_only", "cudnn_both"))),
     "perturb": ("threads,poison", ("poison", "threads")),
     "max_time": ("0.25", 0.25),
     "specs": ("my specs.py", ("my specs.py",)),

@@ -208,7 +208,7 @@ def test_directions_share_inputs() -> None:
     """Forward and backward of a case see the same values, whether or not gradients are wanted."""
     spec, forward = select(["torch.cumsum:flat:forward:float32"], "cpu")[0]
     backward = Planned(spec=spec.name, case="flat", direction="backward", dtype="float32")
-    key = {"dtype": "float32", "device": "cpu"}
+    key: dict[str, Any] = {"dtype": "float32", "device": "cpu"}
 
     calls = [
         spec.cases[planned.case].inputs(Inputs("k", direction=planned.direction, **key))

@@ -13,7 +13,8 @@ import pytest
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import Planned
 from scanner.cases.rows import control_rows
-from scanner.observations.records import FORMAT, WORKER_MODES, Header, Mode, Observation
+from scanner.modes import DEFAULT_MODES
+from scanner.observations.records import FORMAT, Header, Mode, Observation
 from scanner.processes.process import WorkerProcess
 from scanner.processes.sandbox import ImportSandbox
 from scanner.run.requests import place_of
@@ -22,6 +23,8 @@ from tests.quick import SPECS
 from tests.runs import ENVIRONMENT, SETTINGS
 from tests.stand_in import StandIn
 
+# One stands for the modes that a scan is asked for.
+_PARAMS: tuple[Mode, ...] = (*DEFAULT_MODES, "backward_only")
 Transcript = list[tuple[dict[str, Any], dict[str, Any]]]
 FILE = Path(__file__).with_name("quick.py")
 WHERE = {"device": "cpu", "seed": 0}
@@ -40,6 +43,7 @@ def _requests() -> Iterator[dict[str, Any]]:
         if one.spec == "quick.cumsum":
             yield {"do": "cost", **_place(one), **WHERE, "max_seconds": 0.01}
             yield {"do": "dispatch", **_place(one), **WHERE}
+            yield {"do": "invariance", **_place(one), **WHERE, "property": "layout", "max_time": 10}
 
 
 def _place(one: Planned) -> dict[str, Any]:
@@ -65,7 +69,7 @@ class Both(NamedTuple):
     transcripts: list[tuple[dict[str, Any], Transcript]]
 
 
-@pytest.fixture(scope="module", params=WORKER_MODES)
+@pytest.fixture(scope="module", params=_PARAMS)
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
     """Return the transcripts of both, in each mode."""
     pytest.importorskip("torch")

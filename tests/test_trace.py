@@ -249,7 +249,7 @@ def test_recorded_trace_shows_known_reroutes() -> None:
         (lambda trace: trace.update(format=0), "no such trace file format: 0 - at `$.format`"),
         (
             lambda trace: trace.update(kind="header"),
-            "not a detmatrix trace file; give a file that trace wrote",
+            "not a trace file; give a file that detmatrix trace wrote",
         ),
         (lambda trace: trace.update(rows=5), "Expected `array`, got `int` - at `$.rows`"),
         (

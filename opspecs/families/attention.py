@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opspecs.batched import ITEMS, batched
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, Device, Direction, MissingError, OpSpec, call
 
@@ -24,16 +25,20 @@ def attend(
     value: torch.Tensor,
     mask: torch.Tensor | None = None,
     *,
-    backend: str,
+    backend: str = "",
     is_causal: bool = False,
 ) -> torch.Tensor:
-    """Attend on the backend of that name in ``torch.nn.attention.SDPBackend``, and no other.
+    """Attend on the backend of that name in ``torch.nn.attention.SDPBackend``, and no other; without one, as PyTorch chooses.
 
     Raises:
         MissingError: This torch cannot choose a backend (before 2.3), or not this one.
     """
     import torch  # noqa: PLC0415 - specs load without it
 
+    if not backend:
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=is_causal
+        )
     try:
         from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415
     except ImportError:
@@ -60,6 +65,29 @@ def _attend_square(t: Inputs, **options: object) -> Call:
     batch, heads, length, width = t.size(cpu=(1, 2, 128, 16), cuda=(2, 8, 2048, 64))
     query, key, value = (t.leaf(t.normal(batch, heads, length, width)) for _ in range(3))
     return call(query, key, value, is_causal=True, **options)
+
+
+def _attend_items(t: Inputs, *, queries: int, keys: int, mask: str = "") -> Call:
+    """Draw a batch; the keys are longer than the queries where a prefix was attended to before.
+
+    Args:
+        t: What to draw from.
+        queries: Length of the queries.
+        keys: Length of the keys.
+        mask: ``"causal"``; ``"own"``, one for each item; ``"prefix"``, one for all that hides the keys behind a query.
+    """
+    heads, width = t.size(cpu=(2, 16), cuda=(8, 64))
+    query, key, value = (t.leaf(t.normal(ITEMS, heads, length, width)) for length in (queries, keys, keys))
+    if mask == "causal":
+        return call(query, key, value, is_causal=True)
+    if mask == "own":
+        return call(query, key, value, t.normal(ITEMS, 1, queries, keys))
+    places = t.permutation(keys).sort().values
+    return call(query, key, value, places <= (places[:queries] + keys - queries)[:, None])
+
+
+ATTENDED: dict[int | str, int] = {0: 0, 1: 0, 2: 0}
+WEIGHTED = "up to 32 weighted values added into each output"
 
 
 def _backend(name: str, *, dtypes: tuple[str, ...], devices: tuple[Device, ...]) -> dict[str, Case]:
@@ -105,6 +133,17 @@ SPECS: tuple[OpSpec, ...] = (
                 devices=CUDA,
             ),
             **_backend("cudnn", dtypes=("float16", "bfloat16"), devices=CUDA),
+            "batch_causal": batched(
+                lambda t: _attend_items(t, queries=32, keys=32, mask="causal"), WEIGHTED, ATTENDED
+            ),
+            "batch_mask": batched(
+                lambda t: _attend_items(t, queries=32, keys=32, mask="own"), WEIGHTED, {**ATTENDED, 3: 0}
+            ),
+            "batch_prefix": batched(
+                lambda t: _attend_items(t, queries=8, keys=64, mask="prefix"),
+                "up to 64 weighted values added into each output",
+                ATTENDED,
+            ),
         },
     ),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from opspecs.batched import ITEMS, batched
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, OpSpec, call
 
@@ -59,6 +60,13 @@ def _usual(t: Inputs, *, channels_last: bool = False) -> Call:
     """Draw a layer as networks have them: 64 channels of 56 by 56 in batches of 32, and a kernel of 3."""
     drawn = t.normal(t.size(cpu=1, cuda=32), 64, 56, 56)
     return call(t.channels_last(drawn) if channels_last else drawn, t.leaf(t.normal(64, 64, 3, 3)), padding=1)
+
+
+def _convolve_items(t: Inputs) -> Call:
+    """Draw a batch of images, and a layer that doubles their channels."""
+    side, channels = t.size(cpu=(8, 4), cuda=(56, 64))
+    shapes = ((ITEMS, channels, side, side), (2 * channels, channels, 3, 3), (2 * channels,))
+    return call(*(t.leaf(t.normal(*shape)) for shape in shapes), padding=1)
 
 
 def _usual_cases() -> dict[str, Case]:
@@ -132,6 +140,7 @@ def _spec(dims: int, *, transposed: bool) -> OpSpec:
             dims, "weight", "up to 64 products summed into each weight", small=True
         )
         cases |= _usual_cases()
+        cases["batch"] = batched(_convolve_items, "36 products summed into each output element (576 on CUDA)")
     name = f"torch.nn.Conv{'Transpose' if transposed else ''}{dims}d"
     return OpSpec(
         name=name,

@@ -6,6 +6,7 @@ indices, for bags, and for each way of reducing a bag.
 
 from __future__ import annotations
 
+from opspecs.batched import ITEMS, batched
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, Device, Direction, OpSpec, call
 
@@ -123,6 +124,11 @@ SPECS: tuple[OpSpec, ...] = (
             # The gradient lists what belongs to each row, and leaves the sum to whoever coalesces it.
             "sparse": Case(inputs=lambda t: _look_up(t, sparse=True)),
             "permutation": Case(inputs=_look_up_once),
+            "batch": batched(
+                lambda t: call(t.index(ITEMS, 16, high=64), t.leaf(t.normal(64, 32))),
+                "",
+                directions=("forward",),
+            ),
         },
     ),
     OpSpec(

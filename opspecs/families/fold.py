@@ -28,7 +28,7 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.nn.Unfold",
         op="torch.nn.functional.unfold",
-        why=f"Its backward adds up all windows that hold an element ({KERNELS}/cuda/im2col.cuh).",
+        why=f"Its backward adds up all windows that hold an element, which on CUDA one thread does ({KERNELS}/cuda/im2col.cuh).",
         directions=("backward",),
         cases={
             "overlapping": Case(

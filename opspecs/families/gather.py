@@ -150,7 +150,8 @@ SPECS: tuple[OpSpec, ...] = (
             ),
             "columns": Case(inputs=_select_columns, provokes=ROW_ADDITIONS),
             "few_indices": Case(
-                inputs=_select_few, provokes="about 8 gradients added into each element of 2 rows"
+                inputs=_select_few,
+                provokes="about 8 gradients added into each element of 2 rows (in order on CUDA)",
             ),
             "permutation": Case(inputs=_slots_permutation),
         },

@@ -224,7 +224,9 @@ SPECS: tuple[OpSpec, ...] = (
             "columns": Case(
                 inputs=_index_add_columns, provokes="about 16 columns added into each slot (100 on CUDA)"
             ),
-            "few_indices": Case(inputs=_index_add_few, provokes="about 8 rows added into each of 2 slots"),
+            "few_indices": Case(
+                inputs=_index_add_few, provokes="about 8 rows added into each of 2 slots (in order on CUDA)"
+            ),
             "no_collisions": Case(inputs=_index_add_permutation),
         },
         cuda_dtypes=("float16", "bfloat16"),
@@ -245,7 +247,7 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.Tensor.index_put_",
         why="Values with equal indices are added (accumulate=True) or overwrite each other (accumulate=False) in "
         f"the order in which threads reach them ({KERNELS}/cpu/IndexKernel.cpp). On a CPU values of any other dtype "
-        "than float32 are added by one thread.",
+        "than float32 are added by one thread; on CUDA they are sorted by index, and those of a slot added in order.",
         cases={
             "accumulate": replace(_INDEX_PUT_SUMS, dtypes=("float32", "float64", "complex64", "int64")),
             "accumulate_rows": replace(
@@ -329,7 +331,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.Tensor.__getitem__",
         op="torch.Tensor.__getitem__",
         why="Its backward adds each gradient into the element it was read from, by index_put with "
-        f"accumulate=True ({KERNELS}/cpu/IndexKernel.cpp).",
+        f"accumulate=True ({KERNELS}/cpu/IndexKernel.cpp); on CUDA they are sorted by index, and added in order.",
         directions=("backward",),
         cases={
             "collisions": Case(

@@ -100,7 +100,8 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.nn.functional.interpolate",
         why="The CUDA backward of most modes adds each output's gradient to the inputs it was drawn from with "
         "atomic additions "
-        "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/UpSampleBilinear2d.cu).",
+        "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/UpSampleBilinear2d.cu); in the nearest "
+        "modes an input collects its own.",
         cases={
             **_nearest("nearest"),
             **_nearest("nearest-exact"),

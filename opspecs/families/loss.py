@@ -175,7 +175,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.nn.NLLLoss",
         op="torch.nn.functional.nll_loss",
         why="On CUDA the losses of an image's pixels are summed with atomic additions "
-        f"({KERNELS}/cuda/NLLLoss2d.cu). On a CPU one thread sums the losses ({KERNELS}/LossNLL.cpp, {KERNELS}/LossNLL2d.cpp).",
+        f"({KERNELS}/cuda/NLLLoss2d.cu), those of rows by one block. On a CPU one thread sums the losses ({KERNELS}/LossNLL.cpp, {KERNELS}/LossNLL2d.cpp).",
         cases={
             **_classification_cases(spatial=False),
             **_classification_cases(spatial=True),
@@ -257,7 +257,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.nn.CTCLoss",
         op="torch.nn.functional.ctc_loss",
         why="Positions of the target that hold one label add to its gradient, on CUDA with atomic additions "
-        f"({KERNELS}/cuda/LossCTC.cu).",
+        f"({KERNELS}/cuda/LossCTC.cu). cuDNN, which has kernels of its own, takes some targets.",
         directions=("backward",),
         cases={
             "repeated_label": Case(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opspecs.batched import ITEMS, batched
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, Direction, OpSpec, call
 
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
 BOTH: tuple[Direction, ...] = ("forward", "backward")
 WHY = (
     "cuBLAS may split a long sum between blocks and join the parts in any order, unless its workspace is "
-    "configured (https://docs.nvidia.com/cuda/cublas/#results-reproducibility)."
+    "configured (https://docs.nvidia.com/cuda/cublas/#results-reproducibility); on a single stream it repeats its bits."
 )
+ITEM_PRODUCTS = "512 products summed into each element (4096 on CUDA)"
 PRODUCTS = "8192 products summed into each element (65536 on CUDA)"
 
 
@@ -51,6 +53,23 @@ def _added(t: Inputs) -> Call:
     return call(t.leaf(t.normal(one.shape[0])), one, other)
 
 
+def _items(t: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of a batch, and a weight that all of them are multiplied with."""
+    inner, width = t.size(cpu=(512, 256), cuda=(4096, 4096))
+    return t.leaf(t.normal(ITEMS, inner)), t.leaf(t.normal(inner, width))
+
+
+def _layer(t: Inputs) -> Call:
+    inner, width = t.size(cpu=(512, 256), cuda=(4096, 4096))
+    shapes = ((ITEMS, inner), (width, inner), (width,))
+    return call(*(t.leaf(t.normal(*shape)) for shape in shapes))
+
+
+def _added_items(t: Inputs) -> Call:
+    items, weight = _items(t)
+    return call(t.leaf(t.normal(weight.shape[1])), items, weight)
+
+
 def _mm_cases() -> dict[str, Case]:
     """Return the cases of a product of two matrices."""
     return {
@@ -61,6 +80,7 @@ def _mm_cases() -> dict[str, Case]:
             directions=BOTH,
         ),
         "outer_product": Case(inputs=lambda t: call(*_outer(t))),
+        "batch": batched(lambda t: call(*_items(t)), ITEM_PRODUCTS),
     }
 
 
@@ -97,8 +117,17 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.addmm",
         op="torch.addmm",
         why=WHY,
-        cases={"long_sums": Case(inputs=_added, provokes=PRODUCTS, directions=BOTH)},
+        cases={
+            "long_sums": Case(inputs=_added, provokes=PRODUCTS, directions=BOTH),
+            "batch": batched(_added_items, ITEM_PRODUCTS, {1: 0}),
+        },
         cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.nn.functional.linear",
+        op="torch.nn.functional.linear",
+        why=WHY,
+        cases={"batch": batched(_layer, ITEM_PRODUCTS)},
     ),
     OpSpec(
         name="torch.cdist",

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from opspecs.batched import ITEMS, batched
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, Direction, OpSpec, call
 
+if TYPE_CHECKING:
+    import torch
+
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
+AVERAGED = "512 elements averaged in each row (4096 on CUDA)"
 BOTH: tuple[Direction, ...] = ("forward", "backward")
 
 
@@ -13,6 +20,12 @@ def _layer_norm(t: Inputs, rows: int, columns: int) -> Call:
     return call(
         t.leaf(t.normal(rows, columns)), (columns,), t.leaf(t.normal(columns)), t.leaf(t.normal(columns))
     )
+
+
+def _items(t: Inputs) -> tuple[torch.Tensor, tuple[int, ...], torch.Tensor]:
+    """Rows of a batch, the width that each is normalized over, and a weight."""
+    width = t.size(cpu=512, cuda=4096)
+    return t.leaf(t.normal(ITEMS, width)), (width,), t.leaf(t.normal(width))
 
 
 def _image(t: Inputs, *, channels_last: bool) -> tuple[object, object, object]:
@@ -57,8 +70,17 @@ SPECS: tuple[OpSpec, ...] = (
                 provokes="4096 elements averaged in each row (65536 on CUDA)",
                 directions=BOTH,
             ),
+            "batch": batched(
+                lambda t: call(*_items(t), t.leaf(t.normal(t.size(cpu=512, cuda=4096)))), AVERAGED
+            ),
         },
         cuda_dtypes=("float16", "bfloat16"),
+    ),
+    OpSpec(
+        name="torch.nn.functional.rms_norm",
+        op="torch.nn.functional.rms_norm",
+        why=f"Rows are cut into lanes whose partial sums are joined ({KERNELS}/cuda/layer_norm_kernel.cu).",
+        cases={"batch": batched(lambda t: call(*_items(t)), AVERAGED)},
     ),
     OpSpec(
         name="torch.nn.BatchNorm2d",

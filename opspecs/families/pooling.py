@@ -271,7 +271,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.nn.MaxPool2d",
         op="torch.nn.functional.max_pool2d",
         why="Where windows share a maximum, their gradients are added there; channels last, the CUDA backward does "
-        f"so with atomic additions ({KERNELS}/DilatedMaxPool2d.cu).",
+        f"so with atomic additions ({KERNELS}/DilatedMaxPool2d.cu), and else an input collects its own.",
         directions=("backward",),
         cases=_with(
             {

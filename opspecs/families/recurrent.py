@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opspecs.batched import ITEMS, batched
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, Direction, OpSpec, call
 
@@ -13,7 +14,7 @@ WHY = (
 PRODUCTS = "256 products summed into each weight's gradient (16384 on CUDA)"
 
 
-def _run(t: Inputs, *, gates: int, layers: int = 1, bidirectional: bool = False) -> Call:
+def _run(t: Inputs, *, gates: int, layers: int = 1, bidirectional: bool = False, items: int = 0) -> Call:
     """Draw a sequence ``(T, N, width)``, the first state and all weights; the arguments of ``torch.lstm``.
 
     Args:
@@ -21,8 +22,10 @@ def _run(t: Inputs, *, gates: int, layers: int = 1, bidirectional: bool = False)
         gates: 4 of an LSTM, 3 of a GRU.
         layers: How many lie upon each other.
         bidirectional: Read the sequence backwards too.
+        items: How many sequences; by default as many as the device asks for.
     """
     steps, batch, width = t.size(cpu=(8, 32, 16), cuda=(128, 128, 256))
+    batch = items or batch
     directions = 2 if bidirectional else 1
     scale = width**-0.5
     weights = []
@@ -56,6 +59,10 @@ SPECS: tuple[OpSpec, ...] = (
             "one_layer": Case(inputs=lambda t: _run(t, gates=4), provokes=PRODUCTS, directions=BOTH),
             "two_layers_bidirectional": Case(
                 inputs=lambda t: _run(t, gates=4, layers=2, bidirectional=True), provokes=PRODUCTS
+            ),
+            # Sequences lie side by side along the second axis, in the states too.
+            "batch": batched(
+                lambda t: _run(t, gates=4, items=ITEMS), "32 products summed into each gate", {0: 1, 1: 1}, 1
             ),
         },
         cuda_dtypes=("float16",),

@@ -78,8 +78,12 @@ def _overwrite_rows(t: Inputs) -> Call:
 
 
 def _scatter_reduced(t: Inputs, reduce: str, *, flat: bool = False) -> Call:
-    """Sources reduced into slots, as scatter did it before there was scatter_reduce: thousands of slots of a CPU, 64 of a GPU."""
-    sources, slots = t.size(cpu=(1 << 14, 1 << 10), cuda=(1 << 17, 64))
+    """Sources reduced into slots, as scatter did it before there was scatter_reduce: thousands of slots of a CPU, 64 of a GPU.
+
+    A GPU multiplies by trying again until nobody else has, so that fewer factors meet in a slot.
+    """
+    cuda = (1 << 16, 1 << 10) if reduce == "multiply" else (1 << 17, 64)
+    sources, slots = t.size(cpu=(1 << 14, 1 << 10), cuda=cuda)
     columns = () if flat else (4,)
     values = _factors(t, "prod" if reduce == "multiply" else reduce, sources, *columns)
     return call(t.values(slots, *columns), 0, t.index(sources, *columns, high=slots), values, reduce=reduce)
@@ -263,7 +267,7 @@ SPECS: tuple[OpSpec, ...] = (
             **{
                 f"reduce_{reduce}{rows}": Case(
                     inputs=partial(_scatter_reduced, reduce=reduce, flat=not rows),
-                    provokes=f"about 16 values {what} each slot (2048 on CUDA)",
+                    provokes=f"about 16 values {what} each slot ({64 if reduce == 'multiply' else 2048} on CUDA)",
                     devices=("cpu", "cuda") if rows else ("cuda",),
                     traits=WRITTEN | (NESTED if rows else FLAT),
                 )

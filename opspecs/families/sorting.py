@@ -5,12 +5,15 @@ Values out of {1, 2, 3} tie everywhere; a permutation has no two that are equal.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, OpSpec, call
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
 LONG_TIES = "about 341 equal values for each index to choose from (349525 on CUDA)"
+MANY_TIES = "about 341 equal values for each index to choose from (1365 on CUDA)"
 ALL_TIES = "about 349525 equal values for each index to choose from"
 
 
@@ -24,6 +27,13 @@ def _tied(t: Inputs, *args: object, **kwargs: object) -> Call:
 
 def _tied_columns(t: Inputs, *args: object, **kwargs: object) -> Call:
     return call(t.integers(*t.size(cpu=(1 << 10, 64), cuda=(1 << 20, 4)), low=1, high=4), *args, **kwargs)
+
+
+def _tied_many(t: Inputs, *args: object, columns: bool = False, **kwargs: object) -> Call:
+    """Many rows, or columns, for an op whose row is the work of one block of a GPU: each is a race of its own."""
+    rows, length = t.size(cpu=(64, 1 << 10), cuda=(1 << 8, 1 << 12))
+    shape = (length, rows) if columns else (rows, length)
+    return call(t.integers(*shape, low=1, high=4), *args, **kwargs)
 
 
 def _tied_flat(t: Inputs, *args: object, **kwargs: object) -> Call:
@@ -76,19 +86,32 @@ def _short(*args: object, **kwargs: object) -> Case:
 # Without a dim there is a value and no index.
 VALUE = {"value_only": Case(inputs=_tied_flat, traits={"output": "value"})}
 
+
+def _search_cases(*args: object) -> dict[str, Case]:
+    """Return the same cases for an op of which a GPU searches each row, or column, with one block."""
+    cases = _cases(*args)
+    rows, columns = cases["tied_rows"], cases["tied_columns"]
+    return cases | {
+        "tied_rows": replace(rows, inputs=lambda t: _tied_many(t, *args, 1), provokes=MANY_TIES),
+        "tied_columns": replace(
+            columns, inputs=lambda t: _tied_many(t, *args, 0, columns=True), provokes=MANY_TIES
+        ),
+    }
+
+
 WHY = (
     "Of equal values any may be found, by a search that counts or sorts in parallel "
-    f"({KERNELS}/cuda/Sorting.cu)."
+    f"({KERNELS}/cuda/Sorting.cu). A GPU searches each slice with one block."
 )
 
 SPECS: tuple[OpSpec, ...] = (
-    OpSpec(name="torch.median", op="torch.median", why=WHY, cases=_cases() | VALUE),
-    OpSpec(name="torch.nanmedian", op="torch.nanmedian", why=WHY, cases=_cases() | VALUE),
+    OpSpec(name="torch.median", op="torch.median", why=WHY, cases=_search_cases() | VALUE),
+    OpSpec(name="torch.nanmedian", op="torch.nanmedian", why=WHY, cases=_search_cases() | VALUE),
     OpSpec(
         name="torch.kthvalue",
         op="torch.kthvalue",
         why=WHY,
-        cases=_cases(50) | {"tied_short_rows": _short(20, 1)},
+        cases=_search_cases(50) | {"tied_short_rows": _short(20, 1)},
     ),
     OpSpec(
         name="torch.mode",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from opspecs.batched import ITEMS, batched
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, Direction, OpSpec, call
 
@@ -44,6 +45,11 @@ def _rows_product(t: Inputs, *, leaf: bool = False) -> Call:
 def _dense_product(t: Inputs) -> Call:
     batch, side, inner = t.size(cpu=(4, 16, 1 << 11), cuda=(8, 64, 1 << 14))
     return call(t.leaf(t.normal(batch, side, inner)), t.leaf(t.normal(batch, inner, side)))
+
+
+def _batch_product(t: Inputs) -> Call:
+    side, inner = t.size(cpu=(8, 256), cuda=(64, 1 << 12))
+    return call(t.leaf(t.normal(ITEMS, side, inner)), t.leaf(t.normal(ITEMS, inner, side)))
 
 
 def _added(t: Inputs) -> Call:
@@ -93,6 +99,9 @@ SPECS: tuple[OpSpec, ...] = (
                 provokes="2048 products summed into each element (16384 on CUDA)",
                 directions=BOTH,
                 traits={"layout": "dense"},
+            ),
+            "batch": batched(
+                _batch_product, "256 products summed into each element (4096 on CUDA)", {0: 0, 1: 0}
             ),
         },
     ),

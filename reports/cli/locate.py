@@ -34,6 +34,11 @@ _REPLAYS = 4
     metavar="N",
     help="Run the program N times, each op once, and hold the runs against each other.",
 )
+@click.option(
+    "--order",
+    is_flag=True,
+    help="Run Triton kernels in Triton's interpreter, on the CPU, and again with their programs in other orders.",
+)
 @click.option("--only-first", is_flag=True, help="Look no further than the first call site that differs.")
 @click.option(
     "--ignore",
@@ -79,6 +84,7 @@ def locate(
     calls: int | None,
     replays: int | None,
     runs: int | None,
+    order: bool,
     only_first: bool,
     ignored: tuple[str, ...],
     max_ops: int | None,
@@ -105,6 +111,8 @@ def locate(
         raise UsageError("--replay and --runs: choose one; with --runs each op is executed once in each run")
     if runs is not None and save is not None:
         raise UsageError("--save: keeps the inputs of ops that differ on replay; leave --runs out")
+    if runs is not None and order:
+        raise UsageError("--order: runs launches again in one run of the program; leave --runs out")
     form = form_of(form, output, RENDERERS, "text")
     if output is not None:
         check_place(Path(output), matrices)
@@ -113,6 +121,7 @@ def locate(
         python=python,
         quiet=output is None and form != "text",
         eager=eager,
+        order=order,
         observation={
             "replays": replays or _REPLAYS,
             "ignored": ignored,

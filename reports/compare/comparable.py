@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from reports.matrix.model import Matrix
 from scanner.claims.matching import device_kind
+from scanner.observations.parts import machine_of, parts_of
 from scanner.observations.records import MODES, Environment, digest_kind
 from scanner.observations.settings import SETTINGS, Settings, written
 from scanner.verdicts.findings import MatrixRow
@@ -88,6 +89,15 @@ def of_environments(kind: str, before: Environment, after: Environment) -> Itera
         yield NotComparable("other_variables", "; ".join(changed))
 
 
+def of_machines(old: Matrix, new: Matrix, before: MatrixRow, after: MatrixRow) -> NotComparable | None:
+    """Return what the machines of a row do not have in common, where a run is of several; of others ``of_runs`` tells."""
+    headers = old.run.header, new.run.header
+    if not any(header.parts for header in headers):
+        return None
+    machines = (machine_of(header, one.row) for header, one in zip(headers, (before, after), strict=True))
+    return next(of_environments(kind_of(old), *machines), None)
+
+
 def of_rows(old: MatrixRow, new: MatrixRow) -> NotComparable | None:
     """Return what keeps one row of two runs that are alike from being compared."""
     if old.row.op != new.row.op:
@@ -138,7 +148,8 @@ def kind_of(one: Matrix) -> str:
 
 def hardware(one: Matrix) -> str:
     """Name what the ops of a run ran on."""
-    return _hardware(kind_of(one), one.run.header.environment)
+    parts = parts_of(one.run.header)
+    return " and ".join(dict.fromkeys(_hardware(kind_of(one), part.environment) for part in parts))
 
 
 def _hardware(kind: str, environment: Environment) -> str:
@@ -150,7 +161,8 @@ def _of_runs(old: Matrix, new: Matrix) -> Iterator[NotComparable]:
         if one.distrust:
             yield NotComparable("untrusted_run", f"{one.name}: {'; '.join(one.distrust)}")
     before, after = old.run.header, new.run.header
-    yield from of_environments(kind_of(old), before.environment, after.environment)
+    if not (before.parts or after.parts):
+        yield from of_environments(kind_of(old), before.environment, after.environment)
     if before.settings.perturb != after.settings.perturb:
         text = ",".join(before.settings.perturb), ",".join(after.settings.perturb)
         yield NotComparable("other_perturbations", f"{text[0]} → {text[1]}")

@@ -12,6 +12,7 @@ from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import Matrix, matrix_of
 from reports.matrix.trust import several
 from scanner.errors import UsageError, one_line
+from scanner.observations.parts import parts_of
 from scanner.processes.sandbox import ImportSandbox
 from scanner.run.progress import progress_for
 from scanner.run.remeasure import Side, examine, measure, rounds_for, rows_here
@@ -65,7 +66,8 @@ def _side(one: Matrix, python: str, sandbox: ImportSandbox) -> Side:
         UsageError: The interpreter, or this machine, is another than that of the run.
     """
     here = examine(one.run, python, sandbox)
-    for obstacle in of_environments(kind_of(one), one.run.header.environment, here):
+    machines = [part.environment for part in parts_of(one.run.header)]
+    for obstacle in (it for machine in machines for it in of_environments(kind_of(one), machine, here)):
         raise UsageError(
             f"--confirm: {one.name} cannot be measured again here, {obstacle.reason}: {obstacle.detail}; compare "
             f"without --confirm, or scan here"

@@ -23,7 +23,7 @@ from reports.matrix.model import Matrix, cell_of_mode
 from reports.render.json import View
 from reports.render.markdown import NONE
 from reports.render.page import Pool, generate
-from scanner.observations.records import WORKER_MODES
+from scanner.modes import DEFAULT_MODES
 
 CLASS_SIGN: dict[Kind, str] = {
     "regressed": "↓",
@@ -113,7 +113,7 @@ def _moment(one: Moment, pool: Pool) -> list[object]:
     """Return one row in one run: what it shows, what it costs, what became of it."""
     shown: Hashable = None
     if one.row is not None:
-        verdicts = tuple(cell_of_mode(one.row, mode).verdict for mode in WORKER_MODES)
+        verdicts = tuple(cell_of_mode(one.row, mode).verdict for mode in DEFAULT_MODES)
         shown = (
             one.row.finding,
             one.note,

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from reports.compare.comparable import NotComparable, Reason
 from reports.compare.rates import RateTest, process_test, rate_test
+from reports.matrix.invariance import dependence_change
 from reports.matrix.model import COMPARED, bound_of, cell_of_mode
 from scanner.observations.records import MODES, WORKER_MODES, Mode, Observation
 from scanner.verdicts.cells import Cell
+from scanner.verdicts.chosen import ChosenCell
 from scanner.verdicts.findings import Finding, MatrixRow
 
 Kind = Literal["regressed", "improved", "changed", "added", "removed", "not_comparable", "same"]
@@ -22,11 +25,11 @@ Kind = Literal["regressed", "improved", "changed", "added", "removed", "not_comp
 # One sentence each, printed with every report. The order is that of the reports.
 CLASS_MEANING: dict[Kind, str] = {
     "regressed": "Worse than before: raises where it ran, differs where it was deterministic, or is silent where it was "
-    "not.",
+    "not. Or its bits begin to vary with threads, batch or layout, where both scans asked.",
     "improved": "Better than before: runs deterministically where it raised, is deterministic where it differed, or is "
-    "no longer silent.",
-    "changed": "Neither better nor worse: another alert caller, or modes that give the same bits in one run and other "
-    "bits in the other.",
+    "no longer silent. Or its bits no longer vary with threads, batch or layout.",
+    "changed": "Neither better nor worse: another alert caller, modes that give the same bits in one run and other "
+    "bits in the other, or bits that vary at other values.",
     "added": "Only the later run planned the row, though both scans were asked for the same. Of what is written by hand "
     "an op that a torch lacks is planned all the same, so this is the catalog's doing; PyTorch's databases differ from one "
     "torch to another.",
@@ -57,10 +60,14 @@ _RANK: dict[Finding, int] = {
     "mode_dependent": 4,
     "deterministic": 4,
 }
+# No verdict of a mode carries these, so that they are neither better nor worse than another finding.
+_UNMEASURED: set[Finding] = {"inconclusive", "order_dependent"}
 # A scan that does not run ops without the fill cannot tell these two apart.
 _CURED: set[Finding] = {"fixed_by_mode", "uninitialized"}
 # The same of the flag on alone.
 _RANK_ON: dict[str, int] = {"nondeterministic": 0, "raises": 1, "deterministic": 2}
+# What is told of a row that several chosen modes find other things of.
+_WORST: tuple[Kind, ...] = ("regressed", "improved", "changed", "not_comparable")
 # Rates that 0 of n leaves plausible are comparable up to this factor: in two processes 0 of 100 with 0 of 20, not with 0 of 10.
 _BOUNDS_FACTOR = 2.5
 
@@ -118,7 +125,7 @@ def class_of(old: Finding, new: Finding) -> Kind:
     """Return what two findings make of a row, before any doubt: the table that ``judge`` starts from."""
     if old == new or {old, new} == _CURED:
         return "same"
-    if "inconclusive" in {old, new}:
+    if _UNMEASURED & {old, new}:
         return "not_comparable"
     if _RANK[old] == _RANK[new]:
         return "changed"
@@ -126,7 +133,66 @@ def class_of(old: Finding, new: Finding) -> Kind:
 
 
 def judge(old: MatrixRow, new: MatrixRow) -> JudgedRow:
-    """Say what became of a row of two runs that can be compared.
+    """Say what became of a row of two runs that can be compared; where nothing else did, of what its bits depend on.
+
+    The bits of each value were the same in each of several executions: neither load nor chance speaks out of them.
+    """
+    judged = _of_modes(old, new)
+    kind, texts = dependence_change(old, new)
+    if texts and (judged.kind == "same" or (judged.kind == "not_comparable" and judged.apparent is None)):
+        judged = JudgedRow(kind=kind, confirmed=True, tests=judged.tests)
+    return replace(judged, detail="; ".join(filter(None, (judged.detail, *texts)))) if texts else judged
+
+
+def _of_modes(old: MatrixRow, new: MatrixRow) -> JudgedRow:
+    """Say what became of what a row shows run to run; where off and on show the same, of the chosen modes."""
+    judged = _of_flag(old, new)
+    moved = [(mode, old.chosen[mode], new.chosen[mode]) for mode in _moved(old, new)]
+    if judged.kind != "same" or not moved:
+        return judged
+    return min(
+        (_of_mode(mode, before, after, judged.tests) for mode, before, after in moved),
+        key=lambda one: (_WORST.index(one.kind), one.confirmed is not True),
+    )
+
+
+def _moved(old: MatrixRow, new: MatrixRow) -> tuple[Mode, ...]:
+    """Return the modes that both scans were asked for and that find other things of a row."""
+    return tuple(
+        mode
+        for mode, before in old.chosen.items()
+        if (after := new.chosen.get(mode)) is not None
+        and before.finding != after.finding
+        and {before.cell.verdict, after.cell.verdict} <= _RANK_ON.keys()
+    )
+
+
+def _of_mode(mode: Mode, old: ChosenCell, new: ChosenCell, tests: tuple[RateTest, ...]) -> JudgedRow:
+    """Judge what a chosen mode finds of a row, which is not what it found; an alert is proof."""
+    before, after = old.cell.verdict, new.cell.verdict
+    text = f"{mode}: {old.finding} → {new.finding}"
+    rank = _RANK_ON[after] - _RANK_ON[before]
+    kind: Kind = "changed" if not rank else "improved" if rank > 0 else "regressed"
+    if after == "raises":
+        return JudgedRow(
+            kind=kind,
+            confirmed=True,
+            detail=f"{text}; raises now, and did not; the alert is proof",
+            tests=tests,
+        )
+    for side, one in (("before", old), ("after", new)):
+        if one.weak is not None:
+            return doubted(kind, "low_power", f"{text}; {side}: {one.weak}", tests)
+    if before not in (after, "raises"):
+        decisive = [test for test in tests if test.mode == mode]
+        text = "; ".join([text, *map(str, decisive)])
+        if not any(test.differ for test in decisive):
+            return doubted(kind, "too_few_executions", text, tests)
+    return JudgedRow(kind=kind, confirmed=False, detail=text, tests=tests)
+
+
+def _of_flag(old: MatrixRow, new: MatrixRow) -> JudgedRow:
+    """Say what became of a row with the flag off and on.
 
     A change of whether the op raises under the flag is proof: the build decides over the alert, on the same inputs
     and variables, and neither load nor chance does; a row whose processes disagree about it is an error. That an op
@@ -135,7 +201,7 @@ def judge(old: MatrixRow, new: MatrixRow) -> JudgedRow:
     stays unconfirmed until it is measured again.
     """
     tests = tuple(_tests(old, new))
-    if "inconclusive" in {old.finding, new.finding}:
+    if _UNMEASURED & {old.finding, new.finding}:
         return _without_finding(old, new, tests)
     kind = class_of(old.finding, new.finding)
     if kind == "same":
@@ -206,7 +272,7 @@ def _without_finding(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]
         )
     sides = (("before", old), ("after", new))
     lines = [
-        f"{side}: {row.reason or 'no reason given'}" for side, row in sides if row.finding == "inconclusive"
+        f"{side}: {row.reason or 'no reason given'}" for side, row in sides if row.finding in _UNMEASURED
     ]
     # What is certain of the flag on is told even so.
     lines += [
@@ -277,7 +343,7 @@ def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTe
     for side, row, other in (("before", old, new), ("after", new, old)):
         if row.weak is not None and _rests_on_stillness(row, other):
             return doubted(kind, "low_power", f"{side}: {row.weak}", tests)
-    carrying = carrying_modes(old, new)
+    carrying = _flag_modes(old, new)
     if not carrying:
         if apart := _bounds_apart(old, new):
             return doubted(kind, "fewer_executions", apart, tests)
@@ -296,7 +362,16 @@ def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTe
 
 
 def carrying_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
-    """Return the modes whose verdicts carry the change: the flag on, or else the flag off and warn_only."""
+    """Return the modes whose verdicts carry the change: those of the flag, or else those that were chosen."""
+    return _flag_modes(old, new) or tuple(
+        mode
+        for mode in _moved(old, new)
+        if cell_of_mode(old, mode).verdict != cell_of_mode(new, mode).verdict
+    )
+
+
+def _flag_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
+    """Return the flag on if its verdict changed, or else those of the flag off and warn_only whose verdicts did."""
     if old.on.verdict != new.on.verdict:
         return ("on",)
     modes: tuple[Mode, ...] = ("off", "warn_only")
@@ -305,7 +380,7 @@ def carrying_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
 
 def _rests_on_stillness(row: MatrixRow, other: MatrixRow) -> bool:
     """Tell whether a change rests on a row's not having differed: in a mode that carries it, or in both modes."""
-    carrying = carrying_modes(row, other)
+    carrying = _flag_modes(row, other)
     return not carrying or any(cell_of_mode(row, mode).verdict == "deterministic" for mode in carrying)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -153,15 +153,9 @@ def _scaled(rate: Rate) -> Rate:
     return Rate(rate.differing * _MOST // rate.compared, _MOST)
 
 
-def _sets(observation: Observation) -> Mapping[str, Mapping[str, int]]:
-    """Return the sets of outputs that are compared among themselves: the main one, and those by thread count."""
-    apart = {group.perturbation: group.digests for group in observation.groups if group.digests}
-    return {"": observation.digests} | apart
-
-
 def _within(observations: Sequence[Observation]) -> Rate:
     """Count the executions that did not give the most frequent output of their own process."""
-    sets = [digests for one in observations for digests in _sets(one).values() if digests]
+    sets = [digests for one in observations for digests in one.sets.values() if digests]
     usual = (
         max((n for digest, n in digests.items() if digest != _OVERWRITTEN), default=1) for digests in sets
     )
@@ -175,7 +169,7 @@ def _between(observations: Sequence[Observation]) -> Rate:
     A process that ended early lacks a set, and is held against the others by those it has.
     """
     outputs = [
-        {name: next(iter(digests)) for name, digests in _sets(one).items() if digests} for one in observations
+        {name: next(iter(digests)) for name, digests in one.sets.items() if digests} for one in observations
     ]
     seen: dict[str, Counter[str]] = {}
     for one in outputs:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reports.compare.claims import ClaimChange, compare_claims, undocumented
-from reports.compare.comparable import NotComparable, kind_of, of_absence, of_rows, of_runs
+from reports.compare.comparable import NotComparable, kind_of, of_absence, of_machines, of_rows, of_runs
 from reports.compare.cost import CostComparison, compare_costs
 from reports.compare.judge import CHANGES, CLASS_MEANING, MOVES, Change, JudgedRow, Kind, blocked, judge
 from reports.compare.rates import RateTest, together
@@ -231,7 +231,7 @@ def _judged(
         if absence is not None:
             return JudgedRow(kind="not_comparable", reason=absence.reason, detail=absence.detail)
         return JudgedRow(kind="added" if before is None else "removed")
-    obstacle = next(iter(obstacles), None) or of_rows(before, after)
+    obstacle = next(iter(obstacles), None) or of_machines(old, new, before, after) or of_rows(before, after)
     if obstacle is not None:
         return blocked(before, after, obstacle)
     return settle(judge(before, after), before, after, again)
@@ -255,7 +255,8 @@ def _across(
 
 
 def _computing_the_same(changes: Sequence[Change]) -> list[Change]:
-    return [change for change in changes if change.judged.reason != "other_inputs"]
+    others = {"other_inputs", "other_device", "other_threads", "other_variables"}
+    return [change for change in changes if change.judged.reason not in others]
 
 
 def _timeline(pairs: Sequence[Pair]) -> Timeline:

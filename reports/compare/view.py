@@ -231,6 +231,7 @@ def _seen(row: MatrixRow) -> dict[str, object]:
         **{mode: fields_of(cell_view(row, mode), *_CELL) for mode in MODES},
         "low_power": row.weak,
         "serial": row.serial,
+        **({"modes": {mode: it.finding for mode, it in row.chosen.items()}} if row.chosen else {}),
     }
 
 

@@ -14,6 +14,16 @@ from reports.render.markdown import generate
 from scanner.cudnn.record import EngineTable, encode
 from scanner.errors import one_line
 
+_EXECUTED = [
+    "operation",
+    "engine",
+    "note",
+    "cells run",
+    "cells that differed",
+    "note against bits",
+    "failed with",
+]
+
 
 def markdown(tables: Sequence[EngineTable]) -> Iterator[str]:
     """Yield one release, or what changed between several."""
@@ -40,7 +50,8 @@ def text(tables: Sequence[EngineTable]) -> Iterator[str]:
     """Yield for a terminal: which engines are nondeterministic, and how often PyTorch tries one first."""
     for table in tables:
         shown = view(table)
-        yield f"{one_line(shown.sentence)}\n{shown.driver_text}\n{shown.limits}\n\n"
+        yield f"{one_line(shown.sentence)}\n{shown.driver_text}\n{shown.limits}\n"
+        yield f"{shown.figures_text}\n\n" if shown.figures_text else "\n"
         yield _table(["operation", "of", *shown.names], shown.engine_lines)
         yield "accepted, fewest to most; then the numbers of those that are nondeterministic\n\n"
         yield _table(
@@ -49,6 +60,9 @@ def text(tables: Sequence[EngineTable]) -> Iterator[str]:
              for one in shown.places if one["first"] or one["later"]),
         )  # fmt: skip
         yield "layers and layouts, in PyTorch's order with benchmark off; --format md names the layers\n"
+        if shown.executed is not None:
+            yield f"\n{one_line(shown.executed.sentence)}\n\n"
+            yield _table(_EXECUTED, shown.executed.lines)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from reports.cudnn.algorithms import ALGORITHMS, GUIDE
+from reports.cudnn.executed import executed
 from reports.render.json import View
-from scanner.cudnn.problems import NORMALISATIONS, PRESENT, cudnn_operation
+from scanner.cudnn.gpus import ASSUMED, GPUS, PRESENT, SOURCES
+from scanner.cudnn.problems import CONVOLUTIONS, cudnn_operation
 from scanner.cudnn.pytorch import first_place, ways
 from scanner.cudnn.record import EngineCell, EngineTable
 
@@ -16,13 +18,18 @@ LIMITS = (
     "Expected, not measured: cuDNN was asked, no engine was run. Accepted is not runnable: an engine that cuDNN accepts may "
     "still not be built or run on a GPU, and PyTorch then tries the next."
 )
+_MEASURED = (
+    "Expected, not measured, but for what stands under executed engines. Accepted is not runnable: an engine that cuDNN "
+    "accepts may still not be built or run on a GPU, and PyTorch then tries the next."
+)
 _DRIVERS = {
     "stub": "No NVIDIA driver was there: a stub of libcuda.so.1, compiled into a temporary folder, stood in for it.",
     "present": "The NVIDIA driver of the machine was there.",
 }
-_NOT_ASKED = (
-    "Attention is not asked about: the backend API has no operation for it, and describes it as a graph of many that "
-    "cuDNN recognises."
+_ATTENTION = (
+    "Attention is asked about as the one operation that the backend API has for it (forward since 9.13, backward since 9.17), "
+    "without a mask. For it and for normalisations cuDNN accepts the same engines whatever the GPU, also where it says "
+    "elsewhere that it does not support one, which says little."
 )
 
 
@@ -32,6 +39,7 @@ def view(table: EngineTable) -> View:
     engines = _engines(table, gpus)
     return View(
         {"cudnn": table.cudnn, "driver": table.driver, "gpus": table.gpus},
+        executed=executed(table),
         places=_places(table),
         engine_lines=[
             [one["operation"], one["engines"], *(_text_of(one["on"][gpu]) for gpu in gpus)] for one in engines
@@ -42,23 +50,56 @@ def view(table: EngineTable) -> View:
         ],
         algorithm_lines=ALGORITHMS,
         guide=GUIDE,
-        limits=LIMITS,
+        limits=LIMITS if table.measured is None else _MEASURED,
         driver_text=_DRIVERS[table.driver],
-        not_asked=_NOT_ASKED,
+        attention=_ATTENTION,
+        described=list(table.descriptions),
+        figure_lines=_figures(table),
+        figures_text=_figures_text(table),
         names=gpus,
         refused=_refused(table),
         sentence=sentence(table),
     )
 
 
+def _figures(table: EngineTable) -> list[list[str]]:
+    """Return the figures that cuDNN was told, by GPU, each with where it is from; of other figures than ours nobody knows."""
+    told = table.descriptions
+    lines = []
+    for name in dict.fromkeys(name for one in told.values() for name in one):
+        ours = all(one.get(name) == GPUS.get(gpu, {}).get(name) for gpu, one in told.items())
+        lines.append([name, *(_figure(one.get(name, "")) for one in told.values()),
+                      SOURCES.get(name, ASSUMED) if ours else "not known"])  # fmt: skip
+    return lines
+
+
+def _figures_text(table: EngineTable) -> str:
+    """Say how many figures of the described GPUs have a source."""
+    sources = [line[-1] for line in _figures(table)]
+    assumed = sum(source == ASSUMED for source in sources)
+    return (
+        f"GPUs are described by {len(sources)} figures each, of which {assumed} are assumed and the others have a source; "
+        f"--format md lists them."
+        if sources
+        else ""
+    )
+
+
+def _figure(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+
+
 def sentence(table: EngineTable) -> str:
     """Return a table in one sentence."""
     numbers: defaultdict[str, set[int]] = defaultdict(set)
+    accepting = set()
     for cell in table.cells:
         operation = _asked(table, cell)
         numbers[operation] |= {one.number for one in cell.engines if one.nondeterministic}
+        accepting |= {operation} if cell.engines else set()
     found = "; ".join(
-        f"{operation}: {', '.join(map(str, sorted(some))) or 'none'}" for operation, some in numbers.items()
+        f"{operation}: {', '.join(map(str, sorted(some))) or ('none' if operation in accepting else 'refused')}"
+        for operation, some in numbers.items()
     )
     return f"cuDNN {table.cudnn}: engines with the numerical note NONDETERMINISTIC: {found}."
 
@@ -140,7 +181,7 @@ def _places(table: EngineTable) -> list[dict[str, Any]]:
     """Return how often a nondeterministic engine comes first, later, or not, in the order that PyTorch tries."""
     counts: defaultdict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for cell in table.cells:
-        if cell.operation in NORMALISATIONS or not cell.order:
+        if cell.operation not in CONVOLUTIONS or not cell.order:
             continue
         for dtype, engines in ways(cell).items():
             place = first_place(engines)

@@ -21,6 +21,7 @@ from scanner.claims.matching import matches, names_of
 from scanner.claims.tables import contradictions, documented_claims
 from scanner.errors import UsageError
 from scanner.observations import versions
+from scanner.observations.parts import parts_of
 from scanner.observations.records import Claim
 from scanner.verdicts.findings import Finding
 
@@ -145,11 +146,7 @@ def _refuse_twice(matrices: Sequence[Matrix]) -> None:
         header = one.run.header
         for other in matrices[:place]:
             theirs = other.run.header
-            if (header.started, header.settings, header.environment) == (
-                theirs.started,
-                theirs.settings,
-                theirs.environment,
-            ):
+            if parts_of(header) == parts_of(theirs) and header.settings == theirs.settings:
                 raise UsageError(
                     f"{other.name} and {one.name} are the same run, started {header.started}; give each run once"
                 )

@@ -15,7 +15,17 @@ from msgspec.structs import replace
 from reports.docs.additions import NO_WORDS, addition, with_arguments
 from reports.docs.agreement import Docs
 from reports.docs.bullets import DEVICES, ListName, Statement, statement_of, write
-from reports.docs.conditions import Action, Behaviour, Evidence, Rows, action_of, narrowed, splits
+from reports.docs.conditions import (
+    BENCHMARK,
+    Action,
+    Behaviour,
+    Evidence,
+    Rows,
+    action_of,
+    acts_with_benchmark,
+    narrowed,
+    splits,
+)
 from reports.docs.entries import OTHER, Entries, ListEntry, entries_of, entry_of, insert, list_of, text_of
 from reports.docs.reasons import split_words
 from scanner.claims.matching import matches, names_of
@@ -134,6 +144,10 @@ class _Writer:
         there = replace(part, list=OTHER[part.list])
         shown = {behaviour for _, behaviour in rows}
         if action == "keep":
+            if part.list == "deterministic" and shown == {"nothing"} and self._needs_benchmark(claim):
+                narrow = replace(part, claim=narrowed(part.claim, BENCHMARK, ("True",)))
+                text = f"{BENCHMARK}=True: rows differ only with it, and not with cudnn.deterministic on too"
+                return [narrow], [], f"{what} is narrowed by {text}"
             unproven = part.list == "raises" and shown == {"nothing"}
             text = f"{what} is left as it is: nothing was raised, but no input provokes a difference"
             return [part], [], text if unproven else ""
@@ -175,6 +189,11 @@ class _Writer:
 
     def _speaking(self, claim: Claim) -> Rows:
         return [(row, behaviour) for row, behaviour in self._rows if matches(row, claim)]
+
+    def _needs_benchmark(self, claim: Claim) -> bool:
+        """Tell whether any of the rows of a claim, none of which differs with the flag off, does with cuDNN's benchmark on."""
+        rows = [one.row for one in self._docs.rows if one.behaviour and matches(one.row.row, claim)]
+        return any(map(acts_with_benchmark, rows))
 
     def _written(self, parts: Sequence[_Part], entry: ListEntry) -> list[ListEntry] | None:
         """Put parts together into as few bullets as say the same, or return ``None`` if one has no words."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.docs.conditions import Behaviour, Evidence, Split, separations
+from reports.docs.conditions import BENCHMARK, Behaviour, Evidence, Split, acts_with_benchmark, separations
 from reports.matrix.model import Matrix
 from reports.matrix.view import counted, doubts
 from scanner.claims.matching import is_vague
@@ -134,6 +134,10 @@ def nothing(claim: Claim, evidence: Sequence[Evidence]) -> str:
         text += f", {'all' if innocent == len(rows) else innocent} innocent"
     if is_vague(claim):
         text = f"the bullet does not say when; {text}"
+    if switched := [one for one in rows if acts_with_benchmark(one.row)]:
+        text += (
+            f"; with {BENCHMARK}=True {_rows_words(switched)} differed, and not with cudnn.deterministic too"
+        )
     cublas = "; CUBLAS_WORKSPACE_CONFIG is set in the mode on" if claim.section == "cublas" else ""
     return f"{text}{_measured_on(claim, evidence)}{cublas}"
 

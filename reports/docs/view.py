@@ -14,6 +14,7 @@ from reports.matrix.model import Matrix
 from reports.matrix.view import cell_view
 from reports.render.json import View, fields_of
 from scanner.claims.matching import device_kind
+from scanner.observations.parts import parts_of
 from scanner.observations.records import MODES
 from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.findings import FINDING_MEANING
@@ -87,7 +88,9 @@ def _run(one: Matrix) -> View:
             "low_power": one.weak,
             "serial": one.serial,
         },
-        machine=header.environment.gpu or header.environment.cpu,
+        machine=" and ".join(
+            dict.fromkeys(part.environment.gpu or part.environment.cpu for part in parts_of(header))
+        ),
         state="not trustworthy, no evidence" if one.distrust else state,
         states=words.state_words(one),
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from reports.render.json import View
+from reports.render.terminal import wrapped
 from scanner.errors import one_line
 
-_WIDTH = 80
 _MOST_EXPECTED = 4  # lines about one build
 _NO_FILE = ("no census", "no trace")
 _DEVICES = {"any": "any device", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
@@ -22,7 +21,7 @@ def render(view: View) -> Iterator[str]:
 def _lines(view: View) -> Iterator[str]:
     yield one_line(view["op"])
     if others := [name for name in view["specs"] if name != view["op"]]:
-        yield from _wrapped(f"with {', '.join(others)}", "  ")
+        yield from wrapped(f"with {', '.join(others)}", "  ")
     if view["releases"]:
         yield from _documented(view)
     yield from _measured(view)
@@ -42,7 +41,7 @@ def _lines(view: View) -> Iterator[str]:
 def _documented(view: View) -> Iterator[str]:
     yield from ("", f"DOCUMENTED (torch {view.releases_words})")
     for bullet in view["documented"]:
-        yield from _wrapped(
+        yield from wrapped(
             f"{bullet.span}: {bullet['list']}, {_DEVICES.get(bullet['device'], bullet['device'])}: {bullet['text']}",
             "  ",
         )
@@ -61,19 +60,19 @@ def _measured(view: View) -> Iterator[str]:
 
 def _run(run: View) -> Iterator[str]:
     same = f"; the same findings in {', '.join(run['same'])}" if run["same"] else ""
-    yield from _wrapped(
+    yield from wrapped(
         f"MEASURED on {run['device']}, torch {run['torch']}, {run['machine']}, n = {run.n} per mode "
         f"({run['run']}){same}",
         "",
     )
     for reason in run["distrust"]:
-        yield from _wrapped(f"NOT TRUSTWORTHY: {reason}", "  ")
+        yield from wrapped(f"NOT TRUSTWORTHY: {reason}", "  ")
     for direction, findings in run["cases"].items():
         for found in findings:
-            yield from _wrapped(f"{direction}: {found['finding']}: {_cases(found['cases'])}", "  ")
-            yield from _wrapped(_shown(found), "    ")
+            yield from wrapped(f"{direction}: {found['finding']}: {_cases(found['cases'])}", "  ")
+            yield from wrapped(_shown(found), "    ")
             for reason in found["reasons"]:
-                yield from _wrapped(reason, "    ")
+                yield from wrapped(reason, "    ")
 
 
 def _shown(found: View) -> str:
@@ -96,10 +95,10 @@ def _cases(cases: Mapping[str, Sequence[str]]) -> str:
 
 def _build(build: View) -> Iterator[str]:
     files = ", ".join(build["files"])
-    yield from _wrapped(f"EXPECTED, NOT MEASURED: {build.title}, torch {build['torch']} ({files})", "")
+    yield from wrapped(f"EXPECTED, NOT MEASURED: {build.title}, torch {build['torch']} ({files})")
     for said in build["expected"][:_MOST_EXPECTED]:
         parts = [f"{kind}: {said[kind]}" for kind in ("binary", "trace") if said[kind] not in _NO_FILE]
-        yield from _wrapped(f"{said['direction']}: {'; '.join(parts)} ({', '.join(said['cases'])})", "  ")
+        yield from wrapped(f"{said['direction']}: {'; '.join(parts)} ({', '.join(said['cases'])})", "  ")
     if (more := len(build["expected"]) - _MOST_EXPECTED) > 0:
         yield f"  and {more} more: --format json"
 
@@ -109,25 +108,13 @@ def _libraries(libraries: Sequence[View]) -> Iterator[str]:
         return
     yield from ("", "DOCUMENTED BY LIBRARIES, NOT MEASURED (quoted by detmatrix libraries)")
     for library in libraries:
-        yield from _wrapped(library.title, "  ")
+        yield from wrapped(library.title, "  ")
         for entry in library["entries"]:
-            yield from _wrapped(f"{entry.said}, {entry.when}", "    ")
+            yield from wrapped(f"{entry.said}, {entry.when}", "    ")
 
 
 def _section(title: str, texts: Sequence[str]) -> Iterator[str]:
     if texts:
         yield from ("", title)
         for text in texts:
-            yield from _wrapped(text, "  ")
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    """Break a text into lines; what goes on stands further in."""
-    return textwrap.wrap(
-        one_line(text),
-        _WIDTH,
-        initial_indent=indent,
-        subsequent_indent=f"{indent}  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+            yield from wrapped(text, "  ")

@@ -14,7 +14,7 @@ from reports.matrix.listed import SECTION_WORDS
 from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
 from reports.matrix.ops import OpView
 from reports.matrix.view import RowView, row_view
-from reports.matrix.words import bullet_words, percent
+from reports.matrix.words import bullet_words, machine_of_row, percent
 from reports.matrix.words import span as span_of
 from reports.render.json import View
 from scanner.claims.matching import device_kind
@@ -27,6 +27,8 @@ ADVICE: dict[Finding, str] = {
     "silent": "The flag does not help, and does not say so: use another op, or accept the difference.",
     "raises": "With the flag on it raises: use another op, or warn_only=True and accept the difference.",
     "over_alert": "With the flag on it raises, though no difference was seen: warn_only=True lets it run.",
+    "order_dependent": "The order of its programs decides its bits: let each output be written by one program, in a fixed order, and "
+    "measure it on a GPU, which may or may not take another order.",
     "fixed_by_mode": "Set the flag: torch.use_deterministic_algorithms(True).",
     "uninitialized": "It returns memory that nobody wrote: write it before it is read. The flag fills it, with "
     "torch.utils.deterministic.fill_uninitialized_memory, which is on unless turned off.",
@@ -165,7 +167,8 @@ def _measured(
     for same in together.values():
         one, rows = matrices[same[0]], views[same[0]]
         environment, settings = one.run.header.environment, one.run.header.settings
-        machine = environment.gpu or f"{environment.cpu}, {environment.threads} threads"
+        ids = {row.id for row in rows}
+        machines = (machine_of_row(one.run.header, it.row) for it in one.rows if it.row.id in ids)
         counts = {cell.runs for row in rows for cell in (row.off, row.on) if cell.runs is not None}
         directions = {
             direction: _cases([row for row in rows if row.direction == direction])
@@ -177,7 +180,7 @@ def _measured(
                 "run": paths[same[0]],
                 "torch": environment.torch,
                 "device": settings.device,
-                "machine": machine,
+                "machine": " and ".join(dict.fromkeys(machines)),
                 "executions": one.executions,
                 "distrust": list(one.distrust),
                 "same": [_torch(matrices[place]) for place in same[1:]],
@@ -235,7 +238,7 @@ def _builds(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> I
             together: dict[tuple[str, str, Direction], list[str]] = {}
             for row, record in zip(rows, one.rows, strict=True):
                 said = build.of(record.row)
-                together.setdefault((said.binary, said.trace, row.direction), []).append(row.case)
+                together.setdefault((said.binary_words, said.trace, row.direction), []).append(row.case)
             yield View(
                 {
                     "device": build.device,
@@ -262,11 +265,14 @@ def _commands(
     """Yield the commands that show it: a script for the worst row, or the scan that would measure it."""
     for op in ops[:1]:
         worst = [one for one in op.rows if one.row.finding == op.finding]
-        if worst and not op.is_clean:
+        if worst and op.finding != "deterministic":
             latest = max(worst, key=lambda one: versions.key(_torch(matrices[one.run]))).run
             one = max((one for one in worst if one.run == latest), key=lambda one: _differing(one.row))
             own = ["--specs", "FILE.py"] if one.row.source == "own" else []
-            yield shlex.join(["detmatrix", "repro", paths[latest], one.row.id, *own])
+            if op.finding == "order_dependent":
+                yield shlex.join(["detmatrix", "scan", one.row.id, *own, "--perturb", "quiet,order"])
+            else:
+                yield shlex.join(["detmatrix", "repro", paths[latest], one.row.id, *own])
     if not any(one.rows for one in matrices):
         yield shlex.join(["detmatrix", "scan", name])
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator
 
 from reports.render import page
 from reports.render.json import View, object_pieces
 from reports.render.markdown import generate
-from scanner.errors import one_line
-
-_WIDTH = 80
+from reports.render.terminal import wrapped
 
 
 def text(view: View) -> Iterator[str]:
@@ -19,37 +16,26 @@ def text(view: View) -> Iterator[str]:
 
 
 def _lines(view: View) -> Iterator[str]:
-    yield from _wrapped(f"{view['state'].upper()} (read {view['read']}). {view.about}", "")
+    yield from wrapped(f"{view['state'].upper()} (read {view['read']}). {view.about}")
     for library in view["libraries"]:
         yield from ("", library["library"])
         for entry in library["entries"]:
-            yield from _wrapped(entry.said, "  ")
-            yield from _wrapped(entry.when, "    ")
+            yield from wrapped(entry.said, "  ")
+            yield from wrapped(entry.when, "    ")
             if entry["setting"]:
-                yield from _wrapped(f"changed by: {entry['setting']}", "    ")
+                yield from wrapped(f"changed by: {entry['setting']}", "    ")
             if entry.ops_words:
-                yield from _wrapped(f"called by: {entry.ops_words}", "    ")
-            yield from _wrapped(f"{entry['version']}: “{entry['quotation']}”", "    ")
+                yield from wrapped(f"called by: {entry.ops_words}", "    ")
+            yield from wrapped(f"{entry['version']}: “{entry['quotation']}”", "    ")
             yield f"    {entry['link']}"
             if entry["via"]:
                 yield f"    read in {entry['via']}"
         for missing in library["nothing_found"]:
-            yield from _wrapped(f"nothing found: {missing['area']}", "  ")
-            yield from _wrapped(f"looked in {missing['looked']}", "    ")
+            yield from wrapped(f"nothing found: {missing['area']}", "  ")
+            yield from wrapped(f"looked in {missing['looked']}", "    ")
     yield from ("", "PROMISES")
     for word, meaning in view.promises.items():
-        yield from _wrapped(f"{word}: {meaning}", "  ")
-
-
-def _wrapped(told: str, indent: str) -> list[str]:
-    return textwrap.wrap(
-        one_line(told),
-        _WIDTH,
-        initial_indent=indent,
-        subsequent_indent=f"{indent}  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        yield from wrapped(f"{word}: {meaning}", "  ")
 
 
 def as_json(view: View) -> Iterator[str]:

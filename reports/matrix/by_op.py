@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from reports.matrix.columns import Column, all_columns, cell_of, telling
 from reports.matrix.cost import Timed, cost_view
 from reports.matrix.expected import ExpectedText
 from reports.matrix.listed import SECTION_WORDS, is_filled, is_missing, lists_of, sections
@@ -87,8 +88,10 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
         for record, row in zip(one.rows, rows, strict=True):
             shown.setdefault(row.spec, []).append(OpRow(number, row, record))
     short = _short_names(records)
+    planned = [record.row for one in matrices for record in one.scanned]
+    further = telling(all_columns(matrices), planned)
     ops = [
-        _op((name, short[name]), of, shown.get(name, ()), columns, matrices, lists)
+        _op((name, short[name]), of, shown.get(name, ()), columns, further, matrices, lists)
         for name, of in records.items()
     ]
     counts = Counter(op.finding for op in ops)
@@ -110,7 +113,10 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
     claims = Counter(claim.device for claim in told)
     return OpsView(
         columns=columns,
-        ops=tuple(sorted((op for op in ops if op.rows), key=lambda op: WORST_FIRST.index(op.finding))),
+        further=further,
+        ops=tuple(
+            sorted((op for op in ops if op.rows), key=lambda op: (WORST_FIRST.index(op.finding), op.is_clean))
+        ),
         chosen=any(one.only or one.patterns for one in matrices),
         counts={finding: counts[finding] for finding in FINDINGS},
         unmeasured={kind: claims[kind] for kind in claims if kind not in {"any", *measured}},
@@ -166,6 +172,7 @@ def _op(
     records: Sequence[_Record],
     shown: Sequence[OpRow],
     columns: Sequence[OpColumn],
+    further: Sequence[Column],
     matrices: Sequence[Matrix],
     lists: Sequence[_Lists],
 ) -> OpView:
@@ -184,12 +191,15 @@ def _op(
     rows = [record.row for record in records if record.run in runs]
     weak = [text for cell in judged for it in cell.directions.values() for text in it.doubts]
     elsewhere = _elsewhere(latest, judged)
+    told = [cell_of(column, rows) for column in further]
+    notable = next((f"see {one.name}" for one, it in zip(further, told, strict=True) if it.notable), None)
     return OpView(
         name=names[0],
         short=names[1],
         family=records[0].row.row.family,
         finding=finding,
-        action=_action(finding, rows, weak, latest if elsewhere else ()),
+        action=(notable if finding == "deterministic" else None)
+        or _action(finding, rows, weak, latest if elsewhere else ()),
         listed=_listed(latest, judged),
         elsewhere=elsewhere,
         doubts=tuple(dict.fromkeys(weak)) if finding == "deterministic" else (),
@@ -198,6 +208,7 @@ def _op(
         fill=_range(rows, fill=True),
         cells=tuple(cells),
         rows=tuple(shown),
+        further=tuple(told),
     )
 
 
@@ -293,9 +304,11 @@ def _expected_direction(texts: Sequence[ExpectedText]) -> OpDirection:
         return OpDirection(off=nothing, on=nothing)
     raising = next((one for one in texts if one.raises), None)
     first = raising or texts[0]
+    engines = dict.fromkeys(name for one in texts for name in one.nondeterministic_engines)
+    of_cudnn = f"; expected of cuDNN, as noted nondeterministic: {', '.join(engines)}" if engines else ""
     text = f"expected: {first.trace if first.way is not None else first.binary}"
     return OpDirection(
-        off=ModeMark(verdict=None, text="not measured", expected=True),
+        off=ModeMark(verdict=None, text=f"not measured{of_cudnn}", expected=True),
         on=ModeMark(verdict="raises" if raising else None, text=text, expected=True),
     )
 

@@ -17,6 +17,8 @@ EXPECTED_MEANING = {
     "documented": "In which of the release's documented lists the op stands, for the device that the files speak of.",
     "binary": "Expected: the alerts and the checks of the flag in a build's files to which the row's op leads, by "
     "its traced overloads or its words.",
+    "engines": "Expected, not measured: the engines of the cuDNN that the build's wheels bring that are noted nondeterministic, and "
+    "in how many of the layers of a recorded table PyTorch tries one first (detmatrix cudnn). Accepted is not runnable.",
     "trace": "Expected: what the row's case reaches with the flag on, with fake tensors. No kernel ran.",
     "about": "The files are of another device or build than the run: what they say was not measured there.",
 }
@@ -33,9 +35,16 @@ class ExpectedText(Struct, frozen=True):
     documented: str
     binary: str
     trace: str
+    engines: str  # of the cuDNN that the build brings; empty: none is called, or none is recorded
+    nondeterministic_engines: tuple[str, ...]  # those of them that are noted so
     way: str | None  # what the traced case comes to; None: there is none
     alerts: tuple[Link, ...]
     flags: tuple[Link, ...]
+
+    @property
+    def binary_words(self) -> str:
+        """What the files of the build and of its cuDNN say."""
+        return f"{self.binary}; {self.engines}" if self.engines else self.binary
 
     @property
     def raises(self) -> bool:

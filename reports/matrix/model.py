@@ -20,8 +20,10 @@ from msgspec.structs import replace
 from reports.matrix.database_rows import sampled_words
 from reports.matrix.difference import joined
 from reports.matrix.expected import ExpectedRows
+from reports.matrix.invariance import distrust as misled_words
 from scanner.cases.chosen import chosen_rows
 from scanner.errors import UsageError
+from scanner.modes import CHOSEN_MODES
 from scanner.observations.records import Mode, Observation, Output
 from scanner.observations.runfile import Run, read_run
 from scanner.verdicts.bound import upper_bound
@@ -35,6 +37,7 @@ WORST_FIRST: tuple[Finding, ...] = (
     "silent",  # nothing helps, and nothing warns
     "raises",  # nothing helps, and the flag warns
     "over_alert",  # the flag stops a program that was not seen to need it
+    "order_dependent",  # nothing helps if a GPU takes such an order, which nobody has measured
     "fixed_by_mode",
     "uninitialized",
     "mode_dependent",
@@ -122,6 +125,7 @@ def matrix_of(
             closed=run.closing is not None,
             sentinels=run.sentinels,
             costs=run.costs,
+            invariances=run.invariances,
         )
     )
     findings = Counter(row.finding for row in rows)
@@ -147,10 +151,12 @@ def unobserved(run: Run) -> Iterator[tuple[str, Mode, int]]:
     """Yield the controls that a finished scan passed over where it observed rows, each with mode and process."""
     if run.closing is None:
         return
-    seen = {(control.key, control.mode, control.process) for control in run.controls}
-    for mode, process in dict.fromkeys((one.mode, one.process) for one in run.observations):
+    seen = {(control.key, control.mode, control.process, control.worker) for control in run.controls}
+    for mode, process, worker in dict.fromkeys(
+        (one.mode, one.process, one.worker) for one in run.observations
+    ):
         for control in run.header.controls:
-            if (control.key, mode, process) not in seen:
+            if (control.key, mode, process, worker) not in seen:
                 yield control.spec.removeprefix("control."), mode, process
 
 
@@ -161,7 +167,7 @@ def _distrust(run: Run) -> tuple[str, ...]:
         f"the control {control} was not observed in process {process} of mode {mode}"
         for control, mode, process in unobserved(run)
     )
-    shown = (*unequal_inputs(run.observations), *misbehaving(run.header, run.controls))
+    shown = (*unequal_inputs(run.observations), *misbehaving(run.header, run.controls), *misled_words(run))
     return tuple(dict.fromkeys((*stored, *run.distrust, *shown, *missing)))
 
 
@@ -182,6 +188,9 @@ def parse_findings(texts: Iterable[str]) -> tuple[Finding, ...]:
 
 def cell_of_mode(row: MatrixRow, mode: Mode) -> Cell:
     """Return the cell of one mode."""
+    if mode in CHOSEN_MODES:
+        seen = row.chosen.get(mode)
+        return seen.cell if seen else Cell(verdict="not_run", reason="the scan was not asked for this mode")
     cell: Cell = getattr(row, mode)
     return cell
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from reports.matrix.columns import Column, ColumnCell
 from reports.matrix.cost import APPROXIMATELY, SLOW, TIMES, times
 from reports.matrix.expected import device_words
 from reports.matrix.model import WORST_FIRST
@@ -45,6 +46,7 @@ ACTION: dict[Finding, str] = {
     "silent": "no fix: differs silently",
     "raises": "no fix: raises",
     "over_alert": "raises; no difference seen",
+    "order_dependent": "order matters: try a GPU",
     "fixed_by_mode": "set the flag",
     "uninitialized": "set the flag: it fills memory",
     "mode_dependent": "keep one setting: on or off",
@@ -191,11 +193,12 @@ class OpView(Struct, frozen=True, kw_only=True):
     )  # with the fill of uninitialized memory, of the rows in which that makes a difference
     cells: tuple[OpCell, ...]  # one for each column
     rows: tuple[OpRow, ...]  # those that the report shows
+    further: tuple[ColumnCell, ...] = ()  # one for each further column, of the latest release
 
     @property
     def is_clean(self) -> bool:
         """Whether there is nothing to do and nothing in doubt but what the summary says of all."""
-        return self.finding == "deterministic"
+        return self.finding == "deterministic" and not any(it.notable for it in self.further)
 
     @property
     def docs_words(self) -> str:
@@ -229,6 +232,7 @@ class OpsView(Struct, frozen=True, kw_only=True):
 
     columns: tuple[OpColumn, ...]  # by kind of device, the oldest release first
     ops: tuple[OpView, ...]  # those that have a row to show, the worst first, then in the order of the runs
+    further: tuple[Column, ...]  # beside off and on, that say something of the runs
     chosen: bool  # only some rows were asked for
     counts: dict[Finding, int]  # ops of the whole scans
     unmeasured: dict[
@@ -280,8 +284,7 @@ class OpsView(Struct, frozen=True, kw_only=True):
         """The ops with something to do, the worst first."""
         return [op for op in self.ops if not op.is_clean]
 
-    @staticmethod
-    def legend(ops: Iterable[OpView]) -> list[tuple[str, list[str]]]:
+    def legend(self, ops: Iterable[OpView]) -> list[tuple[str, list[str]]]:
         """Return what the columns of these ops say, with the signs that they have."""
         ops = list(ops)
         ways = [way for op in ops for cell in op.cells for way in cell.directions.values()]
@@ -307,6 +310,7 @@ class OpsView(Struct, frozen=True, kw_only=True):
         if missing or any(op.docs_words != op.listed for op in ops):
             texts = ["PyTorch's lists, for this device if none is named"]
             lines.append(("docs", [*texts, *([f"{MISSING} differs or raises, undocumented"] * missing)]))
+        lines += [(column.name, [column.meaning]) for column in self.further]
         if any(mark.expected for way in ways for mark in (way.off, way.on)):
             lines.append((EXPECTED, ["by a census or a trace of a build, never measured"]))
         return lines

@@ -16,7 +16,7 @@ from scanner.perturbations import PERTURBATIONS
 # Fewer executions under a perturbation than this do not show that it reveals nothing.
 ENOUGH = 5
 _QUIET = ("quiet",)
-_THREADS = "threads"
+_THREADS, _ORDER = "threads", "order"
 
 
 def meaning_of(perturbation: str) -> str:
@@ -39,7 +39,7 @@ def ran_words(one: Matrix) -> str:
         return f"no perturbation of theirs is on record (asked for: {', '.join(asked)})."
     ran = {kind_of(group.perturbation) for group in counts if group.executions}
     *others, last = [
-        f"{name} ({meaning_of(name)})" for name in asked if name in ran and name != _THREADS
+        f"{name} ({meaning_of(name)})" for name in asked if name in ran and not PERTURBATIONS[name].apart
     ] or ["of another thread count"]
     text = f"they were shared among {', '.join(others)} and {last}." if others else f"they were all {last}."
     if _THREADS in ran:
@@ -47,6 +47,8 @@ def ran_words(one: Matrix) -> str:
             f" Executions with another thread count ({meaning_of(_THREADS)}) are no part of n unless they differ among "
             f"themselves."
         )
+    if _ORDER in ran:
+        text += f" Rows that launch Triton kernels have others, which are no part of n either: {meaning_of(_ORDER)}."
     missing = [name for name in asked if name not in ran]
     return text + (f" Asked for but had no share: {', '.join(missing)}." if missing else "")
 
@@ -55,7 +57,9 @@ def revealed(rows: Sequence[RowView]) -> TableSection:
     """List the cells that differ under one perturbation, and in enough executions under another do not."""
     lines = list(_revealed(rows))
     groups = (group for row in rows for cell in row.cells.values() for group in cell.groups)
-    if not any(it.executions and kind_of(it.perturbation) not in (_THREADS, *_QUIET) for it in groups):
+    if not any(
+        it.executions and kind_of(it.perturbation) not in (_THREADS, _ORDER, *_QUIET) for it in groups
+    ):
         text = "None is known: these rows ran under no perturbation but quiet, or none is on record."
     elif not lines:
         text = f"None: no row that differed kept the same bits in {ENOUGH} or more executions under a perturbation."
@@ -70,7 +74,7 @@ def revealed(rows: Sequence[RowView]) -> TableSection:
 def _revealed(rows: Sequence[RowView]) -> Iterator[tuple[str, ...]]:
     for row in rows:
         for mode, cell in row.cells.items():
-            groups = [group for group in cell.groups if kind_of(group.perturbation) != _THREADS]
+            groups = [it for it in cell.groups if not PERTURBATIONS[kind_of(it.perturbation)].apart]
             shows = [group.perturbation for group in groups if group.differing]
             hides = [it.perturbation for it in groups if not it.differing and it.executions >= ENOUGH]
             if cell.verdict == "nondeterministic" and shows and hides:

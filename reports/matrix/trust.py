@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from reports.matrix.model import Matrix, unobserved
 from reports.render.markdown import NONE
+from scanner.observations.parts import ranges
 from scanner.observations.records import WORKER_MODES, Mode, Sentinel
 from scanner.verdicts.controls import check_controls
 from scanner.verdicts.power import POWER_SHARE, has_power
@@ -116,17 +117,6 @@ def serial_words(one: Matrix) -> str | None:
         f"Serial: in {one.serial} of {several(one.planned, 'row')}, {one.serial_provoking} of them provoking, one thread "
         f"did all the work: nothing could race. They are not used to check the docs."
     )
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Return sorted numbers with runs joined: ``0-3, 8``."""
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
 def several(count: int, what: str, ending: str = "s") -> str:

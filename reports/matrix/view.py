@@ -6,7 +6,7 @@ Absence is ``None`` in a field and a word in a text ("none", "not measured"), ne
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
@@ -16,14 +16,18 @@ from reports.matrix.difference import NOT_MEASURED, distance, first_differing, w
 from reports.matrix.expected import ExpectedRows, disagreement, link_fields
 from reports.matrix.model import COMPARED, alerts_of, bound_of, cell_of_mode, constant_of, outputs_of
 from reports.render.markdown import NONE
-from scanner.observations.records import WORKER_MODES, Direction, Mode, Output, Provoked, Severity, Source
-from scanner.verdicts.cells import Cell, GroupCount, Verdict
+from scanner.invariance import Property
+from scanner.modes import DEFAULT_MODES, unconcerned
+from scanner.observations.records import Direction, Mode, Output, Provoked, Severity, Source
+from scanner.verdicts.cells import Cell, GroupCount, OrderCount, Verdict
+from scanner.verdicts.chosen import ModeFinding
 from scanner.verdicts.findings import Finding, MatrixRow
+from scanner.verdicts.invariance import PropertyVerdict
 
 # What a cell view takes from a cell as it is.
 _SAME = (
     *("verdict", "alert", "reason", "seconds"),
-    *("first", "constant", "within", "between", "where", "groups", "other_threads", "alerts"),
+    *("first", "constant", "within", "between", "where", "groups", "other_threads", "orders", "alerts"),
 )
 # Likewise where executions were compared.
 _COUNTS = ("runs", "differing", "distinct")
@@ -55,6 +59,7 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
     first_differing: dict[str, int] | None = None  # an execution and its process
     groups: tuple[GroupCount, ...] = ()
     other_threads: tuple[str, ...] = ()
+    orders: OrderCount | None = None
     alerts: tuple[str, ...] = ()
 
     @property
@@ -72,6 +77,7 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
             "constant" if self.constant else f"{self.distinct} distinct",
             self.where if not self.within else None,
             self._threads,
+            self._orders,
             "seeded" if self.seeded else None,
         )
         return ", ".join(filter(None, parts))
@@ -120,9 +126,33 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
         threads = "thread" if counts == ["1"] else "threads"
         return f"other bits with {' and '.join(counts)} {threads}" if counts else None
 
+    @property
+    def _orders(self) -> str | None:
+        """What other orders of the programs of Triton kernels gave."""
+        if self.orders is None:
+            return None
+        seen = f"other bits in {self.orders.differing}" if self.orders.differing else "the same bits in all"
+        return f"{seen} of {self.orders.executions} orders of programs"
+
 
 class NotRun(CellView, frozen=True, kw_only=True, omit_defaults=True):
     """The cell of a mode that a row was not run in: its verdict and why."""
+
+
+class ChosenView(CellView, frozen=True, kw_only=True):
+    """The cell of a mode that the scan was asked for, with what differs there from the flag off."""
+
+    finding: ModeFinding | None  # None: it was not run
+    finding_reason: str | None
+    low_power: str | None
+    remarks: tuple[str, ...]
+
+    @property
+    def finding_words(self) -> str:
+        """The finding with all that must not be read without it; the verdict where the mode says nothing of the row."""
+        if self.finding is None:
+            return self.verdict
+        return ", ".join([self.finding, *self.remarks, *doubts(self.low_power, serial=False)])
 
 
 class Difference(Struct, frozen=True):
@@ -152,7 +182,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     op: str
     provokes: str | None
     why: str | None
-    reason: str | None  # why the finding is inconclusive
+    reason: str | None  # why the finding is inconclusive, or order_dependent
     inputs: tuple[str, ...] | None
     warn_only: CellView
     unfilled: CellView
@@ -166,6 +196,11 @@ class RowView(Struct, frozen=True, kw_only=True):
     enlargement: str | None = field(name="recipe")
     samples: int | None
     cost: CostView | None
+    machine: str | UnsetType = UNSET  # of a merged run: what the row ran on
+    modes: dict[Mode, ChosenView] | UnsetType = (
+        UNSET  # by those that the scan was asked for beside off and on, and that concern it
+    )
+    invariance: dict[Property, PropertyVerdict] | UnsetType = UNSET  # by what the scan asked for
     expected: list[dict[str, object]] | UnsetType = UNSET  # what the files of each build say of it
 
     @property
@@ -176,14 +211,24 @@ class RowView(Struct, frozen=True, kw_only=True):
     @property
     def cells(self) -> dict[Mode, CellView]:
         """The cells by mode; those of further modes only of rows that are run in them."""
-        cells: dict[Mode, CellView] = {mode: getattr(self, mode) for mode in WORKER_MODES}
+        cells: dict[Mode, CellView] = {mode: getattr(self, mode) for mode in DEFAULT_MODES}
         if self.on.verdict != "raises":
             del cells["warn_only"]
         if self.unfilled.verdict == "not_run":
             del cells["unfilled"]
         if self.no_workspace.verdict == "not_run":
             del cells["no_workspace"]
-        return cells
+        return cells | {mode: cell for mode, cell in self.chosen.items() if cell.finding}
+
+    @property
+    def chosen(self) -> dict[Mode, ChosenView]:
+        """The cells of the modes that the scan was asked for beside off and on."""
+        return {} if self.modes is UNSET else self.modes
+
+    @property
+    def dependences(self) -> dict[Property, PropertyVerdict]:
+        """What its bits depend on beyond a run, by what the scan asked for."""
+        return {} if self.invariance is UNSET else self.invariance
 
     @property
     def warn_only_words(self) -> str:
@@ -221,9 +266,10 @@ class RowView(Struct, frozen=True, kw_only=True):
 
     @property
     def joint_reason(self) -> str:
-        """Why a row is inconclusive although both modes have a usable verdict; else nothing."""
+        """Why a row whose modes both have a usable verdict has a finding that no mode shows; else nothing."""
         usable = self.off.failure is None and self.on.failure is None
-        return (self.reason or NO_REASON) if self.finding == "inconclusive" and usable else ""
+        unshown = self.finding in {"inconclusive", "order_dependent"}
+        return (self.reason or NO_REASON) if unshown and usable else ""
 
     @property
     def is_slow(self) -> bool | None:
@@ -281,22 +327,29 @@ def counted(cell: Cell | CellView) -> str:
 
 def cell_view(row: MatrixRow, mode: Mode) -> CellView:
     """Return one cell of a row."""
+    return CellView(**_fields(row, mode))
+
+
+def _fields(row: MatrixRow, mode: Mode) -> dict[str, Any]:
+    """Return the fields of one cell of a row."""
     cell = cell_of_mode(row, mode)
     mine = [observation for observation in row.observations if observation.mode == mode]
     first = first_differing(mine)
     names = (*_SAME, *_COUNTS) if cell.verdict in COMPARED else _SAME
     same: dict[str, Any] = {name: getattr(cell, name) for name in names}
-    return CellView(
+    return {
         **same,
-        upper_bound=bound_of(cell),
-        seeded=any(observation.seeded for observation in mine),
-        forward_differing=sum(observation.forward_differing for observation in mine) if mine else None,
-        outputs=outputs_of(mine),
-        first_differing=dict(zip(("execution", "process"), first, strict=True)) if first else None,
-    )
+        "upper_bound": bound_of(cell),
+        "seeded": any(observation.seeded for observation in mine),
+        "forward_differing": sum(observation.forward_differing for observation in mine) if mine else None,
+        "outputs": outputs_of(mine),
+        "first_differing": dict(zip(("execution", "process"), first, strict=True)) if first else None,
+    }
 
 
-def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
+def row_view(
+    row: MatrixRow, builds: Sequence[ExpectedRows] = (), machine: str | UnsetType = UNSET
+) -> RowView:
     """Return one row, with what the files of *builds* say of it."""
     planned: dict[str, Any] = {name: getattr(row.row, name) for name in _PLANNED}
     planned |= {name: getattr(row.row, name) or None for name in _OPTIONAL}
@@ -315,6 +368,20 @@ def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
         serial=row.serial,
         constant=constant_of(row),
         cost=cost_view(row.cost),
+        machine=machine,
+        modes={
+            mode: ChosenView(
+                **_fields(row, mode),
+                finding=it.finding,
+                finding_reason=it.reason,
+                low_power=it.weak,
+                remarks=it.remarks,
+            )
+            for mode, it in row.chosen.items()
+            if it.finding is not None or unconcerned(mode, row.row) is None
+        }
+        or UNSET,
+        invariance=row.invariance or UNSET,
         expected=[_expected(row, build) for build in builds] or UNSET,
     )
 
@@ -322,9 +389,12 @@ def row_view(row: MatrixRow, builds: Sequence[ExpectedRows] = ()) -> RowView:
 def _further(row: MatrixRow, mode: Mode) -> CellView:
     """Return the cell of a mode that only some rows are run in."""
     cell = cell_of_mode(row, mode)
-    return (
-        NotRun(verdict="not_run", reason=cell.reason) if cell.verdict == "not_run" else cell_view(row, mode)
-    )
+    return _not_run(cell.reason) if cell.verdict == "not_run" else cell_view(row, mode)
+
+
+@lru_cache(maxsize=16)
+def _not_run(reason: str | None) -> CellView:
+    return NotRun(verdict="not_run", reason=reason)
 
 
 def _expected(row: MatrixRow, build: ExpectedRows) -> dict[str, object]:
@@ -336,6 +406,7 @@ def _expected(row: MatrixRow, build: ExpectedRows) -> dict[str, object]:
         "about": build.about or None,
         "documented": said.documented,
         "binary": said.binary,
+        "engines": said.engines or None,
         "trace": said.trace,
         "way": said.way,
         "measured": build.measured(row.finding),

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Literal
 
 from reports.matrix import perturbations, trust
@@ -17,7 +18,9 @@ from reports.matrix.trust import several
 from reports.matrix.view import cell_view, row_view
 from reports.render.markdown import NONE
 from scanner.claims.matching import device_kind
-from scanner.observations.records import MODES, Claim, Mode
+from scanner.modes import CHOSEN_MODES
+from scanner.observations.parts import machine_of, missing_words, parts_of, ranges, shard_words
+from scanner.observations.records import MODES, WORKER_MODES, Claim, Closing, Environment, Header, Mode, Row
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.verdicts.bound import CORRELATION, effective, executed_words, independent_bound, upper_bound
 from scanner.verdicts.findings import MatrixRow
@@ -74,9 +77,12 @@ _ENVIRONMENT = {
     "affinity": "cores a worker may use",
     "load": "load before (1, 5, 15 minutes)",
     "python": "Python",
+    "triton": "Triton, interpreted",
     "os": "operating system",
 }
 
+# Machines of a merged file whose states are told one by one.
+_MACHINES = 8
 _UNFINISHED = "not recorded, the scan did not finish"
 
 
@@ -92,8 +98,17 @@ def on_words(row: MatrixRow) -> str:
 
 def machine_words(one: Matrix) -> str:
     """Return what a run's ops ran on."""
-    environment = one.run.header.environment
-    if device_kind(one.run.header.settings.device) != "cpu":
+    header = one.run.header
+    return " and ".join(dict.fromkeys(_machine(header, part.environment) for part in parts_of(header)))
+
+
+def machine_of_row(header: Header, row: Row) -> str:
+    """Return what one row ran on."""
+    return _machine(header, machine_of(header, row))
+
+
+def _machine(header: Header, environment: Environment) -> str:
+    if device_kind(header.settings.device) != "cpu":
         return environment.gpu or environment.cpu
     return f"{environment.cpu}, {several(environment.threads, 'thread')}"
 
@@ -168,13 +183,15 @@ def states(one: Matrix) -> list[tuple[State, str]]:
     found: list[tuple[State, str]] = [("untrusted", f"Not trustworthy: {reason}") for reason in one.distrust]
     if one.run.closing is None:
         seen = len({observation.key for observation in one.run.observations})
+        header = one.run.header
         text = (
-            f"Incomplete: the scan did not finish; {seen} of {one.planned} rows were observed at least once. "
-            f"Finish it with scan --resume"
+            f"Incomplete: {missing_words(header, header.parts) if header.parts else 'the scan did not finish'}; {seen} of "
+            f"{one.planned} rows were observed at least once. Finish {'them' if header.parts else 'it'} with scan --resume"
         )
+        text += ", and merge again" if header.parts else ""
         found.append(("incomplete", text))
-    settings, environment = one.run.header.settings, one.run.header.environment
-    if settings.device == "cpu" and min(environment.threads, len(environment.affinity)) == 1:
+    settings, machines = one.run.header.settings, [part.environment for part in parts_of(one.run.header)]
+    if settings.device == "cpu" and all(min(it.threads, len(it.affinity)) == 1 for it in machines):
         text = (
             "One thread: nothing can race on this CPU, so that nothing found deterministic here says anything"
         )
@@ -200,8 +217,29 @@ def shown_words(one: Matrix) -> str | None:
 
 def environment_words(one: Matrix) -> list[tuple[str, str]]:
     """Return the environment as (label, text), everything the run file says of it."""
-    environment, closing = one.run.header.environment, one.run.closing
-    lines = [(label, _text(field, getattr(environment, field))) for field, label in _ENVIRONMENT.items()]
+    header = one.run.header
+    if not header.parts:
+        return _environment(header.environment, one.run.closing)
+    found: dict[str, dict[str, list[int]]] = {}
+    for part in header.parts:
+        for label, text in _environment(part.environment, part.closing):
+            found.setdefault(label, {}).setdefault(text, []).append(part.shard)
+    return [
+        (label, _by_shard(header, texts) if len(texts) > 1 else next(iter(texts)))
+        for label, texts in found.items()
+    ]
+
+
+def _by_shard(header: Header, texts: Mapping[str, Sequence[int]]) -> str:
+    """Say what several machines have, each with the shards that it observed."""
+    lines = [f"{text} (shards {ranges(shards)} of {header.shards})" for text, shards in texts.items()]
+    more = len(lines) - _MACHINES
+    return "; ".join([*lines[:_MACHINES], *[f"and {more} others"] * (more > 0)])
+
+
+def _environment(environment: Environment, closing: Closing | None) -> list[tuple[str, str]]:
+    fields = {name: label for name, label in _ENVIRONMENT.items() if name != "triton" or environment.triton}
+    lines = [(label, _text(name, getattr(environment, name))) for name, label in fields.items()]
     after = _text("load", closing.load) if closing else _UNFINISHED
     lines.insert(list(_ENVIRONMENT).index("load") + 1, ("load after (1, 5, 15 minutes)", after))
     return lines + _variables(environment.variables)
@@ -212,13 +250,26 @@ def settings_words(one: Matrix) -> list[tuple[str, str]]:
     header, closing = one.run.header, one.run.closing
     return [
         ("run file", one.name),
+        *([("shards of the plan", shards)] if (shards := shard_words(header)) else []),
         *((one.label, _setting_text(one, getattr(header.settings, name))) for name, one in SETTINGS.items()),
         *enumerated_words(header.enumerated),
         ("sentinels", trust.sentinels_words(one)),
         ("started (UTC)", header.started),
         ("wall time", f"{closing.seconds:.1f} s" if closing else _UNFINISHED),
+        *_seconds_by_mode(one),
         ("scanned by", f"detmatrix {header.tool}, run file format {header.format}"),
     ]
+
+
+def _seconds_by_mode(one: Matrix) -> list[tuple[str, str]]:
+    """Return what a row takes in each mode, in the mean of rows and processes, where modes were chosen."""
+    if not set(one.run.header.settings.modes) & set(CHOSEN_MODES):
+        return []
+    seconds: dict[Mode, list[float]] = {}
+    for seen in one.run.observations:
+        seconds.setdefault(seen.mode, []).append(seen.seconds + seen.setup_seconds)
+    texts = [f"{mode} {fmean(seconds[mode]):.2g}" for mode in WORKER_MODES if mode in seconds]
+    return [("seconds per row and process", ", ".join(texts) or NONE)]
 
 
 def rerun_options(settings: Settings) -> str:
@@ -227,7 +278,9 @@ def rerun_options(settings: Settings) -> str:
     for name, setting in SETTINGS.items():
         value = getattr(settings, name)
         # A number is given whatever it is; lists that are the default would be most of the line.
-        if setting.reruns and (isinstance(value, (int, float)) or value != setting.default):
+        if setting.reruns and (
+            isinstance(value, (int, float)) or setting.said(value) != setting.said(setting.default)
+        ):
             lines += setting.words(value)
     return shlex.join([*lines, "-o", "rerun.jsonl"])
 
@@ -248,7 +301,7 @@ def _variables(variables: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
 def _text(field: str, value: object) -> str:
     """Return what is recorded of the environment in words."""
     if field == "affinity" and isinstance(value, tuple):
-        return trust.ranges(value) or "not restricted"
+        return ranges(value) or "not restricted"
     if field == "tf32" and value is None:
         return "not known"
     if isinstance(value, tuple):

@@ -9,12 +9,26 @@ FINDING_SIGN: dict[Finding, str] = {
     "silent": "▲",
     "raises": "■",
     "over_alert": "□",
+    "order_dependent": "△",
     "fixed_by_mode": "◆",
     "uninitialized": "◈",
     "mode_dependent": "◇",
     "deterministic": "●",
     "inconclusive": "○",
 }
+# Of what a further column finds (reports/matrix/columns.py): a word that is a finding too has its sign.
+COLUMN_SIGN: dict[str, str] = {
+    **dict(FINDING_SIGN.items()),
+    "differs": "≠",
+    "refused": "⊘",
+    "not_compiled": "○",
+    "as_off": "=",
+    "varies": "≠",
+    "invariant": "=",
+    "not_repeatable": "?",
+    "error": "×",  # noqa: RUF001
+}
+NO_SIGN = "·"  # it says nothing
 VERDICT_SIGN: dict[Verdict, str] = {
     "deterministic": "=",
     "nondeterministic": "≠",

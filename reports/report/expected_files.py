@@ -11,6 +11,7 @@ from reports.builds.files import Source, fits, git_of, outdated, paired, version
 from reports.builds.links import Link
 from reports.builds.traced import Reader
 from reports.builds.words import linked
+from reports.cudnn.rows import RowEngines, expected_engines
 from reports.matrix.expected import ExpectedRows, ExpectedText, Key
 from reports.matrix.listed import documented, lists_of
 from reports.matrix.model import Matrix
@@ -93,6 +94,7 @@ def _rows(
 ) -> dict[Key, ExpectedText]:
     """Return what one build says of the rows that a matrix shows."""
     reader, claims = Reader(census, trace, device), lists_of(matrix).claims
+    build = next(version(file) for file in (census, trace) if file is not None)
     traced = {one.row.key: one for one in (trace.rows if trace else ())}
     worded: dict[LinkKey, list[Link]] = {}
     rows = {}
@@ -109,12 +111,15 @@ def _rows(
                 worded[key] = reader.worded(row)
             links = worded[key]
         links = list(dict.fromkeys(links))
+        engines = expected_engines(row, build) if device == "cuda" else RowEngines()
         alerts = tuple(link for link in links if link.place.kind == "alert")
         flags = tuple(link for link in links if link.place.kind != "alert")
         rows[row.key] = ExpectedText(
             documented=documented(replace(row, device=device), claims),
             binary=linked(alerts, flags) if census else "no census",
             trace=text,
+            engines=engines.text,
+            nondeterministic_engines=engines.nondeterministic,
             way=way,
             alerts=alerts,
             flags=flags,

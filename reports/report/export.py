@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
+from reports.matrix import words
+from reports.matrix.columns import all_columns
 from reports.matrix.difference import MEASURES
 from reports.matrix.expected import EXPECTED_MEANING
 from reports.matrix.listed import NOT_LISTED
@@ -55,7 +57,7 @@ _OP_COLUMNS = (
     *(f"documented_{device}" for device in _DEVICES),
     *("missing", "op_finding", "action", "cost_low", "cost_high", "fill_low", "fill_high", "rows"),
 )
-_EXPECTED = ("documented", "binary", "trace")
+_EXPECTED = ("documented", "binary", "engines", "trace")
 # Rows of the flat table that are in memory at a time.
 _AT_ONCE = 1000
 # With these a spreadsheet takes a cell for a formula.
@@ -87,7 +89,9 @@ def render_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
 
 def render_ops_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
     """Yield the flat table of ops: a line for each op in each release on each kind of device."""
-    return _csv([*_OP_COLUMNS, *FINDINGS], _op_rows(report_view(matrices).ops))
+    view = report_view(matrices).ops
+    further = (f"{column.name}_{name}" for column in view.further for name in ("finding", "rows"))
+    return _csv([*_OP_COLUMNS, *FINDINGS, *further], _op_rows(view))
 
 
 def _csv(names: Sequence[str], rows: Iterator[Sequence[object]]) -> Iterator[str]:
@@ -120,7 +124,12 @@ def _column(values: Sequence[object]) -> pd.Series[Any]:
 
 def _names(matrices: Sequence[Matrix]) -> list[str]:
     expected = [f"expected_{device}_{name}" for device in _devices(matrices) for name in _EXPECTED]
-    return ["run", *_COLUMNS, "distrust", *expected]
+    further = [name for column in all_columns(matrices) for name in column.flat(None)]
+    return ["run", *_COLUMNS, "distrust", *expected, *further, *["machine"] * _merged(matrices)]
+
+
+def _merged(matrices: Sequence[Matrix]) -> bool:
+    return any(one.run.header.parts for one in matrices)
 
 
 def _devices(matrices: Sequence[Matrix]) -> list[str]:
@@ -128,12 +137,14 @@ def _devices(matrices: Sequence[Matrix]) -> list[str]:
 
 
 def _rows(matrices: Sequence[Matrix]) -> Iterator[list[object]]:
-    devices = _devices(matrices)
+    devices, further, merged = _devices(matrices), all_columns(matrices), _merged(matrices)
     for run in report_view(matrices).runs:
         distrust = "; ".join(run.matrix.distrust) or None
         for row in run.rows:
             cells = [_value(row, path) for path in _COLUMNS.values()]
-            yield [*map(_cell, (run.name, *cells, distrust, *_expected(row, devices)))]
+            more = [value for column in further for value in column.flat(row).values()]
+            machine = [row.machine or words.machine_words(run.matrix)] * merged
+            yield [*map(_cell, (run.name, *cells, distrust, *_expected(row, devices), *more, *machine))]
 
 
 def _cell(value: object) -> object:
@@ -163,11 +174,15 @@ def _expected(row: RowView, devices: Sequence[str]) -> Iterator[str | None]:
 
 def _op(op: OpView, view: OpsView) -> dict[str, object]:
     """Return an op for machines, each of its cells with the column that it stands in."""
+    fields = asdict(op)
+    del fields["further"]
+    if op.further:
+        fields["further"] = {one.name: it for one, it in zip(view.further, op.further, strict=True)}
     cells = [
         fields_of(column, "device", "torch", "expected") | asdict(cell)
         for column, cell in zip(view.columns, op.cells, strict=True)
     ]
-    return asdict(op) | {"cells": cells, "rows": [it.row.id for it in op.rows]}
+    return fields | {"cells": cells, "rows": [it.row.id for it in op.rows]}
 
 
 def _op_rows(view: OpsView) -> Iterator[list[object]]:
@@ -188,6 +203,7 @@ def _op_rows(view: OpsView) -> Iterator[list[object]]:
                 ),
                 sum(cell.counts.values()),
                 *(cell.counts.get(finding, 0) for finding in FINDINGS),
+                *(value for it in op.further for value in (it.finding, it.rows)),
             ]
             yield list(map(_cell, values))
 
@@ -201,6 +217,7 @@ def _run(run: RunView) -> dict[str, object]:
     one, header, closing = run.matrix, run.header, run.matrix.run.closing
     fields = {
         **fields_of(header, "environment", "settings"),
+        **(fields_of(header, "plan", "shards", "parts") if header.parts else {}),
         "rows": run.rows,
         "path": run.name,
         **fields_of(header, "format", "tool", "started"),
@@ -217,6 +234,12 @@ def _run(run: RunView) -> dict[str, object]:
         "verdicts": VERDICT_MEANING,
         "findings": FINDING_MEANING,
     }
+    if run.further or run.idle:
+        fields |= {
+            "further": {column.name: column.meaning for column in run.further},
+            "further_findings": {column.name: column.findings for column in run.further},
+            "idle": run.idle,
+        }
     if one.expected:
         fields["builds"] = [
             fields_of(build, "device", "torch", "census", "trace", "note") for build in one.expected

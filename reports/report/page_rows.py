@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from reports.builds.words import link_words
 from reports.coverage.model import Coverage
 from reports.libraries.view import libraries_told
+from reports.matrix.columns import Column
 from reports.matrix.cost import Timed
 from reports.matrix.expected import ExpectedRows
 from reports.matrix.model import WORST_FIRST
@@ -37,7 +38,9 @@ def op_facts(report: ReportView, pool: Pool) -> Iterator[list[object]]:
         call = op.rows[0].row.op
         told: list[Hashable] = [op.finding, op.family, call, _counts(op), _lists(op, report.ops.columns)]
         rows = [_row(it, call, report, pool) for it in _worst_first(op.rows)]
-        yield [*map(pool.place, told), rows]
+        facts = [*map(pool.place, told), rows]
+        # Of most ops there is nothing more to know.
+        yield [*facts, 1] if op.finding == "deterministic" and not op.is_clean else facts
 
 
 def overload_facts(one: Coverage, report: ReportView, pool: Pool) -> list[object]:
@@ -103,7 +106,7 @@ def _row(it: OpRow, call: str, report: ReportView, pool: Pool) -> list[object]:
             pool.place(row.why),
             pool.place(libraries_told(frozenset((row.op, *it.record.row.documented)))),
         ),
-        _result(row, observations, pool),
+        _result(row, observations, pool) + _further(it, report.ops.further),
         tuple(map(pool.place, row.inputs or ())),
         tuple(
             pool.place((pool.place(one.name), one.shape, pool.place(one.dtype))) for one in _outputs(cells)
@@ -136,6 +139,12 @@ def _result(row: RowView, observations: Sequence[Observation], pool: Pool) -> tu
         tuple((it.mode, it.output, it.first, *it.distance) for it in row.differences),
         tuple(pool.place(_process(one)) for one in observations),
     )
+
+
+def _further(it: OpRow, columns: Sequence[Column]) -> tuple[Hashable, ...]:
+    """Return what each further column says of a row; nothing where there are none."""
+    said = tuple((column.finding(it.record), column.words(it.row)) for column in columns)
+    return (said,) if said else ()
 
 
 def _outputs(cells: Sequence[CellView]) -> list[Output]:
@@ -201,5 +210,5 @@ def _expected(record: MatrixRow, builds: Sequence[ExpectedRows], pool: Pool) -> 
         said = one.of(record.row)
         links = tuple(link_words(link) for link in dict.fromkeys((*said.alerts, *said.flags)))
         title, measured = f"{one.title}, torch {one.torch}", one.measured(record.finding)
-        lines.append((title, one.about, said.documented, said.binary, said.trace, measured, links))
+        lines.append((title, one.about, said.documented, said.binary_words, said.trace, measured, links))
     return pool.place(tuple(lines))

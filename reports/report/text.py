@@ -6,28 +6,29 @@ Whatever a run file says is put on one line and printed as text; the only comman
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import click
 
+from reports.matrix.columns import NOTHING, Column
 from reports.matrix.cost import Timed, ratio_words
 from reports.matrix.model import WORST_FIRST, Matrix
 from reports.matrix.ops import MISSING, OpColumn, OpRow, OpsView, OpView
-from reports.render.signs import FINDING_SIGN
+from reports.render.signs import COLUMN_SIGN, FINDING_SIGN, NO_SIGN
+from reports.render.terminal import WIDTH, wrapped
 from reports.report.view import ReportView, report_view
 from scanner.errors import one_line, safe_lines
 from scanner.observations import versions
 from scanner.verdicts.findings import Finding
 
-WIDTH = 80
 _COLUMN = 9  # of a release, where there are several
 _LEAST_NAME = 12
 _COLOURS: dict[Finding, str] = {
     "silent": "bright_red",
     "raises": "red",
     "over_alert": "yellow",
+    "order_dependent": "yellow",
     "fixed_by_mode": "blue",
     "uninitialized": "cyan",
     "mode_dependent": "magenta",
@@ -63,16 +64,16 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
     ops = report.ops
     listed = ops.ops if whole else ops.listed
     about, _, bounds = report.head.rpartition(" · ")
-    yield from (*_wrapped(about), *_wrapped(bounds))
+    yield from (*wrapped(about), *wrapped(bounds))
     # A finding that no op has is nothing to warn of.
     colours = {finding: _COLOURS.get(finding) if ops.counts[finding] else None for finding in ops.told}
     counts = [(f"{FINDING_SIGN[it]}{ops.counts[it]} {it}", colour) for it, colour in colours.items()]
     yield from _flowing(paint, counts)
     for state, text in report.states:
         fg = "yellow" if state == "low_power" else "red"
-        yield from (paint(line, fg=fg, bold=True) for line in _wrapped(text))
+        yield from (paint(line, fg=fg, bold=True) for line in wrapped(text))
     if ops.shown is not None:
-        yield from _wrapped(ops.shown)
+        yield from wrapped(ops.shown)
     if listed:
         yield from _table(listed, ops, paint)
     if not whole and ops.left_out:
@@ -81,11 +82,19 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
         yield f"… {left.total()} more: {rest}. List them with --all"
     if listed:
         # Several releases leave no room for costs.
-        legend = [line for line in ops.legend(listed) if len(ops.columns) == 1 or line[0] != "cost"]
+        further = {column.name for column in ops.further}
+        left_out = {"cost", *further} if len(ops.columns) > 1 else further
+        legend = [line for line in ops.legend(listed) if line[0] not in left_out]
         for label, (first, *texts) in legend:
             yield from _flowing(paint, ((text, None) for text in (f"{label}: {first}", *texts)), dim=True)
+        for place, column in enumerate(ops.further):
+            seen = {op.further[place].finding for op in listed}
+            texts = [f"{COLUMN_SIGN.get(it, NO_SIGN)} {it}" for it in column.findings if it in seen]
+            texts += [f"{NO_SIGN} {NOTHING}"] * (None in seen)
+            about = f"{column.head} {column.name}: {column.meaning}"
+            yield from _flowing(paint, ((text, None) for text in (about, *texts)), dim=True)
     for text in report.limits:
-        yield from _wrapped(text)
+        yield from wrapped(text)
     where = "" if ops.chosen else " (detmatrix docs RUN lists them)"
     yield from (paint(f"{text}{where}", bold=True) for text in ops.unmeasured_words)
 
@@ -103,10 +112,6 @@ def _flowing(paint: Paint, items: Iterable[tuple[str, str | None]], **style: boo
     yield "  ".join(line)
 
 
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(one_line(text), WIDTH, subsequent_indent="  ")
-
-
 def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
     """Yield a line for each op below the heads, and those of its rows if they were asked for."""
     # The latest of many releases; the page has room for all of them.
@@ -117,7 +122,14 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
     docs = [op.docs_words.replace(" and ", "/") for op in ops]
     cost, doc = (max(map(len, (head, *texts))) for head, texts in (("COST", costs), ("DOCS", docs)))
     action = 0 if several_columns else max(len(op.action) for op in ops)
-    fixed = 2 + _COLUMN * len(columns) + 1 + (doc if several_columns else cost + 1 + doc + 1 + action)
+    heads = "".join(f"{column.head} " for column in view.further if not several_columns)
+    fixed = (
+        2
+        + _COLUMN * len(columns)
+        + 1
+        + len(heads)
+        + (doc if several_columns else cost + 1 + doc + 1 + action)
+    )
     width = min(max(len(names[op.name]) for op in ops), max(_LEAST_NAME, WIDTH - fixed))
     if several_columns:
         yield paint(
@@ -129,7 +141,7 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
             f"  {'OP':{width}} " + "".join(f"{_under(it):{_COLUMN}}" for it in columns) + "DOCS", dim=True
         )
     else:
-        yield paint(f"  {'OP':{width}} FWD BWD  {'COST':{cost}} {'DOCS':{doc}} ACTION", dim=True)
+        yield paint(f"  {'OP':{width}} FWD BWD  {heads}{'COST':{cost}} {'DOCS':{doc}} ACTION", dim=True)
     for op, spent, listed in zip(ops, costs, docs, strict=True):
         start = f"{FINDING_SIGN[op.finding]} {_cut(names[op.name], width):{width}}"
         marks = "".join(
@@ -137,6 +149,8 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
             for column, cell in zip(view.columns, op.cells, strict=True)
             if column in columns
         )
+        if heads:
+            marks += "".join(f"{COLUMN_SIGN.get(it.finding or '', NO_SIGN):4}" for it in op.further)
         said = f"{listed:{doc}}"
         if listed == MISSING:
             said = paint(said, fg="magenta", bold=True)
@@ -145,7 +159,7 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
         rest = said if several_columns else f"{spent:{cost}} {said} {op.action}"
         yield f"{paint(start, fg=_COLOURS.get(op.finding))} {marks}{rest}"
         if view.chosen:
-            yield from _rows(op.rows, paint)
+            yield from _rows(op.rows, view.further, paint)
     if several_columns:
         left = len(view.columns) - len(columns)
         before = f"{left} earlier {'column' if left == 1 else 'columns'}, " if left else ""
@@ -156,14 +170,16 @@ def _under(column: OpColumn) -> str:
     return f"{column.device.upper()}{' exp' if column.expected else ''}"
 
 
-def _rows(ones: Sequence[OpRow], paint: Paint) -> Iterator[str]:
+def _rows(ones: Sequence[OpRow], further: Sequence[Column], paint: Paint) -> Iterator[str]:
     """Yield a line on each row of an op: its case, k of n with the flag off and on, its cost, and doubts about it."""
     lines = []
     for one in ones:
         row = one.row
         cost = ratio_words(row.cost) if isinstance(row.cost, Timed) else ""
         shown = f"{row.off.short} → {row.on.short}"
-        lines.append((row, one_line(row.id.removeprefix(f"{row.spec}:")), shown, cost, ", ".join(row.doubts)))
+        found = [f"{it.head} {finding}" for it in further if (finding := it.finding(one.record))]
+        told = ", ".join([*row.doubts, *found])
+        lines.append((row, one_line(row.id.removeprefix(f"{row.spec}:")), shown, cost, told))
     both, costs, doubts = (max(len(str(line[place])) for line in lines) for place in (2, 3, 4))
     width = min(max(len(line[1]) for line in lines), WIDTH - both - costs - doubts - 9)
     for row, name, *rest in lines:

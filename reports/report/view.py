@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from reports.matrix import perturbations, trust, words
 from reports.matrix.by_op import ops_view
 from reports.matrix.chart import Chart, chart, costs
+from reports.matrix.columns import Column, all_columns, idle_words, telling
 from reports.matrix.expected import DISAGREEMENTS, EXPECTED_MEANING, Key
 from reports.matrix.model import Matrix
 from reports.matrix.ops import OpsView
@@ -59,6 +60,8 @@ class RunView(Struct, frozen=True, kw_only=True):
     trusted: bool  # nothing is said against the scan
     rows: list[RowView]
     states: list[tuple[words.State, str]]  # what a reader must know before believing anything
+    further: tuple[Column, ...]  # beside off and on, that say something of its rows
+    idle: list[str]  # why others that were asked for say nothing
     n: str
     shown: str | None  # which rows are left out, if any are
     serial: str | None  # how many rows one thread did alone
@@ -143,6 +146,7 @@ class ReportView(Struct, frozen=True, kw_only=True):
         # What is said of whole scans is beside the point of a few chosen rows, each of which tells its doubts.
         runs = [] if self.ops.chosen else self.runs
         texts = [self._of(run, text) for run in runs for text in (run.serial, run.matrix.sampled) if text]
+        texts += [self._of(run, text) for run in runs for text in run.idle]
         return [self.ops.doubted_words, *texts] if self.ops.doubted_words else texts
 
     def _of(self, run: RunView, text: str) -> str:
@@ -152,6 +156,17 @@ class ReportView(Struct, frozen=True, kw_only=True):
     verdicts = VERDICT_MEANING
     findings = FINDING_MEANING
     glossary = words.GLOSSARY
+
+    @property
+    def further_findings(self) -> dict[str, str]:
+        """What the findings of further columns mean; empty if there are none."""
+        return {name: meaning for column in self.ops.further for name, meaning in column.findings.items()}
+
+    @property
+    def further(self) -> dict[str, str]:
+        """What the further columns are."""
+        return {column.name: f"{column.meaning}." for column in self.ops.further}
+
     disagreements = DISAGREEMENTS
 
 
@@ -174,7 +189,10 @@ def report_view(matrices: Sequence[Matrix]) -> ReportView:
 
 
 def _run(number: int, one: Matrix) -> RunView:
-    rows = [row_view(row, one.expected) for row in one.rows]
+    header = one.run.header
+    machines = (words.machine_of_row(header, row.row) if header.parts else UNSET for row in one.rows)
+    rows = [row_view(row, one.expected, machine) for row, machine in zip(one.rows, machines, strict=True)]
+    asked, planned = all_columns([one]), [row.row for row in one.scanned]
     return RunView(
         number=number,
         name=one.name,
@@ -183,6 +201,8 @@ def _run(number: int, one: Matrix) -> RunView:
         trusted=not one.distrust,
         rows=rows,
         states=words.states(one),
+        further=telling(asked, planned),
+        idle=idle_words(asked, planned),
         n=words.n_words(one),
         shown=words.shown_words(one),
         serial=trust.serial_words(one),

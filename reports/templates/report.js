@@ -2,11 +2,12 @@
 (() => {
   const runs = data("runs");
   const signs = data("signs");
+  const FURTHER = signs.columns || []; // The columns beside off and on, each with what it means.
 
   // The fields of an op, of a row, of what it showed, of a cell, a process and a cost, as reports/report/page_rows.py writes them.
-  const OP = shape("finding* family* call* counts* lists* rows");
+  const OP = shape("finding* family* call* counts* lists* rows notable");
   const ROW = shape("run case* kind* about* result* inputs* outputs* cost times expected*");
-  const RESULT = shape("finding* note* reason* joint* weak* constant* serial alerts further* cells groups differing differences processes");
+  const RESULT = shape("finding* note* reason* joint* weak* constant* serial alerts further* cells groups differing differences processes columns");
   const CELL = shape("mode* verdict* details* bound* cause* reason* where* seeded alerts");
   const PROCESS = shape("mode process outcome executions distinct first forward told");
   const pooled = (places) => places.map((place) => pool[place]);
@@ -24,10 +25,11 @@
     const [words, ratio = null, samples, calls, timings, ...memory] = [row.cost].flat();
     const [price, slow, told] = pool[words];
     row.cost = { words: price, slow, told, ratio, samples, calls, timings, memory };
+    row.columns ||= [];
     row.text = [row.id, op.family, row.call, row.device, runs[row.run].name, row.finding]
       .concat(row.cells.flatMap((cell) => [cell.verdict, cell.reason, ...cell.alerts, cell.seeded ? "seeded" : ""]), row.alerts)
       .concat(row.weak ? ["low power"] : [], row.serial ? ["serial"] : [], row.constant === null ? [] : ["constant", row.constant])
-      .concat((row.expected || []).flat(2))
+      .concat((row.expected || []).flat(2), row.columns.flat())
       .join(" ")
       .toLowerCase();
     return row;
@@ -49,22 +51,24 @@
   });
 
   // What a filter of rows asks for; an op is shown if a row of it is.
-  const suits = (row, { verdict, device, run, power, slower }) =>
+  const suits = (row, { verdict, device, run, power, slower, further }) =>
+    (!further || row.columns.some(([found], place) => further === `${FURTHER[place][0]}:${found}`)) &&
     (!verdict || judged(MODES.map((mode) => row.cells.find((cell) => cell.mode === mode)?.verdict), verdict)) &&
     (!device || row.device === device) &&
     (!run || row.run === Number(run) - 1) &&
     powered({ weak: row.weak, serial: row.serial || null }, power) &&
     (!slower || COSTS[slower](row.cost.ratio));
-  const isClean = (op) => op.finding === "deterministic";
+  const isClean = (op) => op.finding === "deterministic" && !op.notable;
   const matches = (op, values, findings, words) => {
     op.named = words.every((word) => op.small.includes(word));
-    op.asked = ["verdict", "device", "run", "power", "slower"].some((name) => values[name]) || !op.named;
+    op.asked = ["verdict", "device", "run", "power", "slower", "further"].some((name) => values[name]) || !op.named;
     op.shows = (row) => !op.asked || (suits(row, values) && (op.named || words.every((word) => row.text.includes(word))));
     if (findings.size ? !findings.has(op.finding) : hides(values, words) && isClean(op)) return false;
     return !op.asked || op.rows.some(op.shows);
   };
   // Clean ops are folded until something is asked for that only they may have.
-  const hides = ({ clean, verdict, power, slower }, words) => clean === "hidden" && !(verdict || power || slower || words.length);
+  const hides = ({ clean, verdict, power, slower, further }, words) =>
+    clean === "hidden" && !(verdict || power || slower || further || words.length);
 
   const fold = $("tbody.fold", table_);
   const chosen = document.head.appendChild(make("style", {}));
@@ -138,7 +142,7 @@
   };
   const EXPECTED = ["Documented", "Binary (expected)", "Trace (expected)"];
   const builds = runs.some((run) => run.builds);
-  const HEADS = ["Case", "Direction", "Dtype", "Flag off", "Flag on", "Finding", "Alert caller", "Cost", ...(runs.length > 1 ? ["Run"] : []), ...(builds ? EXPECTED : [])];
+  const HEADS = ["Case", "Direction", "Dtype", "Flag off", "Flag on", "Finding", "Alert caller", "Cost", ...FURTHER.map(([name]) => name), ...(runs.length > 1 ? ["Run"] : []), ...(builds ? EXPECTED : [])];
   const line = (row) => {
     row.button = make("button", { type: "button", class: "open" }, row.case);
     const copy = make("button", { type: "button", class: "small" }, "Copy repro");
@@ -148,6 +152,9 @@
       make("td", {}, row.direction), make("td", {}, row.dtype), cell(row.cells[0], null), cell(row.cells[1], row.further), finding(row),
       make("td", {}, ...(row.alerts.length ? codes(row.alerts) : [make("span", {}, "none")])),
       make("td", {}, row.cost.slow === null ? make("span", {}, row.cost.words) : row.cost.slow ? make("b", { class: "slower" }, row.cost.words) : row.cost.words),
+      ...row.columns.map(([found, told]) =>
+        make("td", {}, found && make("b", { class: `f ${found}` }, make("i", { "aria-hidden": "true" }, signs.c[found]), found),
+          make("span", {}, found ? told.replace(found, "").replace(/^[;,] /, "") : told))),
       ...(runs.length > 1 ? [make("td", {}, runs[row.run].label)] : []),
       ...(builds ? EXPECTED.map((label, place) => said(row, place)) : []));
     for (const [place, told] of [...row.element.cells].entries()) if (place) told.dataset.label = HEADS[place];
@@ -157,12 +164,13 @@
   const unfold = (op) => {
     op.drawn = op.rows;
     const lists = op.lists.flatMap(([torch, lines], n) => [n ? "; " : "Documented in ", make("b", {}, torch), ": ", lines.map((one) => one.join(" ")).join(", ")]);
-    const grid = make("table", { class: `grid${runs.length > 1 ? " several" : ""}${builds ? " told" : ""}` },
+    const grid = make("table", { class: `grid${runs.length > 1 ? " several" : ""}${builds ? " told" : ""}${FURTHER.length ? " further" : ""}` },
       make("caption", { class: "hidden" }, `${op.name}: verdict with the flag off and on, finding, alert callers and cost of each case`),
       make("thead", {}, make("tr", {}, ...HEADS.map((head) => make("th", { scope: "col" }, head)))),
       make("tbody", {}, ...op.drawn.map(line)));
     const head = make("p", { class: "about" }, link(op.name, op.name), ` ${op.family}; ${op.counts}. `, ...lists);
-    const panel_ = make("tr", { class: "rows" }, make("td", {}, make("h3", { class: "hidden" }, `Rows of ${op.name}`), head, grid));
+    const panel_ = make("tr", { class: "rows" }, make("td", {}, make("h3", { class: "hidden" }, `Rows of ${op.name}`), head,
+      FURTHER.length ? make("div", { class: "sideways", role: "group", tabindex: "0", "aria-label": `Rows of ${op.name}` }, grid) : grid));
     op.element.append(panel_);
     op.panel = panel_;
     limit(op);
@@ -177,7 +185,7 @@
     no_workspace: "The flag on, without CUBLAS_WORKSPACE_CONFIG" };
   const wordsOfCell = ({ verdict, details, seeded }) => (details ? `${verdict}: ${details}` : seeded ? `${verdict}, seeded` : verdict);
   const modePart = (one) =>
-    part(LIVED[one.mode],
+    part(LIVED[one.mode] || `${one.mode}: ${Object.fromEntries(FURTHER)[one.mode]}`,
       text(one.where ? `${wordsOfCell(one)}, ${one.where}` : wordsOfCell(one)),
       one.alerts.length ? make("p", {}, "Alerts: ", ...codes(one.alerts)) : null,
       one.bound ? text(`0 of n leaves a rate of differing up to ${one.bound} plausible (95 %).`) : null,
@@ -234,7 +242,7 @@
         row.why ? part("Why", linked(row.why)) : null,
         row.libraries.length ? part("Documented by libraries, not measured", make("ul", {}, ...row.libraries.map((one) => make("li", {}, linked(one))))) : null,
         part("Inputs", row.inputs.length ? make("ul", {}, ...pooled(row.inputs).map((one) => make("li", {}, make("code", {}, one)))) : text("None were recorded.")),
-        row.reason ? part("Why inconclusive", make("p", { class: "told" }, row.reason)) : null,
+        row.reason ? part(`Why ${row.finding}`, make("p", { class: "told" }, row.reason)) : null,
         row.weak ? part("Low power", make("p", { class: "told" }, row.weak)) : null,
         row.constant === null ? null : part("Constant", make("p", { class: "told" }, row.constant)),
         costPart(row.cost)),
@@ -260,7 +268,7 @@
     reveal(row);
   };
   const choose = filters({
-    items: ops, names: ["q", "finding", "verdict", "device", "run", "power", "slower", "clean", "column"], choice: "finding",
+    items: ops, names: ["q", "finding", "verdict", "device", "run", "power", "slower", "further", "clean", "column"], choice: "finding",
     matches, applied, find, show,
     widened: () => {
       $("#clean").value = "shown";

@@ -183,9 +183,9 @@ def enumerated_entries(
         "dtypes": list(settings.dtypes) or None,
         "samples": settings.samples,
     }
-    wanted = [one for one in _selected(settings.patterns, names, specs) if one.name not in known]
-    answers = _answers(supervisor, [one.name for one in wanted], options, tell)
-    for one, answer in zip(wanted, answers, strict=True):
+    asked = [one for one in wanted(settings.patterns, names, specs) if one.name not in known]
+    answers = _answers(supervisor, [one.name for one in asked], options, tell)
+    for one, answer in zip(asked, answers, strict=True):
         counts = Counter(samples=answer["samples"], refused=answer["refused"])
         taken = {(row["dtype"], row["case"], row["provoked"]) for row in answer["rows"]}
         counts.update("enlarged" if provoked == "enlarged" else "taken" for _, _, provoked in taken)
@@ -248,13 +248,13 @@ def listed(
             supervisor.retire()
 
 
-def _selected(patterns: Sequence[str], names: Sequence[OpNames], specs: Sequence[OpSpec]) -> list[OpNames]:
+def wanted(patterns: Sequence[str], names: Sequence[OpNames], specs: Sequence[OpSpec]) -> list[OpNames]:
     """Return the entries that patterns could select; all of them without a pattern."""
     if not patterns:
         return list(names)
     ops = [*map(names_of, specs), *names]
-    wanted = {one.name for pattern in patterns for one in ops_of(pattern, ops)}
-    return [one for one in names if one.name in wanted]
+    found = {one.name for pattern in patterns for one in ops_of(pattern, ops)}
+    return [one for one in names if one.name in found]
 
 
 def _names(supervisor: WorkerSupervisor, source: str) -> list[str]:

@@ -8,11 +8,12 @@ from msgspec import convert
 
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import OpSpec, Planned
+from opspecs.patterns import ops_of
 from opspecs.pytorch.names import names_for
 from opspecs.registry import names_of, selected
 from scanner.accelerators import kind_of
 from scanner.cases.catalog import choose
-from scanner.cases.discovery import EntrySpec, Tell, described, enumerated_entries, names_in, recorded
+from scanner.cases.discovery import EntrySpec, Tell, described, enumerated_entries, names_in, recorded, wanted
 from scanner.observations.records import EnumeratedEntry, Header, Row, Settings, Source
 from scanner.processes.supervisor import WorkerSupervisor
 
@@ -62,6 +63,11 @@ class Planner:
         """
         return self._rows(self._specs) if self._names else planned_rows(self._settings, self._specs)
 
+    @property
+    def entry_names(self) -> list[str]:
+        """The entries of databases that patterns could select, which are enumerated only as they are asked for."""
+        return [one.name for one in wanted(self._settings.patterns, self._names, self._specs)]
+
     def entries(self, tell: Tell, known: Collection[str]) -> Iterator[EnumeratedEntry]:
         """Yield the entries of PyTorch's databases, with those of their rows that patterns select, as workers find them.
 
@@ -82,18 +88,28 @@ class Planner:
                 refused=counts["refused"],
             )
 
-    def check(self) -> None:
+    def check(self, *, whole: bool) -> None:
         """Refuse patterns of which one has selected nothing.
+
+        Args:
+            whole: Whether all entries were enumerated; else a pattern is content with an op that it could mean.
 
         Raises:
             UsageError: Names it.
         """
+        ops = [*map(names_of, self._specs), *self._names]
+        if not whole and all(ops_of(pattern, ops) for pattern in self._settings.patterns):
+            return
         planned_rows(self._settings, (*self._specs, *self._found))
 
     def again(self, header: Header) -> tuple[Row, ...]:
         """Return what a scan that goes on would plan here now, but for entries that are not enumerated yet."""
         entries = recorded(self._supervisor, [row for row in header.planned if row.provoked])
-        rows = (*self._rows(self._specs), *self._rows(entries))
+        rows = tuple(
+            row
+            for row in (*self._rows(self._specs), *self._rows(entries))
+            if header.groups.get(row.spec, header.shard) == header.shard
+        )
         if not header.continues:
             return rows
         planned = {row.key for row in header.planned}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.errors import UsageError
-from scanner.modes import modes_on
+from scanner.modes import CHOSEN_MODES, modes_on
 from scanner.observations.settings import MOST_RUNS, SETTINGS, Settings
 from scanner.perturbations import PERTURBATIONS, shares
 
@@ -42,6 +42,17 @@ DTYPES = (
 )
 
 
+class Shard(NamedTuple):
+    """One of the shards that the groups of rows of a scan are divided among."""
+
+    number: int = 1
+    total: int = 1
+
+    def __str__(self) -> str:
+        """Write it as the command line has it."""
+        return f"{self.number}/{self.total}"
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for."""
 
@@ -52,6 +63,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     force: bool = False
     # Files of this scan that other machines wrote, the first one first; what they have whole is left out.
     continues: tuple[Path, ...] = ()
+    shard: Shard | None = None  # None: not said, so all of the plan, or what a scan that goes on has
+    balance: Path | None = None  # the run whose seconds say how much work groups of rows are
     python: str = sys.executable
 
 
@@ -82,12 +95,16 @@ def settings_for(asked: Settings, device: str, workers: int = 1) -> Settings:
     for name in asked.perturb:
         if device != "cpu" and PERTURBATIONS[name].cpu_alone:
             raise UsageError(f"--perturb: there is no {name} on {device}; leave it out, or use --device cpu")
+    if "threads" in asked.invariance and device != "cpu":
+        raise UsageError(
+            f"--invariance: threads are those of a CPU, and the device is {device}; leave them out"
+        )
     return msgspec.structs.replace(
         asked,
         device=device,
         perturb=_known(asked.perturb, device),
         workers=asked.workers or workers,
-        modes=tuple(mode for mode in asked.modes if mode in modes_on(device)),
+        modes=tuple(mode for mode in asked.modes if mode in (*CHOSEN_MODES, *modes_on(device))),
         runs=asked.runs if asked.max_rate is None else _runs_for(asked, asked.max_rate),
         confidence=None if asked.max_rate is None else asked.confidence,
         samples=asked.samples if asked.sources != SETTINGS["sources"].default else 0,

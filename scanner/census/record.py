@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from scanner.errors import BuildError
-from scanner.observations.files import readable, refuse_newer
+from scanner.observations.files import RecordKind, read_record, readable
 from scanner.observations.records import Count, Record
 
 # Census format history:
@@ -155,12 +155,16 @@ class Census(Record, frozen=True, kw_only=True):
     kernels: KernelCode | None = None  # None: not looked at
 
 
-class _Opening(msgspec.Struct):
-    """Just enough of a file to tell what it is."""
-
-    kind: object = None
-    format: object = None
-    rules: object = None
+KIND = RecordKind(
+    "census",
+    "census",
+    "detmatrix census",
+    FORMAT,
+    len(RULE_SETS),
+    MAX_BYTES,
+    "take the census again",
+    BuildError,
+)
 
 
 def encode(census: Census) -> str:
@@ -174,19 +178,7 @@ def read_census(path: str | Path) -> Census:
     Raises:
         BuildError: The file cannot be read, is none, is damaged, or has a newer format.
     """
-    data = _read_bytes(Path(path))
-    try:
-        opening = msgspec.json.decode(data, type=_Opening)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        opening = _Opening()
-    if opening.kind != "census":
-        raise BuildError(f"{path}: not a census; give a file that detmatrix census wrote")
-    refuse_newer(path, "census format", opening.format, FORMAT, BuildError)
-    refuse_newer(path, "census rule set", opening.rules, len(RULE_SETS), BuildError)
-    try:
-        return msgspec.json.decode(data, type=Census)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BuildError(f"{path}: {error}; take the census again") from error
+    return read_record(path, Census, KIND)
 
 
 def is_census(path: str | Path) -> bool:
@@ -196,11 +188,3 @@ def is_census(path: str | Path) -> bool:
             return re.match(rb'\s*\{\s*"kind"\s*:\s*"census"', file.read(_OPENING)) is not None
     except BuildError:
         return False
-
-
-def _read_bytes(path: Path) -> bytes:
-    with readable(path, "detmatrix census", BuildError) as file:
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise BuildError(f"{path}: larger than any census; give a file that detmatrix census wrote")
-    return data

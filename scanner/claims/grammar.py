@@ -169,7 +169,7 @@ _RULES: tuple[_Rule, ...] = (
     _rule(rf"attempting to differentiate(?: {_TENSOR})?", lambda m: (_BACKWARD, *_device(m[1]))),
     _rule("requires? grad", lambda _: (_BACKWARD, ("input", "requires_grad", ("True",)))),
     # Alternatives must be of one name: "a=1 or b=2" is not what two conditions would say.
-    _rule(rf"(`{{0,2}}(\w+){_VALUES}(?:(?:,? or |, )`{{0,2}}\2{_VALUES})*)", _keyword),
+    _rule(rf"(`{{0,2}}([\w.]+){_VALUES}(?:(?:,? or |, )`{{0,2}}\2{_VALUES})*)", _keyword),
     _rule(
         r"one of the following (\w+?)s is used:? \[([\w|-]+)\]",
         lambda m: (("keyword", m[1], tuple(dict.fromkeys(m[2].split("|")))),),

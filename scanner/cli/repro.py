@@ -15,28 +15,29 @@ import msgspec
 from opspecs.functions import file_of, resolved
 from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
-from scanner.accelerators import kind_of
+from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.cases.catalog import named_files
 from scanner.cases.chosen import chosen_rows
 from scanner.cli.options import python_option, specs_option, tell
 from scanner.errors import UsageError
+from scanner.invariance import PROPERTIES, Property
 from scanner.observations.records import Header, Row, digest_kind
 from scanner.observations.runfile import read_run
 from scanner.observations.writer import cannot_write
 from scanner.processes.process import packages_for, worker_environment
 from scanner.processes.sandbox import ImportSandbox
+from scanner.repro.compile_cache import SCRIPT
+from scanner.repro.invariance import invariance_script, tried_of
 from scanner.repro.saved_script import saved_script
 from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import MatrixRow, matrix
 
 # Importing torch takes seconds, and minutes from a cold network disk; drawing takes a moment.
-# Whose streams and variables scripts know.
-_DEVICES = ("cpu", "cuda")
 _TIMEOUT = 600.0
 
 
 @click.command(name="repro")
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="[RUN]", required=False)
 @click.argument("row", metavar="[ROW]", required=False)
 @click.option(
     "-o",
@@ -45,11 +46,31 @@ _TIMEOUT = 600.0
     metavar="FILE.py",
     help="Where to write the script. Default: standard output.",
 )
+@click.option(
+    "--invariance",
+    "what",
+    type=click.Choice(list(PROPERTIES)),
+    help="Show what the row's bits depend on, at the values at which the scan tried it, in place of verdicts.",
+)
+@click.option(
+    "--compile-cache",
+    is_flag=True,
+    help="Write the script that fills torch.compile's cache with the flag off in backward, and then shows what a process with "
+    "the flag on throughout takes from it; no RUN is needed.",
+)
 @specs_option(
     "A file of specs that the row is of, which is Python: without this option none of a run file's runs."
 )
 @python_option("The interpreter whose torch draws the inputs; it needs only torch.")
-def command(run: str, row: str | None, output: Path | None, spec_files: tuple[str, ...], python: str) -> None:
+def command(
+    run: str | None,
+    row: str | None,
+    output: Path | None,
+    what: Property | None,
+    compile_cache: bool,
+    spec_files: tuple[str, ...],
+    python: str,
+) -> None:
     """Write a script that needs only torch and shows what a row of a run file showed.
 
     ROW is a pattern as scan takes it that only one row of RUN matches: a row id spec:case:direction:dtype, of which
@@ -58,6 +79,13 @@ def command(run: str, row: str | None, output: Path | None, spec_files: tuple[st
 
     RUN may be a file that detmatrix locate --save wrote, FILE.pt, which holds the inputs of one op; it has no rows.
     """
+    if compile_cache:
+        if run is not None:
+            raise UsageError(f"--compile-cache: its script is of no run; leave {run!r} out")
+        _out(SCRIPT, output)
+        return
+    if run is None:
+        raise UsageError("give a run file RUN and a ROW of it; detmatrix repro --help shows the rest")
     if run.endswith(".pt"):
         _of_saved_inputs(run, row, output)
         return
@@ -65,15 +93,26 @@ def command(run: str, row: str | None, output: Path | None, spec_files: tuple[st
         raise UsageError(f"{run}: give a ROW of it too; detmatrix report shows what there is")
     read = read_run(run)
     chosen = _row(row, read.header.planned, run)
-    rows = matrix(read.header, read.observations, closed=read.closing is not None)
+    rows = matrix(
+        read.header, read.observations, closed=read.closing is not None, invariances=read.invariances
+    )
     seen = next(one for one in rows if one.row.key == chosen.key)
+    if seen.off.launches or seen.on.launches:
+        again = (
+            f"detmatrix scan {chosen.id} --specs FILE.py --perturb {','.join(read.header.settings.perturb)}"
+        )
+        raise UsageError(
+            f"{chosen.id}: no script can be written: Triton's interpreter ran its kernels; run it again with {again}"
+        )
+    if what is not None:
+        tried_of(seen, what)
     tell("repro: starting torch, which draws the inputs")
     input_source = _input_source(chosen, read.header, spec_files, python)
-    written = script(input_source, seen, read.header)
-    if output is None:
-        click.echo(written, nl=False)
+    if what is None:
+        written = script(input_source, seen, read.header)
     else:
-        _write(output, written, run)
+        written = invariance_script(input_source, seen, read.header, what)
+    _out(written, output, run)
     if note := _other_inputs(input_source, seen):
         click.echo(f"detmatrix: {note}", err=True)
 
@@ -89,10 +128,7 @@ def _of_saved_inputs(path: str, row: str | None, output: Path | None) -> None:
     if not Path(path).is_file():
         raise UsageError(f"{path}: there is no such file; detmatrix locate --save DIR writes some")
     written = saved_script(Path(path))
-    if output is None:
-        click.echo(written, nl=False)
-    else:
-        _write(output, written, path)
+    _out(written, output, path)
 
 
 def _row(asked: str, planned: Sequence[Row], path: str) -> Row:
@@ -117,9 +153,9 @@ def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: s
         UsageError: It cannot be found out.
     """
     text = f"{row.id}: no script can be written"
-    if kind_of(row.device) not in _DEVICES:
+    if kind_of(row.device) not in ("cpu", *ACCELERATORS):
         raise UsageError(
-            f"{text}: it ran on {row.device}, and scripts are written for {' and '.join(_DEVICES)} alone"
+            f"{text}: it ran on {row.device}, and scripts are written for cpu, {', '.join(ACCELERATORS)} alone"
         )
     # A row of the catalog needs no file, wherever the files of its run are now.
     own = row.spec not in {spec.name for spec in SPECS}
@@ -192,13 +228,21 @@ def _other_inputs(input_source: InputSource, row: MatrixRow) -> str | None:
     return f"{row.row.id}: the inputs drawn here are not those of the run; its case, or torch, is another one here"
 
 
-def _write(path: Path, written: str, run: str) -> None:
+def _out(written: str, output: Path | None, run: str | None = None) -> None:
+    """Write the script to a file, or to standard output."""
+    if output is None:
+        click.echo(written, nl=False)
+    else:
+        _write(output, written, run)
+
+
+def _write(path: Path, written: str, run: str | None) -> None:
     """Write the script.
 
     Raises:
         UsageError: It cannot be written there.
     """
-    if path.exists() and path.samefile(run):
+    if run is not None and path.exists() and path.samefile(run):
         raise UsageError(f"{path}: is the run file; choose another place with -o")
     try:
         path.write_text(written, encoding="utf-8")

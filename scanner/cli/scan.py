@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 import sys
@@ -12,11 +13,14 @@ import click
 from click.core import ParameterSource
 
 from opspecs.pytorch.sources import databases
-from scanner.cases.settings import Plan, asked_for
+from scanner.cases.settings import Plan, Shard, asked_for
+from scanner.cli.cluster import ray_options
 from scanner.cli.main import SUMMARY, load
-from scanner.cli.options import DEFAULTS, patterns_argument, python_option, refuse_report_name
+from scanner.cli.options import DEFAULTS, ParamType, patterns_argument, refuse_report_name
 from scanner.cli.settings import fail_on_option, settings_options
+from scanner.cluster.scan import Campaign, how_to_go_on, scan_on_cluster
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
+from scanner.observations.records import MOST_SHARDS
 from scanner.observations.runfile import UNTRUSTED, Run
 from scanner.observations.settings import SETTINGS
 from scanner.processes.process import ENDS_ALL
@@ -25,27 +29,69 @@ from scanner.run.scan import scan
 from scanner.verdicts.findings import Finding
 
 DEFAULT_OUTPUT = "detmatrix.jsonl"
+_SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
+
+
+class _Shard(ParamType):
+    """``I/N``, one of N shards."""
+
+    name = "shard"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse what is no shard of any plan."""
+        if isinstance(value, Shard):
+            return value
+        numbers = _SHARD.fullmatch(str(value))
+        shard = Shard(*map(int, numbers.groups())) if numbers else Shard(2, 1)
+        if not shard.number <= shard.total <= MOST_SHARDS:
+            self.fail(
+                f"{value!r} is no shard; give I/N with I from 1 to N, and N up to {MOST_SHARDS}", param, ctx
+            )
+        return shard
 
 
 @click.command(name="scan")
 @patterns_argument
 @settings_options
-@python_option("The interpreter whose torch is scanned; it needs only torch.")
+@click.option(
+    "--python",
+    "pythons",
+    multiple=True,
+    metavar="PATH",
+    help="The interpreter whose torch is scanned; it needs only torch. Default: this one. With --ray it may be given more "
+    "than once.",
+)
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=Path(DEFAULT_OUTPUT),
     metavar="RUN.jsonl",
-    help=f"The run file. Default: {DEFAULT_OUTPUT}.",
+    help=f"The run file. Default: {DEFAULT_OUTPUT}, or detmatrix-I-of-N.jsonl with --shard.",
 )
+@click.option(
+    "--shard",
+    type=_Shard(),
+    metavar="I/N",
+    help="Scan only shard I of N: every Nth op, so that N machines share the work. detmatrix merge joins their run files.",
+)
+@click.option(
+    "--balance",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="RUN",
+    help="Divide the ops among the shards by the seconds that each took in this run; give all shards the same.",
+)
+@ray_options
 @click.option("--resume", is_flag=True, help="Go on with the unfinished scan in the run file.")
 @click.option("--force", is_flag=True, help="Overwrite whatever the run file holds.")
 @fail_on_option
 def command(
-    output: Path,
-    python: str,
+    output: Path | None,
+    pythons: tuple[str, ...],
     fail_on: tuple[Finding, ...] | None,
+    shard: Shard | None,
+    balance: Path | None,
+    ray: str | None,
+    shards: int | None,
     *,
     resume: bool,
     force: bool,
@@ -62,7 +108,13 @@ def command(
         raise click.UsageError(
             "--resume keeps what the run file holds, --force throws it away; give one of them"
         )
-    said, tabled = _said(options, resume=resume)
+    _check_cluster(pythons, shard, ray, shards)
+    # Shards that nobody began have no settings of their own.
+    said, tabled = _said(options, resume=resume and ray is None)
+    if balance is not None and shard is None and ray is None:
+        raise click.UsageError("--balance says how --shard divides the ops; give both")
+    if output is None:
+        output = Path(f"detmatrix-{shard.number}-of-{shard.total}.jsonl" if shard else DEFAULT_OUTPUT)
     if not output.name:
         raise click.UsageError("-o needs the name of a file")
     refuse_report_name(str(output))
@@ -72,8 +124,11 @@ def command(
         said=frozenset(said),
         resume=resume,
         force=force,
-        python=python,
+        shard=shard,
+        balance=balance,
+        python=pythons[0] if pythons else sys.executable,
     )
+    campaign = Campaign(plan=plan, address=ray, pythons=pythons, shards=shards) if ray else None
     # A batch system that ends the job gives it time to say how to go on.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -81,14 +136,35 @@ def command(
         if tabled:
             words = " ".join(word for name in tabled for word in SETTINGS[name].words(said[name]))
             progress.note(f"{click.get_current_context().meta[DEFAULTS]} says {words}")
-        run = scan(plan, progress)
+        runs = scan_on_cluster(campaign, progress) if campaign else [scan(plan, progress)]
     except KeyboardInterrupt:
-        click.echo(f"detmatrix: interrupted; {_how_to_go_on(plan)}", err=True)
+        again = how_to_go_on(campaign) if campaign else _how_to_go_on(plan)
+        click.echo(f"detmatrix: interrupted; {again}", err=True)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # Nobody reads the progress any more, so nobody can be told; the file is valid.
         return EXIT_INTERRUPTED
-    return _tell(run, fail_on or ())
+    return max(_tell(run, fail_on or ()) for run in runs)
+
+
+def _check_cluster(
+    pythons: tuple[str, ...], shard: Shard | None, ray: str | None, shards: int | None
+) -> None:
+    """Refuse options that belong to a scan on a cluster, or to none.
+
+    Raises:
+        click.UsageError: Names them.
+    """
+    if ray is not None and shard is not None:
+        raise click.UsageError("--ray gives out all shards, --shard scans one; give one of them")
+    if ray is None and len(pythons) > 1:
+        raise click.UsageError("more than one --python is for --ray; scan with one after the other")
+    # A file of defaults may say how many.
+    said = click.get_current_context().get_parameter_source("shards") is ParameterSource.COMMANDLINE
+    if ray is None and shards is not None and said:
+        raise click.UsageError(
+            "--shards says how --ray divides the ops; give both, or --shard I/N for one shard"
+        )
 
 
 def _said(options: dict[str, Any], *, resume: bool) -> tuple[dict[str, Any], list[str]]:

@@ -12,6 +12,8 @@ import click
 from scanner.accelerators import ACCELERATORS
 from scanner.cases.settings import DTYPES, ordered
 from scanner.cli.options import Names, ParamType, Sources, Whole
+from scanner.invariance import PROPERTIES
+from scanner.modes import CHOSEN_MODES, MODE_TABLE, MODES, with_chosen
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.perturbations import PERTURBATIONS
 from scanner.verdicts.findings import FINDING_MEANING
@@ -69,6 +71,32 @@ class Perturbations(ParamType):
         return ordered(names)
 
 
+class Properties(Names):
+    """Names of properties."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse names that do not exist."""
+        names = super().convert(value, param, ctx)
+        for name in names:
+            if name not in PROPERTIES:
+                self.fail(f"unknown property {name!r}; choose: {', '.join(PROPERTIES)}", param, ctx)
+        return tuple(name for name in PROPERTIES if name in names)
+
+
+class Modes(Names):
+    """Names of modes; off and on, and what follows from them, belong to every scan."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse a name that no mode has."""
+        names = super().convert(value, param, ctx)
+        for name in names:
+            if name not in MODE_TABLE:
+                near = get_close_matches(name, MODE_TABLE, n=1)
+                hint = f"did you mean {near[0]}? Choose" if near else "choose"
+                self.fail(f"unknown mode {name!r}; {hint}: {', '.join((*MODES, *CHOSEN_MODES))}", param, ctx)
+        return with_chosen(names)
+
+
 class Findings(Names):
     """Names of findings."""
 
@@ -107,8 +135,10 @@ fail_on_option = click.option(
 TYPES: dict[str, Any] = {
     "device": Device(),
     "perturb": Perturbations(),
+    "modes": Modes(),
     "sources": Sources(),
     "dtypes": Dtypes(),
+    "invariance": Properties(),
 }
 
 

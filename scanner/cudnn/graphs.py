@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from scanner.cudnn.enums import CROSS_CORRELATION, DATA_TYPES, NORM_MODES, NORM_TRAINING, Attribute, Kind
 from scanner.cudnn.library import CudnnLibrary, Descriptor
@@ -17,6 +18,24 @@ _CONVOLUTION = {
     "data gradient": (Kind.OPERATION_CONVOLUTION_BACKWARD_DATA, "BWD_DATA", ("DX", "W", "DY")),
     "weight gradient": (Kind.OPERATION_CONVOLUTION_BACKWARD_FILTER, "BWD_FILTER", ("X", "DW", "DY")),
 }
+# What a normalisation and an attention compute; the rest they are given.
+_NORM_OUTPUTS = {"YDESC", "MEAN_DESC", "INV_VARIANCE_DESC"}, {"DXDESC", "DSCALE_DESC", "DBIAS_DESC"}
+_ATTENTION = {
+    "FWD": ("QDESC", "KDESC", "VDESC", "ODESC"),
+    "BWD": ("QDESC", "KDESC", "VDESC", "ODESC", "DODDESC", "DQDESC", "DKDESC", "DVDESC"),
+}
+_ATTENTION_OUTPUTS = {"ODESC", "STATSDESC"}, {"DQDESC", "DKDESC", "DVDESC"}
+
+
+class GraphTensor(NamedTuple):
+    """A tensor of a graph, as whoever executes the graph has to bring it."""
+
+    id: int
+    elements: int
+    dtype: str
+    role: str  # the end of its attribute's name
+    output: bool
+    by_value: bool  # one number in the host's memory
 
 
 def strides(dimensions: Sequence[int], layout: str) -> list[int]:
@@ -42,31 +61,55 @@ class GraphBuilder:
         self._library = library
         self._stack = stack
         self._ids = itertools.count(1)
+        self.tensors: list[GraphTensor] = []  # of all graphs made, in order
 
     def make(self, kind: Kind) -> Descriptor:
         """Create a descriptor."""
         return self._stack.enter_context(Descriptor(self._library, kind))
 
-    def graph(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
+    def graph(
+        self, operation: Operation, problem: Problem, dtype: str, layout: str, handle: int | None = None
+    ) -> Descriptor:
         """Return the graph of one operation.
+
+        Args:
+            operation: What to compute.
+            problem: Of which layer.
+            dtype: Of its tensors.
+            layout: "contiguous" or "channels_last".
+            handle: Of the GPU that is to execute it, if one is.
 
         Raises:
             CudnnError: cuDNN refuses it.
         """
         if problem.norm:
             one = self._norm(operation, problem, dtype, layout)
+        elif problem.heads:
+            one = self._attention(operation, problem, dtype)
         else:
             one = self._convolution(operation, problem, dtype, layout)
-        return self.make(Kind.OPERATIONGRAPH).set(Attribute.OPERATIONGRAPH_OPS, one.finalize()).finalize()
+        graph = self.make(Kind.OPERATIONGRAPH).set(Attribute.OPERATIONGRAPH_OPS, one.finalize())
+        if handle is not None:
+            graph.set(Attribute.OPERATIONGRAPH_HANDLE, handle)
+        return graph.finalize()
 
     def _tensor(
-        self, dimensions: Sequence[int], dtype: str, layout: str, *, by_value: bool = False
+        self,
+        dimensions: Sequence[int],
+        dtype: str,
+        layout: str,
+        role: str,
+        *,
+        output: bool = False,
+        by_value: bool = False,
     ) -> Descriptor:
         tensor = self.make(Kind.TENSOR)
         tensor.set(Attribute.TENSOR_DATA_TYPE, DATA_TYPES[dtype])
         tensor.set(Attribute.TENSOR_DIMENSIONS, *dimensions)
         tensor.set(Attribute.TENSOR_STRIDES, *strides(dimensions, layout))
-        tensor.set(Attribute.TENSOR_UNIQUE_ID, next(self._ids))
+        number = next(self._ids)
+        self.tensors.append(GraphTensor(number, math.prod(dimensions), dtype, role, output, by_value))
+        tensor.set(Attribute.TENSOR_UNIQUE_ID, number)
         tensor.set(Attribute.TENSOR_BYTE_ALIGNMENT, _ALIGNMENT)
         if by_value:
             tensor.set(Attribute.TENSOR_IS_BY_VALUE, True)
@@ -79,7 +122,8 @@ class GraphBuilder:
         kernel = [problem.kernel if space else 1 for _, space in size]
         if problem.transposed:
             before, after, channels, filters = after, before, filters, channels
-        kind, word, roles = _CONVOLUTION[cudnn_operation(operation, transposed=problem.transposed)]
+        asked = cudnn_operation(operation, transposed=problem.transposed)
+        kind, word, roles = _CONVOLUTION[asked]
         convolution = self.make(Kind.CONVOLUTION)
         convolution.set(Attribute.CONVOLUTION_COMP_TYPE, DATA_TYPES["float32"])
         convolution.set(Attribute.CONVOLUTION_CONV_MODE, CROSS_CORRELATION)
@@ -101,7 +145,26 @@ class GraphBuilder:
         one.set(Attribute[f"{prefix}ALPHA"], 1.0).set(Attribute[f"{prefix}BETA"], 0.0)
         one.set(Attribute[f"{prefix}CONV_DESC"], convolution.finalize())
         for role, shape in zip(roles, dimensions, strict=True):
-            one.set(Attribute[f"{prefix}{role}"], self._tensor(shape, dtype, layout))
+            output = role == {"forward": "Y", "data gradient": "DX"}.get(asked, "DW")
+            one.set(Attribute[f"{prefix}{role}"], self._tensor(shape, dtype, layout, role, output=output))
+        return one
+
+    def _attention(self, operation: Operation, problem: Problem, dtype: str) -> Descriptor:
+        """Return attention in training, scaled and without a mask; its statistics are in float32."""
+        forward = operation == "attention forward"
+        one = self.make(Kind.OPERATION_SDPA_FWD if forward else Kind.OPERATION_SDPA_BWD)
+        word = "FWD" if forward else "BWD"
+        rows = [problem.batch, problem.heads, *problem.size]
+
+        def put(role: str, dimensions: Sequence[int], of: str, *, by_value: bool = False) -> None:
+            output = role in _ATTENTION_OUTPUTS[not forward]
+            tensor = self._tensor(dimensions, of, "contiguous", role, output=output, by_value=by_value)
+            one.set(Attribute[f"OPERATION_SDPA_{word}_{role}"], tensor)
+
+        for role in _ATTENTION[word]:
+            put(role, [*rows, problem.channels], dtype)
+        put("STATSDESC", [*rows, 1], "float32")
+        put("SCALEDESC", [1] * 4, "float32", by_value=True)
         return one
 
     def _norm(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
@@ -116,16 +179,21 @@ class GraphBuilder:
         one = self.make(Kind.OPERATION_NORM_FORWARD if forward else Kind.OPERATION_NORM_BACKWARD)
         prefix = f"OPERATION_NORM_{'FWD' if forward else 'BWD'}_"
         one.set(Attribute[f"{prefix}MODE"], NORM_MODES[problem.norm])
+
+        def put(role: str, dimensions: Sequence[int], of: str) -> None:
+            tensor = self._tensor(dimensions, of, layout, role, output=role in _NORM_OUTPUTS[not forward])
+            one.set(Attribute[f"{prefix}{role}"], tensor)
+
         if forward:
             one.set(Attribute.OPERATION_NORM_FWD_PHASE, NORM_TRAINING)
-            epsilon = self._tensor([1] * len(whole), "float32", layout, by_value=True)
+            epsilon = self._tensor([1] * len(whole), "float32", layout, "EPSILON_DESC", by_value=True)
             one.set(Attribute.OPERATION_NORM_FWD_EPSILON_DESC, epsilon)
         for role in ("XDESC", "YDESC") if forward else ("XDESC", "DYDESC", "DXDESC"):
-            one.set(Attribute[f"{prefix}{role}"], self._tensor(whole, dtype, layout))
+            put(role, whole, dtype)
         for role in ("MEAN_DESC", "INV_VARIANCE_DESC"):
-            one.set(Attribute[f"{prefix}{role}"], self._tensor(statistics, "float32", layout))
+            put(role, statistics, "float32")
         for role in ("SCALE_DESC", "BIAS_DESC") if forward else ("SCALE_DESC", "DSCALE_DESC", "DBIAS_DESC"):
-            one.set(Attribute[f"{prefix}{role}"], self._tensor(each, "float32", layout))
+            put(role, each, "float32")
         return one
 
 

@@ -1,4 +1,4 @@
-"""What cuDNN is asked about: GPUs described in cuDNN's JSON, and operations with the shapes of real networks."""
+"""What cuDNN is asked about: operations with the shapes of real networks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ from typing import Literal
 
 from scanner.observations.records import Record
 
-Operation = Literal["forward", "data gradient", "weight gradient", "norm forward", "norm backward"]
+Operation = Literal[
+    "forward",
+    "data gradient",
+    "weight gradient",
+    "norm forward",
+    "norm backward",
+    "attention forward",
+    "attention backward",
+]
 CONVOLUTIONS: tuple[Operation, ...] = ("forward", "data gradient", "weight gradient")
 NORMALISATIONS: tuple[Operation, ...] = ("norm forward", "norm backward")
+ATTENTIONS: tuple[Operation, ...] = ("attention forward", "attention backward")
 
 # A transposed convolution is the data gradient of the convolution that leads from its output to its input.
 _TRANSPOSED: dict[Operation, Operation] = {"forward": "data gradient", "data gradient": "forward"}
@@ -19,75 +28,15 @@ def cudnn_operation(operation: Operation, *, transposed: bool) -> Operation:
     return _TRANSPOSED.get(operation, operation) if transposed else operation
 
 
-# What cuDNN is told of a GPU that is not there. It asks for each of these; the figures are those of NVIDIA's tables of
-# compute capabilities and data sheets.
-_COMMON: dict[str, object] = {
-    "cudaDeviceId": 0,
-    "driverVer": 13000,
-    "maxGridSize": [2147483647, 65535, 65535],
-    "maxBlockSize": [1024, 1024, 64],
-    "regsPerBlock": 65536,
-    "smCountOrigin": 0,
-    "warpSize": 32,
-    "maxSharedMemoryPerBlock": 49152,
-    "oversizedSharedMemoryPerBlock": 0,
-    "reservedSharedMemoryPerBlock": 1024,
-    "maxRegistersPerSM": 65536,
-    "maxCtasPerSM": 32,
-    "maxThreadsPerBlock": 1024,
-    "maxThreadsPerSM": 2048,
-    "isTccDriver": 0,
-    "supportCoopLaunch": 1,
-}
-
-
-def _gpu(
-    name: str,
-    pci: int,
-    capability: int,
-    sms: int,
-    shared: int,
-    l2: int,
-    bus: int,
-    clocks: tuple[int, int],
-    memory: int,
-) -> dict[str, object]:
-    """Describe a GPU: shared memory and cache in bytes, clocks of SMs and memory in kHz, memory in gigabytes."""
-    return _COMMON | {
-        "deviceName": name,
-        "pciDeviceId": pci,
-        "deviceVer": capability,
-        "multiProcessorCount": sms,
-        "maxSharedMemoryPerBlockOptin": shared - (0 if capability < 800 else 1024),  # noqa: PLR2004 - since 8.0
-        "maxSharedMemoryPerSM": shared,
-        "reservedSharedMemoryPerBlock": 0 if capability < 800 else 1024,  # noqa: PLR2004
-        "l2CacheSize": l2,
-        "memoryBusWidth": bus,
-        "smClockRateKHz": clocks[0],
-        "memClockRateKHz": clocks[1],
-        "totalGlobalMem": memory * 10**9,
-    }
-
-
-GPUS: dict[str, dict[str, object]] = {
-    "V100": _gpu("Tesla V100-SXM2-16GB", 0x1DB1, 700, 80, 98304, 6 << 20, 4096, (1530000, 877000), 16),
-    "A100": _gpu("NVIDIA A100-SXM4-80GB", 0x20B2, 800, 108, 167936, 40 << 20, 5120, (1410000, 1593000), 80),
-    "H100": _gpu("NVIDIA H100 80GB HBM3", 0x2330, 900, 132, 233472, 50 << 20, 5120, (1980000, 2619000), 80),
-    "B200": _gpu("NVIDIA B200", 0x2901, 1000, 148, 233472, 126 << 20, 8192, (1965000, 3996000), 180),
-}
-# The GPU that is there, which cuDNN asks itself.
-PRESENT = "present"
-
-
 class Problem(Record, frozen=True):
-    """A layer: what a convolution or a normalisation is given."""
+    """A layer: what a convolution, a normalisation or an attention is given."""
 
     network: str
     layer: str
     batch: int
-    channels: int  # of the input
-    size: tuple[int, ...]  # of the input, in space
-    filters: int = 0  # channels of the output; 0: the layer is a normalisation
+    channels: int  # of the input; of each head of an attention
+    size: tuple[int, ...]  # of the input, in space; the length of an attention's sequence
+    filters: int = 0  # channels of a convolution's output
     kernel: int = 1
     stride: int = 1
     padding: int = 0
@@ -95,6 +44,12 @@ class Problem(Record, frozen=True):
     groups: int = 1
     transposed: bool = False
     norm: str = ""  # "batch", "layer" or "instance"
+    heads: int = 0  # of an attention
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """What cuDNN is asked about it."""
+        return NORMALISATIONS if self.norm else ATTENTIONS if self.heads else CONVOLUTIONS
 
     @property
     def name(self) -> str:
@@ -155,4 +110,6 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("ResNet-50", "layer4 bn3", 32, 2048, (7, 7), norm="batch"),
     Problem("ViT-B/16", "layer norm", 32 * 197, 768, (1, 1), norm="layer"),
     Problem("Stylisation", "instance norm", 4, 64, (256, 256), norm="instance"),
+    Problem("GPT-2", "attention", 4, 64, (1024,), heads=12),
+    Problem("ViT-B/16", "attention", 32, 64, (197,), heads=12),
 )

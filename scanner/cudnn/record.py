@@ -8,16 +8,17 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from scanner.cudnn.gpus import Description
 from scanner.cudnn.problems import Operation, Problem
 from scanner.errors import BuildError
-from scanner.observations.files import readable, refuse_newer
+from scanner.observations.files import RecordKind, read_record
 from scanner.observations.records import Count, Record
 
 # Format history:
 #
 # 1: the library, the GPUs, the problems, the cells.
-FORMAT = 1
-MAX_BYTES = 64 << 20
+# 2: attention, and how the GPUs were described; what the executions of an engine came to.
+FORMAT = 2
 NONDETERMINISTIC = "NONDETERMINISTIC"
 
 # stub     no driver was there; a stand-in for it was compiled
@@ -29,11 +30,25 @@ Driver = Literal["stub", "present"]
 Place = tuple[str, Operation, int, str, str]
 
 
+class Executions(Record, frozen=True):
+    """What executing an engine again and again on the same input came to."""
+
+    runs: Count = 0
+    differed: Count = 0  # of those after the first, in any bit of any output
+    failed: str | None = None  # why it could not be built or run
+
+    @property
+    def nondeterministic(self) -> bool | None:
+        """Whether bits differed; ``None``: it did not run."""
+        return None if self.failed is not None else self.differed > 0
+
+
 class Engine(Record, frozen=True):
     """An engine that cuDNN accepts for an operation."""
 
     number: Count  # cuDNN's global index among the engines of the operation
     notes: tuple[str, ...]  # numerical notes, of any configuration of it
+    executed: Executions | None = None  # None: nobody tried
 
     @property
     def nondeterministic(self) -> bool:
@@ -60,6 +75,14 @@ class EngineCell(Record, frozen=True):
         return self.gpu, self.operation, self.problem, self.dtype, self.layout
 
 
+class Measurement(Record, frozen=True):
+    """Where engines were executed."""
+
+    gpu: str
+    torch: str  # whose memory they worked on
+    runs: Count
+
+
 class EngineTable(Record, frozen=True, kw_only=True):
     """What one cuDNN says of its engines."""
 
@@ -69,6 +92,8 @@ class EngineTable(Record, frozen=True, kw_only=True):
     cudnn: str  # "9.28.0"
     driver: Driver
     gpus: dict[str, str]  # name -> "described" or "present", or what cuDNN said instead
+    descriptions: dict[str, Description] = msgspec.field(default_factory=dict)
+    measured: Measurement | None = None  # None: no engine was executed
     problems: tuple[Problem, ...]
     cells: tuple[EngineCell, ...]
 
@@ -78,7 +103,7 @@ class Request(Record, frozen=True):
 
     library: str
     stub: str | None
-    gpus: dict[str, dict[str, object]]
+    gpus: dict[str, Description]
     problems: tuple[Problem, ...]
     places: tuple[Place, ...]
     unordered: tuple[str, ...] = ()  # GPUs whose heuristics are not asked
@@ -92,11 +117,43 @@ class Loaded(Record, frozen=True):
     failed: str | None = None  # why cuDNN could not be loaded
 
 
-class _Opening(msgspec.Struct):
-    """Just enough of a file to tell what it is."""
+class ExecuteRequest(Record, frozen=True):
+    """What the process that executes engines is asked."""
 
-    kind: object = None
-    format: object = None
+    library: str
+    device: str  # "cuda", or where a test has its memory
+    problems: tuple[Problem, ...]
+    work: tuple[tuple[Place, tuple[Count, ...]], ...]  # engines of each cell
+    runs: Count
+    seconds: float | None  # until it stops
+
+
+class Ready(Record, frozen=True):
+    """The first line that it answers; a line for each engine follows."""
+
+    gpu: str = ""
+    torch: str = ""
+    failed: str | None = None  # why nothing can be executed
+
+
+class ExecutedEngine(Record, frozen=True):
+    """What an engine of a cell came to; ``None`` before it is tried, so that it is known which one ended the process."""
+
+    place: Place
+    number: Count
+    executions: Executions | None
+
+
+_KIND = RecordKind(
+    kind="cudnn",
+    name="table of engines",
+    writer="detmatrix cudnn",
+    format=FORMAT,
+    rules=None,
+    most=64 << 20,
+    again="record the table again",
+    failure=BuildError,
+)
 
 
 def encode(table: EngineTable) -> str:
@@ -113,21 +170,7 @@ def read_table(path: str | Path) -> EngineTable:
     Raises:
         BuildError: The file cannot be read, is none, is damaged, or has a newer format.
     """
-    with readable(Path(path), "detmatrix cudnn", BuildError) as file:
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise BuildError(f"{path}: larger than any table of engines; give a file that detmatrix cudnn wrote")
-    try:
-        opening = msgspec.json.decode(data, type=_Opening)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        opening = _Opening()
-    if opening.kind != "cudnn":
-        raise BuildError(f"{path}: not a table of engines; give a file that detmatrix cudnn wrote")
-    refuse_newer(path, "table format", opening.format, FORMAT, BuildError)
-    try:
-        table = msgspec.json.decode(data, type=EngineTable)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BuildError(f"{path}: {error}; record the table again") from error
+    table = read_record(path, EngineTable, _KIND)
     if any(cell.problem >= len(table.problems) for cell in table.cells):
         raise BuildError(f"{path}: a cell is of a problem that is not there; record the table again")
     return table

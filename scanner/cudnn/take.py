@@ -5,9 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,14 +14,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from scanner.cudnn.problems import (
-    CONVOLUTIONS,
-    GPUS,
-    NORMALISATIONS,
-    PRESENT,
-    PROBLEMS,
-    Problem,
-)
+from scanner.cudnn.gpus import GPUS, PRESENT
+from scanner.cudnn.problems import ATTENTIONS, PROBLEMS, Problem
+from scanner.cudnn.processes import ask
 from scanner.cudnn.record import Driver, EngineCell, EngineTable, Loaded, Place, Request
 from scanner.errors import BuildError, UsageError, one_line
 from scanner.processes.environment import tool_version
@@ -43,8 +36,6 @@ _STUB = "".join(
 _TIMEOUT = 1800.0  # seconds for all cells; a minute is usual
 _MOST_CRASHES = 20
 _NO_ORDER = "the heuristics end the process of cuDNN for this GPU"
-_ROOT = str(Path(__file__).parent.parent.parent)
-_CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from scanner.cudnn.probe import main; main()"
 
 
 def find_library() -> str:
@@ -99,14 +90,15 @@ def stub(progress: Callable[[str], None]) -> Iterator[str]:
 def places(
     gpus: Sequence[str], problems: Sequence[Problem], dtypes: Sequence[str], layouts: Sequence[str]
 ) -> list[Place]:
-    """Return what cuDNN is to be asked, in order."""
+    """Return what cuDNN is to be asked, in order; PyTorch asks it for attention in half precision alone, in one layout."""
     return [
         (gpu, operation, number, dtype, layout)
         for gpu in gpus
         for number, problem in enumerate(problems)
-        for operation in (NORMALISATIONS if problem.norm else CONVOLUTIONS)
+        for operation in problem.operations
         for dtype in dtypes
         for layout in layouts
+        if not problem.heads or (dtype != "float32" and layout == "contiguous")
     ]
 
 
@@ -147,6 +139,7 @@ def take(
         cudnn=version_text(loaded.version),
         driver=driver,
         gpus=loaded.gpus,
+        descriptions={name: GPUS[name] for name in gpus if name in GPUS},
         problems=tuple(problems),
         cells=tuple(cells),
     )
@@ -195,7 +188,10 @@ def _ask(
             cells[last.place] = replace(last, refused=f"{_NO_ORDER} ({ending})")
         else:
             at = next(place for place in wanted if place not in cells and place[0] in known)
-            cells[at] = EngineCell(*at, refused=f"the process of cuDNN ended ({ending})")
+            # What cuDNN lacks for attention, as cuBLAS, it lacks for all of them.
+            alike = [one for one in wanted if one[:2] == at[:2]] if at[1] in ATTENTIONS else [at]
+            for one in alike:
+                cells.setdefault(one, EngineCell(*one, refused=f"the process of cuDNN ended ({ending})"))
     raise BuildError(f"{library}: its process ended {_MOST_CRASHES} times; {INSTALL}")
 
 
@@ -205,29 +201,19 @@ def _one_process(request: Request) -> tuple[Loaded, list[EngineCell], str | None
     Raises:
         BuildError: It could not load the library.
     """
-    command = [sys.executable, "-P", "-c", _CHILD, _ROOT]
-    try:
-        done = subprocess.run(
-            command, input=msgspec.json.encode(request), capture_output=True, check=False, timeout=_TIMEOUT
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BuildError(f"{request.library}: did not answer within {_TIMEOUT:.0f} s") from error
-    lines = [line for line in done.stdout.split(b"\n") if line.endswith(b"}")]
-    if not lines:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
+    answer = ask("probe", request, _TIMEOUT)
+    if answer.late:
+        raise BuildError(f"{request.library}: did not answer within {_TIMEOUT:.0f} s")
+    if not answer.lines:
         raise BuildError(
-            f"{request.library}: the process that loaded it ended ({_ending(done.returncode)}"
-            f"{f': {said[-1]}' if said else ''}); {INSTALL}"
+            f"{request.library}: the process that loaded it ended ({answer.ending}"
+            f"{f': {answer.said}' if answer.said else ''}); {INSTALL}"
         )
-    loaded = msgspec.json.decode(lines[0], type=Loaded)
+    loaded = msgspec.json.decode(answer.lines[0], type=Loaded)
     if loaded.failed is not None:
         raise BuildError(f"{request.library}: cannot be loaded ({loaded.failed}); {INSTALL}")
     cells = []
-    for line in lines[1:]:
+    for line in answer.lines[1:]:
         with suppress(msgspec.DecodeError):
             cells.append(msgspec.json.decode(line, type=EngineCell))
-    return loaded, cells, None if done.returncode == 0 else _ending(done.returncode)
-
-
-def _ending(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return loaded, cells, answer.ending

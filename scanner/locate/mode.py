@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -85,7 +86,7 @@ class LocateMode(TorchDispatchMode):
         # Set where ops run without being looked at: outside of the window, or in another process.
         self.paused = False
         self.ended = False
-        self.ops = self.replayed = 0
+        self.ops = self.replayed = self.launches = 0
         self.calls: defaultdict[SiteKey, int] = defaultdict(int)
         self.roots: dict[tuple[SiteKey, str], Root] = {}
         # Outputs of call sites that are left unwritten, wholly or in part.
@@ -136,7 +137,7 @@ class LocateMode(TorchDispatchMode):
             self._read_unwritten(key, origin, given)
         reason = self._refusal(op, args, kwargs)
         if reason is not None:
-            self._leave_out(reason, op.name)
+            self.leave_out(reason, op.name)
         if self.recorder is not None and reason != _CAPTURED:
             self.recorder.begin(op, args, kwargs, given, key)
             if reason is None:
@@ -145,8 +146,7 @@ class LocateMode(TorchDispatchMode):
                 result = self._record_undigested(self.recorder, op, func, args, kwargs)
         else:
             result = self._look_again(op, func, args, kwargs, given, key, again=reason is None)
-        if self._downstream:
-            self._downstream.follow(given, [*tensors(result), *op.changed(args, kwargs)])
+        self.follow(given, [*tensors(result), *op.changed(args, kwargs)])
         return result
 
     def _look_again(
@@ -177,6 +177,28 @@ class LocateMode(TorchDispatchMode):
             self.outside.forget(changed)
         return result
 
+    def begin_launch(self, name: str) -> SiteKey:
+        """Count a launch of a Triton kernel, which reaches no dispatcher; return its call site."""
+        key = self.places.of(name)
+        self._count(key)
+        self.launches += 1
+        return key
+
+    def root_of_launch(
+        self, key: SiteKey, given: list[torch.Tensor], differing: Sequence[torch.Tensor]
+    ) -> Root:
+        """Return the root of a launch that gave other bits in another order, a call more of which differed."""
+        root = self.roots.get((key, "order")) or self._root(key, "order", given)
+        root.differing_calls += 1
+        root.executions += self.replays
+        self._downstream.begin(root, differing)
+        return root
+
+    def follow(self, given: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:
+        """Count what was given something that came of a root, and follow what it wrote."""
+        if self._downstream:
+            self._downstream.follow(given, written)
+
     def _count(self, key: SiteKey) -> None:
         self.ops += 1
         self.calls[key] += 1
@@ -206,7 +228,8 @@ class LocateMode(TorchDispatchMode):
                 return _LARGE
         return None
 
-    def _leave_out(self, reason: str, name: str) -> None:
+    def leave_out(self, reason: str, name: str) -> None:
+        """Note that a call is not executed again."""
         self.left_out[reason] += 1
         names = self.left_out_ops[reason]
         if len(names) < _MOST_NAMES:
@@ -250,13 +273,13 @@ class LocateMode(TorchDispatchMode):
         if call.hidden is not None:
             # Its schema keeps a change to itself.
             op.changes = tuple(sorted({*op.changes, *call.hidden}))
-            self._leave_out(_LYING, op.name)
+            self.leave_out(_LYING, op.name)
             return result
         kept = call.kept
         if not kept:
             return result
         if not readable(kept) or too_large(kept, self._max_bytes):
-            self._leave_out(_LARGE if readable(kept) else _UNREADABLE, op.name)
+            self.leave_out(_LARGE if readable(kept) else _UNREADABLE, op.name)
             return result
         count, places, root = 0, set[int](), None
         try:
@@ -273,7 +296,7 @@ class LocateMode(TorchDispatchMode):
                 places.update(found)
                 measure(root.distance, kept, again, found)
         except Exception:  # noqa: BLE001 - the program's own execution went well
-            self._leave_out(_FAILED, op.name)
+            self.leave_out(_FAILED, op.name)
             call.restore()
             return result
         self.replayed += 1
@@ -297,7 +320,7 @@ class LocateMode(TorchDispatchMode):
             return root
         if not op.random and call.draws():
             op.random = True
-            self._leave_out(_DRAWING, op.name)
+            self.leave_out(_DRAWING, op.name)
             call.restore()
             return None
         # Of what the flag does with it the first call that differs is asked, before anything of it is kept.

@@ -34,6 +34,8 @@ _INSTALLED = tuple(
         if path
     }
 )
+# Triton's frames stand between a kernel and who launches it.
+_BETWEEN = (_OURS, "<frozen", *(f"{path}triton/" for path in _INSTALLED))
 _USER, _LIBRARY, _INNER, _ENGINE, _CHECKPOINT = range(5)
 _kinds: dict[CodeType, int] = {}
 
@@ -47,7 +49,7 @@ def _kind(code: CodeType) -> int:
             kind = _ENGINE
         else:
             kind = _CHECKPOINT if inner == "utils/checkpoint.py" else _INNER
-    elif name.startswith((_OURS, "<frozen")):
+    elif name.startswith(_BETWEEN):
         kind = _INNER
     else:
         kind = _LIBRARY if name.startswith(_INSTALLED) else _USER

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ import torch
 
 from scanner.errors import one_line
 from scanner.locate.elsewhere import Elsewhere
+from scanner.locate.launches import LaunchReplay
 from scanner.locate.mode import LocateMode
 from scanner.locate.places import call_site
 from scanner.located import Located, Root, SentinelSeen
 from scanner.located_words import text
+from scanner.worker import launch_orders
 
 try:
     from torch.optim.optimizer import register_optimizer_step_post_hook as _when_optimizers_stepped
@@ -87,6 +90,10 @@ class Session:
         self._undo += self._elsewhere.begin()
         if _when_optimizers_stepped is not None:
             self._undo.append(_when_optimizers_stepped(lambda *_: self.step()).remove)
+        if launch_orders.asked() and find_spec("triton") and self.mode.recorder is None:
+            launches = LaunchReplay(self.mode, self._settings.max_bytes)
+            launches.start()
+            self._undo.append(launches.stop)
         self.mode.paused = not self._within()
         self._began = time.perf_counter()
         self.mode.places.start()
@@ -150,6 +157,7 @@ class Session:
             replays=0 if mode.recorder else mode.replays,
             ops=mode.ops,
             replayed=mode.replayed,
+            launches=mode.launches,
             steps=self.steps,
             seconds=self._seconds,
             left_out=dict(mode.left_out),

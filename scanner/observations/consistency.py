@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from scanner.errors import RunFileError
+from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
+from scanner.observations.parts import machines, misplaced
 from scanner.observations.records import (
     MODES,
     WORKER_MODES,
@@ -21,7 +23,7 @@ from scanner.observations.records import (
 )
 from scanner.observations.settings import MOST_FURTHER
 
-Placed = Observation | Sentinel | Cost | BuildOverloads | Dispatch
+Placed = Observation | Sentinel | Cost | BuildOverloads | Dispatch | Invariance
 
 
 # Of PyTorch 2.0 to 2.15 none speaks of an op in more than three bullets.
@@ -30,10 +32,11 @@ _MOST_OF_AN_OP = 20
 # Seconds; light goes a third of a millimetre meanwhile.
 _SHORTEST = 1e-12
 
-# The formats that brought overloads, threads, and entries in lines of their own.
+# The formats that brought overloads, threads, entries in lines of their own, and invariance.
 _OVERLOADS = 3
 _THREADS = 4
 _ENTRIES = 5
+_INVARIANCES = 6
 
 
 class Check:
@@ -42,11 +45,22 @@ class Check:
     def __init__(self, path: str, header: Header) -> None:
         self._path = path
         self._settings = header.settings
+        self._header = header
+        self._workers = len(machines(header))
         self._format = header.format
         if header.format == 1 and header.controls:
             raise RunFileError(
                 f"{path}, line 1: a control belongs to format 2, the header says format 1 - at `$.controls`; "
                 f"restore the file"
+            )
+        ids = [(part.shard, part.file) for part in header.parts]
+        if (
+            ids != sorted({*ids})
+            or any(shard > header.shards for shard, _ in ids)
+            or header.shard > header.shards
+        ):
+            raise RunFileError(
+                f"{path}, line 1: parts are out of order, or of no shard of the plan - at `$.parts`; restore the file"
             )
         # Controls have places below zero.
         self._planned = {row.key: -1 - place for place, row in enumerate(header.controls)}
@@ -62,6 +76,8 @@ class Check:
         """Add the rows of an entry, which stands before whatever was observed."""
         if self._format < _ENTRIES:
             text = f"belongs to format {_ENTRIES}, the header says format {self._format} - at `$.kind`"
+        elif any(row.spec != entry.spec for row in entry.rows):
+            text = "has rows of another op"
         elif self._seen or self._sentinels:
             text = "stands behind what was observed; put it before that"
         else:
@@ -73,46 +89,53 @@ class Check:
         """Plan rows behind those that are planned.
 
         Raises:
-            RunFileError: One is planned already.
+            RunFileError: One is planned already, or belongs to another shard.
         """
         for row in rows:
             if row.key in self._planned:
                 raise RunFileError(
                     f"{self._path}, line {number}: a row is planned twice - at `$.{field}`; restore the file"
                 )
+            if wrong := misplaced(self._header, row):
+                raise RunFileError(
+                    f"{self._path}, line {number}: the row {row.id} {wrong} - at `$.{field}`; restore the file"
+                )
             self._planned[row.key] = self._rows
             self._rows += 1
 
     def _sentinels_left(self) -> bool:
         """Tell whether there may be so many: around each row, and more wherever a scan was interrupted and went on."""
-        passes = len(self._settings.modes) * self._settings.processes * self._settings.workers
+        passes = len(self._settings.modes) * self._settings.processes * self._workers
         return self._sentinels <= 2 * (self._rows + 1) * passes + 1000
 
     def place(self, number: int, record: Placed) -> None:
         """Check one line."""
-        place: object = None  # sentinels may stand twice where a scan was interrupted
-        row = self._rows if isinstance(record, (Sentinel, BuildOverloads)) else self._planned.get(record.key)
+        row = self._planned.get(record.key) if not isinstance(record, (Sentinel, BuildOverloads)) else None
+        known = row is not None and row >= 0
+        place: object
         if isinstance(record, Sentinel):
-            text = f"{self._path}, line {number}: the sentinel before row {record.before}"
+            name = f"the sentinel before row {record.before}"
+            place = None  # they may stand twice where a scan was interrupted
             self._sentinels += 1
             planned = record.before <= self._rows and self._lives(record) and self._sentinels_left()
-        elif isinstance(record, Cost):
-            text = f"{self._path}, line {number}: the cost of {':'.join(record.key)}"
-            place = ("cost", row)
-            planned = row is not None and row >= 0
         elif isinstance(record, BuildOverloads):
-            text = f"{self._path}, line {number}: the list of overloads"
-            place = "kernels"
-            planned = True
-        elif isinstance(record, Dispatch):
-            text = f"{self._path}, line {number}: the overloads of {':'.join(record.key)}"
-            place = ("dispatch", row)
-            planned = row is not None and row >= 0
-        else:
-            text = f"{self._path}, line {number}: the observation of {':'.join(record.key)}"
-            planned = row is not None and self._lives(record)
+            name, place, planned = "the list of overloads", "kernels", True
+        elif isinstance(record, Observation):
+            name = f"the observation of {':'.join(record.key)}"
             place = self._cell(row or 0, record)
-        needed, field = _newer(record) if self._format < _THREADS else (0, "")
+            planned = row is not None and self._lives(record)
+        elif isinstance(record, Invariance):
+            name, place = f"the {record.what} of {':'.join(record.key)}", (record.what, *record.key)
+            # Controls of it stand in no plan.
+            known = known or record.spec.startswith("control.")
+            planned = known and record.what in self._settings.invariance
+        else:
+            said = "cost" if isinstance(record, Cost) else "overloads"
+            name, place, planned = f"the {said} of {':'.join(record.key)}", (said, row), known
+        text = f"{self._path}, line {number}: {name}"
+        needed, field = (
+            _newer(record) if self._format < _THREADS or isinstance(record, Invariance) else (0, "")
+        )
         if needed > self._format:
             raise RunFileError(
                 f"{text} belongs to format {needed}, the header says format {self._format} - at `$.{field}`; "
@@ -143,7 +166,7 @@ class Check:
         return (
             record.process < self._settings.processes + further
             and record.mode in self._settings.modes
-            and record.worker < self._settings.workers
+            and record.worker < self._workers
         )
 
 
@@ -162,6 +185,8 @@ def _newer(record: Placed) -> tuple[int, str]:
     """Return the format that brought what a record holds, and the field by which it belongs there."""
     if isinstance(record, (BuildOverloads, Dispatch)):
         return _OVERLOADS, "kind"
+    if isinstance(record, Invariance):
+        return _INVARIANCES, "kind"
     if not isinstance(record, Observation):
         return 2, "kind"
     if record.threads is not None:
@@ -187,6 +212,8 @@ def _faults(record: Placed, settings: Settings) -> Iterator[str]:
         return _observation_faults(record, max(settings.runs, MOST_FURTHER) if further else settings.runs)
     if isinstance(record, Cost):
         return _cost_faults(record)
+    if isinstance(record, Invariance):
+        return _invariance_faults(record)
     return _sentinel_faults(record) if isinstance(record, Sentinel) else _dispatch_faults(record)
 
 
@@ -201,6 +228,20 @@ def _dispatch_faults(record: BuildOverloads | Dispatch) -> Iterator[str]:
     for mode, reached in record.modes.items():
         if any(overload not in (None, *reached.overloads) for _, overload in reached.alerts):
             yield f"has an alert of an overload it did not reach - at `$.modes.{mode}.alerts`"
+
+
+def _invariance_faults(record: Invariance) -> Iterator[str]:
+    if record.differing > max(record.executions - 1, 0):
+        yield _excess(record.differing, record.executions, "differing")
+    values = [one.value for one in record.trials]
+    if len(set(values)) < len(values):
+        yield "has a value twice - at `$.trials`"
+    for place, one in enumerate(record.trials):
+        if one.outcome in {"varies", "not_repeatable"} and not one.outputs:
+            yield f"has other bits in no output - at `$.trials[{place}].outputs`"
+        for output in one.outputs:
+            if output.differing > one.executions:
+                yield _excess(output.differing, one.executions, f"trials[{place}].outputs")
 
 
 def _sentinel_faults(sentinel: Sentinel) -> Iterator[str]:
@@ -274,13 +315,14 @@ def _excess(differing: int, executions: int, field: str) -> str:
     return f"counts {differing} differing of {executions} executions, the first included - at `$.{field}`"
 
 
-def check_counts(path: str, number: int, closing: Closing, found: dict[type, int]) -> None:
+def check_counts(path: str, number: int, closing: Closing, found: Mapping[type, int]) -> None:
     """Refuse a complete run from which whole lines are missing."""
     closed: dict[type, tuple[str, int]] = {
         Observation: ("observations", closing.observations),
         Sentinel: ("sentinels", closing.sentinels),
         Cost: ("costs", closing.costs),
         Dispatch: ("dispatches", closing.dispatches),
+        Invariance: ("invariances", closing.invariances),
     }
     for kind, (name, count) in closed.items():
         if count != found[kind]:

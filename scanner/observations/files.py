@@ -7,14 +7,21 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple, TypeVar
+
+import msgspec
 
 from scanner.errors import DetmatrixError
 
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+Recorded = TypeVar("Recorded", bound=msgspec.Struct)
+
 # Bytes of a file, and of what a compressed one holds: whoever sends a file of a few megabytes must not fill a memory.
-# A million observations have a gigabyte; the largest recorded run unpacks to 18 MB.
-MOST_BYTES = 4 << 30
+# A million observations have a gigabyte, and a report of ten million takes what a large machine has.
+MOST_BYTES = 16 << 30
 MOST_UNPACKED = 64 << 20
+# Beyond that a compressed file holds at most so many times its own bytes; recorded runs hold 9 to 16 times.
+MOST_PACKED = 32
 
 
 @contextmanager
@@ -43,16 +50,17 @@ def _check_size(path: Path, file: IO[bytes], writer: str, failure: type[Detmatri
 
     What was damaged is known at the end only, and is not to be read as lines before.
     """
+    packed = path.stat().st_size
     if path.suffix != ".gz":
-        if path.stat().st_size > MOST_BYTES:
+        if packed > MOST_BYTES:
             raise failure(f"{path}: is larger than {MOST_BYTES >> 30} GB; give a file that {writer} wrote")
         return
-    size = 0
+    size, most = 0, min(max(MOST_UNPACKED, MOST_PACKED * packed), MOST_BYTES)
     while data := file.read(1 << 20):
         size += len(data)
-        if size > MOST_UNPACKED:
+        if size > most:
             raise failure(
-                f"{path}: holds more than {MOST_UNPACKED >> 20} MB; unpack it with gunzip if you trust it, and give what "
+                f"{path}: holds more than {most >> 20} MB; unpack it with gunzip if you trust it, and give what "
                 f"comes out"
             )
     file.seek(0)
@@ -78,3 +86,57 @@ def refuse_newer(
             f"{path}: written in {what} {written}, this detmatrix reads up to {newest}; "
             f"upgrade detmatrix to read it"
         )
+
+
+class Opening(msgspec.Struct):
+    """Just enough of what detmatrix wrote to tell what it is."""
+
+    kind: object = None
+    format: object = None
+    rules: object = None
+
+
+def opening_of(data: bytes) -> Opening:
+    """Return what a JSON object says of itself; of anything else, nothing."""
+    try:
+        return msgspec.json.decode(data, type=Opening)
+    except UNDECODABLE:
+        return Opening()
+
+
+class RecordKind(NamedTuple):
+    """A kind of file that is one JSON object: what tells it apart, and what is said of one that is not it."""
+
+    kind: str  # as the file says
+    name: str  # as a reader knows it: "census"
+    writer: str  # the command that writes such files
+    format: int
+    rules: int | None  # how many rule sets there are; None: it is made by none
+    most: int  # bytes
+    again: str  # what to do about a damaged one
+    failure: type[DetmatrixError]
+
+
+def read_record(path: str | Path, type_: type[Recorded], about: RecordKind) -> Recorded:
+    """Read a file that is one JSON object; a name that ends in ``.gz`` is read compressed.
+
+    Raises:
+        DetmatrixError: As *about.failure*: the file cannot be read, is none of its kind, is damaged, or newer.
+    """
+    failure, theirs = about.failure, f"give a file that {about.writer} wrote"
+    with readable(Path(path), about.writer, failure) as file:
+        data = file.read(about.most + 1)
+    if len(data) > about.most:
+        raise failure(f"{path}: larger than any {about.name}; {theirs}")
+    opening = opening_of(data)
+    if opening.kind != about.kind:
+        raise failure(f"{path}: not a {about.name}; {theirs}")
+    refuse_newer(path, f"{about.name} format", opening.format, about.format, failure)
+    if about.rules is not None:
+        refuse_newer(path, f"{about.kind} rule set", opening.rules, about.rules, failure)
+    if isinstance(opening.format, int) and opening.format < 1:
+        raise failure(f"{path}: no such {about.name} format: {opening.format} - at `$.format`")
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except UNDECODABLE as error:
+        raise failure(f"{path}: {error}; {about.again}") from error

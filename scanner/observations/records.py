@@ -13,7 +13,14 @@ from msgspec import Meta, Struct, field
 from scanner.modes import MODES as MODES
 from scanner.modes import WORKER_MODES as WORKER_MODES
 from scanner.modes import Mode as Mode
+from scanner.observations.claim_records import Claim as Claim
+from scanner.observations.claim_records import ClaimDevice as ClaimDevice
+from scanner.observations.claim_records import ClaimDirection as ClaimDirection
+from scanner.observations.claim_records import Condition as Condition
+from scanner.observations.claim_records import Kind as Kind
+from scanner.observations.claim_records import Section as Section
 from scanner.observations.settings import MOST_NAMES as MOST_NAMES
+from scanner.observations.settings import MOST_WORKERS
 from scanner.observations.settings import Device as Device
 from scanner.observations.settings import Settings as Settings
 from scanner.observations.settings import Source as Source
@@ -34,16 +41,22 @@ from scanner.perturbations import PERTURBATIONS
 #    kind, and those without one, of older files, are never held against them; the worker that made an observation or a
 #    sentinel, where several worked side by side; TF32 and ROCm of an environment, not known of older files; the mode
 #    "no_workspace".
-FORMAT = 5
+# 6: the plan, by its digest and its groups of rows, and the shard of it that a file holds; merged files, whose parts are
+#    files of one plan. Older files name no plan, and are not merged. Modes that a scan was asked for beside off and on;
+#    launches of Triton kernels, and the perturbation "order"; what rows give with other threads, batches and layouts, where a
+#    scan asked for that.
+FORMAT = 6
 
 # What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a
 # run file is a mistake or an attack.
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-# The lists of a release have 60 bullets; each is held against every row.
-MOST_CLAIMS = 300
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
+# The lists of a release have 60 bullets; each is held against every row.
+MOST_CLAIMS = 300
+# Of a plan; each may be a job of a batch system.
+MOST_SHARDS = 10_000
 Direction = Literal["forward", "backward"]
 # Names that stand in a script that is run: run files come from anywhere, so what is no such name is refused where they are
 # read.
@@ -70,27 +83,6 @@ Blank = Literal["zeros", "nan", "value", "input"]
 # samples   a sample of the database as it is: tiny, and hardly anything in it collides
 # enlarged  grown until kernels run in parallel, indices and values repeating
 Provoked = Literal["", "samples", "enlarged"]
-
-# deterministic  "will act deterministically when mode=True"
-# raises         "will throw a RuntimeError when mode=True"
-# cublas         raises unless CUBLAS_WORKSPACE_CONFIG is set (torch up to 2.9 lists these apart)
-# other          bullets about ops under a heading that is none of these: never parsed, always shown
-Section = Literal["deterministic", "raises", "cublas", "other"]
-ClaimDevice = Literal["cpu", "cuda", "mps", "any"]
-# backward  "when attempting to differentiate", or of a tensor "that requires grad"
-# any       all else: "when called" is said of convolutions too, whose gradients are what differs
-# forward   said by no release yet
-ClaimDirection = Literal["forward", "backward", "any"]
-
-# keyword      a keyword argument has one of the values: accumulate=True, mode='max', a nested list of modes
-# argument     what an argument is: src "Tensor", weights "given", index "list of tensors"
-# input        a property of the input tensor: quantized, requires_grad
-# dtype        the input's dtype is one of the values: floating, complex, integer, bool
-# layout       the operands' layouts: "sparse-dense"
-# output       the claim is about one output: "indices"
-# fill         what uninitialised elements are filled with: "floating:NaN"
-# unspecified  the bullet says that there is a condition and not which: "in some cases"
-Kind = Literal["keyword", "argument", "input", "dtype", "layout", "output", "fill", "unspecified"]
 
 
 def digest_kind(digest: str) -> str:
@@ -125,6 +117,7 @@ class Environment(Record, frozen=True):
     # Libraries that may compute float32 in TF32: "matmul", "cuDNN"; None: not known.
     tf32: Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)] | None = None
     rocm: str | None = None  # the version of ROCm torch was built with, which presents itself as CUDA
+    triton: str | None = None  # the version of Triton, where its interpreter ran kernels
 
 
 # Nobody has chosen these inputs so that the op computes something.
@@ -153,6 +146,7 @@ class Row(Record, frozen=True):
         default="", name="recipe"
     )  # how an enlarged case was grown, as opspecs.pytorch.enlarge reads it
     samples: Count = 0  # that the database has of the entry in this dtype
+    part: Count = 0  # of a merged file: the place in `Header.parts` of the one that observed it
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -168,33 +162,6 @@ class Row(Record, frozen=True):
     def may_be_blank(self) -> str:
         """Why a result that holds no information is no error; empty if it is one."""
         return self.constant or (_MAY_BE_BLANK if self.provoked else "")
-
-
-class Condition(Record, frozen=True):
-    """One thing a claim presupposes; where there are several, all of them."""
-
-    kind: Kind
-    name: str
-    values: tuple[str, ...]  # any of them
-
-
-class Claim(Record, frozen=True):
-    """What one bullet says of its ops on one device."""
-
-    # section/targets[/device][/direction][/name=value…], the same in every release whatever the wording:
-    # "raises/torch.Tensor.put_/cuda/accumulate=True".
-    id: str
-    section: Section
-    targets: tuple[str, ...]  # dotted names, in the bullet's order
-    device: ClaimDevice
-    direction: ClaimDirection
-    conditions: tuple[Condition, ...]
-    text: str  # the bullet's own words
-    parsed: bool  # false: not understood; "any" and no conditions then mean nothing
-    order: Count  # the bullet's place in the docstring, from 0; the claims of one bullet share it
-    # The bullet's lines without its indentation, and the blank lines up to the next bullet, so that the lists
-    # can be written again as they were. None in the tables of reports/claims, which hold no docstrings.
-    source: str | None = None
 
 
 class Severity(Record, frozen=True):
@@ -237,6 +204,11 @@ class Group(Record, frozen=True):
     # themselves. Their digests are here; None: they are compared with the observation's first execution.
     digests: dict[str, Annotated[int, Meta(ge=1)]] | None = None
 
+    @property
+    def simulated(self) -> bool:
+        """Whether they show what may happen on a device, and measure nothing."""
+        return PERTURBATIONS[self.perturbation.partition("=")[0]].simulated
+
 
 class Enumerated(Record, frozen=True):
     """What a worker found in one of PyTorch's databases, of the entries that were asked for."""
@@ -247,6 +219,32 @@ class Enumerated(Record, frozen=True):
     taken: Count  # of those
     enlarged: Count
     refused: Count  # samples that were taken and of which no enlargement is accepted within the limits
+
+
+class Closing(Record, frozen=True, tag="closing", tag_field="kind"):
+    """Last line of a complete run file."""
+
+    seconds: Seconds  # wall time of the scan, or of what a resumed scan added last; of a merged file the sum
+    load: tuple[float, ...]
+    observations: Count  # those of controls included
+    sentinels: Count = 0
+    costs: Count = 0
+    dispatches: Count = 0
+    invariances: Count = 0  # those of controls included
+    distrust: tuple[str, ...] = ()  # why the scan cannot be trusted; empty if it can
+
+
+class Part(Record, frozen=True):
+    """What one scan wrote of a plan, and the machine it ran on; a merged file has several."""
+
+    shard: Annotated[int, Meta(ge=1, le=MOST_SHARDS)]
+    # Of the files of a shard, for another machine goes on in a file of its own.
+    file: Annotated[int, Meta(ge=1, le=MOST_SHARDS)]
+    started: str  # UTC, ISO 8601
+    environment: Environment
+    # Side by side. Those of the first part come first where observations and sentinels name a worker, and so on.
+    workers: Annotated[int, Meta(ge=1, le=MOST_WORKERS)]
+    closing: Closing | None  # None: it did not finish
 
 
 class Header(Record, frozen=True, tag="header", tag_field="kind"):
@@ -265,6 +263,16 @@ class Header(Record, frozen=True, tag="header", tag_field="kind"):
     enumerated: tuple[Enumerated, ...] = ()  # by database
     # The file of a scan that another machine began: what that had not observed whole is planned here, and reports join them.
     continues: str = ""
+    plan: str = ""  # digest of what was planned, the same for all shards; empty in older files
+    groups: dict[
+        str, Annotated[int, Meta(ge=1, le=MOST_SHARDS)]
+    ] = {}  # spec, in planned order -> the shard that has its rows
+    shards: Annotated[int, Meta(ge=1, le=MOST_SHARDS)] = 1  # of the plan
+    shard: Annotated[int, Meta(ge=1, le=MOST_SHARDS)] = 1  # that this file holds
+    file: Annotated[int, Meta(ge=1, le=MOST_SHARDS)] = 1  # of the shard: more than 1 if it continues another
+    parts: Annotated[
+        tuple[Part, ...], Meta(max_length=MOST_SHARDS)
+    ] = ()  # of a merged file, by shard and file
 
 
 class EnumeratedEntry(Record, frozen=True, tag="entry", tag_field="kind"):
@@ -277,6 +285,14 @@ class EnumeratedEntry(Record, frozen=True, tag="entry", tag_field="kind"):
     taken: Count
     enlarged: Count
     refused: Count
+
+
+class Compiled(Record, frozen=True):
+    """What ``torch.compile`` made of an op in one process."""
+
+    graphs: Count  # that were compiled; none: the op ran eagerly
+    breaks: Count  # where a graph ended and what came next ran eagerly
+    kernels: Count  # that the compiler wrote; without them its code calls those of eager ops
 
 
 class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
@@ -300,12 +316,14 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     # That worked in one quiet execution on the CPU, the calling one included; None: not measured. What one thread does
     # alone cannot race, and was not executed under stress.
     threads: Annotated[int, Meta(ge=1)] | None = None
+    launches: Count = 0  # Triton kernels that one execution launches, where the interpreter runs them
     inputs: tuple[str, ...] = ()  # "args[0]: float32 (64,)", strides where not contiguous
     inputs_digest: str | None = None
     groups: tuple[Group, ...] = ()  # by perturbation, in the order they ran; empty in format 1: all quiet
     blank: Blank | None = None  # what the first execution's output is, if it holds no information
     blank_output: str | None = None  # the one compared tensor that `blank` is said of; None: all of them
     alerts: tuple[str, ...] = ()  # mode warn_only: callers of the alerts of one execution, in order
+    compiled: Compiled | None = None  # modes under torch.compile
     exception: str | None = None  # type name
     message: str | None = None
     worker: Count = (
@@ -318,6 +336,12 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     def key(self) -> tuple[str, str, str, str]:
         """The row it belongs to, as ``Row.key``."""
         return (self.spec, self.case, self.direction, self.dtype)
+
+    @property
+    def sets(self) -> dict[str, dict[str, int]]:
+        """What was measured: the outputs that are compared among themselves, the main set as "", and those by thread count."""
+        apart = {one.perturbation: one.digests for one in self.groups if one.digests and not one.simulated}
+        return {"": self.digests} | apart
 
 
 class Sentinel(Record, frozen=True, tag="sentinel", tag_field="kind"):
@@ -376,15 +400,3 @@ class Cost(Record, frozen=True, tag="cost", tag_field="kind"):
     def key(self) -> tuple[str, str, str, str]:
         """The row it belongs to, as ``Row.key``."""
         return (self.spec, self.case, self.direction, self.dtype)
-
-
-class Closing(Record, frozen=True, tag="closing", tag_field="kind"):
-    """Last line of a complete run file."""
-
-    seconds: Seconds  # wall time of the scan, or of the part of it that a resumed scan added last
-    load: tuple[float, ...]
-    observations: Count  # those of controls included
-    sentinels: Count = 0
-    costs: Count = 0
-    dispatches: Count = 0
-    distrust: tuple[str, ...] = ()  # why the scan cannot be trusted; empty if it can

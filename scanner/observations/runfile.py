@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec.structs import force_setattr, replace
 
 from scanner.errors import RunFileError
 from scanner.observations.consistency import Check, check_counts
-from scanner.observations.files import readable, refuse_newer
+from scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer
+from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import (
     FORMAT,
@@ -32,14 +34,31 @@ from scanner.observations.records import (
 # What the message of an observation that a failed control voids begins with.
 UNTRUSTED = "not trustworthy"
 Line = (
-    Header | EnumeratedEntry | Observation | Sentinel | Cost | BuildOverloads | Dispatch | Distrust | Closing
+    Header
+    | EnumeratedEntry
+    | Observation
+    | Sentinel
+    | Cost
+    | BuildOverloads
+    | Dispatch
+    | Invariance
+    | Distrust
+    | Closing
 )
 
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 # Bytes; of a scan of all of PyTorch's databases they are 3 million and 100 thousand.
 _LONGEST_HEADER = 128 << 20
 _LONGEST_LINE = 16 << 20
-_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class _Kind(msgspec.Struct):
+    """Just enough of a line to tell what it holds."""
+
+    kind: str = ""
+
+
+_KINDS = msgspec.json.Decoder(_Kind)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,15 +74,90 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     costs: tuple[Cost, ...] = ()
     kernels: BuildOverloads | None = None  # the overloads of the build; None: not recorded
     dispatches: tuple[Dispatch, ...] = ()
+    invariances: tuple[Invariance, ...] = ()  # those of controls included
     entries: frozenset[str] = frozenset()  # of databases, that were enumerated
     distrust: tuple[str, ...] = ()  # what was found out as the scan went on; the closing line has it too
 
 
-class _Opening(msgspec.Struct):
-    """Just enough of the first line to tell what wrote the file."""
+class RunReader:
+    """Yields the checked records of a run file behind its header, and holds nothing of those that it has yielded."""
 
-    kind: str = ""
-    format: object = None
+    def __init__(self, path: str | Path, end: int | None = None) -> None:
+        """Read the header.
+
+        Args:
+            path: The file.
+            end: The bytes to read, where a file may have grown since it was looked at; all by default.
+
+        Raises:
+            RunFileError: The file cannot be read, is not a run file, or has a newer format.
+        """
+        self._path = str(path)
+        self._most = end
+        self._lines = _lines(Path(path))
+        opening = next(self._lines, None)
+        if opening is None:
+            raise RunFileError(
+                f"{path}: not a detmatrix run file (no whole line in it); give a file that scan wrote"
+            )
+        _check_format(self._path, opening)
+        header = _decode(self._path, 1, opening)
+        if not isinstance(header, Header):
+            raise RunFileError(
+                f"{path}, line 1: a run file starts with its header; give a file that scan wrote"
+            )
+        self.header = header
+        self.end = len(opening) + 1  # bytes up to the end of the last whole line that was read
+        self.check = Check(self._path, header)
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the whole lines behind the header as they are, each with its number."""
+        for number, line in enumerate(self._lines, start=2):
+            if self._most is not None and self.end >= self._most:
+                return
+            self.end += len(line) + 1
+            yield number, line
+
+    def kind(self, number: int, line: bytes) -> str:
+        """Return what kind of record a line holds, which takes less time than to decode it."""
+        try:
+            return _KINDS.decode(line).kind
+        except UNDECODABLE as error:
+            raise _damaged(self._path, number, error) from error
+
+    def decode(self, number: int, line: bytes) -> Line:
+        """Return the record that a line holds."""
+        return _decode(self._path, number, line)
+
+    def records(self) -> Iterator[Line]:
+        """Yield the records behind the header.
+
+        Raises:
+            RunFileError: A line is damaged. The message names it and the path of the field.
+        """
+        found: Counter[type] = Counter()
+        closed = False
+        for number, line in self.lines():
+            record = self.decode(number, line)
+            if closed or isinstance(record, Header):
+                raise RunFileError(
+                    f"{self._path}, line {number}: {_kind(record)} after the "
+                    f"{'closing line' if closed else 'header'}; two runs in one file? Split it at this line"
+                )
+            found[type(record)] += 1
+            if isinstance(record, Closing):
+                check_counts(self._path, number, record, found)
+                closed = True
+            elif isinstance(record, Distrust):
+                if found[Distrust] > MOST_NAMES:
+                    raise RunFileError(
+                        f"{self._path}, line {number}: {found[Distrust]} reasons for distrust; restore the file"
+                    )
+            elif isinstance(record, EnumeratedEntry):
+                self.check.plan(number, record)
+            else:
+                self.check.place(number, record)
+            yield record
 
 
 def read_run(path: str | Path) -> Run:
@@ -73,69 +167,37 @@ def read_run(path: str | Path) -> Run:
         RunFileError: The file cannot be read, is not a run file, is damaged, or has a newer format. The
             message names the line and the path of the field.
     """
-    lines = _lines(Path(path))
-    opening = next(lines, None)
-    if opening is None:
-        raise RunFileError(
-            f"{path}: not a detmatrix run file (no whole line in it); give a file that scan wrote"
-        )
-    _check_format(str(path), opening)
-    header = _decode(str(path), 1, opening)
-    if not isinstance(header, Header):
-        raise RunFileError(f"{path}, line 1: a run file starts with its header; give a file that scan wrote")
-    end = len(opening) + 1
-    del opening  # a plan may be a hundred megabytes
-    check = Check(str(path), header)
-    shared = _Shared(header)
-    found: dict[type, list[Line]] = {
-        kind: [] for kind in (Observation, Sentinel, Cost, BuildOverloads, Dispatch)
-    }
-    distrust: list[Distrust] = []
-    entries: list[EnumeratedEntry] = []
-    closing: Closing | None = None
-    for number, line in enumerate(lines, start=2):
-        record = _decode(str(path), number, line)
-        end += len(line) + 1
-        if closing is not None or isinstance(record, Header):
-            raise RunFileError(
-                f"{path}, line {number}: {_kind(record)} after the "
-                f"{'closing line' if closing else 'header'}; two runs in one file? Split it at this line"
-            )
-        if isinstance(record, Closing):
-            check_counts(str(path), number, record, {kind: len(lines) for kind, lines in found.items()})
-            closing = record
-            continue
-        if isinstance(record, Distrust):
-            distrust.append(record)
-            if len(distrust) > MOST_NAMES:
-                raise RunFileError(
-                    f"{path}, line {number}: {len(distrust)} reasons for distrust; restore the file"
-                )
-            continue
+    reader = RunReader(path)
+    header = reader.header
+    shared = Shared()
+    shared.plan((*header.planned, *header.controls))
+    found: defaultdict[type, list[Any]] = defaultdict(list)
+    for record in reader.records():
         if isinstance(record, EnumeratedEntry):
-            check.plan(number, record)
             shared.plan(record.rows)
-            entries.append(record)
-            continue
-        check.place(number, record)
-        shared.share(record)
+        elif isinstance(record, (Observation, Cost, Dispatch, Invariance)):
+            shared.share(record)
         found[type(record)].append(record)
+    of_controls = {row.key for row in header.controls}
+    entries: list[EnumeratedEntry] = found[EnumeratedEntry]
+    observed: list[Observation] = [one for one in found[Observation] if one.key not in of_controls]
+    distrust: list[Distrust] = found[Distrust]
     header = _whole(header, entries)
-    controls = {row.key for row in header.controls}
-    observed = [one for one in found[Observation] if isinstance(one, Observation)]
+    said = [text for part in header.parts if part.closing for text in part.closing.distrust]
     return Run(
         path=str(path),
         header=header,
-        observations=believed(header, [one for one in observed if one.key not in controls], distrust),
-        closing=closing,
-        end=end,
-        controls=tuple(one for one in observed if one.key in controls),
-        sentinels=tuple(found[Sentinel]),  # type: ignore[arg-type]
-        costs=tuple(found[Cost]),  # type: ignore[arg-type]
-        kernels=next(iter(found[BuildOverloads]), None),  # type: ignore[arg-type]
-        dispatches=tuple(found[Dispatch]),  # type: ignore[arg-type]
+        observations=believed(header, observed, distrust),
+        closing=next(iter(found[Closing]), None),
+        end=reader.end,
+        controls=tuple(one for one in found[Observation] if one.key in of_controls),
+        sentinels=tuple(found[Sentinel]),
+        costs=tuple(found[Cost]),
+        kernels=next(iter(found[BuildOverloads]), None),
+        dispatches=tuple(found[Dispatch]),
+        invariances=tuple(found[Invariance]),
         entries=frozenset(entry.spec for entry in entries),
-        distrust=tuple(one.reason for one in distrust if one.mode is None),
+        distrust=(*said, *(one.reason for one in distrust if one.mode is None)),
     )
 
 
@@ -191,18 +253,19 @@ def _void(one: Observation, by: Distrust) -> Observation:
         dtype=one.dtype,
         mode=one.mode,
         process=one.process,
+        worker=one.worker,
         outcome="invalid",
         message=f"{UNTRUSTED}: {by.reason}",
     )
 
 
-class _Shared:
+class Shared:
     """Lets records hold what they have in common once: a run may have a million observations."""
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self) -> None:
+        """Nothing is held yet."""
         self._values: dict[object, object] = {}
         self._digests: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
-        self.plan((*header.planned, *header.controls))
 
     def plan(self, rows: Iterable[Row]) -> None:
         """Let rows hold once what they have in common."""
@@ -218,10 +281,8 @@ class _Shared:
         for name in names:
             force_setattr(record, name, self._once(getattr(record, name)))
 
-    def share(self, record: Observation | Sentinel | Cost | BuildOverloads | Dispatch) -> None:
+    def share(self, record: Observation | Cost | Dispatch | Invariance) -> None:
         """Put what is known already in place of what was decoded."""
-        if not isinstance(record, (Observation, Cost, Dispatch)):
-            return
         self._share(record, ("spec", "case", "dtype", "message"))
         if isinstance(record, Observation):
             self._share(record, ("inputs", "inputs_digest", "outputs"))
@@ -231,9 +292,10 @@ class _Shared:
             digests = self._digests.setdefault(tuple(record.digests.items()), record.digests)
             force_setattr(record, "digests", digests)
         elif isinstance(record, Dispatch):
-            for reached in record.modes.values():
+            for mode, reached in record.modes.items():
                 names = tuple(map(self._once, reached.overloads))
                 force_setattr(reached, "overloads", self._once(names))
+                record.modes[mode] = self._once(reached)  # type: ignore[assignment]
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -256,10 +318,7 @@ def _kind(record: object) -> str:
 
 def _check_format(path: str, line: bytes) -> None:
     """Refuse files that are not ours, and those of a newer format, each with its advice."""
-    try:
-        opening = msgspec.json.decode(line, type=_Opening)
-    except _UNDECODABLE:
-        opening = _Opening()
+    opening = opening_of(line)
     if opening.kind != "header":
         raise RunFileError(f"{path}: not a detmatrix run file (no header line); give a file that scan wrote")
     if not isinstance(opening.format, int):
@@ -272,7 +331,11 @@ def _check_format(path: str, line: bytes) -> None:
 def _decode(path: str, number: int, line: bytes) -> Line:
     try:
         return _DECODER.decode(line)
-    except _UNDECODABLE as error:
-        raise RunFileError(
-            f"{path}, line {number}: {error}; restore the file, or cut it before this line and scan --resume"
-        ) from error
+    except UNDECODABLE as error:
+        raise _damaged(path, number, error) from error
+
+
+def _damaged(path: str, number: int, error: Exception) -> RunFileError:
+    return RunFileError(
+        f"{path}, line {number}: {error}; restore the file, or cut it before this line and scan --resume"
+    )

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 from msgspec import Meta, Struct
 
 from scanner.accelerators import ACCELERATORS
-from scanner.modes import MODES, WORKER_MODES, Mode
+from scanner.invariance import PROPERTIES, Property
+from scanner.modes import CHOSEN_MODES, DEFAULT_MODES, MODES, Mode, said_modes
 from scanner.perturbations import DEFAULT, PERTURBATIONS
 
 # documented  written by hand, after PyTorch's lists
@@ -45,6 +46,11 @@ def _same_device(asked: str, there: str) -> bool:
     return asked in {"auto", there, there.partition(":")[0]}
 
 
+def _same_modes(asked: tuple[Mode, ...], there: tuple[Mode, ...]) -> bool:
+    """Tell whether the same modes were said; which others follow depends on the device."""
+    return said_modes(asked) == said_modes(there)
+
+
 class Setting(Struct, frozen=True, kw_only=True):
     """How one setting is asked for, what resuming makes of it, and how reports call it."""
 
@@ -58,6 +64,8 @@ class Setting(Struct, frozen=True, kw_only=True):
     # Whether a scan that was begun with the second goes on when the first is asked for; what is not asked for goes on
     # as it was.
     resumes: Callable[[Any, Any], bool] = operator.eq
+    # What of a value is said on the command line, where the rest follows.
+    said: Callable[[Any], Any] = lambda value: value
     selects: bool = False  # decides, beside patterns, which rows are planned
     reruns: bool = False  # the command that runs a row again gives it: its executions depend on it
     unit: Literal["", "s", "%"] = ""
@@ -71,6 +79,7 @@ class Setting(Struct, frozen=True, kw_only=True):
 
     def words(self, value: Any) -> list[str]:
         """Return the words of a command line that ask for a value; none if it is one that nobody asked for."""
+        value = self.said(value)
         if isinstance(value, bool):
             return [self.option if value else self.negated]
         least = self.limits.ge if self.limits else None
@@ -159,7 +168,30 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             reruns=True,
         ),
     ]
-    modes: Annotated[tuple[Mode, ...], Setting(label="modes", default=WORKER_MODES)] = MODES
+    modes: Annotated[  # those included that only some rows live under
+        tuple[Mode, ...],
+        Setting(
+            label="modes",
+            default=DEFAULT_MODES,
+            option="--modes",
+            metavar="LIST",
+            help=f"Comma-separated modes to run rows in, beside off and on, which every scan has: {', '.join(CHOSEN_MODES)}. "
+            "What raises is run under warn_only too.",
+            resumes=_same_modes,
+            said=said_modes,
+            reruns=True,
+        ),
+    ] = MODES
+    compile_all: Annotated[
+        bool,
+        Setting(
+            label="all cases compiled",
+            default=False,
+            option="--compile-all",
+            help="In modes compile_off and compile_on run all cases: by default one of each op, since a compilation takes "
+            "seconds.",
+        ),
+    ] = False
     perturb: Annotated[  # share the executions, in this order
         tuple[Perturb, ...],
         Setting(
@@ -238,6 +270,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             help="Record which overloads of PyTorch each row reaches, for coverage.",
         ),
     ] = False
+    invariance: Annotated[  # in the order of the table
+        tuple[Property, ...],
+        Meta(max_length=len(PROPERTIES)),
+        Setting(
+            label="invariance asked for",
+            default=(),
+            option="--invariance",
+            metavar="LIST",
+            help="Ask of rows that did not differ whether their bits change with something else. Comma-separated: "
+            f"{', '.join(PROPERTIES)}.",
+            empty="none",
+        ),
+    ] = ()
     specs: Annotated[  # as they were given
         Texts,
         Setting(

@@ -9,20 +9,22 @@ from pathlib import Path
 import msgspec
 
 from scanner.errors import RunFileError
-from scanner.observations.files import readable, refuse_newer
+from scanner.observations.files import RecordKind, read_record
 from scanner.observations.trace_records import FORMAT, RULE_SETS, TraceFile
 
-# A trace of the whole catalog is a few megabytes.
-_MOST_BYTES = 256 << 20
 _DEVICE = re.compile(r"cpu|cuda(:[0-9]+)?")
 
 
-class _Opening(msgspec.Struct):
-    """Just enough to tell what wrote the file."""
-
-    kind: str = ""
-    format: object = None
-    rules: object = None
+_KIND = RecordKind(
+    kind="trace",
+    name="trace file",
+    writer="detmatrix trace",
+    format=FORMAT,
+    rules=len(RULE_SETS),
+    most=256 << 20,  # a trace of the whole catalog is a few megabytes
+    again="restore the file, or trace again",
+    failure=RunFileError,
+)
 
 
 def trace_text(trace: TraceFile) -> str:
@@ -42,23 +44,7 @@ def read_trace(path: str | Path) -> TraceFile:
         RunFileError: The file cannot be read, is no trace file, is damaged, or has a newer format. The message names
             the path of the field.
     """
-    data = _read(Path(path))
-    try:
-        opening = msgspec.json.decode(data, type=_Opening)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RunFileError(
-            f"{path}: not a detmatrix trace file ({error}); give a file that trace wrote"
-        ) from error
-    if opening.kind != "trace":
-        raise RunFileError(f"{path}: not a detmatrix trace file; give a file that trace wrote")
-    refuse_newer(path, "trace file format", opening.format, FORMAT, RunFileError)
-    refuse_newer(path, "trace rule set", opening.rules, len(RULE_SETS), RunFileError)
-    if isinstance(opening.format, int) and opening.format < 1:
-        raise RunFileError(f"{path}: no such trace file format: {opening.format} - at `$.format`")
-    try:
-        trace = msgspec.json.decode(data, type=TraceFile)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RunFileError(f"{path}: {error}; restore the file, or trace again") from error
+    trace = read_record(path, TraceFile, _KIND)
     _check(str(path), trace)
     return trace
 
@@ -81,11 +67,3 @@ def _check(path: str, trace: TraceFile) -> None:
                 f"{path}: the modes are to be {', '.join(wanted)} - at `$.rows[{number}].reached`; restore the file"
             )
         seen.add(one.row.key)
-
-
-def _read(path: Path) -> bytes:
-    with readable(path, "trace", RunFileError) as file:
-        data = file.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise RunFileError(f"{path}: holds more than {_MOST_BYTES >> 20} MiB; give a file that trace wrote")
-    return data

@@ -19,7 +19,8 @@ from scanner.observations.runfile import Line
 _ENCODER = msgspec.json.Encoder()
 
 
-def _encode(record: Line) -> bytes:
+def encode(record: Line) -> bytes:
+    """Return the line of a record, without its end."""
     try:
         return _ENCODER.encode(record)
     except UnicodeEncodeError:
@@ -37,10 +38,7 @@ class RunWriter:
         Raises:
             UsageError: The file cannot be written, or another scan is writing it.
         """
-        if path.suffix == ".gz":
-            raise UsageError(
-                f"{path}: a scan writes plain run files; choose a name without .gz, compress it later"
-            )
+        refuse_packed(path)
         self._path = path
         self._file, self._created = _open(path)
         try:
@@ -93,7 +91,7 @@ class RunWriter:
         Raises:
             UsageError: The disk is full or gone; the file is valid up to its last whole line.
         """
-        line = _encode(record) + b"\n"
+        line = encode(record) + b"\n"
         end = self._end or 0
         self.check()
         try:
@@ -142,6 +140,18 @@ class RunWriter:
             # A scan that never began leaves no empty file behind. Still locked: nobody else has written to it.
             self._path.unlink(missing_ok=True)
         os.close(self._file)
+
+
+def refuse_packed(path: Path) -> None:
+    """Refuse the name of a compressed file, to which nothing can be appended.
+
+    Raises:
+        UsageError: It is one.
+    """
+    if path.suffix == ".gz":
+        raise UsageError(
+            f"{path}: a scan writes plain run files; choose a name without .gz, compress it later"
+        )
 
 
 def _open(path: Path) -> tuple[int, bool]:

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -73,12 +74,13 @@ def workers_for(device: str, build: WorkerBuild) -> int:
     return max(1, min(MOST_WORKERS, (os.cpu_count() or 1) // 2, memory // (2 * _LEAST_MEMORY)))
 
 
-def environment(device: str, build: WorkerBuild) -> Environment:
+def environment(device: str, build: WorkerBuild, perturb: Sequence[str] = ()) -> Environment:
     """Describe machine and build.
 
     Args:
         device: As ``resolve_device`` returned it.
         build: What the worker said of its torch.
+        perturb: The perturbations of the scan.
     """
     index = int(device.partition(":")[2] or 0)
     gpu = build["devices"][index] if device != "cpu" else None
@@ -99,8 +101,9 @@ def environment(device: str, build: WorkerBuild) -> Environment:
         affinity=_affinity(),
         load=load(),
         python=build["python"],
+        triton=build["triton"],
         os=platform.platform(),
-        variables={mode: _steering(worker_environment(mode, device)) for mode in modes_on(device)},
+        variables={mode: _steering(worker_environment(mode, device, perturb)) for mode in modes_on(device)},
     )
 
 

@@ -22,15 +22,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
 import msgspec
 
 from scanner.accelerators import ACCELERATORS, kind_of
-from scanner.errors import UntrustedScanError
+from scanner.errors import UntrustedScanError, UsageError
 from scanner.modes import MODE_TABLE
 from scanner.observations.records import Mode
+from scanner.perturbations import variables_of
+from scanner.processes.sandbox import cache_folder
 
 # Importing torch takes seconds, and minutes from a cold network disk.
 START_SECONDS = 300.0
@@ -57,6 +60,7 @@ INHERITED = (
     "CUDA_VISIBLE_DEVICES",
     "DYLD_LIBRARY_PATH",
     "GOMP_CPU_AFFINITY",
+    "HIP_VISIBLE_DEVICES",
     "HOME",
     "KMP_AFFINITY",
     "LANG",
@@ -70,6 +74,7 @@ INHERITED = (
     "OMP_NUM_THREADS",
     "OMP_PLACES",
     "OMP_PROC_BIND",
+    "ONEAPI_DEVICE_SELECTOR",
     "PATH",
     "PYTORCH_CUDA_ALLOC_CONF",
     "TMPDIR",
@@ -108,6 +113,7 @@ class WorkerBuild(TypedDict):
     tf32: list[str]
     threads: int
     python: str
+    triton: str | None
     devices: list[_Device]
     docstring: str
 
@@ -119,15 +125,17 @@ class _Hello(msgspec.Struct):
     failed: str | None = None
 
 
-def worker_environment(mode: Mode, device: str) -> dict[str, str]:
-    """Return the whole environment of a worker: the allow-list, what the mode sets, and where threads run.
+def worker_environment(mode: Mode, device: str, perturb: Sequence[str] = ()) -> dict[str, str]:
+    """Return the whole environment of a worker: the allow-list, what mode and perturbations set, and where threads run.
 
     Args:
         mode: The mode it will live under.
         device: ``"cpu"``, a kind of accelerator, ``"cuda:N"`` or ``"auto"``.
+        perturb: The perturbations of the scan.
     """
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    return inherited | _SAME_ORDER | {**MODE_TABLE[mode].variables} | _pinning(inherited, device)
+    asked = {**MODE_TABLE[mode].variables} | variables_of(perturb)
+    return inherited | _SAME_ORDER | asked | _pinning(inherited, device)
 
 
 def packages_for(python: str) -> dict[str, str]:
@@ -159,14 +167,24 @@ class WorkerProcess:
     """One worker process."""
 
     def __init__(
-        self, python: str, mode: Mode, sandbox: Path, spec_files: tuple[str, ...], *, device: str
+        self,
+        python: str,
+        mode: Mode,
+        sandbox: Path,
+        spec_files: tuple[str, ...],
+        *,
+        device: str,
+        perturb: Sequence[str] = (),
     ) -> None:
         """Start it and wait for its hello.
 
         Raises:
             UntrustedScanError: It did not start.
+            UsageError: A perturbation needs a package that is not there.
         """
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        self._compiled = cache_folder(sandbox) if MODE_TABLE[mode].compiles else None
+        caches = {} if self._compiled is None else {"TORCHINDUCTOR_CACHE_DIR": str(self._compiled)}
         requests, self._requests = os.pipe()
         self._replies, replies = os.pipe()
         alive, self._alive = os.pipe()
@@ -179,7 +197,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 command,
                 cwd=sandbox,
-                env=worker_environment(mode, device) | packages_for(python),
+                env=worker_environment(mode, device, perturb) | packages_for(python) | caches,
                 # Ends when this process does, and with it the guardian.
                 stdin=alive,
                 stdout=self._log,
@@ -190,6 +208,7 @@ class WorkerProcess:
             )
         except OSError as error:
             self._close()
+            self._forget_compiled()
             if Path(python).is_dir():
                 raise UntrustedScanError(
                     f"{python}: is a folder; give the interpreter itself, such as {Path(python, 'bin', 'python')}"
@@ -215,10 +234,7 @@ class WorkerProcess:
             raise
         if hello.build is None or hello.failed is not None:
             self.stop()
-            reason = hello.failed or _NO_REPLY
-            if reason.startswith("ModuleNotFoundError: No module named 'torch'"):
-                raise UntrustedScanError(f"{python}: has no torch; install it there (pip install torch)")
-            raise UntrustedScanError(f"{python}: no worker could be started ({reason})")
+            raise _refusal(python, hello.failed or _NO_REPLY)
         self.build = hello.build
         self._started = True
 
@@ -327,12 +343,27 @@ class WorkerProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=30)
+        self._forget_compiled()
+
+    def _forget_compiled(self) -> None:
+        """Remove what was compiled: the next process of the mode compiles anew."""
+        if self._compiled is not None:
+            shutil.rmtree(self._compiled, ignore_errors=True)
 
     def _close(self) -> None:
         os.close(self._alive)
         os.close(self._requests)
         os.close(self._replies)
         self._log.close()
+
+
+def _refusal(python: str, reason: str) -> Exception:
+    """Return what to raise where a worker says why it cannot work."""
+    if reason.startswith("ModuleNotFoundError: No module named 'triton'"):
+        return UsageError(f"--perturb order: {python} has no Triton; install it there (pip install triton)")
+    if reason.startswith("ModuleNotFoundError: No module named 'torch'"):
+        return UntrustedScanError(f"{python}: has no torch; install it there (pip install torch)")
+    return UntrustedScanError(f"{python}: no worker could be started ({reason})")
 
 
 def _refuse_missing(python: str) -> None:

@@ -13,6 +13,8 @@ from typing import Self
 
 _PACKAGES = ("opspecs", "scanner")
 _PREFIX = "detmatrix-sandbox-"
+# Of the folders in it that hold what a worker compiles.
+_CACHE = "compiled-"
 
 
 class ImportSandbox:
@@ -39,6 +41,11 @@ class ImportSandbox:
         os.close(self._lock)
 
 
+def cache_folder(sandbox: Path) -> Path:
+    """Return a new folder in the sandbox for what one worker compiles."""
+    return Path(tempfile.mkdtemp(prefix=_CACHE, dir=sandbox))
+
+
 def _remove_left_behind() -> None:
     """Remove the folders of scans that were killed: those of this user that nobody has locked."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
@@ -52,6 +59,9 @@ def _remove_left_behind() -> None:
                         with contextlib.suppress(FileNotFoundError):
                             os.readlink(package, dir_fd=lock)  # fails for what is no link, and so not ours
                             os.unlink(package, dir_fd=lock)
+                    for name in os.listdir(lock):  # noqa: PTH208 - the folder that is locked, whatever its path names now
+                        if name.startswith(_CACHE):
+                            shutil.rmtree(name, ignore_errors=True, dir_fd=lock)
                     path.rmdir()
             finally:
                 os.close(lock)

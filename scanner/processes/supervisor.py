@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,14 @@ _Kind = TypeVar("_Kind")
 class WorkerSupervisor:
     """Starts a worker when one is needed, and replaces it when it ended or may no longer be believed."""
 
-    def __init__(self, python: str, sandbox: Path, spec_files: tuple[str, ...], device: str) -> None:
+    def __init__(
+        self,
+        python: str,
+        sandbox: Path,
+        spec_files: tuple[str, ...],
+        device: str,
+        perturb: Sequence[str] = (),
+    ) -> None:
         """Nothing is started yet.
 
         Args:
@@ -28,12 +36,14 @@ class WorkerSupervisor:
             sandbox: The folder workers start in.
             spec_files: Files of the user's own specs.
             device: As asked for, then as resolved.
+            perturb: The perturbations of the scan.
         """
         # A worker lives in another folder.
         self._python = os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
         self._sandbox = sandbox
         self._spec_files = tuple(map(resolved, spec_files))
         self.device = device
+        self._perturb = perturb
         self._worker: WorkerProcess | None = None
         self._mode: Mode | None = None
         self._used = False
@@ -41,7 +51,7 @@ class WorkerSupervisor:
 
     def another(self) -> WorkerSupervisor:
         """Return a supervisor like this one, with workers of its own; none is started yet."""
-        return WorkerSupervisor(self._python, self._sandbox, self._spec_files, self.device)
+        return WorkerSupervisor(self._python, self._sandbox, self._spec_files, self.device, self._perturb)
 
     def start(self, mode: Mode) -> WorkerProcess:
         """Start a worker.
@@ -49,7 +59,9 @@ class WorkerSupervisor:
         Raises:
             UntrustedScanError: It did not start.
         """
-        self._worker = WorkerProcess(self._python, mode, self._sandbox, self._spec_files, device=self.device)
+        self._worker = WorkerProcess(
+            self._python, mode, self._sandbox, self._spec_files, device=self.device, perturb=self._perturb
+        )
         self._mode = mode
         self._used = False
         self.started += 1

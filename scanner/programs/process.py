@@ -17,6 +17,7 @@ import msgspec
 
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.located import Located
+from scanner.perturbations import INTERPRET
 from scanner.programs.judge import judge
 from scanner.programs.recorded_run import RecordedRun
 
@@ -43,6 +44,7 @@ class ProgramSettings:
     python: str = sys.executable
     quiet: bool = False  # what it prints goes to standard error
     eager: bool = False  # nothing is compiled
+    order: bool = False  # Triton kernels are interpreted, their programs in other orders
     observation: dict[str, Any] = field(default_factory=dict)
 
 
@@ -74,6 +76,8 @@ def observe_program(program: Program, settings: ProgramSettings, runs: int = 1) 
     """
     if shutil.which(settings.python) is None:
         raise UsageError(f"--python {settings.python}: there is no such interpreter")
+    if settings.order and not _has_triton(settings.python):
+        raise UsageError(f"--order: {settings.python} has no Triton; install it there (pip install triton)")
     with tempfile.TemporaryDirectory(prefix="detmatrix-locate-") as folder:
         if runs == 1:
             return _observed(program, settings, Path(folder))
@@ -137,6 +141,11 @@ def _observed(
         ) from error
 
 
+def _has_triton(python: str) -> bool:
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('triton') is None)"
+    return subprocess.run([python, "-c", look], check=False).returncode == 0
+
+
 def _run(command: list[str], settings: ProgramSettings, stdin: int | None) -> int:
     """Run it with our standard streams; Ctrl-C is for the program, which shares our terminal."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -162,7 +171,8 @@ def _interruptible() -> None:
 def _environment(settings: ProgramSettings) -> dict[str, str]:
     """Return the user's environment; on Linux OpenMP binds its threads, without which races on the CPU may never show."""
     bound = {"OMP_PROC_BIND": "true"} if sys.platform == "linux" and not _PLACED & os.environ.keys() else {}
-    return os.environ | bound | ({"TORCHDYNAMO_DISABLE": "1"} if settings.eager else {})
+    eager = {"TORCHDYNAMO_DISABLE": "1"} if settings.eager else {}
+    return os.environ | bound | eager | ({INTERPRET: "1"} if settings.order else {})
 
 
 def _ending(code: int) -> str:

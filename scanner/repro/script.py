@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, prod
 
 import msgspec
 
+from scanner.accelerators import ACCELERATORS
 from scanner.errors import UsageError, one_line
-from scanner.modes import MODE_TABLE
+from scanner.modes import MODE_TABLE, Mode
 from scanner.observations.records import Environment, Header, Output
 from scanner.perturbations import CaseContext
 from scanner.repro import script_parts as text
@@ -44,6 +45,13 @@ _VALUE = re.compile(r"[\w ,:;=+*!.{}()-]{0,200}", re.ASCII)
 _THREADS = re.compile(r"threads=([1-9][0-9]{0,3})")
 
 
+class BatchSource(msgspec.Struct, frozen=True):
+    """Where a case holds its batch, as ``opspecs.model.Batch``."""
+
+    inputs: list[tuple[int | str, int]]
+    outputs: int
+
+
 class InputSource(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of ``scanner.worker.repro.inputs``, which describes the fields."""
 
@@ -57,13 +65,14 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
     imports: list[str]
     definitions: list[str]
     upstream: tuple[int, str] | None
+    batch: BatchSource | None = None
 
 
 def perturbations(row: MatrixRow) -> list[str]:
     """Return the perturbations without which a row did not differ; none if it differs when nothing is done."""
     needed = []
-    for cell in (row.off, row.on, row.warn_only, row.unfilled):
-        groups = [group for group in cell.groups if group.differing]
+    for cell in (row.off, row.on, row.warn_only, row.unfilled, *(it.cell for it in row.chosen.values())):
+        groups = [group for group in cell.groups if group.differing and group.perturbation != "order"]
         if cell.differing and (row.row.family == "memory" or row.finding == "uninitialized"):
             # What lies in memory depends on all that a process did before, and a script does less than a scan.
             needed.append("poison")
@@ -83,32 +92,43 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     device = row.row.device.partition(":")[0]
     outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
     sizes = tuple(prod(output.shape) * _itemsize(output.dtype) for output in outputs)
-    around = [_circumstance(name, device) for name in perturbations(row)]
-    execute, parts = _execute(input_source, outputs, header.settings.seed)
+    lacks = ACCELERATORS[device].lacks if device in ACCELERATORS else {}
+    around = [_circumstance(name, device) for name in perturbations(row) if name not in lacks]
+    chosen = tuple(mode for mode, it in row.chosen.items() if it.finding is not None)
+    execute, parts = executed(input_source, outputs, header.settings.seed, chosen)
     set_by_mode = _set_by_mode(header.environment) if device == "cuda" else {}
     functions = [
         *input_source.definitions,
-        _inputs(input_source),
+        inputs_of(input_source),
         parts,
         execute,
         text.DIGEST,
         *(one.definition for one in around),
         _observe(around),
-        _cell(device, set_by_mode),
+        _cell(device, set_by_mode, chosen),
         text.MAIN,
     ]
     body = "\n\n".join(function.strip("\n") for function in functions if function)
     filled = row.unfilled.verdict != "not_run"
     for name, value in {
+        "$FLAG": f"mode {_is_none_of(mode for mode in ('off', *chosen) if not MODE_TABLE[mode].deterministic)}",
+        "$CUDNN": "".join(
+            text.CUDNN.replace("$SWITCH", switch).replace("$MODES", repr(modes))
+            for switch in ("deterministic", "benchmark")
+            if (modes := tuple(mode for mode in chosen if switch in MODE_TABLE[mode].cudnn))
+        ),
+        "$CHOSEN": text.CHOSEN.replace("$MODES", repr(chosen)) if chosen else "",
         "$UNFILLED": text.UNFILLED * filled,
         "$FILLED": text.FILLED * filled,
         "$BLOCKS": str(tuple(CaseContext(device, sizes).blocks)),
         "$DEVICE": device,
         "$LEAST_RUNS": str(LEAST_RUNS),
-        "$WHERE": "torch.cuda.get_device_name()" if device == "cuda" else '"cpu"',
+        "$WHERE": f'"{device}"' if device in {"cpu", "mps"} else f"torch.{device}.get_device_name()",
     }.items():
         body = body.replace(name, value)
     imports = {statement for one in around for statement in one.imports}
+    if any(MODE_TABLE[mode].compiles for mode in chosen):
+        imports.add("import tempfile")
     return "\n".join(
         [*_comment(row, header), *_head(input_source, header, row, imports, set_by_mode), "", body, ""]
     )
@@ -117,13 +137,15 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
 def _comment(row: MatrixRow, header: Header) -> list[str]:
     """Say what was found, and where."""
     env, settings = header.environment, header.settings
-    where = f"{env.gpu}, CUDA {env.cuda}" if settings.device != "cpu" else f"{env.cpu}, {env.threads} threads"
+    of_gpu = f"{env.gpu}, CUDA {env.cuda}" if env.cuda is not None else env.gpu
+    where = of_gpu if settings.device != "cpu" else f"{env.cpu}, {env.threads} threads"
     modes = {
         "off": row.off,
         "on": row.on,
         "warn_only": row.warn_only,
         "unfilled": row.unfilled,
         "no_workspace": row.no_workspace,
+        **{mode: it.cell for mode, it in row.chosen.items()},
     }
     message = "; ".join(
         f"{mode}: {_described(cell)}" for mode, cell in modes.items() if cell.verdict != "not_run"
@@ -132,6 +154,11 @@ def _comment(row: MatrixRow, header: Header) -> list[str]:
         f"{row.row.id} with torch {env.torch} on {where}",
         f"{row.finding}: {FINDING_MEANING[row.finding]} {message or 'nothing was observed'} (detmatrix {header.tool}).",
     ]
+    return comment_of(lines)
+
+
+def comment_of(lines: Sequence[str]) -> list[str]:
+    """Return lines as the comment that a script begins with."""
     comment = [f"# {line}" for long in lines for line in textwrap.wrap(one_line(long), _WIDTH - 2)]
     # Python takes "coding: ..." in a comment of the first two lines for the encoding of all that follows.
     return [re.sub(r"coding([:=])", r"coding \1", line) for line in comment]
@@ -151,13 +178,12 @@ def _head(
 ) -> list[str]:
     """Return imports, environment and constants."""
     settings = header.settings
-    recorded = header.environment.variables.get("off", {})
-    steering = {name: _value(recorded[name]) for name in _STEERING if name in recorded}
+    steering = steering_of(header)
     lines = ["import ctypes, hashlib, json, os, subprocess, sys", *sorted(imports)]
     if input_source.definitions:
         lines.insert(0, "from __future__ import annotations")
     lines += [f"os.environ.pop({name!r}, None)" for name in set_by_mode]
-    lines += [f"os.environ.setdefault({name!r}, {value!r})" for name, value in steering.items()]
+    lines += set_variables(steering)
     if "OMP_PROC_BIND" in steering:
         lines[-1] += "  # Threads that share a core never race."
         lines += [
@@ -186,6 +212,17 @@ def _head(
     ]
 
 
+def steering_of(header: Header) -> dict[str, str]:
+    """Return the variables that steered the threads and kernels of a run."""
+    recorded = header.environment.variables.get("off", {})
+    return {name: _value(recorded[name]) for name in _STEERING if name in recorded}
+
+
+def set_variables(variables: Mapping[str, str]) -> list[str]:
+    """Return the statements that set them, unless whoever runs the script has."""
+    return [f"os.environ.setdefault({name!r}, {value!r})" for name, value in variables.items()]
+
+
 def _set_by_mode(env: Environment) -> dict[str, str]:
     """Return the variables that a scan sets when the flag is on, and only then."""
     off, on = (env.variables.get(mode, {}) for mode in ("off", "on"))
@@ -206,7 +243,7 @@ def _value(recorded: str) -> str:
     return recorded
 
 
-def _inputs(input_source: InputSource) -> str:
+def inputs_of(input_source: InputSource) -> str:
     """Return the function that draws the inputs."""
     returned = [input_source.args, input_source.kwargs] + (
         [input_source.leaves] if input_source.upstream else []
@@ -217,10 +254,21 @@ def _inputs(input_source: InputSource) -> str:
     return "def inputs():\n" + "\n".join(f"    {part}" for line in lines for part in _wrapped(line))
 
 
-def _execute(input_source: InputSource, outputs: Sequence[Output], seed: int) -> tuple[str, str]:
+def executed(
+    input_source: InputSource,
+    outputs: Sequence[Output],
+    seed: int,
+    chosen: Sequence[Mode] = (),
+    code: str = "",
+) -> tuple[str, str]:
     """Return the function that executes once, and the one that takes its outputs apart, empty if none is needed."""
     arguments = "args[0].clone(), *args[1:], **kwargs" if input_source.in_place else "*args, **kwargs"
     call = f"{input_source.op}({arguments})"
+    before = ""
+    if compiled := tuple(mode for mode in chosen if MODE_TABLE[mode].compiles):
+        before = text.COMPILED.replace("$OP", f"{input_source.op}(*args, **kwargs)")
+        before = before.replace("$COMPILED", repr(compiled)) + "\n"
+        call = f"call({arguments})"
     names = [output.name for output in outputs]
     # What a function of one's own returned without dims may have been a number.
     known = bool(outputs) and (not input_source.definitions or all(output.shape for output in outputs))
@@ -232,7 +280,10 @@ def _execute(input_source: InputSource, outputs: Sequence[Output], seed: int) ->
     else:
         simple = known and all(re.fullmatch(r"output\[\d+\]", name) for name in names)
         judged = f"[t for t in {call} if t is not None]" if simple else call
-    code = text.BACKWARD if input_source.upstream else text.FORWARD
+    code = code or (text.BACKWARD if input_source.upstream else text.FORWARD)
+    if switched := tuple(mode for mode in chosen if MODE_TABLE[mode].execution == "switched"):
+        last = text.SWITCHED.lstrip("\n").replace("$SWITCHED", repr(switched))
+        code = code.replace("    return $JUDGED\n", last)
     upstream_seed, drawn = input_source.upstream or (0, "")
     nested = "torch.utils._pytree.tree_flatten(output)[0]"
     for name, value in {
@@ -246,7 +297,7 @@ def _execute(input_source: InputSource, outputs: Sequence[Output], seed: int) ->
         "$JUDGED": judged if simple else f"parts({judged})",
     }.items():
         code = code.replace(name, value)
-    return code, "" if simple else _parts(names if known else None)
+    return before + code, "" if simple else _parts(names if known else None)
 
 
 def _parts(names: Sequence[str] | None) -> str:
@@ -267,7 +318,7 @@ def _circumstance(name: str, device: str) -> text.Circumstance:
     """Return what brings a perturbation about."""
     if threads := _THREADS.fullmatch(name):
         return text.Circumstance(start=f"torch.set_num_threads({int(threads[1])})\n")
-    stress = text.STRESS if device == "cpu" else text.CUDA_STRESS
+    stress = text.STRESS if device == "cpu" else text.STREAM_STRESS
     return {"poison": text.POISON, "shift": text.SHIFT, "stress": stress}[name]
 
 
@@ -280,9 +331,16 @@ def _observe(around: Sequence[text.Circumstance]) -> str:
     return text.OBSERVE.replace("$REPEAT", _indented(1, repeat))
 
 
-def _cell(device: str, set_by_mode: dict[str, str]) -> str:
+def _is_none_of(modes: Iterable[Mode]) -> str:
+    """Return the condition that a mode is none of these."""
+    names = tuple(modes)
+    return f'!= "{names[0]}"' if len(names) == 1 else f"not in {names!r}"
+
+
+def _cell(device: str, set_by_mode: dict[str, str], chosen: Sequence[Mode]) -> str:
     """Return the function that runs one mode."""
-    environment = f'    environment = os.environ | {set_by_mode!r} if mode != "off" else None\n'
+    without = _is_none_of(mode for mode in ("off", *chosen) if not MODE_TABLE[mode].variables)
+    environment = f"    environment = os.environ | {set_by_mode!r} if mode {without} else None\n"
     code = text.CELL.replace("$ENVIRONMENT", environment if set_by_mode else "")
     code = code.replace("$ENV", ", env=environment" if set_by_mode else "")
     return code.replace(

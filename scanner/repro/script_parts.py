@@ -55,14 +55,14 @@ for _ in range(torch.get_num_threads()):
     threading.Thread(target=burn, daemon=True).start()
 """,
 )
-CUDA_STRESS = Circumstance(
+STREAM_STRESS = Circumstance(
     start="""\
-stream, left = torch.cuda.Stream(), torch.ones(1 << 24, device="$DEVICE")
+stream, left = torch.$DEVICE.Stream(), torch.ones(1 << 24, device="$DEVICE")
 out = torch.empty_like(left)
-torch.cuda.synchronize()
+torch.$DEVICE.synchronize()
 """,
     before="""\
-with torch.cuda.stream(stream):  # beside the op's stream, to keep the GPU busy
+with torch.$DEVICE.stream(stream):  # beside the op's stream, to keep the GPU busy
     for _ in range(32):
         torch.mul(left, 1.0001, out=out)
 """,
@@ -130,6 +130,27 @@ def execute(args, kwargs, leaves):
     upstream = [torch.empty_like(o).copy_($DRAWN) for o in outputs]
     return $JUDGED
 """
+# Where some modes run the op under torch.compile.
+COMPILED = """
+def call(*args, **kwargs):
+    return $OP
+
+if sys.argv[1:] and sys.argv[1] in $COMPILED:
+    cache = tempfile.TemporaryDirectory()  # with what other processes compiled this one would show nothing of its own
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache.name
+    call = torch.compile(call, dynamic=False)
+"""
+# In place of the last line, where the flag is another one in the backward part.
+SWITCHED = """
+    switch_flag(sys.argv[1])
+    judged = $JUDGED
+    switch_flag(sys.argv[1])
+    return judged
+
+def switch_flag(mode):
+    if mode in $SWITCHED:
+        torch.use_deterministic_algorithms(not torch.are_deterministic_algorithms_enabled())
+"""
 
 DIGEST = '''
 def digest(tensors):
@@ -146,8 +167,8 @@ def observe(mode):
     """In a process of its own, execute again and again under one mode; print the hashes of the outputs."""
     about = f"torch {torch.__version__}, CUDA {torch.version.cuda}, {torch.get_num_threads()} threads"
     print(about, $WHERE, sep=", ", flush=True)
-    torch.use_deterministic_algorithms(mode != "off", warn_only=mode == "warn_only")
-$UNFILLED$REPEAT'''
+    torch.use_deterministic_algorithms($FLAG, warn_only=mode == "warn_only")
+$CUDNN$UNFILLED$REPEAT'''
 REPEAT = """
 drawn = inputs()
 print(json.dumps([digest(execute(*drawn)) for _ in range(RUNS)]))
@@ -182,6 +203,15 @@ $ENVIRONMENT    for _ in range(PROCESSES):
     return verdict, hashes[0]
 '''
 
+CUDNN = """\
+    torch.backends.cudnn.$SWITCH = mode in $MODES
+"""
+CHOSEN = """\
+    for mode in $MODES:
+        _, bits = cell(mode)
+        if bits is not None and off_bits is not None:
+            print(f"{mode}: {'the same bits as' if bits == off_bits else 'other bits than'} with the flag off")
+"""
 UNFILLED = """\
     torch.utils.deterministic.fill_uninitialized_memory = mode != "unfilled"
 """
@@ -200,7 +230,7 @@ def main():
         ("nondeterministic", "raises"): "raises",
         ("deterministic", "raises"): {"nondeterministic": "raises", "deterministic": "over_alert"}.get(warn_only),
     }
-$FILLED    finding = "silent" if on == "nondeterministic" else findings.get((off, on)) or "inconclusive"
+$CHOSEN$FILLED    finding = "silent" if on == "nondeterministic" else findings.get((off, on)) or "inconclusive"
     if finding in ("mode_dependent", "over_alert") and RUNS * PROCESSES < $LEAST_RUNS:
         finding = "inconclusive (a larger RUNS shows whether it differs)"
     print(f"finding: {finding}")

@@ -17,7 +17,8 @@ from scanner.accelerators import kind_of
 from scanner.alerts import alert_caller
 from scanner.cases.rows import row_of
 from scanner.claims.matching import matches
-from scanner.modes import MODE_TABLE
+from scanner.modes import MODE_TABLE, unconcerned
+from scanner.observations.one_case import one_case_rows
 from scanner.observations.records import (
     MODES,
     Count,
@@ -86,6 +87,7 @@ class PassRunner:
         self._prefix = text
         self._number = number
         self._control_keys = {row.key for row in header.controls}
+        self._one_case = one_case_rows(header.planned, header.settings)
         self._places = {row.key: place for place, row in enumerate(header.planned)}
         self._done: set[tuple[tuple[str, ...], Mode, int]] = set()
         self._inputs: dict[tuple[str, ...], Observation] = {}  # of each row the first one that had inputs
@@ -182,7 +184,8 @@ class PassRunner:
                 since, watched = 0, time.monotonic()
             self._control(supervisor, mode, process, place)
             since += 1
-            self._progress.at(row, f"{self._prefix}{mode}, process {process}")
+            compiles = ", compiling" if MODE_TABLE[mode].compiles else ""
+            self._progress.at(row, f"{self._prefix}{mode}, process {process}{compiles}")
             if runs is None:
                 observation = self._observe_row(supervisor, row, mode, process)
             else:
@@ -205,11 +208,15 @@ class PassRunner:
     def _concerns(self, row: Row, mode: Mode, process: int) -> bool:
         """Tell whether a mode has something to say of a row, by what the other modes have shown."""
         concern = MODE_TABLE[mode].concern
+        if unconcerned(mode, row):
+            return False
         if concern == "raising":
             return (row.key, process) in self._raised
         if concern == "cured":
             return len(self._digests[row.key, "off"]) > 1 and len(self._digests[row.key, "on"]) == 1
-        return concern == "all" or any(
+        if concern == "one_case":
+            return row.key in self._one_case
+        return concern != "cublas" or any(
             matches(row, claim) for claim in self._header.claims if claim.section == "cublas"
         )
 
@@ -221,7 +228,7 @@ class PassRunner:
         """
         settings = self._header.settings
         # A control's answer is known for the worker's own thread count.
-        perturb = [name for name in settings.perturb if name != "threads"]
+        perturb = [name for name in settings.perturb if not PERTURBATIONS[name].apart]
         for _ in range(_TRIES):
             if supervisor.serving is not None and supervisor.serving == self._controlled.get(supervisor):
                 return

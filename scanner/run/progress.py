@@ -36,6 +36,9 @@ class Progress(Protocol):
     def begin(self, total: int, done: int) -> None:
         """*done* of *total* measurements were there already."""
 
+    def expect(self, total: int) -> None:
+        """So many measurements there will be, it turns out."""
+
     def further(self, count: int) -> None:
         """The next so many measurements are beyond those that were planned."""
 
@@ -144,6 +147,10 @@ class PlainProgress:
         self._counted.begin(total, done)
         self._shown_at = time.monotonic()
 
+    def expect(self, total: int) -> None:
+        """See Progress."""
+        self._counted.total = total
+
     def at(self, row: Row, what: str) -> None:
         """See Progress."""
         self._counted.row = f"{row.id} ({what})"
@@ -225,6 +232,11 @@ class LiveProgress:
         self._counted.begin(total, done)
         self._draw()
         self._live.start()
+
+    def expect(self, total: int) -> None:
+        """See Progress."""
+        self._counted.total = total
+        self._draw()
 
     def at(self, row: Row, what: str) -> None:
         """See Progress."""

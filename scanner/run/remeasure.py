@@ -20,7 +20,7 @@ from opspecs.registry import SPECS
 from scanner.cases.catalog import load_catalog, named_files, with_installed
 from scanner.cases.rows import control_rows, planned_rows
 from scanner.errors import UntrustedScanError, UsageError
-from scanner.modes import MODE_TABLE, modes_on
+from scanner.modes import DEFAULT_MODES, MODE_TABLE, modes_on
 from scanner.observations.records import (
     FORMAT,
     MODES,
@@ -68,8 +68,8 @@ def examine(run: Run, python: str, sandbox: ImportSandbox) -> Environment:
     Raises:
         UsageError: It cannot run a worker, has another torch, or no device like that of the run.
     """
-    device = run.header.settings.device
-    supervisor = WorkerSupervisor(python, sandbox.path, (), device)
+    device, perturb = run.header.settings.device, run.header.settings.perturb
+    supervisor = WorkerSupervisor(python, sandbox.path, (), device, perturb)
     try:
         build = supervisor.start(MODES[0]).build
     except UntrustedScanError as error:
@@ -86,7 +86,7 @@ def examine(run: Run, python: str, sandbox: ImportSandbox) -> Environment:
         raise UsageError(
             f"--python {python}: {run.path} is a run on {device}, and {missing}; compare without --confirm"
         )
-    return environment(device, build)
+    return environment(device, build, perturb)
 
 
 def _build(torch: str, git: str | None) -> str:
@@ -170,12 +170,14 @@ def measure(
         # With fewer in all, what the flag does to a row could not be told from a race.
         runs = max(old.runs, new.runs, math.ceil(LEAST_RUNS / rounds))
     times = (old.max_time, new.max_time)
+    chosen = {*DEFAULT_MODES, *(set(old.modes) & set(new.modes))}
+    modes = tuple(mode for mode in modes_on(old.device) if mode in chosen)
     shared = {
         "runs": runs,
         "processes": rounds,
         "timeout": max(old.timeout, new.timeout),
         "max_time": None if None in times else max(time for time in times if time is not None),
-        "modes": modes_on(old.device),
+        "modes": modes,
         "workers": 1,
         "confidence": None,
         "max_rate": None,
@@ -191,7 +193,6 @@ def measure(
             stack.callback(progress.end)
         numbers = range(rounds if rows[0] else 0)
         # Which rows the flag cures is known when all rounds of the other modes have been made.
-        modes = modes_on(old.device)
         last = [mode for mode in modes if MODE_TABLE[mode].concern == "cured"]
         for mode, number in (
             *((mode, number) for number in numbers for mode in modes if mode not in last),
@@ -216,7 +217,9 @@ class _Part:
     ) -> None:
         here = [row.key for row in rows if not databases((row.source,))]
         files = with_installed(spec_files) if _needs_files(here) else ()
-        self.supervisor = WorkerSupervisor(side.python, sandbox.path, files, settings.device)
+        self.supervisor = WorkerSupervisor(
+            side.python, sandbox.path, files, settings.device, settings.perturb
+        )
         self._side = side
         self._header = Header(
             format=FORMAT,

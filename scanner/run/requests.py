@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from scanner.observations.consistency import fault
+from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import Dispatch
 from scanner.observations.records import Cost, Mode, Observation, Row, Settings
 from scanner.processes.process import WorkerEndedError
@@ -15,7 +16,7 @@ from scanner.processes.supervisor import WorkerSupervisor
 # Controls and sentinels get at least so long: the first of them may have to wait for a GPU to start.
 PATIENCE = 60.0
 
-Seen = TypeVar("Seen", Observation, Cost, Dispatch)
+Seen = TypeVar("Seen", Observation, Cost, Dispatch, Invariance)
 
 
 def ask(

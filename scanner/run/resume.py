@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 
 from scanner.cases.catalog import named_files
-from scanner.cases.settings import Plan
+from scanner.cases.settings import Plan, Shard
 from scanner.errors import RunFileError, UsageError
+from scanner.modes import CHOSEN_MODES, unconcerned
+from scanner.observations.parts import BUILD
 from scanner.observations.records import FORMAT, MODES, Environment, Header, Row, Settings
 from scanner.observations.runfile import Run, read_run
 from scanner.observations.settings import SETTINGS, written
 from scanner.processes.environment import tool_version
 
-# What of an environment is the build's; the rest is the machine's.
-_BUILD = ("torch", "torch_git", "cuda", "rocm")
 # What opspecs.user puts before the name of a module that it loads.
 _OWN = "detmatrix_specs_"
 
@@ -37,7 +37,7 @@ def begun(plan: Plan) -> Run | None:
         if _torn_header(path):
             return None
         run = read_run(path)
-        _check_settings(plan, run.header.settings)
+        _check_settings(plan, run.header)
         if run.closing is None and run.header.format != FORMAT:
             raise not_resumable(plan, "its format", FORMAT, run.header.format)
         return run
@@ -88,7 +88,7 @@ def check_header(plan: Plan, header: Header, here: Environment, rows: tuple[Row,
         if field != "load" and getattr(here, field) != getattr(there, field)
     ]
     for name in others:
-        if name in _BUILD:
+        if name in BUILD:
             raise not_resumable(plan, f"the {name} here", getattr(here, name), getattr(there, name))
     if tool_version() != header.tool:
         raise not_resumable(plan, "the detmatrix here", tool_version(), header.tool)
@@ -116,7 +116,7 @@ def elsewhere(plan: Plan) -> Plan:
 
 
 def left(plan: Plan, rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Return the rows that no other machine has observed in all processes of both modes.
+    """Return the rows that no other machine has observed in all processes of off, on, and the chosen modes.
 
     Raises:
         RunFileError: A file of another machine is damaged.
@@ -124,18 +124,31 @@ def left(plan: Plan, rows: Iterable[Row]) -> tuple[Row, ...]:
     whole: set[tuple[str, ...]] = set()
     for path in plan.continues:
         run = read_run(path)
-        processes = run.header.settings.processes
-        seen = Counter(one.key for one in run.observations if one.mode in MODES and one.process < processes)
-        whole |= {key for key, count in seen.items() if count >= processes * len(MODES)}
+        settings = run.header.settings
+        modes = (*MODES, *(mode for mode in settings.modes if mode in CHOSEN_MODES))
+        seen = Counter(
+            one.key for one in run.observations if one.mode in modes and one.process < settings.processes
+        )
+        whole |= {
+            row.key
+            for row in run.header.planned
+            if seen[row.key]
+            >= settings.processes * sum(mode in MODES or unconcerned(mode, row) is None for mode in modes)
+        }
     return tuple(row for row in rows if row.key not in whole)
 
 
-def _check_settings(plan: Plan, settings: Settings) -> None:
+def _check_settings(plan: Plan, header: Header) -> None:
     """Refuse to go on with a scan under settings that are not its own; those not given are not asked for.
 
     Raises:
         UsageError: Names what differs.
     """
+    if header.parts:
+        raise UsageError(f"{plan.output}: is a merged file; go on with the files that it was made of")
+    settings, shard = header.settings, Shard(header.shard, header.shards)
+    if plan.shard is not None and plan.shard != shard:
+        raise not_resumable(plan, "--shard", plan.shard, shard)
     for name, setting in SETTINGS.items():
         now, then = getattr(plan.settings, name), getattr(settings, name)
         if name in plan.said and not setting.resumes(now, then):
@@ -158,6 +171,8 @@ def _brief(value: Any) -> str:
             return "none"
         case bool():
             return "yes" if value else "no"
+        case Shard():
+            return str(value)
         case tuple():
             return " ".join(map(str, value)) or "none"
     return written(value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,24 +23,29 @@ from scanner.accelerators import lacking
 from scanner.cases.catalog import choose, load_catalog, with_installed
 from scanner.cases.discovery import with_databases
 from scanner.cases.rows import Planner, control_rows
-from scanner.cases.settings import Plan, settings_for
+from scanner.cases.settings import Plan, Shard, settings_for
+from scanner.cases.shards import divided, plan_digest, seconds_of
 from scanner.claims.tables import parse_claims
-from scanner.errors import UsageError
-from scanner.modes import MODE_TABLE
+from scanner.errors import UntrustedScanError, UsageError
+from scanner.invariance import Property
+from scanner.modes import COMPILES_SINCE, MODE_TABLE, idle_modes
+from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Row
+from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Mode, Row
 from scanner.observations.runfile import Run, read_run
+from scanner.observations.versions import minor
 from scanner.observations.writer import RunWriter
 from scanner.processes.environment import environment, load, resolve_device, tool_version, workers_for
 from scanner.processes.process import WorkerEndedError, WorkerProcess
 from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
+from scanner.run.invariance import InvariancePass
 from scanner.run.passes import PassRunner
 from scanner.run.progress import Progress
 from scanner.run.requests import PATIENCE, Seen, ask, place_of, request_for
 from scanner.run.resume import OtherMachineError, begun, check_header, continued, elsewhere, left
 from scanner.run.shares import Shares
-from scanner.verdicts.findings import matrix, runs_missing
+from scanner.verdicts.findings import MatrixRow, matrix, runs_missing
 
 # Timing stops then, however few samples there are.
 _COST_SECONDS = 0.15
@@ -60,7 +65,7 @@ def scan(plan: Plan, progress: Progress) -> Run:
         except OtherMachineError as other:
             before, plan = plan.output, elsewhere(plan)
             progress.note(
-                f"{before}: {other}; what it has not whole goes into {plan.output}, report them together"
+                f"{before}: {other}; what it has not whole goes into {plan.output}, join them with detmatrix merge"
             )
 
 
@@ -121,7 +126,7 @@ class _Scan:
         self._progress = progress
         # As asked until a worker has said what there is, then as resolved.
         self._supervisor = WorkerSupervisor(
-            plan.python, sandbox.path, plan.settings.specs, plan.settings.device
+            plan.python, sandbox.path, plan.settings.specs, plan.settings.device, plan.settings.perturb
         )
         self._passes: PassRunner | Shares
         self._shares: Shares | None = None
@@ -135,12 +140,22 @@ class _Scan:
         self._progress.doing(f"starting torch: {self._plan.python}")
         try:
             self._header = self._first_header(self._first_worker())
+            self._compile_first()
             header = self._begin()
             settings = header.settings
             rows = len(header.planned)
             self._progress.begin(
-                rows * (settings.processes * len(MODES) + settings.cost + settings.overloads),
-                self._passes.rows_observed + len(self._timed) + len(self._dispatched),
+                rows
+                * (
+                    settings.processes * len(MODES)
+                    + settings.cost
+                    + settings.overloads
+                    + len(settings.invariance)
+                ),
+                self._passes.rows_observed
+                + len(self._timed)
+                + len(self._dispatched)
+                + self._invariance.asked,
             )
             if isinstance(self._passes, PassRunner):
                 self._observe(self._passes)
@@ -153,6 +168,9 @@ class _Scan:
                 self._cost_pass()
             if settings.overloads:
                 self._dispatch_pass()
+            if settings.invariance:
+                self._supervisor.renew(MODES[0])
+                self._invariance.run(self._rows_seen())
         finally:
             self._supervisor.retire()
             if self._shares is not None:
@@ -165,7 +183,8 @@ class _Scan:
                 sentinels=self._passes.sentinels,
                 costs=len(self._timed),
                 dispatches=len(self._dispatched),
-                distrust=self._passes.distrust,
+                invariances=self._invariance.records,
+                distrust=(*self._passes.distrust, *self._invariance.distrust),
             )
         )
 
@@ -202,7 +221,7 @@ class _Scan:
     def _first_header(self, worker: WorkerProcess) -> Header:
         """Return the header of this scan: the begun one if it can go on here, else a new one."""
         device = self._supervisor.device
-        here = environment(device, worker.build)
+        here = environment(device, worker.build, self._plan.settings.perturb)
         if self._begun is not None:
             header = self._begun.header
             self._planner = Planner(self._supervisor, header.settings, self._specs)
@@ -214,28 +233,61 @@ class _Scan:
         if lacks := lacking(device):
             self._progress.note(lacks)
         settings = settings_for(self._plan.settings, device, workers_for(device, worker.build))
+        for why, modes in idle_modes(settings.modes, device).items():
+            self._progress.note(f"modes {', '.join(modes)}: not run, {why}")
         self._planner = Planner(self._supervisor, settings, self._specs)
-        return Header(
+        rows, shard = self._planner.first(), self._plan.shard or Shard()
+        groups = list(dict.fromkeys((*(row.spec for row in rows), *self._planner.entry_names)))
+        seconds = seconds_of(self._plan.balance, groups) if self._plan.balance else {}
+        shard_of = divided(groups, shard.total, seconds)
+        header = Header(
             format=FORMAT,
             tool=tool_version(),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             settings=settings,
             environment=here,
-            planned=self._planner.first(),
+            planned=tuple(row for row in rows if shard_of[row.spec] == shard.number),
             claims=parse_claims(worker.build["docstring"]),
             controls=control_rows(device),
+            groups=shard_of,
+            shards=shard.total,
+            shard=shard.number,
         )
+        return replace(header, plan=plan_digest(header, rows))
+
+    def _compile_first(self) -> None:
+        """See to it that what is to be compiled can be, before anything is measured.
+
+        Raises:
+            UsageError: It cannot.
+        """
+        modes = [mode for mode in self._header.settings.modes if MODE_TABLE[mode].compiles]
+        if not modes:
+            return
+        mode, torch = modes[0], self._header.environment.torch
+        if minor(torch) < COMPILES_SINCE:
+            least = ".".join(map(str, COMPILES_SINCE))
+            raise UsageError(
+                f"--modes {mode}: needs torch {least} or newer, and this is {torch}; leave it out"
+            )
+        self._progress.doing("torch.compile compiles a first function, which may take a minute")
+        self._supervisor.retire()
+        try:
+            self._supervisor.start(mode)
+        except UntrustedScanError as error:
+            raise UsageError(f"--modes {mode}: {error}; leave the mode out") from error
+        self._supervisor.retire()
 
     def _continuing_header(self, here: Environment) -> Header:
         """Return the header of a file that goes on where another machine had to end, with the rows that are left.
 
         Raises:
-            UsageError: There are none.
+            UsageError: There are none, and no shard is to be finished, which a merged file has to know of.
         """
         first = self._plan.continues[0]
         run = read_run(first)
         rows = left(self._plan, self._planner.again(run.header))
-        if not rows and not databases(run.header.settings.sources):
+        if not rows and not databases(run.header.settings.sources) and run.header.shards == 1:
             raise UsageError(f"{first}: other machines have observed all of its rows; report it")
         return replace(
             run.header,
@@ -244,6 +296,7 @@ class _Scan:
             planned=rows,
             enumerated=(),
             continues=first.name,
+            file=len(self._plan.continues) + 1,
         )
 
     def _begin(self) -> Header:
@@ -260,12 +313,13 @@ class _Scan:
             self._writer.write(self._header)
         settings = self._header.settings
         known = self._known if self._begun is None else self._known | self._begun.entries
+        known |= {group for group, shard in self._header.groups.items() if shard != self._header.shard}
         for entry in self._planner.entries(self._progress.enumerating, known):
             # What was enumerated is not lost with the minutes that it took.
             self._writer.write(entry)
         if self._begun is None and not self._plan.continues:
             try:
-                self._planner.check()
+                self._planner.check(whole=self._header.shards == 1)
             except UsageError:
                 # Nothing is kept of a scan that cannot begin.
                 self._writer.begin(0)
@@ -283,13 +337,18 @@ class _Scan:
             self._passes.recall(self._begun)
             self._timed = {cost.key for cost in self._begun.costs}
             self._dispatched = {dispatch.key for dispatch in self._begun.dispatches}
+        self._invariance = InvariancePass(*options, self._ask_invariance)
+        if self._begun is not None:
+            self._invariance.recall(self._begun)
         return self._header
 
     def _missing(self) -> dict[tuple[str, ...], int]:
         """Return how many more executions with the flag off rows need before their findings can be told."""
+        return {row.row.key: missing for row in self._rows_seen() if (missing := runs_missing(row))}
+
+    def _rows_seen(self) -> Iterator[MatrixRow]:
         run = read_run(self._plan.output)
-        rows = matrix(run.header, run.observations, closed=False)
-        return {row.row.key: missing for row in rows if (missing := runs_missing(row))}
+        return matrix(run.header, run.observations, closed=False)
 
     def _cost_pass(self) -> None:
         """Time what is not yet timed, in a process that may switch the flag to either mode."""
@@ -318,13 +377,20 @@ class _Scan:
                 self._dispatched.add(row.key)
                 self._progress.timed()
 
-    def _aside(self, row: Row, do: str, kind: type[Seen], **more: Any) -> Seen:
-        """Have a row executed in the process that may switch the flag to either mode; its failure is its own."""
-        place = place_of(row)
+    def _ask_invariance(self, row: Row, what: Property) -> Invariance:
+        settings = self._header.settings
+        # It stops by itself before it costs the row what is known of it.
+        limit = min(settings.timeout / 2, settings.max_time or settings.timeout)
+        more = {"property": what, "max_time": limit}
+        return self._aside(row, "invariance", Invariance, mode=MODES[0], **more)
+
+    def _aside(self, row: Row, do: str, kind: type[Seen], mode: Mode = "on", **more: Any) -> Seen:
+        """Have a row executed in a process beside those that observe; its failure is its own."""
+        place = place_of(row) | ({"property": more["property"]} if "property" in more else {})
         if row.key in self._passes.unwell:
             # What cost a worker would cost another one.
             text = f"not tried again: {self._passes.unwell[row.key]}"
             return msgspec.convert(place | {"outcome": "not_run", "message": text}, kind)
         settings = self._header.settings
         request = request_for(do, row, settings) | more
-        return ask(self._supervisor, kind, place, "on", request, settings.timeout, settings)
+        return ask(self._supervisor, kind, place, mode, request, settings.timeout, settings)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from scanner.alerts import alert_caller
-from scanner.observations.records import Blank, Observation, Row
+from scanner.observations.records import Blank, Compiled, Observation, Row
 from scanner.verdicts.bound import upper_bound
 
 Verdict = Literal["deterministic", "nondeterministic", "raises", "error", "timeout", "crash", "not_run"]
@@ -49,6 +51,14 @@ class GroupCount(Struct, frozen=True, kw_only=True):
     differing: int  # from the first execution of their process
 
 
+class OrderCount(Struct, frozen=True, kw_only=True):
+    """What the perturbation ``order`` showed of a cell, all processes joined: a simulation, and no part of its verdict."""
+
+    executions: int
+    differing: int  # from that in the natural order
+    distinct: int
+
+
 class Cell(Struct, frozen=True, kw_only=True):
     """One row under one mode, all processes joined."""
 
@@ -67,7 +77,12 @@ class Cell(Struct, frozen=True, kw_only=True):
     groups: tuple[GroupCount, ...] = ()
     other_threads: tuple[str, ...] = ()  # thread counts that give bits of their own, "threads=1"
     serial: bool = False  # in all processes one thread did the work of an execution
+    launches: int = 0  # Triton kernels that the interpreter ran in an execution
+    orders: OrderCount | None = None  # what their programs gave in other orders
     by_process: tuple[int, ...] = ()  # executions of each process, without those under other thread counts
+    compiled: Compiled | None = (
+        None  # the least that torch.compile made of it in a process; None: not asked to
+    )
 
     @property
     def where(self) -> str | None:
@@ -110,14 +125,15 @@ def cell_of(
         strict: Whether each of its outputs must, if they do not all hold none.
     """
     if not observations:
-        return Cell(verdict="not_run", reason=missing)
+        return _absent(missing)
     ordered = sorted(observations, key=lambda observation: observation.process)
     seconds = sum(observation.seconds for observation in ordered)
     if len({observation.inputs_digest for observation in ordered} - {None}) > 1:
         return Cell(verdict="error", reason="the inputs differed between processes", seconds=seconds)
     failed = [observation for observation in ordered if observation.outcome != "ran"]
+    compiled = _least([observation.compiled for observation in ordered if observation.compiled])
     if not failed:
-        return _compared(ordered, seconds, constant, strict=strict)
+        return replace(_compared(ordered, seconds, constant, strict=strict), compiled=compiled)
     verdict, alert, reason = _failure(failed[0])
     if len({_failure(observation)[:2] for observation in failed}) > 1 or len(failed) < len(ordered):
         text = "; ".join(
@@ -126,7 +142,24 @@ def cell_of(
         # Processes that disagree prove nothing, even if one of them raised the alert.
         verdict = "error" if verdict == "raises" else verdict
         return Cell(verdict=verdict, reason=f"processes disagree ({text})", seconds=seconds)
-    return Cell(verdict=verdict, alert=alert, reason=reason, seconds=seconds)
+    return Cell(verdict=verdict, alert=alert, reason=reason, seconds=seconds, compiled=compiled)
+
+
+def _least(compiled: Sequence[Compiled]) -> Compiled | None:
+    """Return what was compiled in the process in which that was least."""
+    if not compiled:
+        return None
+    return Compiled(
+        graphs=min(one.graphs for one in compiled),
+        breaks=max(one.breaks for one in compiled),
+        kernels=min(one.kernels for one in compiled),
+    )
+
+
+@lru_cache(maxsize=16)
+def _absent(missing: str) -> Cell:
+    """Return the cell of a mode in which a row was not observed, as most rows are in some; there may be a million."""
+    return Cell(verdict="not_run", reason=missing)
 
 
 def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, strict: bool) -> Cell:
@@ -136,9 +169,8 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
     """
     sets: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for observation in ordered:
-        sets[""].update(observation.digests)
-        for group in observation.groups:
-            sets[group.perturbation].update(group.digests or {})
+        for name, digests in observation.sets.items():
+            sets[name].update(digests)
     main = sets.pop("")
     runs = main.total()
     if runs < 2:  # noqa: PLR2004
@@ -173,24 +205,37 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
         groups=_joined(ordered),
         other_threads=tuple(name for name, reference in firsts.items() if reference != first),
         serial=threads == {1},
+        launches=max(observation.launches for observation in ordered),
+        orders=_orders(ordered),
         by_process=tuple(sum(observation.digests.values()) for observation in ordered),
     )
 
 
 def _within(observation: Observation) -> int:
     """Return how many executions differed from the first one they were compared with in their own process."""
-    sets = [observation.digests, *(group.digests for group in observation.groups if group.digests)]
+    sets = observation.sets.values()
     return sum(sum(digests.values()) - next(iter(digests.values())) for digests in sets)
+
+
+def _orders(ordered: Sequence[Observation]) -> OrderCount | None:
+    """Count what other orders of programs gave; the first execution of each process ran in the natural one."""
+    seen: Counter[str] = Counter()
+    differing = 0
+    groups = (one for observation in ordered for one in observation.groups if one.simulated)
+    for digests in (one.digests for one in groups if one.digests):
+        seen.update(digests)
+        differing += sum(digests.values()) - next(iter(digests.values()))
+    if not seen:
+        return None
+    return OrderCount(executions=seen.total(), differing=differing, distinct=len(seen))
 
 
 def _between(ordered: Sequence[Observation]) -> bool:
     """Tell whether processes disagree about the first output, under any circumstances that are compared apart."""
     firsts: defaultdict[str, set[str]] = defaultdict(set)
     for observation in ordered:
-        firsts[""].add(next(iter(observation.digests)))
-        for group in observation.groups:
-            if group.digests:
-                firsts[group.perturbation].add(next(iter(group.digests)))
+        for name, digests in observation.sets.items():
+            firsts[name].add(next(iter(digests)))
     return any(len(digests) > 1 for digests in firsts.values())
 
 

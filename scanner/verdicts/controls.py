@@ -11,6 +11,7 @@ from opspecs.controls import schedule
 from scanner.alerts import alert_caller
 from scanner.modes import MODE_TABLE
 from scanner.observations import versions
+from scanner.observations.parts import part_by_worker
 from scanner.observations.records import Header, Mode, Observation
 
 # What a control must show is derived when a run file is read, from `opspecs.controls`: a change there that gives other
@@ -59,13 +60,15 @@ def check_controls(header: Header, observations: Iterable[Observation]) -> list[
         observations: Those of the controls.
     """
     checks = []
-    first_digest: str | None = None
+    part_of = part_by_worker(header)
+    first_digests: dict[int, str] = {}
     for observation in observations:
         expected, seen = _answers(header, observation)
         if observation.spec == "control.constant" and expected == seen:
             digest = next(iter(observation.digests))
-            first_digest = first_digest or digest
-            # One output for the whole scan: its modes and processes are held against one another too.
+            # One output for the whole scan: its modes and processes are held against one another too. Other machines may
+            # have other kernels.
+            first_digest = first_digests.setdefault(part_of[observation.worker], digest)
             seen = seen if digest == first_digest else "other bits than in the first process"
         checks.append(
             ControlCheck(

@@ -8,6 +8,11 @@ from typing import Literal
 
 from msgspec import Struct
 
+from scanner.invariance import Property
+from scanner.modes import CHOSEN_MODES, MODE_TABLE, unconcerned
+from scanner.observations.invariance_records import Invariance
+from scanner.observations.one_case import WHY_NOT, one_case_rows
+from scanner.observations.parts import machine_of
 from scanner.observations.records import (
     MODES,
     WORKER_MODES,
@@ -20,11 +25,14 @@ from scanner.observations.records import (
 )
 from scanner.observations.settings import MOST_FURTHER
 from scanner.verdicts.cells import Cell, Verdict, row_cell
-from scanner.verdicts.power import PowerCheck, too_few
+from scanner.verdicts.chosen import ChosenCell, chosen_cell
+from scanner.verdicts.invariance import PropertyVerdict, verdict_of
+from scanner.verdicts.power import PowerCheck, interpreted, too_few
 
 Finding = Literal[
     "deterministic",
     "mode_dependent",
+    "order_dependent",
     "uninitialized",
     "fixed_by_mode",
     "raises",
@@ -42,6 +50,7 @@ FINDING_MEANING: dict[Finding, str] = {
     "fixed_by_mode": "Differs with the flag off, did not differ with it on.",
     "uninitialized": "Differs with the flag off, and with it on unless uninitialized memory is filled: the fill fixes it, "
     "not the flag.",
+    "order_dependent": "Triton kernels gave other bits in another order of their programs: simulated, and no GPU need take it.",
     "mode_dependent": "Did not differ within either mode, but the modes give different bits.",
     "deterministic": "Did not differ in either mode, and both modes give the same bits.",
     "inconclusive": "At least one mode has no usable verdict; the reason is given.",
@@ -73,14 +82,23 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     off: Cell
     on: Cell
     finding: Finding
-    reason: str | None  # why the finding is inconclusive
+    reason: str | None  # why the finding is inconclusive, or order_dependent
     warn_only: Cell  # mode warn_only: what an op that raises does under warn_only
     unfilled: Cell  # mode unfilled: what an op that the flag cures does without the fill
     no_workspace: Cell  # mode no_workspace: what an op of cuBLAS does without CUBLAS_WORKSPACE_CONFIG
     weak: str | None  # low power: why "deterministic" says little here
     serial: bool  # it did not differ, and with the flag off one thread did all the work, so that nothing could race
     cost: Cost | None
+    invariance: dict[Property, PropertyVerdict]  # by the properties that the scan asked for
+    chosen: dict[Mode, ChosenCell]  # by those modes that the scan was asked for beside off and on
     observations: tuple[Observation, ...]  # by mode and process, for details
+
+
+def _left_out(mode: Mode, row: Row, one_case: frozenset[tuple[str, ...]]) -> str | None:
+    """Return why a row is not run in a mode that the scan was asked for; ``None`` if it is."""
+    if MODE_TABLE[mode].concern == "one_case" and row.key not in one_case:
+        return WHY_NOT
+    return unconcerned(mode, row)
 
 
 def unequal_inputs(observations: Iterable[Observation]) -> tuple[str, ...]:
@@ -98,7 +116,7 @@ def unequal_inputs(observations: Iterable[Observation]) -> tuple[str, ...]:
 def finding_of(
     off: Cell, on: Cell, warn_only: Cell | None = None, unfilled: Cell | None = None
 ) -> tuple[Finding, str | None]:
-    """Return the class of a row from both modes, and the reason if it is inconclusive.
+    """Return the class of a row from both modes, and the reason if it rests on no verdict.
 
     Args:
         off: What was seen with the flag off.
@@ -108,10 +126,25 @@ def finding_of(
         unfilled: What a row that differs with the flag off, and not with it on, did with the flag on and nothing filled.
     """
     finding, reason = _seen(off, on, warn_only, unfilled)
-    if finding in NEED_RUNS and (needed := _runs_needed(off)) > off.runs:
-        text = f"0 of {off.runs} executions differed with the flag off, of at least {needed} that would show"
+    if finding in _STILL and (orders := [cell.orders for cell in (off, on) if cell.orders]):
+        differing, executions = (
+            sum(getattr(one, it) for one in orders) for it in ("differing", "executions")
+        )
+        if differing:
+            return (
+                "order_dependent",
+                f"{differing} of {executions} orders of programs gave other bits, in Triton's interpreter",
+            )
+    if finding in NEED_RUNS and (text := _too_seldom(off)):
         return "inconclusive", f"{text} {NEED_RUNS[finding]}"
     return finding, reason
+
+
+def _too_seldom(off: Cell) -> str | None:
+    """Say how seldom a row was executed with the flag off, if that is too seldom to tell what the flag does."""
+    if (needed := _runs_needed(off)) <= off.runs:
+        return None
+    return f"0 of {off.runs} executions differed with the flag off, of at least {needed} that would show"
 
 
 def runs_missing(row: MatrixRow) -> int:
@@ -175,6 +208,7 @@ def matrix(
     closed: bool,
     sentinels: Iterable[Sentinel] = (),
     costs: Iterable[Cost] = (),
+    invariances: Iterable[Invariance] = (),
 ) -> Iterator[MatrixRow]:
     """Yield one row per planned row, in planned order, whether or not anything was observed of it.
 
@@ -184,6 +218,7 @@ def matrix(
         closed: Whether the run is complete, which decides what an absent observation is called.
         sentinels: What the sentinels saw, which decides, beside n, what is of low power.
         costs: The run's timings.
+        invariances: What its rows gave with other threads, batches and layouts.
     """
     seen: defaultdict[tuple[str, ...], dict[Mode, list[Observation]]] = defaultdict(
         lambda: {mode: [] for mode in WORKER_MODES}
@@ -191,10 +226,13 @@ def matrix(
     for observation in observations:
         seen[observation.key][observation.mode].append(observation)
     cost_of = {cost.key: cost for cost in costs}
+    asked = {(one.key, one.what): one for one in invariances}
     power_check = PowerCheck(header, sentinels)
+    compiled = one_case_rows(header.planned, header.settings)
     missing = "not recorded" if closed else "the scan was interrupted before this case"
     for place, row in enumerate(header.planned):
-        by_mode = seen.get(row.key) or {mode: [] for mode in WORKER_MODES}
+        # What is joined is let go of: there may be a million rows.
+        by_mode = seen.pop(row.key, None) or {mode: [] for mode in WORKER_MODES}
         off, on = (row_cell(by_mode[mode], missing, row) for mode in MODES)
         not_run_reason = "only ops that raise are run under warn_only" if on.verdict != "raises" else missing
         warn_only = row_cell(by_mode["warn_only"], not_run_reason, row)
@@ -224,7 +262,10 @@ def matrix(
         if unequal_inputs(lines):
             finding, reason = "inconclusive", "the inputs differed between processes or modes"
         # With one thread nothing can race in any row; low power says so.
-        serial = off.serial and header.environment.threads > 1 and finding in _STILL and not row.constant
+        threads = machine_of(header, row).threads
+        serial = off.serial and threads > 1 and finding in _STILL and not row.constant
+        # The interpreter has one thread, whatever a GPU has.
+        serial = serial and not off.launches
         cells: dict[Mode, Cell] = {
             "off": off,
             "on": on,
@@ -232,8 +273,23 @@ def matrix(
             "unfilled": unfilled,
             "no_workspace": no_workspace,
         }
+        few = _too_seldom(off)
+        chosen = {
+            mode: chosen_cell(
+                mode,
+                row,
+                (off, on),
+                (cell := row_cell(by_mode[mode], _left_out(mode, row, compiled) or missing, row)),
+                few and f"{few} whether the mode gives other bits, or a race does",
+                power_check.of(place, by_mode[mode]) or too_few([cell]),
+            )
+            for mode in CHOSEN_MODES
+            if mode in header.settings.modes
+        }
         still = {
-            mode: cell for mode, cell in cells.items() if cell.verdict == "deterministic" and not row.constant
+            mode: cell
+            for mode, cell in cells.items()
+            if cell.verdict == "deterministic" and finding != "order_dependent" and not row.constant
         }
         yield MatrixRow(
             row=row,
@@ -244,8 +300,15 @@ def matrix(
             warn_only=warn_only,
             unfilled=unfilled,
             no_workspace=no_workspace,
-            weak=power_check.of(place, [o for o in lines if o.mode in still]) or too_few(still.values()),
+            weak=interpreted(still.values())
+            or power_check.of(place, [o for o in lines if o.mode in still])
+            or too_few(still.values()),
             serial=serial,
             cost=cost_of.get(row.key),
+            invariance={
+                what: verdict_of(asked.get((row.key, what)), off, missing)
+                for what in header.settings.invariance
+            },
+            chosen=chosen,
             observations=lines,
         )

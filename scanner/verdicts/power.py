@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from scanner.observations.parts import machines
 from scanner.observations.records import Header, Mode, Observation, Sentinel
 from scanner.verdicts.bound import executed_words
 from scanner.verdicts.cells import Cell
@@ -33,11 +34,23 @@ def too_few(cells: Iterable[Cell]) -> str | None:
     return None
 
 
+def interpreted(cells: Iterable[Cell]) -> str | None:
+    """Return why it says little of a GPU that Triton kernels did not differ in the interpreter; ``None``: there were none."""
+    for cell in cells:
+        if cell.launches:
+            orders = "orders that gave the same bits" if cell.orders else "their natural order alone"
+            return f"Triton's interpreter ran programs of kernels one after the other, in {orders}; a GPU runs many at once"
+    return None
+
+
 class PowerCheck:
     """Says of rows whether they were of low power, by the sentinels before and behind them."""
 
     def __init__(self, header: Header, sentinels: Iterable[Sentinel]) -> None:
-        self._one_thread = header.settings.device == "cpu" and header.environment.threads == 1
+        on_cpu = header.settings.device == "cpu"
+        self._one_thread = {
+            worker for worker, machine in enumerate(machines(header)) if on_cpu and machine.threads == 1
+        }
         self._around: defaultdict[tuple[Mode, int, int], list[Sentinel]] = defaultdict(list)
         for sentinel in sentinels:
             self._around[sentinel.mode, sentinel.process, sentinel.worker].append(sentinel)
@@ -68,7 +81,7 @@ class PowerCheck:
         where = f"mode {sentinel.mode}, process {sentinel.process}, load {sentinel.load:g}"
         if sentinel.message is not None:
             return f"the sentinel did not run ({sentinel.message}; {where})"
-        threads = ", one thread" if self._one_thread else ""
+        threads = ", one thread" if sentinel.worker in self._one_thread else ""
         return (
             f"the sentinel ({sentinel.op}) differed in {sentinel.differing} of {sentinel.executions} executions "
             f"beside it ({where}{threads})"

@@ -14,16 +14,20 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
-from opspecs.controls import SENTINELS
+from opspecs.controls import INVARIANCE_CONTROLS, SENTINELS
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import OpSpec
 from opspecs.pytorch import database
 from opspecs.registry import SPECS
 from opspecs.user import SpecFileError, load_specs
-from scanner.modes import MODE_TABLE, WorkerMode
-from scanner.worker import perturb  # noqa: F401 - asks for the cores before torch binds threads to them
+from scanner.modes import MODE_TABLE, ExecutionKind, WorkerMode
+from scanner.worker import (
+    launch_orders,
+    perturb,  # noqa: F401 - asks for the cores before torch binds threads to them
+)
 
 _PROCESS = os.getpid()
+_CONTROLS = frozenset(spec.name for spec in CONTROLS)
 
 Specs = dict[str, OpSpec]
 Request = dict[str, Any]
@@ -47,12 +51,14 @@ def main() -> None:
         specs = hello.pop("specs", {})
         _send(replies, {"id": identity, **hello})
         if "failed" not in hello:
-            _serve(requests, replies, specs)
+            _serve(requests, replies, specs, MODE_TABLE[options.mode].execution)
 
 
 def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
     """Import torch, set the mode before anything else happens, and describe the build."""
     try:
+        if launch_orders.asked():
+            launch_orders.launch_orders()
         import torch  # noqa: PLC0415 - its absence is an answer, not a traceback
     except Exception as error:  # noqa: BLE001 - a broken build fails in any way it likes
         return {"failed": f"{type(error).__name__}: {error}".split("\n", 1)[0]}
@@ -63,7 +69,17 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
     # A torch before 2.1 fills nothing in any mode.
     if not mode.fill and hasattr(torch.utils, "deterministic"):
         torch.utils.deterministic.fill_uninitialized_memory = False
-    specs: Specs = {spec.name: spec for spec in (*SPECS, *CONTROLS, *SENTINELS.values())}
+    for switch in mode.cudnn:
+        setattr(torch.backends.cudnn, switch, True)
+    if mode.compiles:
+        from scanner.worker.compiled import failure  # noqa: PLC0415 - needs torch
+
+        # The first compilation takes as long as many others, and no row shall pay for it.
+        if (why := failure()) is not None:
+            return {"failed": f"torch.compile does not work there: {why}"}
+    specs: Specs = {
+        spec.name: spec for spec in (*SPECS, *CONTROLS, *INVARIANCE_CONTROLS, *SENTINELS.values())
+    }
     try:
         for path in spec_files:
             specs.update({spec.name: spec for spec in load_specs(path)})
@@ -87,16 +103,21 @@ def _build() -> dict[str, Any]:
         "tf32": accelerator.tf32(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
+        "triton": launch_orders.version(),
         "devices": accelerator.present(),
         "docstring": torch.use_deterministic_algorithms.__doc__ or "",
     }
 
 
-def _serve(requests: Any, replies: Any, specs: Specs) -> None:
+def _serve(requests: Any, replies: Any, specs: Specs, execution: ExecutionKind) -> None:
     """Answer each request with what was asked for: ``{"id": number, "do": what, "spec": name, "case": name, …}``."""
     for line in requests:
         request = json.loads(line)
         identity, do = request.pop("id"), request.pop("do")
+        if do == "observe":
+            # Controls ask whether this process sees what there is; compiled code is what is asked of rows alone.
+            control = execution == "compiled" and request["spec"] in _CONTROLS
+            request["execution"] = "eager" if control else execution
         _send(replies, {"id": identity, **_HANDLERS[do](specs, request)})
 
 
@@ -133,6 +154,12 @@ def _observe(spec: OpSpec, case: str, **request: Any) -> Request:
 
 def _cost(spec: OpSpec, case: str, **request: Any) -> Request:
     from scanner.worker.cost import measure  # noqa: PLC0415
+
+    return measure(spec, case, **request)
+
+
+def _invariance(spec: OpSpec, case: str, **request: Any) -> Request:
+    from scanner.worker.invariance.measure import measure  # noqa: PLC0415
 
     return measure(spec, case, **request)
 
@@ -240,6 +267,7 @@ _HANDLERS: dict[str, Handler] = {
     "sentinel": _row(_sentinel),
     "cost": _row(_cost),
     "dispatch": _row(_dispatch),
+    "invariance": _row(_invariance),
     "kernels": _kernels,
     "entries": _entries,
     "enumerate": _enumerate,

@@ -20,7 +20,7 @@ import torch
 from opspecs.model import MissingError, OpSpec
 from scanner.worker import global_state
 from scanner.worker.device import accelerator
-from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.execution import DRAWS, Execution, InvalidCaseError, NotRunnableError, first_line
 
 _FEWEST, _MOST = 5, 15  # samples of each variant
 # A shorter sample would time the clock and the loop.
@@ -71,7 +71,9 @@ def measure(
         # Behind the first use of the flag, which imports parts of torch that set variables in the environment.
         before = global_state.snapshot()
         measured = _attempt(
-            lambda: Execution(spec, case, direction=direction, dtype=dtype, device=device, seed=seed),
+            lambda: Execution(
+                spec, case, direction=direction, dtype=dtype, device=device, seed=seed, kept=DRAWS
+            ),
             max_seconds,
         )
         _OFF.set()

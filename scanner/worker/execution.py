@@ -6,6 +6,7 @@ itself, its backward, and nothing of ours.
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -13,11 +14,14 @@ from typing import Any
 
 import torch
 
-from opspecs.inputs import Inputs
+from opspecs.inputs import Inputs, KeptDraws
 from opspecs.model import Call, MissingError, OpSpec
 from opspecs.user import place_of
 from scanner.worker import bits
 from scanner.worker.device import accelerator
+
+# What this process drew last.
+DRAWS = KeptDraws()
 
 
 class NotRunnableError(Exception):
@@ -32,9 +36,26 @@ class Execution:
     """A case on one device, in one direction and dtype, ready to be called again and again."""
 
     def __init__(
-        self, spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, seed: int
+        self,
+        spec: OpSpec,
+        case: str,
+        *,
+        direction: str,
+        dtype: str,
+        device: str,
+        seed: int,
+        kept: KeptDraws | None = None,
     ) -> None:
         """Draw the inputs.
+
+        Args:
+            spec: What to call.
+            case: Its name.
+            direction: "forward" or "backward".
+            dtype: Of the inputs.
+            device: Where to execute.
+            seed: Of inputs and random ops.
+            kept: What was drawn before, to take numbers from.
 
         Raises:
             NotRunnableError: The scanned torch lacks the op or the dtype.
@@ -43,7 +64,7 @@ class Execution:
         self.op = resolve(spec.op)
         if not hasattr(torch, dtype):
             raise NotRunnableError(f"torch {torch.__version__} has no dtype {dtype}")
-        self._in_place = spec.in_place
+        self.in_place = spec.in_place
         self.reference = spec.cases[case].reference
         self._some_leaves = spec.some_leaves
         self.device = device
@@ -51,7 +72,7 @@ class Execution:
         # The direction is left out of the key: forward and backward see the same inputs.
         key = f"{seed}|{spec.name}|{case}|{dtype}"
         try:
-            inputs = Inputs(key, dtype=dtype, device=device, direction=direction)
+            inputs = Inputs(key, dtype=dtype, device=device, direction=direction, kept=kept)
             self.call: Call = spec.cases[case].inputs(inputs)
         except MissingError:
             raise
@@ -94,11 +115,41 @@ class Execution:
         named += [(f"kwargs[{key!r}]", value) for key, value in self.call.kwargs.items()]
         if self._some_leaves:
             # Digests hold these names; those of the hand-written specs stay what they were.
-            named = [*_named(self.call.args, "args"), *_named(dict(self.call.kwargs), "kwargs")]
+            named = self.named_arguments()
         return [
             next((name for name, value in named if value is leaf), f"leaf {number}")
             for number, leaf in enumerate(self.leaves)
         ]
+
+    def named_arguments(self) -> list[tuple[str, torch.Tensor]]:
+        """Return the tensors among the arguments as they are, each with the name a reader finds it by."""
+        return [*_named(self.call.args, "args"), *_named(dict(self.call.kwargs), "kwargs")]
+
+    def changed(
+        self,
+        tensors: Mapping[int, torch.Tensor],
+        *,
+        leaves: Sequence[torch.Tensor] | None = None,
+        upstream: list[torch.Tensor] | None = None,
+    ) -> Execution:
+        """Return this execution with other tensors in place of some.
+
+        Args:
+            tensors: The other ones, by the identity of those that they replace; leaves are replaced by leaves.
+            leaves: Those whose gradients are wanted; all of them by default.
+            upstream: The gradients of the outputs, where those that were drawn do not fit.
+        """
+        wanted = self.leaves if leaves is None else leaves
+        known = {id(leaf) for leaf in self.leaves}
+        new = {key: one.requires_grad_() if key in known else one for key, one in tensors.items()}
+        other = copy.copy(self)
+        other.call = Call(_replaced(self.call.args, new), _replaced(dict(self.call.kwargs), new))
+        other.leaves = [new.get(id(leaf), leaf) for leaf in wanted]
+        names = dict(zip(map(id, self.leaves), self.leaf_names, strict=True))
+        other.leaf_names = [names[id(leaf)] for leaf in wanted]
+        if upstream is not None:
+            other._grad_outputs = upstream  # noqa: SLF001 - its own
+        return other
 
     def reseed(self) -> None:
         """Put the random generators back to the seed; an op that draws from them does so equally each time."""
@@ -112,7 +163,7 @@ class Execution:
     def arguments(self) -> tuple[Any, ...]:
         """Return the positional arguments of one execution: the first is a copy if the op writes into it."""
         args = self.call.args
-        return (args[0].clone(), *args[1:]) if self._in_place else args
+        return (args[0].clone(), *args[1:]) if self.in_place else args
 
     def __call__(self, args: tuple[Any, ...] | None = None) -> tuple[Any, tuple[torch.Tensor, ...]]:
         """Execute once.
@@ -127,11 +178,14 @@ class Execution:
         if not self.backward:
             return output, ()
         differentiable, grad_outputs = self.upstream(output)
-        gradients = torch.autograd.grad(
-            differentiable, self.leaves, grad_outputs=grad_outputs, allow_unused=True
-        )
+        gradients = self.differentiate(differentiable, grad_outputs)
         self.check_gradients(gradients)
         return output, gradients
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the flag is on in the part that is judged."""
+        return bool(torch.are_deterministic_algorithms_enabled())
 
     def forward(self, args: tuple[Any, ...]) -> Any:
         """Call the op with *args* and the keyword arguments of the case, and return what it returned."""
@@ -139,6 +193,15 @@ class Execution:
             return self.op(*args, **self.call.kwargs)
         with torch.no_grad():
             return self.op(*args, **self.call.kwargs)
+
+    def differentiate(
+        self, outputs: Sequence[torch.Tensor], upstream: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
+        """Return the gradients of the leaves."""
+        gradients: tuple[torch.Tensor, ...] = torch.autograd.grad(
+            outputs, self.leaves, grad_outputs=upstream, allow_unused=True
+        )
+        return gradients
 
     def upstream(self, output: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Return the outputs to differentiate, and the gradient of each, drawn once.
@@ -153,11 +216,23 @@ class Execution:
                     "the output does not depend on any leaf, so there is nothing to differentiate"
                 )
             self._grad_outputs = [self._upstream_gradient(tensor) for tensor in differentiable]
+            self._drawn = self._gradients_digest()
         return differentiable, self._grad_outputs
+
+    def facts(self) -> dict[str, Any]:
+        """Return what else is known of how executions were made, as fields of an observation."""
+        return {}
 
     def gradients_given(self) -> list[torch.Tensor]:
         """Return the gradients of the outputs that were drawn; none in the forward direction."""
         return self._grad_outputs or []
+
+    def changed_gradients_given(self) -> bool:
+        """Tell whether the op has written into the gradients of its outputs, which later executions are given too."""
+        return self._grad_outputs is not None and self._gradients_digest() != self._drawn
+
+    def _gradients_digest(self) -> str:
+        return bits.digest(bits.parts(self._grad_outputs, "gradient"))
 
     def check_gradients(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Refuse gradients of which one is missing.
@@ -193,6 +268,17 @@ def _named(value: Any, name: str) -> list[tuple[str, Any]]:
     items: Any = enumerate(value) if isinstance(value, (tuple, list)) else ()
     items = value.items() if isinstance(value, Mapping) else items
     return [one for key, item in items for one in _named(item, f"{name}[{key!r}]")]
+
+
+def _replaced(value: Any, tensors: Mapping[int, torch.Tensor]) -> Any:
+    """Return nested arguments with other tensors in place of some."""
+    if isinstance(value, torch.Tensor):
+        return tensors.get(id(value), value)
+    if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
+        return type(value)(_replaced(item, tensors) for item in value)
+    if isinstance(value, dict):
+        return {key: _replaced(item, tensors) for key, item in value.items()}
+    return value
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

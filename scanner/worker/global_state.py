@@ -27,15 +27,25 @@ _PATCHABLE: dict[str, Any] = {
     "torch.autograd": torch.autograd,
     "torch.nn.functional": torch.nn.functional,
 }
-# How often the flag was set in this process: an op that sets it and puts it back leaves no other trace.
+# How often the flag was changed in this process: an op that sets it and puts it back leaves no other trace. PyTorch's
+# compiler sets it, too, to what it is.
 _set_flag = torch._C._set_deterministic_algorithms  # noqa: SLF001 - what every way of setting it calls
 _times_set = 0
 
 
 def _counted(*args: Any, **kwargs: Any) -> None:
     global _times_set  # noqa: PLW0603 - there is one flag in a process
-    _times_set += 1
+    before = _flag()
     _set_flag(*args, **kwargs)
+    _times_set += _flag() != before
+
+
+def _flag() -> tuple[bool, bool]:
+    """Return whether the flag is on, and whether it only warns."""
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
 
 
 torch._C._set_deterministic_algorithms = _counted  # noqa: SLF001
@@ -164,9 +174,9 @@ _GETTERS: dict[str, Callable[[], Any]] = {
     "device": lambda: _current("current_device"),
     "stream": lambda: _current("current_stream"),
     "working directory": os.getcwd,  # a Path would hide a directory that is gone
-    # PyTorch names the folder of its compiler when it first loads it, which any op may be the first to make it do.
+    # PyTorch's compiler sets variables of its own when it is first used, which any op may be the first to make it do.
     "environment": lambda: {
-        name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"
+        name: value for name, value in os.environ.items() if not name.lstrip("_").startswith("TORCHINDUCTOR_")
     },
 }
 
@@ -180,6 +190,18 @@ def mode_restored() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+
+
+@contextmanager
+def flag_set(deterministic: bool) -> Iterator[None]:
+    """Set the flag for the block, and nothing else; it is not the op that sets it."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    _set_flag(deterministic, warn_only=warn_only)
+    try:
+        yield
+    finally:
+        _set_flag(before, warn_only=warn_only)
 
 
 def snapshot() -> dict[str, Any]:

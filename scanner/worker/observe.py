@@ -12,10 +12,13 @@ import torch
 from opspecs.model import MissingError, OpSpec
 from opspecs.user import place_of
 from scanner.alerts import alert_caller, caller_in
+from scanner.modes import ExecutionKind
 from scanner.perturbations import CaseContext, shares
 from scanner.worker import bits, global_state, perturb
 from scanner.worker.comparison import OutputComparison
-from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.execution import DRAWS, Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.executions import EXECUTIONS
+from scanner.worker.launch_orders import launched
 from scanner.worker.threads import working_threads
 
 # Under each perturbation a case that has differed so often has been shown to; more would only cost time.
@@ -38,6 +41,7 @@ def observe(
     perturbations: list[str] | None = None,
     max_time: float | None = None,
     count_threads: bool = False,
+    execution: ExecutionKind = "eager",
 ) -> dict[str, Any]:
     """Execute a case and return the observation, as fields of ``records.Observation``.
 
@@ -53,13 +57,16 @@ def observe(
         max_time: Seconds the executions may take, after the first two.
         count_threads: Count the threads of a CPU that work in one quiet execution. Those of the execution before must
             have gone to sleep for that, which takes milliseconds.
+        execution: How an execution is made.
     """
     before = global_state.snapshot()
     observed: dict[str, Any] = {"outcome": "invalid"}
     try:
         _observe(
             observed,
-            lambda: Execution(spec, case, direction=direction, dtype=dtype, device=device, seed=seed),
+            lambda: EXECUTIONS[execution](
+                spec, case, direction=direction, dtype=dtype, device=device, seed=seed, kept=DRAWS
+            ),
             Budget(runs, perturbations or ["quiet"], max_time),
             count_threads=count_threads and device == "cpu",
         )
@@ -121,7 +128,7 @@ def _observe(observed: dict[str, Any], prepare: Any, budget: Budget, *, count_th
     try:
         comparison = _Repetition(execution, budget, observed, count_threads=count_threads).run()
     finally:
-        observed["seconds"] = time.perf_counter() - started
+        observed.update(execution.facts(), seconds=time.perf_counter() - started)
     observed.update(comparison)
     expected = _expected(execution)
     if expected is not None and expected not in [*comparison["digests"]][:1]:
@@ -130,6 +137,8 @@ def _observe(observed: dict[str, Any], prepare: Any, budget: Budget, *, count_th
         raise InvalidCaseError(f"the op set the flag {times} times, and put it back")
     if bits.digest(execution.inputs(), said) != inputs_digest:
         raise InvalidCaseError("the op changed its inputs")
+    if execution.changed_gradients_given():
+        raise InvalidCaseError("the op changed the gradient of its output")
     observed["outcome"] = "ran"
 
 
@@ -139,7 +148,7 @@ def _expected(execution: Execution) -> str | None:
     Raises:
         InvalidCaseError: The reference failed.
     """
-    if execution.reference is None or not torch.are_deterministic_algorithms_enabled():
+    if execution.reference is None or not execution.deterministic:
         return None
     try:
         expected = execution.reference(execution.call, *execution.gradients_given())
@@ -176,9 +185,11 @@ class _Repetition:
         execution, observed = self._execution, self._observed
         execution.reseed()
         fresh = execution.random_state()
+        launches = launched()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             forward, judged = _judged(execution, *execution())
+        observed["launches"] = self._launches = launched() - launches
         callers = [caller for warning in caught if (caller := caller_in(str(warning.message)))]
         observed["alerts"] = list(dict.fromkeys(callers))
         observed["seeded"] = any(
@@ -213,8 +224,9 @@ class _Repetition:
         """Run one group's share; ``None`` if it has none."""
         name, perturbation = self._budget.groups[number]
         share = self._budget.shares[number]
-        if not share or (name == "stress" and self._threads == 1):
-            # What one thread does alone gives the same bits however busy the cores are.
+        # What one thread does alone gives the same bits however busy the cores are.
+        idle = {"stress": self._threads == 1, "order": not self._launches}
+        if not share or idle.get(name):
             return None
         # The first execution is behind us, and counts for the first group.
         compare = None if perturbation.apart else self._main

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import random
 import threading
@@ -16,7 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from scanner.perturbations import CaseContext
+from scanner.perturbations import PERTURBATIONS, CaseContext
+from scanner.worker.launch_orders import NATURAL, launch_orders
 
 # The cores of this process when it began: once torch is imported, OpenMP may have bound the main thread to one of
 # them, and every thread it starts with it. So a worker imports this module first.
@@ -146,6 +148,16 @@ def _poison(site: CaseContext) -> Iterator[Before]:
     yield before
 
 
+@contextlib.contextmanager
+def _order(_: CaseContext) -> Iterator[Before]:
+    """Run programs of Triton kernels in their natural order first, then reversed, then in orders that are drawn."""
+    orders, numbers = launch_orders(), itertools.count()
+    try:
+        yield lambda _: orders.begin(next(numbers))
+    finally:
+        orders.begin(NATURAL)
+
+
 def _threads(count: int) -> Callable[[CaseContext], AbstractContextManager[Before]]:
     @contextlib.contextmanager
     def start(_: CaseContext) -> Iterator[Before]:
@@ -173,6 +185,7 @@ _STARTS: dict[str, Callable[[CaseContext], AbstractContextManager[Before]]] = {
     "stress": _stress,
     "shift": _shift,
     "poison": _poison,
+    "order": _order,
 }
 
 
@@ -181,7 +194,7 @@ def expand(names: list[str], default_threads: int) -> list[tuple[str, Disturbanc
     groups: list[tuple[str, Disturbance]] = []
     for name in names:
         if name != "threads":
-            groups.append((name, Disturbance(_STARTS[name])))
+            groups.append((name, Disturbance(_STARTS[name], PERTURBATIONS[name].apart)))
             continue
         counts = sorted(count for count in {1, 2, len(CORES)} - {default_threads} if count <= len(CORES))
         groups += [(f"threads={count}", Disturbance(_threads(count), apart=True)) for count in counts]

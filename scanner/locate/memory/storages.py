@@ -1,4 +1,4 @@
-"""Memory that tensors share, and what is known of it while it lives."""
+"""Memory that tensors share, what is known of it while it lives, and how many later ops are given what came of a root."""
 
 from __future__ import annotations
 

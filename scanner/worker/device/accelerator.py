@@ -24,14 +24,17 @@ def module_of(device: str) -> Any:
 def present() -> list[dict[str, Any]]:
     """Describe the devices that this torch sees: of the first kind that is there."""
     for kind in ACCELERATORS:
-        module = getattr(torch, kind, None)
-        available = (
-            torch.backends.mps.is_available if kind == "mps" else getattr(module, "is_available", None)
-        )
-        if module is None or available is None or not available():
-            continue
-        return [_described(kind, module, index) for index in range(module.device_count())]
+        if is_there(kind):
+            module = module_of(kind)
+            return [_described(kind, module, index) for index in range(module.device_count())]
     return []
+
+
+def is_there(kind: str) -> bool:
+    """Tell whether this torch sees a device of a kind."""
+    module = getattr(torch, kind, None)
+    available = torch.backends.mps.is_available if kind == "mps" else getattr(module, "is_available", None)
+    return module is not None and available is not None and bool(available())
 
 
 def _described(kind: str, module: Any, index: int) -> dict[str, Any]:

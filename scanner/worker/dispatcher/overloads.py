@@ -20,7 +20,7 @@ from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.alerts import caller_in
 from scanner.worker import global_state
 from scanner.worker.dispatcher.native_functions import kernel_of
-from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.execution import DRAWS, Execution, InvalidCaseError, NotRunnableError, first_line
 
 # What stands before the key of a device in the dispatch keys of other layouts.
 _LAYOUTS = ("Sparse", "SparseCsr", "Quantized", "Mkldnn", "NestedTensor")
@@ -85,7 +85,9 @@ def record(spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, 
         # Behind the first use of the flag, which imports parts of torch that set variables in the environment.
         before = global_state.snapshot()
         try:
-            execution = Execution(spec, case, direction=direction, dtype=dtype, device=device, seed=seed)
+            execution = Execution(
+                spec, case, direction=direction, dtype=dtype, device=device, seed=seed, kept=DRAWS
+            )
             recorded = {"outcome": "ran", "modes": dict(_modes(execution))}
         except (NotRunnableError, MissingError) as error:
             recorded = {"outcome": "not_run", "message": str(error)}

@@ -28,6 +28,7 @@ from opspecs.pytorch import database
 from opspecs.registry import SPECS
 from opspecs.user import SpecFileError, load_specs
 from scanner.worker import bits
+from scanner.worker.device.accelerator import is_there
 from scanner.worker.execution import NotRunnableError, first_line, resolve
 from scanner.worker.repro.codegen import Source, UntraceableError
 from scanner.worker.repro.recorder import Drawing, mapped
@@ -72,7 +73,7 @@ def input_source(
         case: Name of the case.
         direction: ``"forward"`` or ``"backward"``.
         dtype: Of the inputs.
-        device: ``"cpu"`` or ``"cuda"``, which this machine may lack.
+        device: ``"cpu"`` or the kind of an accelerator, which this machine may lack.
         seed: Of the scan.
         specs: Files of further specs.
         grown: How an enlarged case of PyTorch's databases was grown.
@@ -81,7 +82,7 @@ def input_source(
         ``lines`` that draw the inputs, and ``args``, ``kwargs`` and ``leaves`` made of them; ``digest`` of the inputs
         as an observation has it, ``None`` where they cannot be drawn; ``op``, ``in_place``, and the ``imports`` and
         ``definitions`` that the op needs; ``upstream``, the seed of the upstream gradients and the expression that
-        draws one for an output ``o`` from a generator ``g``.
+        draws one for an output ``o`` from a generator ``g``; ``batch``, the axes of the case's batch.
 
     Raises:
         RecipeError: There is no such row here, or something in it has no source.
@@ -97,7 +98,7 @@ def input_source(
     if not hasattr(torch, dtype):
         raise InputSourceError(f"torch {torch.__version__} has no dtype {dtype}")
     key = f"{seed}|{spec}|{case}|{dtype}"
-    options = {"dtype": dtype, "device": device, "direction": direction}
+    options: dict[str, Any] = {"dtype": dtype, "device": device, "direction": direction}
     inputs, drawing = Inputs(key, **options), Drawing(device)
     try:
         with drawing:
@@ -117,6 +118,7 @@ def input_source(
         upstream = _upstream(f"{key}|upstream", options) if direction == "backward" else None
     except UntraceableError as error:
         raise InputSourceError(str(error)) from error
+    batch = known[spec].cases[case].batch
     return {
         "lines": source.lines,
         **dict(zip(("args", "kwargs", "leaves"), lines, strict=True)),
@@ -126,6 +128,7 @@ def input_source(
         "imports": op.imports,
         "definitions": op.definitions,
         "upstream": upstream,
+        "batch": None if batch is None else {"inputs": list(batch.inputs.items()), "outputs": batch.outputs},
     }
 
 
@@ -153,7 +156,7 @@ def _of_database(name: str, case: str, dtype: str, device: str, seed: int, grown
     return spec
 
 
-def _upstream(key: str, options: dict[str, str]) -> tuple[int, str]:
+def _upstream(key: str, options: dict[str, Any]) -> tuple[int, str]:
     """Return the seed of the upstream gradients, and how one is drawn."""
     inputs = Inputs(key, **options)
     with Drawing(options["device"]) as drawing:
@@ -170,7 +173,7 @@ def _digest(lines: list[str], texts: list[str], values: list[Any], device: str, 
     Raises:
         RecipeError: They are not those that were drawn.
     """
-    if device != "cpu" and not torch.cuda.is_available():
+    if device != "cpu" and not is_there(device):
         return None
     body = textwrap.indent("\n".join([*lines, f"return [{', '.join(texts)}]"]), "    ")
     names: dict[str, Any] = {"torch": torch}

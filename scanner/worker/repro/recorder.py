@@ -70,7 +70,7 @@ class Drawing(TorchFunctionMode):  # type: ignore[misc]
         """Start with nothing recorded.
 
         Args:
-            device: ``"cpu"`` or ``"cuda"``: the device that is written, and that this machine may lack.
+            device: ``"cpu"`` or the kind of an accelerator: the device that is written, and that this machine may lack.
         """
         super().__init__()
         self.device = device

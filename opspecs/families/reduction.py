@@ -1,0 +1,46 @@
+"""Reductions of rows: softmax, sums and means over the last axis, whose additions a kernel groups as it likes."""
+
+from __future__ import annotations
+
+from opspecs.batched import ITEMS, batched
+from opspecs.inputs import Inputs
+from opspecs.model import Call, OpSpec, call
+
+KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
+
+
+def _rows(t: Inputs, **options: object) -> Call:
+    return call(t.leaf(t.normal(ITEMS, t.size(cpu=1 << 12, cuda=1 << 15))), **options)
+
+
+SPECS: tuple[OpSpec, ...] = (
+    *(
+        OpSpec(
+            name=f"torch.nn.functional.{name}",
+            op=f"torch.nn.functional.{name}",
+            why=f"Adds the exponentials of a whole row; the kernel chooses the order ({KERNELS}/cuda/SoftMax.cu).",
+            cases={
+                "batch": batched(
+                    lambda t: _rows(t, dim=-1), "4096 exponentials added in each row (32768 on CUDA)"
+                )
+            },
+        )
+        for name in ("softmax", "log_softmax")
+    ),
+    *(
+        OpSpec(
+            name=f"torch.{name}",
+            op=f"torch.{name}",
+            why="Adds whole rows, cut into lanes and blocks whose partial sums are joined "
+            f"({KERNELS}/cpu/SumKernel.cpp, {KERNELS}/cuda/Reduce.cuh).",
+            cases={
+                "batch": batched(
+                    lambda t: _rows(t, dim=-1),
+                    "4096 elements added in each row (32768 on CUDA)",
+                    directions=("forward",),
+                )
+            },
+        )
+        for name in ("sum", "mean")
+    ),
+)

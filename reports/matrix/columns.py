@@ -1,0 +1,195 @@
+"""The columns that reports have beside off and on, where a scan was asked for them: one list, which every format reads.
+
+A column says of a row one of its findings, or nothing, and of an op the worst that any of its rows has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from reports.matrix.invariance import CUDNN_WORDS
+from reports.matrix.invariance import words as dependence_words
+from reports.matrix.model import Matrix
+from reports.matrix.view import RowView
+from scanner.invariance import HEADS, PROPERTIES, Property
+from scanner.modes import CHOSEN_MODES, MODE_TABLE, Mode, unconcerned
+from scanner.observations.records import Row
+from scanner.verdicts.chosen import MODE_FINDING_MEANING
+from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.invariance import DEPENDENCE_MEANING
+
+# What a property finds; of what it was not asked it says nothing.
+DEPENDENCES: dict[str, str] = {
+    str(verdict): meaning for verdict, meaning in DEPENDENCE_MEANING.items() if verdict != "not_asked"
+}
+NOTHING = "not_run"  # what a cell says of a row that the column says nothing of
+
+
+class Column(Struct, frozen=True, kw_only=True):
+    """One of them."""
+
+    name: str  # as JSON, CSV and filters have it
+    head: str  # three letters, where there is room for no more
+    meaning: str  # without a full stop
+    findings: Mapping[
+        str, str
+    ]  # its findings and what they mean, the worst first, and last what needs no attention
+
+    @property
+    def told(self) -> tuple[str, str]:
+        """What the script of a page is told of it."""
+        return self.name, self.meaning
+
+    def finding(self, row: MatrixRow) -> str | None:
+        """Return what it finds of a row; ``None`` if it says nothing of it."""
+        raise NotImplementedError
+
+    def why_not(self, row: Row) -> str | None:
+        """Return why it can say nothing of a row; ``None`` if it may say something."""
+        raise NotImplementedError
+
+    def words(self, row: RowView) -> str:
+        """Return what it says of a row, the finding first."""
+        raise NotImplementedError
+
+    def flat(self, row: RowView | None) -> dict[str, object]:
+        """Return the columns of a flat table; without a row, those of one of another run."""
+        raise NotImplementedError
+
+
+_FLAT = ("finding", "verdict", "runs", "differing", "distinct", "alert", "reason")
+
+
+class ModeColumn(Column, frozen=True, kw_only=True):
+    """A mode that ``--modes`` chose."""
+
+    mode: Mode
+
+    def finding(self, row: MatrixRow) -> str | None:
+        """Return what differs in the mode from the flag off."""
+        seen = row.chosen.get(self.mode)
+        return seen.finding if seen else None
+
+    def why_not(self, row: Row) -> str | None:
+        """Return why the mode has nothing to say of a row."""
+        return unconcerned(self.mode, row)
+
+    def words(self, row: RowView) -> str:
+        """Return the finding, and the cell that it rests on."""
+        seen = row.chosen.get(self.mode)
+        if seen is None:
+            return NOTHING
+        if seen.finding is None:
+            return f"{seen.verdict}: {seen.cause}"
+        alert = f"{seen.verdict} {seen.alert}" if seen.alert else seen.words
+        return f"{seen.finding_words}; {seen.finding_reason or alert}"
+
+    def flat(self, row: RowView | None) -> dict[str, object]:
+        """Return the finding and the cell that it rests on."""
+        seen = row.chosen.get(self.mode) if row else None
+        return {f"{self.mode}_{name}": getattr(seen, name, None) for name in _FLAT}
+
+
+class PropertyColumn(Column, frozen=True, kw_only=True):
+    """A property that ``--invariance`` chose."""
+
+    what: Property
+
+    def finding(self, row: MatrixRow) -> str | None:
+        """Return whether the bits of a row depend on it; ``None`` of one that was not asked."""
+        seen = row.invariance.get(self.what)
+        return seen.verdict if seen and seen.verdict in DEPENDENCES else None
+
+    def why_not(self, row: Row) -> str | None:  # noqa: ARG002 - what declares a batch is known to the worker alone
+        """Return why it can say nothing of a row: a worker tells."""
+        return None
+
+    def words(self, row: RowView) -> str:
+        """Return the verdict, the values that it rests on, and how far the bits are apart."""
+        seen = row.dependences.get(self.what)
+        return dependence_words(seen) if seen else NOTHING
+
+    def flat(self, row: RowView | None) -> dict[str, object]:
+        """Return the verdict and what it rests on; of batch also in the words of NVIDIA's table."""
+        seen = row.dependences.get(self.what) if row else None
+        far = seen.severity if seen else None
+        values: dict[str, object] = {
+            "verdict": seen.verdict if seen else None,
+            "reference": seen.reference if seen else None,
+            "at": ", ".join(seen.at) or None if seen else None,
+            "max_ulp": far.max_ulp if far else None,
+            "share": far.differing_elements / far.elements if far else None,
+            "reason": seen.reason if seen else None,
+        }
+        if self.what == "batch":
+            values["in_cudnn_words"] = CUDNN_WORDS[seen.verdict] if seen else None
+        return {f"{self.what}_{name}": value for name, value in values.items()}
+
+
+class ColumnCell(Struct, frozen=True, kw_only=True):
+    """What a column says of an op."""
+
+    finding: str | None  # the worst of its rows; None: it says nothing of any
+    rows: int  # that have it
+    of: int  # of which it says something
+    notable: bool  # it is none that needs no attention
+
+    @property
+    def text(self) -> str:
+        """The finding, and how many of the rows have it if not all do."""
+        if self.finding is None:
+            return NOTHING
+        return self.finding if self.rows == self.of else f"{self.finding} in {self.rows} of {self.of}"
+
+
+def all_columns(matrices: Iterable[Matrix]) -> tuple[Column, ...]:
+    """Return the columns that any of the runs was asked for."""
+    scans = [one.run.header.settings for one in matrices]
+    modes = tuple(
+        ModeColumn(
+            name=mode,
+            head=MODE_TABLE[mode].head,
+            meaning=MODE_TABLE[mode].meaning,
+            findings=dict(MODE_FINDING_MEANING.items()),
+            mode=mode,
+        )
+        for mode in CHOSEN_MODES
+        if any(mode in one.modes for one in scans)
+    )
+    properties = tuple(
+        PropertyColumn(name=what, head=HEADS[what], meaning=meaning, findings=DEPENDENCES, what=what)
+        for what, meaning in PROPERTIES.items()
+        if any(what in one.invariance for one in scans)
+    )
+    return (*modes, *properties)
+
+
+def telling(columns: Iterable[Column], rows: Sequence[Row]) -> tuple[Column, ...]:
+    """Return the columns that may say something of any of the rows."""
+    return tuple(one for one in columns if any(one.why_not(row) is None for row in rows))
+
+
+def idle_words(columns: Iterable[Column], rows: Sequence[Row]) -> list[str]:
+    """Say why columns say nothing of any of the rows, a line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for one in columns:
+        whys = [one.why_not(row) for row in rows]
+        if whys and None not in whys:
+            most, _ = Counter(whys).most_common(1)[0]
+            reasons.setdefault(str(most), []).append(one.name)
+    return [f"{', '.join(names)}: {NOTHING}, {why}." for why, names in reasons.items()]
+
+
+def cell_of(column: Column, rows: Iterable[MatrixRow]) -> ColumnCell:
+    """Return what a column says of the rows of an op."""
+    found = Counter(finding for row in rows if (finding := column.finding(row)) is not None)
+    worst = next((finding for finding in column.findings if found[finding]), None)
+    return ColumnCell(
+        finding=worst,
+        rows=found[worst] if worst else 0,
+        of=found.total(),
+        notable=worst not in {None, [*column.findings][-1]},
+    )

@@ -1,0 +1,77 @@
+"""``detmatrix merge``: the run files of one plan in, one run file out."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from scanner.cli.options import refuse_report_name, runs_argument
+from scanner.errors import EXIT_DONE, UsageError, one_line
+from scanner.observations.merge import merge
+from scanner.observations.writer import cannot_write, encode
+
+
+@click.command(name="merge")
+@runs_argument
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    metavar="ALL.jsonl",
+    help="The merged run file; compressed if its name ends in .gz.",
+)
+@click.option("--force", is_flag=True, help="Overwrite whatever is there.")
+def command(runs: tuple[str, ...], output: Path, *, force: bool) -> int:
+    """Join run files of one plan into one, which all commands take.
+
+    RUN is a file that scan --shard wrote, one that scan --resume wrote on another machine, or a merged file. The builds of
+    torch, the settings and the catalogs must be the same; machines may differ. The order does not matter.
+    """
+    refuse_report_name(str(output.with_suffix("") if output.suffix == ".gz" else output))
+    paths = [Path(run) for run in runs]
+    if any(output.exists() and path.exists() and output.samefile(path) for path in paths):
+        raise UsageError(f"{output}: is one of the files to merge; choose another place with -o")
+    if output.exists() and not force:
+        raise UsageError(
+            f"{output}: is there already; choose another place with -o, or overwrite it with --force"
+        )
+    if missing := write_merged(paths, output):
+        click.echo(one_line(f"{output}: {missing}"), err=True)
+    return EXIT_DONE
+
+
+def write_merged(paths: Sequence[Path], path: Path) -> str:
+    """Merge run files into *path*, through a temporary file beside it, so that a failure leaves what was there before.
+
+    Returns:
+        What is missing of the plan, in words.
+
+    Raises:
+        RunFileError: A file cannot be read, or is damaged.
+        UsageError: The files are not of one plan, or the place cannot be written.
+    """
+    header, missing, lines = merge(paths)
+    target = Path(os.path.realpath(path))
+    beside = target.with_name(f".detmatrix-{os.getpid()}.part")
+    try:
+        # Nothing but the lines may decide the bytes: no name, no time.
+        with (
+            beside.open("wb") as plain,
+            gzip.GzipFile("", "wb", fileobj=plain, mtime=0) if path.suffix == ".gz" else plain as file,
+        ):
+            file.write(encode(header) + b"\n")
+            for line in lines:
+                file.write(encode(line) + b"\n")
+        beside.replace(target)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+    return missing

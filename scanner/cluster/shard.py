@@ -1,0 +1,94 @@
+"""One shard of a run, from what its lines say: what is planned, what was measured, whether it is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from scanner.cluster.files import ShardFiles
+from scanner.errors import RunFileError
+from scanner.observations.overload_records import Dispatch
+from scanner.observations.records import MODES, Closing, Cost, EnumeratedEntry, Header, Observation, Row
+from scanner.observations.runfile import Line
+from scanner.verdicts.cells import Verdict, observation_verdict
+
+_DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+
+
+class ShardMeasurement(NamedTuple):
+    """One row in one process, or its cost, or its overloads."""
+
+    row: Row
+    what: str  # as progress says it
+    verdict: Verdict | None
+    planned: bool  # else it came beyond those that were known when the rows were
+
+
+class ClusterShard:
+    """A shard, scanned by one interpreter on one kind of nodes or GPUs, on whatever node that is."""
+
+    def __init__(self, files: ShardFiles, python: str | None, number: int, count: int) -> None:
+        self.files = files
+        self.python = python  # None: that of the node
+        self.shard = f"{number}/{count}"
+        self.header: Header | None = None  # as its first file has it
+        self.complete = False
+        self.host = ""
+        self.measured = 0  # in the course of this scan
+        self.fruitless = 0  # tasks in a row that ended without a measurement
+        self._rows: dict[tuple[str, ...], Row] = {}
+        self._seen: set[Any] = set()
+
+    @property
+    def planned(self) -> int:
+        """How many measurements it has, as far as it is planned."""
+        if self.header is None:
+            return 0
+        settings = self.header.settings
+        return len(self._rows) * (settings.processes * len(MODES) + settings.cost + settings.overloads)
+
+    def read(self, lines: bytes) -> Iterator[ShardMeasurement]:
+        """Take in lines of its files, and yield what they measure.
+
+        Raises:
+            RunFileError: They are none of a run file.
+        """
+        for line in lines.splitlines():
+            try:
+                record = _DECODER.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise RunFileError(
+                    f"{self.files.name}: what came from {self.host or 'a node'} is no run file of this detmatrix ({error}); "
+                    f"install the same detmatrix on all nodes"
+                ) from error
+            # A further file begins anew, with the rows that are not whole.
+            self.complete = isinstance(record, Closing)
+            if self.complete:
+                self._seen.clear()
+            match record:
+                case Header():
+                    self.header = self.header or record
+                    self._plan(record.planned)
+                case EnumeratedEntry():
+                    self._plan(record.rows)
+                case Observation(mode=mode, process=process) if record.key in self._rows:
+                    assert self.header is not None
+                    ordinary = mode in MODES and process < self.header.settings.processes
+                    row = self._rows[record.key]
+                    verdict = observation_verdict(record, row)
+                    planned = ordinary and self._is_new(record.key, mode, process)
+                    yield ShardMeasurement(row, f"{mode}, process {process}", verdict, planned)
+                case Cost() | Dispatch() if record.key in self._rows:
+                    what = "cost" if isinstance(record, Cost) else "overloads"
+                    yield ShardMeasurement(self._rows[record.key], what, None, self._is_new(record.key, what))
+
+    def _plan(self, rows: tuple[Row, ...]) -> None:
+        for row in rows:
+            self._rows.setdefault(row.key, row)
+
+    def _is_new(self, *measurement: object) -> bool:
+        new = measurement not in self._seen
+        self._seen.add(measurement)
+        return new

@@ -1,0 +1,48 @@
+"""The processes that load cuDNN: a request in, lines of JSON out, whatever ends them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+_ROOT = str(Path(__file__).parent.parent.parent)
+_CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from scanner.cudnn.{} import main; main()"
+
+
+class ProcessAnswer(NamedTuple):
+    """What a process said."""
+
+    lines: list[bytes]  # of JSON, as far as they are whole
+    ending: str | None  # "SIGABRT", "exit code 1"; None: it ended by itself
+    said: str  # the last line of its errors
+    late: bool  # it was ended because its time was over
+
+
+def ask(module: Literal["probe", "execute"], request: object, seconds: float) -> ProcessAnswer:
+    """Ask one process.
+
+    Args:
+        module: What answers, beside this one.
+        request: What to ask.
+        seconds: After which it is ended.
+    """
+    command = [sys.executable, "-P", "-c", _CHILD.format(module), _ROOT]
+    try:
+        done = subprocess.run(
+            command, input=msgspec.json.encode(request), capture_output=True, check=False, timeout=seconds
+        )
+    except subprocess.TimeoutExpired as error:
+        return ProcessAnswer(_lines(error.stdout or b""), "SIGKILL", "", late=True)
+    ending = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
+    errors = done.stderr.decode(errors="replace").strip().splitlines()
+    said = errors[-1] if errors else ""
+    return ProcessAnswer(_lines(done.stdout), ending if done.returncode else None, said, late=False)
+
+
+def _lines(out: bytes) -> list[bytes]:
+    return [line for line in out.split(b"\n") if line.endswith(b"}")]

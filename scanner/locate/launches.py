@@ -1,0 +1,119 @@
+"""Launches of Triton kernels, which no dispatcher sees: run again on the same memory with their programs in other orders."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from scanner.locate.memory.comparison import COMPOUND, sort_of
+from scanner.locate.mode import LocateMode
+from scanner.locate.overloads import tensors
+from scanner.locate.replay import differing, measure, settled, too_large
+from scanner.worker.launch_orders import NATURAL, launch_orders
+
+_LARGE = "are larger than --max-bytes"
+_FAILED = "raised when their programs ran in another order"
+
+
+class LaunchReplay:
+    """Stands for what the interpreter runs a grid with, while a program is observed."""
+
+    def __init__(self, mode: LocateMode, max_bytes: int) -> None:
+        """Nothing is looked at yet.
+
+        Raises:
+            ImportError: There is no Triton.
+        """
+        self._mode, self._max_bytes = mode, max_bytes
+        self._orders = launch_orders()
+        self._executor: Any = importlib.import_module("triton.runtime.interpreter").GridExecutor
+        self._run = self._executor.__call__
+
+    def start(self) -> None:
+        """Look at launches from now on."""
+
+        def looked_at(grid: Any, *args: Any, **kwargs: Any) -> None:
+            def launch() -> None:
+                self._run(grid, *args, **kwargs)
+
+            if self._mode.paused or self._mode.ended:
+                launch()
+            else:
+                self._look(f"triton::{grid.fn.__name__}", launch, (*args, *kwargs.values()))
+
+        self._executor.__call__ = looked_at
+
+    def stop(self) -> None:
+        """Look at none any longer."""
+        self._executor.__call__ = self._run
+
+    def _look(self, name: str, launch: Callable[[], None], arguments: tuple[Any, ...]) -> None:
+        """Run a launch as the program asked, and again in other orders."""
+        mode = self._mode
+        key = mode.begin_launch(name)
+        # What the interpreter calls is no op of the program.
+        mode.paused = True
+        try:
+            with torch.no_grad():
+                given = [one.detach() for one in map(_tensor, arguments) for one in tensors(one)]
+                given = [one for one in given if sort_of(one) < COMPOUND]
+                memories = _memories(given)
+                if too_large(memories, self._max_bytes // 3):
+                    mode.leave_out(_LARGE, name)
+                    launch()
+                    return
+                before = [one.clone() for one in memories]
+                launch()
+                after = [one.clone() for one in memories]
+                changed = [
+                    one for one, was in zip(memories, before, strict=True) if not torch.equal(one, was)
+                ]
+                mode.follow(given, changed)
+                mode.outside.forget(changed)
+                try:
+                    self._again(launch, given, list(zip(memories, before, strict=True)), key)
+                except Exception:  # noqa: BLE001 - the program's own launch went well
+                    mode.leave_out(_FAILED, name)
+                finally:
+                    self._orders.begin(NATURAL)
+                    for one, now in zip(memories, after, strict=True):
+                        one.copy_(now)
+        finally:
+            mode.paused = False
+
+    def _again(
+        self,
+        launch: Callable[[], None],
+        given: list[torch.Tensor],
+        memories: list[tuple[torch.Tensor, torch.Tensor]],
+        key: Any,
+    ) -> None:
+        mode, root = self._mode, None
+        kept = [one.clone() for one in given]
+        mode.replayed += 1
+        for number in range(1, mode.replays + 1):
+            for one, before in memories:
+                one.copy_(before)
+            self._orders.begin(number)
+            launch()
+            if not (found := settled(differing(kept, given), kept, given)):
+                continue
+            if root is None:
+                root = mode.root_of_launch(key, given, [given[place] for place in found])
+            root.differing += 1
+            root.outputs = tuple(sorted({*root.outputs, *found}))
+            measure(root.distance, kept, given, found)
+
+
+def _tensor(argument: Any) -> Any:
+    """Return the tensor that Triton's own kinds of argument stand for."""
+    return getattr(argument, "base", argument) if not isinstance(argument, torch.Tensor) else argument
+
+
+def _memories(given: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the memory of tensors as bytes, each once."""
+    storages = {one.untyped_storage().data_ptr(): one.untyped_storage() for one in given}
+    return [torch.empty(0, dtype=torch.uint8, device=one.device).set_(one) for one in storages.values()]

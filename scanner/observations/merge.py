@@ -1,0 +1,304 @@
+"""Join run files that hold shards of one plan: every row once, from the last file that has it.
+
+The merged file depends on what is joined alone, not on the order nor on what was joined before: its parts stand by shard and
+file, the lines of each as its scan wrote them. Two passes are made over the files. The first takes in what is planned; the
+second writes line after line and holds none.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import force_setattr, replace
+
+from scanner.errors import RunFileError, UsageError
+from scanner.observations.invariance_records import Invariance
+from scanner.observations.overload_records import BuildOverloads, Dispatch
+from scanner.observations.parts import BUILD, common_settings, missing_words, part_by_worker, parts_of
+from scanner.observations.records import (
+    Closing,
+    Cost,
+    Distrust,
+    EnumeratedEntry,
+    Header,
+    Observation,
+    Part,
+    Row,
+    Sentinel,
+)
+from scanner.observations.runfile import Line, RunReader, Shared
+from scanner.observations.settings import SETTINGS, written
+
+# Which part of a plan: the shard, and the file of it.
+_Id = tuple[int, int]
+# Lines that are of one part.
+_Placed = Observation | Sentinel | Distrust | Cost | Dispatch | Invariance
+
+
+class _Group(NamedTuple):
+    """The rows of one op in one file."""
+
+    rows: list[Row]
+    entry: EnumeratedEntry | None
+
+
+class _Source:
+    """A file to be merged: what it plans, and its lines."""
+
+    def __init__(self, path: Path, shared: Shared) -> None:
+        """Take in what the file plans.
+
+        Raises:
+            RunFileError: It cannot be read, or is damaged.
+            UsageError: It names no plan.
+        """
+        reader = RunReader(path)
+        self.path = path
+        self.header = header = reader.header
+        if not (header.plan and header.groups):
+            raise UsageError(f"{path}: names no plan, an earlier detmatrix wrote it; scan again to merge")
+        self.kernels: BuildOverloads | None = None
+        closing: Closing | None = None
+        entries: list[EnumeratedEntry] = []
+        for number, text in reader.lines():
+            if reader.kind(number, text) not in {"entry", "kernels", "closing"}:
+                continue
+            match reader.decode(number, text):
+                case EnumeratedEntry() as entry:
+                    reader.check.plan(number, entry)
+                    entries.append(entry)
+                case BuildOverloads() as kernels:
+                    self.kernels = kernels
+                case Closing() as one:
+                    closing = one
+        self.end = reader.end
+        parts = header.parts or tuple(replace(part, closing=closing) for part in parts_of(header))
+        self.parts: dict[_Id, Part] = {(part.shard, part.file): part for part in parts}
+        self.rows = (*header.planned, *(row for entry in entries for row in entry.rows))
+        shared.plan(self.rows)
+        self.groups: dict[str, _Group] = {entry.spec: _Group([], entry) for entry in entries}
+        for row in self.rows:
+            self.groups.setdefault(row.spec, _Group([], None)).rows.append(row)
+        for group, (of_group, line) in self.groups.items():
+            if line is not None and len(of_group) > len(line.rows):
+                raise RunFileError(f"{path}: plans rows of {group} in its header and in a line of their own")
+
+    def file_of(self, group: str) -> int:
+        """Return the first file of a group's shard that is in here."""
+        return min(file for shard, file in self.parts if shard == self.header.groups[group])
+
+
+def merge(paths: Sequence[Path]) -> tuple[Header, str, Iterator[Line]]:
+    """Join run files of one plan.
+
+    Returns:
+        The header, what is missing of the plan in words, and the lines of the merged file, which are read from the files as
+        they are asked for.
+
+    Raises:
+        RunFileError: A file cannot be read, or is damaged.
+        UsageError: The files are not of one plan, or hold a part of it twice.
+    """
+    shared = Shared()
+    sources: list[_Source] = []
+    kernels: BuildOverloads | None = None
+    for path in paths:
+        source = _Source(path, shared)
+        kernels, source.kernels = _better(kernels, source.kernels), None
+        sources.append(source)
+        if (text := difference(sources[0].header, source.header)) is not None:
+            raise UsageError(f"{source.path}: is of another plan than {sources[0].path}: {text}")
+    merger = _Merger(sources, kernels)
+    return merger.header, merger.missing, merger.lines()
+
+
+class _Merger:
+    """What the joined files plan, and where in it each of their lines belongs."""
+
+    def __init__(self, sources: Sequence[_Source], kernels: BuildOverloads | None) -> None:
+        self._sources = sources
+        self._kernels = kernels
+        self._source_of: dict[_Id, _Source] = {}
+        for source in sources:
+            for one in source.parts:
+                other = self._source_of.setdefault(one, source)
+                if other is not source:
+                    raise UsageError(
+                        f"{source.path}: has {_named(one, source.header)}, and so has {other.path}; give one of them"
+                    )
+        self._ids = sorted(self._source_of)
+        self._numbers = {one: number for number, one in enumerate(self._ids)}
+        parts = [self._source_of[one].parts[one] for one in self._ids]
+        self._first_worker = [0, *accumulate(part.workers for part in parts)]
+        base = self._source_of[self._ids[0]].header
+        self.missing = missing_words(base, parts)
+        found = [it for group in base.groups if (it := self._group(group)) is not None]
+        planned = [row for it in found if it.entry is None for row in it.rows]
+        self._entries = [it.entry for it in found if it.entry is not None]
+        # A plan may have a million rows: what is known of each is a number in an array.
+        self._rows = [*planned, *(row for entry in self._entries for row in entry.rows)]
+        self._places = {row.key: place for place, row in enumerate(self._rows)}
+        self._owners = array("l", [0]) * len(self._rows)
+        for source in sources:
+            numbers = [self._numbers[one] for one in source.parts]
+            for row in source.rows:
+                place = self._places[row.key]
+                self._owners[place] = max(self._owners[place], numbers[row.part])
+        for row, number in zip(self._rows, self._owners, strict=True):
+            force_setattr(row, "part", number)
+        self.header = replace(base, planned=tuple(planned), parts=tuple(parts), shard=1, file=1, continues="")
+
+    def _group(self, group: str) -> _Group | None:
+        """Return the rows of an op as the first file that has them plans them; later ones plan what it has not whole.
+
+        Raises:
+            UsageError: A later one has others.
+        """
+        having = sorted(
+            (source for source in self._sources if group in source.groups),
+            key=lambda source: source.file_of(group),
+        )
+        for source in having[1:]:
+            rest = (row.key for row in having[0].groups[group].rows)
+            if not all(row.key in rest for row in source.groups[group].rows):
+                raise UsageError(f"{source.path}: plans other rows of {group} than {having[0].path}")
+        return having[0].groups[group] if having else None
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the lines of the merged file behind its header.
+
+        Raises:
+            RunFileError: A file is damaged.
+        """
+        yield from self._entries
+        if self._kernels is not None:
+            yield self._kernels
+        counts: Counter[type] = Counter()
+        waiting = {source.path: _Waiting(self._translated(source)) for source in self._sources}
+        for number, one in enumerate(self._ids):
+            for record in waiting[self._source_of[one].path].of(number):
+                counts[type(record)] += 1
+                yield record
+        if not self.missing:
+            yield self._closing(counts)
+
+    def _translated(self, source: _Source) -> Iterator[tuple[int, _Placed]]:
+        """Yield the lines of a file that stay, each with the number of its part, as the merged file has them."""
+        reader = RunReader(source.path, source.end)
+        numbers = [self._numbers[one] for one in source.parts]
+        part_of = part_by_worker(source.header)
+        theirs = [0, *accumulate(part.workers for part in source.parts.values())]
+        places = array("q", [*(self._places[row.key] for row in source.rows), len(self._places)])
+        last = 0
+        for record in reader.records():
+            place = (
+                self._places.get(record.key)
+                if isinstance(record, (Observation, Cost, Dispatch, Invariance))
+                else None
+            )
+            if isinstance(record, Invariance) and place is None:
+                number = last  # that of a control: it stands among the lines of its part
+            elif isinstance(record, (Cost, Dispatch, Invariance)):
+                number = self._owners[place or 0]
+                if number not in numbers:
+                    continue
+            elif isinstance(record, (Observation, Sentinel, Distrust)):
+                if record.worker >= len(part_of):
+                    raise RunFileError(
+                        f"{source.path}: has a line of worker {record.worker}, and {len(part_of)} workers; restore the file"
+                    )
+                part = part_of[record.worker]
+                number = numbers[part]
+                if place is not None and self._owners[place] != number:
+                    continue
+                force_setattr(record, "worker", record.worker - theirs[part] + self._first_worker[number])
+                _move(record, places)
+            else:
+                continue
+            if number < last:
+                raise RunFileError(
+                    f"{source.path}: the lines of its parts are mixed; merge again what it was made of"
+                )
+            last = number
+            yield number, record
+
+    def _closing(self, counts: Counter[type]) -> Closing:
+        closings = [part.closing for part in self.header.parts if part.closing is not None]
+        return Closing(
+            seconds=round(sum(one.seconds for one in closings), 3),
+            load=closings[0].load,
+            observations=counts[Observation],
+            sentinels=counts[Sentinel],
+            costs=counts[Cost],
+            dispatches=counts[Dispatch],
+            invariances=counts[Invariance],
+            distrust=tuple(dict.fromkeys(text for one in closings for text in one.distrust)),
+        )
+
+
+class _Waiting:
+    """The lines of a file, part by part."""
+
+    def __init__(self, lines: Iterator[tuple[int, _Placed]]) -> None:
+        self._lines = lines
+        self._next: tuple[int, _Placed] | None = None
+
+    def of(self, number: int) -> Iterator[_Placed]:
+        """Yield the lines of one part; those before it were taken."""
+        for one in self._lines if self._next is None else chain([self._next], self._lines):
+            if one[0] != number:
+                self._next = one
+                return
+            yield one[1]
+        self._next = None
+
+
+def _move(record: _Placed, places: Sequence[int]) -> None:
+    """Let a record that names rows by their places name them as the merged file does."""
+    if isinstance(record, Sentinel):
+        force_setattr(record, "before", places[record.before])
+    elif isinstance(record, Distrust) and record.mode is not None:
+        for name in ("since", "before"):
+            force_setattr(record, name, places[min(getattr(record, name), len(places) - 1)])
+
+
+def _better(one: BuildOverloads | None, other: BuildOverloads | None) -> BuildOverloads | None:
+    """Return the overloads of a build: they are the same for all of its files, unless one could not ask for them."""
+    found = [it for it in (one, other) if it is not None]
+    return min(found, key=lambda it: (it.message is not None, repr(it)), default=None)
+
+
+def difference(one: Header, other: Header) -> str | None:
+    """Say in what two plans differ; ``None`` if they are the same."""
+    pairs: list[tuple[str, object, object]] = [("detmatrix", one.tool, other.tool)]
+    pairs += [(name, getattr(one.environment, name), getattr(other.environment, name)) for name in BUILD]
+    settings = [common_settings(header.settings) for header in (one, other)]
+    pairs += [
+        (setting.option or f"the list of {setting.label}", *(getattr(it, name) for it in settings))
+        for name, setting in SETTINGS.items()
+    ]
+    pairs.append(("the number of shards", one.shards, other.shards))
+    for name, there, here in pairs:
+        if there != here:
+            return f"{name} is {_words(here)}, not {_words(there)}"
+    if one.groups.keys() != other.groups.keys():
+        name = min(one.groups.keys() ^ other.groups.keys())
+        return f"only one of them has {name}"
+    if [*one.groups.items()] != [*other.groups.items()]:
+        return "its ops are divided otherwise among the shards (--balance)"
+    return None if one.plan == other.plan else "the catalogs or files of specs were not the same"
+
+
+def _words(value: object) -> str:
+    return "none" if value is None or value == () else written(value)
+
+
+def _named(one: _Id, header: Header) -> str:
+    shard, file = one
+    text = f"shard {shard} of {header.shards}" if header.shards > 1 else "the whole plan"
+    return f"file {file} of {text}" if file > 1 else text

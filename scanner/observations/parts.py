@@ -1,0 +1,115 @@
+"""Of which shards of a plan a run file is made, on which machines, and what is missing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from scanner.accelerators import kind_of
+from scanner.observations.records import Environment, Header, Part, Row, Settings
+
+# What of an environment is the build's; the rest is the machine's.
+BUILD = ("torch", "torch_git", "cuda", "rocm")
+
+
+def parts_of(header: Header) -> tuple[Part, ...]:
+    """Return the parts of a merged file; any other file is one, of which the closing line is not known here."""
+    return header.parts or (
+        Part(
+            shard=header.shard,
+            file=header.file,
+            started=header.started,
+            environment=header.environment,
+            workers=header.settings.workers,
+            closing=None,
+        ),
+    )
+
+
+def machine_of(header: Header, row: Row) -> Environment:
+    """Return the machine on which a row was observed."""
+    return header.parts[row.part].environment if header.parts else header.environment
+
+
+def machines(header: Header) -> list[Environment]:
+    """Return where each worker ran, by the number that observations and sentinels have."""
+    return [part.environment for part in parts_of(header) for _ in range(part.workers)]
+
+
+def part_by_worker(header: Header) -> list[int]:
+    """Return which part each worker belongs to, likewise."""
+    return [place for place, part in enumerate(parts_of(header)) for _ in range(part.workers)]
+
+
+def common_settings(settings: Settings) -> Settings:
+    """Return the settings that all shards of a plan have in common."""
+    # Where files of specs lie, for how many workers it has room, and which of its GPUs it gives, is a machine's own affair.
+    return replace(settings, specs=(), workers=1, device=kind_of(settings.device))
+
+
+def misplaced(header: Header, row: Row) -> str | None:
+    """Say that a row does not belong to the part that is said to have it; ``None`` if it does."""
+    if not header.groups:
+        return None  # older files name no plan
+    parts = header.parts
+    if row.part >= max(len(parts), 1):
+        return f"is of part {row.part}, and there are {max(len(parts), 1)}"
+    shard, here = header.groups.get(row.spec), parts[row.part].shard if parts else header.shard
+    if shard != here:
+        return (
+            "is in no shard of the plan"
+            if shard is None
+            else f"is in shard {shard} of the plan, not in {here}"
+        )
+    return None
+
+
+def missing_words(header: Header, parts: Sequence[Part]) -> str:
+    """Say which shards of a plan are missing or not finished; empty if it is whole.
+
+    Args:
+        header: Which plan it is.
+        parts: What there is of it, by shard and file.
+    """
+    by_shard: dict[int, list[Part]] = {}
+    for part in parts:
+        by_shard.setdefault(part.shard, []).append(part)
+    absent = [shard for shard in range(1, header.shards + 1) if shard not in by_shard]
+    texts = [_are(absent, header.shards, "missing")] if absent else []
+    for shard, files in by_shard.items():
+        there = {part.file for part in files}
+        texts += [
+            f"file {file} of shard {shard} is missing"
+            for file in range(1, max(there) + 1)
+            if file not in there
+        ]
+    # What machines wrote before the last one is finished in its file.
+    open_ones = [shard for shard, files in by_shard.items() if files[-1].closing is None]
+    texts += [_are(open_ones, header.shards, "not finished")] if open_ones else []
+    return "; ".join(texts)
+
+
+def shard_words(header: Header) -> str:
+    """Say which shards of a plan a file holds; empty of a file that is the whole plan."""
+    if header.parts:
+        return (
+            f"{len({part.shard for part in header.parts})} of {header.shards}, in {len(header.parts)} files"
+        )
+    return f"{header.shard} of {header.shards}" if header.shards > 1 else ""
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return sorted numbers with runs joined: ``0-3, 8``."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def _are(shards: Sequence[int], count: int, what: str) -> str:
+    several = len(shards) > 1
+    return f"shard{'s' * several} {ranges(shards)} of {count} {'are' if several else 'is'} {what}"

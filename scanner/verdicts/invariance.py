@@ -1,0 +1,136 @@
+"""What a row's bits depend on beyond a run: verdicts on threads, batch and layout, and what the controls of these must show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from scanner.invariance import Property
+from scanner.observations.invariance_records import Invariance, Tried
+from scanner.observations.records import Severity
+from scanner.verdicts.cells import Cell
+
+Dependence = Literal["invariant", "varies", "not_repeatable", "error", "not_asked"]
+
+# One sentence each, printed with reports that have them.
+DEPENDENCE_MEANING: dict[Dependence, str] = {
+    "varies": "At the values named each of 10 executions gave the same bits, and not those of the reference (of batch: Replay "
+    "only, in the words of NVIDIA's table of cuDNN, https://docs.nvidia.com/cudnn/operations/determinism).",
+    "not_repeatable": "Executions at one value differ among themselves, or run to run: what the value changes cannot be told (of "
+    "batch: Not guaranteed).",
+    "error": "It could not be tried; the reason is given.",
+    "invariant": "At every value that was tried each execution gave the bits of the reference (of batch: Supported, which is a "
+    "guarantee there and a measurement here).",
+    "not_asked": "It was not asked of this row; the reason is given.",
+}
+
+
+class PropertyVerdict(Struct, frozen=True, kw_only=True):
+    """Whether the bits of a row depend on one property."""
+
+    verdict: Dependence
+    reference: str | None = None  # what the values are held against
+    tried: tuple[str, ...] = ()  # values at which executions were compared
+    at: tuple[str, ...] = ()  # those with other bits, or at which executions differ among themselves
+    raised: tuple[str, ...] = ()  # values at which it raised or could not be tried
+    left_out: tuple[str, ...] = ()
+    severity: Severity | None = None  # the farthest of all values
+    reason: str | None = None
+
+
+def verdict_of(record: Invariance | None, off: Cell, missing: str) -> PropertyVerdict:
+    """Return what a record says of a row.
+
+    Args:
+        record: ``None`` if there is none.
+        off: What the row showed with the flag off, run to run.
+        missing: Why there may be no record of a row that did not differ.
+    """
+    if record is None:
+        if off.verdict == "nondeterministic":
+            text = f"{off.differing} of {off.runs} executions differed run to run"
+            return PropertyVerdict(verdict="not_repeatable", reason=text)
+        text = missing if off.verdict == "deterministic" else f"{off.verdict} with the flag off"
+        return PropertyVerdict(verdict="not_asked", reason=text)
+    if record.outcome != "ran":
+        verdict: Dependence = "not_asked" if record.outcome == "not_run" else "error"
+        return PropertyVerdict(verdict=verdict, reason=record.message or record.outcome)
+    tried = [one for one in record.trials if one.outcome in {"same", "varies", "not_repeatable"}]
+    varies = [one for one in tried if one.outcome == "varies"]
+    racing = [one for one in tried if one.outcome == "not_repeatable"]
+    failed = [one for one in record.trials if one not in tried]
+    reason: str | None = next((f"{one.value}: {one.message}" for one in failed), None)
+    at: Sequence[Tried] = varies or racing
+    if record.differing:
+        verdict = "not_repeatable"
+        reason = f"{record.differing} of {record.executions} executions of the reference differed"
+    elif racing and not varies:
+        verdict = "not_repeatable"
+    else:
+        verdict = "varies" if varies else "invariant" if tried else "error"
+    return PropertyVerdict(
+        verdict=verdict,
+        reference=record.reference,
+        tried=tuple(one.value for one in tried),
+        at=tuple(one.value for one in at),
+        raised=tuple(one.value for one in failed),
+        left_out=record.left_out,
+        severity=_farthest(varies) if verdict == "varies" else None,
+        reason=reason,
+    )
+
+
+def _farthest(trials: Iterable[Tried]) -> Severity | None:
+    """Return the measure of the value that is farthest: by ULP, then by the share of elements."""
+    measured = [output.severity for one in trials for output in one.outputs if output.severity is not None]
+    return max(measured, key=lambda it: (it.max_ulp or 0, it.differing_elements / it.elements), default=None)
+
+
+def is_control(record: Invariance) -> bool:
+    """Tell whether a record is of a control."""
+    return record.spec.startswith("control.")
+
+
+def misled(records: Iterable[Invariance]) -> tuple[str, ...]:
+    """Say of each control that answered wrongly what it should have shown and what it showed."""
+    return tuple(
+        f"the control {record.spec.removeprefix('control.')} ({record.direction}) should show {expected} of "
+        f"{record.what}, and shows {seen}"
+        for record in records
+        if (expected := _expected(record)) != (seen := _seen(record))
+    )
+
+
+def _expected(record: Invariance) -> str:
+    control, what = record.spec.removeprefix("control."), record.what
+    if control == "unrepeatable":
+        return "executions of the reference that differ"
+    # The value of a batch is its size and which items it holds: "8 last"; the whole is there in a random order alone.
+    values = [one.value for one in record.trials]
+    whole = f"{(record.reference or '').partition(' ')[0]} permuted"
+    other: dict[tuple[str, Property], list[str]] = {
+        ("by_threads", "threads"): values,
+        ("by_size", "batch"): [value for value in values if value != whole],
+        ("by_place", "batch"): [value for value in values if not value.endswith(" first")],
+        ("by_layout", "layout"): values,
+    }
+    return _listed(other.get((control, what), []), bool(values))
+
+
+def _seen(record: Invariance) -> str:
+    if record.outcome != "ran":
+        return f"{record.outcome} ({record.message})"
+    if record.differing:
+        return "executions of the reference that differ"
+    odd = [one for one in record.trials if one.outcome not in {"same", "varies"}]
+    if odd:
+        return f"{odd[0].outcome} at {odd[0].value} ({odd[0].message})"
+    return _listed([one.value for one in record.trials if one.outcome == "varies"], bool(record.trials))
+
+
+def _listed(values: Sequence[str], tried: bool) -> str:
+    if not tried:
+        return "values that are tried"
+    return f"other bits at {', '.join(values)}" if values else "the same bits everywhere"

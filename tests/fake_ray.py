@@ -1,0 +1,107 @@
+"""Stands for Ray, in this process: each task tells what a prepared file of its shard holds, and ends as a test says.
+
+Tasks take turns, a piece each. ``tests/test_cluster_nightly.py`` has the same done by Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from scanner.cluster.task import BEGAN, ENDED, LINES, Told
+
+GPU = "accelerator_type:"
+
+
+class RayError(Exception):
+    """What Ray raises where a task is lost."""
+
+
+class NodeDiedError(RayError):
+    """The node of a task died."""
+
+
+class RayTaskError(RayError):
+    """A task raised something itself."""
+
+    def __init__(self, cause: Exception) -> None:
+        self.cause = cause
+
+
+class FakeRay:
+    """What a scan has of the module ``ray``."""
+
+    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
+    cloudpickle = SimpleNamespace(register_pickle_by_value=lambda _: None)
+
+    def __init__(self, prepared: Path, nodes: Sequence[dict[str, float]] = ({"CPU": 2.0},)) -> None:
+        """Have tasks tell what the files ``I-of-N.jsonl`` of a folder hold, on such nodes."""
+        self.prepared = prepared
+        self._nodes = nodes
+        # What becomes of the tasks of a shard, one after the other: an error, or the exit code and last words, in place of
+        # its last lines.
+        self.ends: dict[str, list[RayError | tuple[int, bytes] | type[BaseException]]] = {}
+        self.asked: list[tuple[dict[str, Any], list[str], list[bytes]]] = []
+
+    def init(self, address: str, **_: object) -> None:
+        """Connect."""
+
+    def shutdown(self) -> None:
+        """Disconnect."""
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return the nodes, of which the last has died."""
+        return [
+            *({"Alive": True, "Resources": one} for one in self._nodes),
+            {"Alive": False, "Resources": {"GPU": 9.0}},
+        ]
+
+    def cluster_resources(self) -> dict[str, float]:
+        """Return what all nodes have."""
+        return {name: value for node in self._nodes for name, value in node.items()}
+
+    def remote(self, **_: object) -> Any:
+        """Make a task of a function."""
+        return lambda _: SimpleNamespace(
+            options=lambda **options: SimpleNamespace(remote=self._starter(options))
+        )
+
+    def wait(self, going: list[Any], **_: object) -> tuple[list[Any], list[Any]]:
+        """Return the task that has waited longest."""
+        return going[:1], going[1:]
+
+    def get(self, told: object) -> object:
+        """Return what a task told, or raise how it ended."""
+        if isinstance(told, BaseException):
+            raise told
+        return told
+
+    def cancel(self, going: Any) -> None:
+        """Stop a task."""
+
+    def _starter(self, options: dict[str, Any]) -> Any:
+        def start(words: list[str], _: str, held: list[bytes], __: object) -> Iterator[Any]:
+            self.asked.append((options, words, held))
+            shard = words[words.index("--shard") + 1]
+            data = (self.prepared / f"{shard.replace('/', '-of-')}.jsonl").read_bytes()
+            ends = self.ends.get(shard, [])
+            return _told(data, sum(map(len, held)), ends.pop(0) if ends else None)
+
+        return start
+
+
+def _told(data: bytes, sent: int, end: Any) -> Iterator[Told | BaseException]:
+    """Yield what a task tells of a shard: a few lines at a time, half of what is left if it does not end well."""
+    yield BEGAN, 0, b"node"
+    lines = data[sent:].splitlines(keepends=True)
+    lines = lines if end is None else lines[: len(lines) // 2]
+    for at in range(0, len(lines), 4):
+        yield LINES, 1, b"".join(lines[at : at + 4])
+    if isinstance(end, tuple):
+        yield ENDED, *end
+    elif end is not None:
+        yield end
+    else:
+        yield ENDED, 0, b""

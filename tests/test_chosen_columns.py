@@ -1,0 +1,209 @@
+"""Columns of the modes that a scan was asked for: in every report, in comparisons, in scripts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from reports.compare.judge import judge
+from reports.matrix.model import load
+from reports.render.json import json_of
+from reports.report import text as terminal
+from reports.report.export import render_ops_csv
+from scanner.modes import with_chosen
+from scanner.observations.records import Observation
+from tests.browser import NEEDS_BROWSER, Opener
+from tests.evidence_runs import as_json, rows_of, table_of, text
+from tests.runs import SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
+
+MODES = with_chosen(("backward_only", "forward_only", "cudnn_both"))
+POOL = row("torch.nn.MaxPool3d", "overlapping", "backward", family="pooling")
+TAKE = row("torch.take", "duplicates", "backward", family="gather")
+READ = row("torch.take", "duplicates", "forward", family="gather")
+CONV = row("torch.nn.Conv2d", "wide", "backward", family="convolution")
+
+
+def _run(path: Path, late: list[Observation] | None = None, **settings: Any) -> Path:
+    """Write a run in which rows do different things in the modes; *late* is what MaxPool3d does in backward_only."""
+    planned: list[Planned] = [
+        (
+            POOL,
+            [
+                *_both(POOL),
+                *(late or raised(POOL, "backward_only", "pool")),
+                *ran(POOL, "forward_only", *stable()),
+            ],
+        ),
+        (
+            TAKE,
+            [
+                *ran(TAKE, "off", *drifting(3)),
+                *ran(TAKE, "on", *stable()),
+                *ran(TAKE, "unfilled", *stable()),
+                *ran(TAKE, "backward_only", *drifting(2)),
+                *ran(TAKE, "forward_only", *stable()),
+            ],
+        ),
+        (READ, _both(READ)),
+        (
+            CONV,
+            [
+                *_both(CONV),
+                *ran(CONV, "backward_only", *stable("b")),
+                *ran(CONV, "forward_only", *drifting(2)),
+            ],
+        ),
+    ]
+    return write_run(path, planned, settings=replace(SETTINGS, **{"modes": MODES, **settings}))
+
+
+def _both(planned: Any) -> list[Observation]:
+    return [*ran(planned, "off", *stable()), *ran(planned, "on", *stable())]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return such a run."""
+    return _run(tmp_path_factory.mktemp("chosen") / "run.jsonl")
+
+
+def test_what_differs_from_off_is_a_finding(run: Path) -> None:
+    """Each mode has one of each row that it concerns, and no other row has any; the row's own finding is what it was."""
+    found = {
+        row_["spec"] + ":" + row_["direction"]: {
+            mode: it["finding"] for mode, it in row_.get("modes", {}).items()
+        }
+        for row_ in as_json(run)["rows"]
+    }
+
+    assert found == {
+        "torch.nn.MaxPool3d:backward": {"backward_only": "raises", "forward_only": "as_off"},
+        "torch.take:backward": {"backward_only": "silent", "forward_only": "fixed_by_mode"},
+        "torch.take:forward": {},
+        "torch.nn.Conv2d:backward": {"backward_only": "mode_dependent", "forward_only": "differs"},
+    }
+    assert [rows_of(run)[one]["finding"] for one in ("torch.nn.MaxPool3d", "torch.nn.Conv2d")] == [
+        "deterministic"
+    ] * 2
+
+
+def test_too_few_executions_do_not_tell_other_bits(tmp_path: Path) -> None:
+    """What a race could do as well is not said of a mode."""
+    few = [*ran(CONV, "off", {"a": 5}), *ran(CONV, "on", {"a": 5}), *ran(CONV, "backward_only", {"b": 5})]
+    path = write_run(
+        tmp_path / "run.jsonl", [(CONV, few)], settings=replace(SETTINGS, modes=MODES, processes=1, runs=5)
+    )
+
+    (seen,) = rows_of(path).values()
+
+    assert seen["modes"]["backward_only"]["finding"] == "inconclusive"
+    assert "0 of 5 executions differed with the flag off" in seen["modes"]["backward_only"]["finding_reason"]
+
+
+def test_every_report_has_the_columns(run: Path) -> None:
+    """Ops and rows in Markdown, CSV, JSON and the page; a mode that cannot run here is one line and no column."""
+    idle = "cudnn_both: not_run, cuDNN computes on CUDA alone."
+    markdown, page, flat = text("md", run), text("html", run), table_of(run)
+    (ops,) = [line for line in markdown.splitlines() if line.startswith("| op ") and "case" not in line][:1]
+
+    assert re.search(r"backward \| backward_only +\| forward_only +\| cost", re.sub(" +", " ", ops))
+    assert "| raises; raises pool | as_off; deterministic: 0 of 100 differed" in " ".join(markdown.split())
+    assert idle in markdown
+    assert idle in page
+    assert '<option value="backward_only:raises">' in page
+    assert "cudnn_both:raises" not in page
+    assert flat["torch.nn.MaxPool3d"]["backward_only_finding"] == "raises"
+    assert flat["torch.nn.Conv2d"]["backward_only_verdict"] == "deterministic"
+    message = as_json(run)
+    assert {one["op"]: one["backward_only_finding"] for one in _ops_table(run)} == {
+        "torch.nn.MaxPool3d": "raises",
+        "torch.take": "silent",
+        "torch.nn.Conv2d": "mode_dependent",
+    }
+    assert message["idle"] == [idle]
+    assert message["ops"][0]["further"]["backward_only"]["finding"] == "silent"
+
+
+def _ops_table(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO("".join(render_ops_csv(load([str(path)]))))))
+
+
+def test_terminal_has_the_columns_in_its_width(run: Path) -> None:
+    """An op that only a mode makes raise is listed, and one is told to look there."""
+    lines = "".join(terminal.render(load([str(run)]))).splitlines()
+
+    assert max(map(len, lines)) <= 80
+    (pool,) = [line for line in lines if "MaxPool3d" in line]
+    assert "BWO FWO" in next(line for line in lines if line.startswith("  OP"))
+    assert pool.endswith("see backward_only")
+    assert "BWO backward_only: the flag off in the forward part and on in the backward one" in lines
+
+
+def test_without_such_modes_nothing_is_said_of_them(tmp_path: Path) -> None:
+    """Reports of a scan that was asked for none are what they always were."""
+    path = write_run(tmp_path / "run.jsonl", [(POOL, _both(POOL))])
+    (matrix,) = load([str(path)])
+
+    assert matrix.rows[0].chosen == {}
+    for form in ("md", "html", "csv", "json"):
+        assert not re.search(r"backward_only|forward_only|cudnn_both", _visible(text(form, path)))
+    assert "modes" not in json.loads(json_of(as_json(path)["rows"][0]))
+
+
+def _visible(told: str) -> str:
+    return re.sub(r"(?s)<(script|style).*?</\1>", "", told)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "confirmed"),
+    [
+        (ran(POOL, "backward_only", *stable()), raised(POOL, "backward_only", "pool"), "regressed", True),
+        (raised(POOL, "backward_only", "pool"), ran(POOL, "backward_only", *stable()), "improved", False),
+        (
+            ran(POOL, "backward_only", *stable()),
+            ran(POOL, "backward_only", *drifting(40)),
+            "regressed",
+            False,
+        ),
+        (
+            ran(POOL, "backward_only", *stable()),
+            ran(POOL, "backward_only", *drifting(2)),
+            "not_comparable",
+            None,
+        ),
+        (ran(POOL, "backward_only", *stable()), ran(POOL, "backward_only", *stable("b")), "changed", False),
+        (ran(POOL, "backward_only", *stable()), ran(POOL, "backward_only", *stable()), "same", None),
+    ],
+)
+def test_a_mode_that_began_to_differ_is_a_change(
+    tmp_path: Path, before: list[Observation], after: list[Observation], kind: str, confirmed: bool | None
+) -> None:
+    """Where off and on show the same, comparisons tell of the modes that both scans had; an alert is proof."""
+    old, new = (
+        load([str(_run(tmp_path / name, late))])[0].rows[0] for name, late in (("a", before), ("b", after))
+    )
+
+    judged = judge(old, new)
+
+    assert (judged.kind, judged.confirmed) == (kind, confirmed)
+    assert ("backward_only" in judged.detail) == (kind != "same")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("_", [pytest.param(0, marks=NEEDS_BROWSER)])
+def test_page_filters_by_a_column(open_page: Opener, run: Path, _: int) -> None:
+    """Ops with a row of that finding are shown, and of them those rows."""
+    page = open_page(run)
+
+    page.select("further", "backward_only:raises")
+
+    page.shows("1 of 3 ops")
+    assert page.shown() == ["MaxPool3d"]
+    assert page.errors() == []

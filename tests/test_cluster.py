@@ -1,0 +1,247 @@
+"""A scan on a cluster: what it asks Ray for, what becomes of shards that are lost, and the files that it leaves."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.clusters import observed
+from tests.commands import Command, command_in
+from tests.conftest import shared_folder
+from tests.fake_ray import GPU, FakeRay, NodeDiedError, RayTaskError
+from tests.stand_in import StandIn
+
+SPECS = Path(__file__).with_name("quick.py")
+OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1)
+Cluster = Callable[..., FakeRay]
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the shards of a scan, and the whole of it."""
+
+    def make(folder: Path) -> None:
+        scan = ("scan", *OPTIONS, "--python", StandIn(folder).python)
+        for number in (1, 2):
+            done = command_in(folder)(*scan, "--shard", f"{number}/2", "-o", f"{number}-of-2.jsonl")
+            assert done.returncode == 0, done.stderr
+        assert command_in(folder)(*scan, "-o", "whole.jsonl").returncode == 0
+
+    return shared_folder(tmp_path_factory, "shards", make)
+
+
+@pytest.fixture
+def cluster(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Return a function that puts a stand-in with such nodes in the place of Ray."""
+
+    def standing(*nodes: dict[str, float]) -> FakeRay:
+        ray = FakeRay(prepared, nodes or ({"CPU": 2.0}, {"CPU": 2.0}))
+        monkeypatch.setitem(sys.modules, "ray", ray)
+        monkeypatch.setattr("scanner.cluster.nodes._variables", lambda _: {})
+        group = SimpleNamespace(placement_group=lambda bundles, strategy: (strategy, bundles))
+        strategies = SimpleNamespace(PlacementGroupSchedulingStrategy=lambda bundles: bundles)
+        monkeypatch.setitem(sys.modules, "ray.util.placement_group", group)
+        monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
+        return ray
+
+    return standing
+
+
+def test_shards_make_one_run_file(
+    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
+) -> None:
+    """It holds what one scan observes; each node is asked for one shard at a time, and nothing else is left."""
+    ray = cluster({"CPU": 8.0}, {"CPU": 4.0})
+
+    done = detmatrix("scan", *OPTIONS, "--ray")
+
+    assert done.returncode == 0, done.stderr
+    assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["detmatrix.jsonl"]
+    spread = {"num_cpus": 4, "scheduling_strategy": ("STRICT_SPREAD", [{"CPU": 4}, {"CPU": 4}])}
+    assert [options for options, _, _ in ray.asked] == [spread, spread]
+    words = ["--runs", "4", "--processes", "1", "--specs", str(SPECS), "--device", "cpu", "--", "quick"]
+    assert sorted(ray.asked[0][1][3:]) == sorted(words)
+    again = detmatrix("scan", *OPTIONS, "--ray")
+    assert "detmatrix.jsonl: the earlier run is kept as detmatrix.jsonl.1" in again.stderr
+
+
+def test_lost_shard_goes_on_with_what_it_sent(
+    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
+) -> None:
+    """A node that dies costs nothing but time, and is told."""
+    ray = cluster()
+    ray.ends["2/2"] = [NodeDiedError(), (-9, b"")]
+
+    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 2)
+
+    assert done.returncode == 0, done.stderr
+    assert "shard 2/2 on node was lost (NodeDiedError); it goes on where there is room" in done.stderr
+    assert "shard 2/2 on node was lost (it was stopped (SIGKILL)); it goes on" in done.stderr
+    sent = [b"".join(held) for _, words, held in ray.asked if "2/2" in words]
+    assert len(sent) == 3
+    assert 0 == len(sent[0]) < len(sent[1]) < len(sent[2])
+    assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
+
+
+def test_shard_that_is_always_lost_keeps_no_other_from_being_observed(
+    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
+) -> None:
+    """It is given up in the end; what was observed stays, and the same command goes on with the rest."""
+    ray = cluster()
+    ray.ends["1/2"] = [NodeDiedError()] * 20
+
+    done = detmatrix("scan", *OPTIONS, "--ray", "--resume")
+
+    assert done.returncode == 4
+    lines = done.stderr.splitlines()
+    assert lines[-1].startswith(
+        "detmatrix: shard 1/2 on node (NodeDiedError) is not complete (1 such); see ray status"
+    )
+    assert not (tmp_path / "detmatrix.jsonl").exists()
+    assert detmatrix("scan", *OPTIONS, "--ray").stderr.splitlines()[-1] == (
+        "detmatrix: detmatrix.shards: holds the shards of an unfinished scan; go on with --resume, or start over with --force"
+    )
+    ray.ends.clear()
+    ray.asked.clear()
+    assert detmatrix("scan", *OPTIONS, "--ray", "--resume").returncode == 0
+    assert [words[2] for _, words, _ in ray.asked] == ["1/2"]
+    assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
+
+
+def test_each_interpreter_and_kind_of_gpu_has_a_run_file(
+    detmatrix: Command, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Whole GPUs are asked for, by kind; those without a name are left out where others have one."""
+    ray = cluster(
+        {"GPU": 2.0, f"{GPU}H100": 1.0}, {"GPU": 1.0, f"{GPU}A100": 1.0}, {"GPU": 1.0}, {"CPU": 4.0}
+    )
+    scan = [word if word != "cpu" else "cuda" for word in OPTIONS]
+
+    done = detmatrix("scan", *scan, "--ray", "--shards", 2, "--python", "/a/python", "--python", "/b/python")
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "detmatrix-torch-2.13.0+standin-A100-2.jsonl",
+        "detmatrix-torch-2.13.0+standin-A100.jsonl",
+        "detmatrix-torch-2.13.0+standin-H100-2.jsonl",
+        "detmatrix-torch-2.13.0+standin-H100.jsonl",
+    ]
+    asked = [(options, words[words.index("--python") + 1], words[2]) for options, words, _ in ray.asked]
+    assert asked == [
+        ({"num_gpus": 1, "accelerator_type": gpu}, python, shard)
+        for python in ("/a/python", "/b/python")
+        for gpu in ("A100", "H100")
+        for shard in ("1/2", "2/2")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "text"),
+    [
+        (
+            (2, b"scan: starting\ndetmatrix: /x: no worker could be started\n"),
+            2,
+            "/x: no worker could be started",
+        ),
+        ((4, b"Traceback\n  odd\nMemoryError\n"), 4, "MemoryError"),
+        (RayTaskError(OSError("no space")), 4, "no space"),
+    ],
+)
+def test_what_fails_on_a_node_is_told_in_a_line(
+    detmatrix: Command, cluster: Cluster, end: object, code: int, text: str
+) -> None:
+    """Nothing is tried again that would fail again."""
+    ray = cluster()
+    ray.ends["1/2"] = [end]  # type: ignore[list-item]
+
+    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 2)
+
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (code, f"detmatrix: shard 1/2 on node: {text}")
+    assert len(ray.asked) == 2
+
+
+def test_nodes_must_have_the_same(
+    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
+) -> None:
+    """A shard of another build, or what is no run file, ends the scan before more of it comes."""
+    ray = cluster()
+    for name in ("1-of-2.jsonl", "2-of-2.jsonl"):
+        text = (prepared / name).read_text()
+        (tmp_path / name).write_text(text if name[0] == "1" else text.replace("2.13.0+standin", "2.15.0"))
+    ray.prepared = tmp_path
+
+    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 2)
+
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "detmatrix: python-1-2-of-2.jsonl: is of another plan than python-1-1-of-2.jsonl: torch is 2.15.0, not 2.13.0+standin; "
+        "all nodes must have the same"
+    )
+    (tmp_path / "2-of-2.jsonl").write_text('{"kind":"observation"}\n')
+    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 2, "--force")
+    assert done.returncode == 3
+    assert "what came from node is no run file of this detmatrix" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words", "text"),
+    [
+        ([{"CPU": 4.0}], ["--device", "cuda"], "--device cuda: no node of the Ray cluster has a GPU"),
+        ([{"GPU": 4.0}], ["--device", "cuda:1"], "Ray chooses the GPU of each shard; give --device cuda"),
+        ([{"GPU": 1.0}], ["--device", "cpu"], "--ray: no node of the cluster has a CPU for tasks"),
+    ],
+)
+def test_cluster_that_lacks_what_is_asked_for(
+    detmatrix: Command,
+    cluster: Cluster,
+    tmp_path: Path,
+    nodes: list[dict[str, float]],
+    words: list[str],
+    text: str,
+) -> None:
+    """It is told before anything is started, and nothing is left."""
+    ray = cluster(*nodes)
+
+    done = detmatrix("scan", *words, "--ray")
+
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert not ray.asked
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--ray", "conv2d"], "'conv2d' is no address; give HOST:PORT, auto"),
+        (["--ray", "ray://head:10001"], "'ray://head:10001' is no address"),
+        (["--ray", "--shard", "1/2"], "--ray gives out all shards, --shard scans one"),
+        (["--shards", "2"], "--shards says how --ray divides the ops"),
+        (["--python", "a", "--python", "b"], "more than one --python is for --ray"),
+        (["--ray", "-o", "x.jsonl.gz"], "a scan writes plain run files"),
+    ],
+)
+def test_options_of_a_cluster(detmatrix: Command, words: list[str], text: str) -> None:
+    """What does not belong together is told in a line."""
+    done = detmatrix("scan", *words)
+
+    assert done.returncode == 2
+    assert text in done.stderr
+
+
+def test_missing_ray_is_told(detmatrix: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With what installs it."""
+    monkeypatch.setitem(sys.modules, "ray", None)
+
+    done = detmatrix("scan", "--ray")
+
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "detmatrix: --ray: Ray is not installed; install it with: pip install 'detmatrix[ray]'"
+    )
+    assert not [*tmp_path.iterdir()]

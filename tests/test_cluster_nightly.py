@@ -1,0 +1,189 @@
+"""Ray places shards on several nodes, which are processes here: nothing is lost with a node, and each kind has its file."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from scanner.observations.runfile import read_run
+from tests import tied
+from tests.clusters import NODE, LoopbackCluster, loopback_cluster, observed
+from tests.commands import Command
+from tests.stand_in import StandIn, using
+
+pytestmark = pytest.mark.nightly
+pytest.importorskip("ray", reason="Ray is not installed; nox -s nightly has it")
+
+OPTIONS = ("scatter", "--runs", 4, "--processes", 1, "--no-cost", "--no-overloads")
+CPU = (*OPTIONS, "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LoopbackCluster]:
+    """Return a cluster of four nodes."""
+    with loopback_cluster() as cluster:
+        for number, gpu in enumerate(("", "", "A100", "H100"), start=1):
+            cluster.add(f"node-{number}", gpu)
+        yield cluster
+
+
+def _observed_in(lines: str) -> set[tuple[str, str]]:
+    """Return the rows, controls aside, and the modes of the observations among the lines of a run file."""
+    records = (json.loads(line) for line in lines.splitlines() if '"kind":"observation"' in line)
+    names = ("spec", "case", "direction", "dtype")
+    return {
+        (":".join(one[name] for name in names), one["mode"])
+        for one in records
+        if not one["spec"].startswith("control.")
+    }
+
+
+def _wait_for(text: str, path: Path, count: int) -> None:
+    """Wait until a file holds a text so often."""
+    deadline = time.monotonic() + 120
+    while not path.exists() or path.read_text().count(text) < count:
+        assert time.monotonic() < deadline, path
+        time.sleep(0.05)
+
+
+def test_eight_shards_on_four_nodes_are_one_scan(
+    detmatrix_process: Command, cluster: LoopbackCluster, tmp_path: Path
+) -> None:
+    """Every cell is that of one scan, all nodes take part, and none has two shards at a time."""
+    standing = StandIn(tmp_path, {"do": "observe", "seconds": 0.05})
+    scan = ("scan", *CPU, "--python", standing.python)
+    assert detmatrix_process(*scan, "-o", "one.jsonl").returncode == 0
+
+    done = detmatrix_process(*scan, "--ray", cluster.address, "--shards", 8)
+
+    assert done.returncode == 0, done.stderr
+    assert observed(tmp_path / "detmatrix.jsonl") == observed(tmp_path / "one.jsonl")
+    parts = read_run(tmp_path / "detmatrix.jsonl").header.parts
+    assert len(parts) == 8
+    nodes = {part.environment.variables["off"][NODE] for part in parts}
+    assert nodes == {"node-1", "node-2", "node-3", "node-4"}
+    _assert_one_at_a_time(tmp_path / "detmatrix.jsonl")
+
+
+def _assert_one_at_a_time(path: Path) -> None:
+    """Each shard of a node began when the one before it had ended; that it began is known to the second."""
+    by_node: dict[str, list[tuple[float, float]]] = {}
+    for part in read_run(path).header.parts:
+        assert part.closing is not None
+        began = datetime.fromisoformat(part.started).timestamp()
+        by_node.setdefault(part.environment.variables["off"][NODE], []).append((began, part.closing.seconds))
+    for spans in by_node.values():
+        assert all(second[0] > first[0] + first[1] - 1 for first, second in pairwise(sorted(spans))), by_node
+
+
+def test_interpreters_and_kinds_of_gpu_have_files_of_their_own(
+    detmatrix_process: Command, cluster: LoopbackCluster, tmp_path: Path
+) -> None:
+    """One call gives files that are ready to compare; each task has a whole GPU, of the kind of its file."""
+    gpu = {"kind": "cuda", "name": "Pretended GPU", "capability": "8.0", "memory": 80 << 30}
+    pythons = []
+    for torch in ("2.13.0", "2.15.0"):
+        (tmp_path / torch).mkdir()
+        pythons += ["--python", StandIn(tmp_path / torch, build={"torch": torch, "devices": [gpu]}).python]
+    scan = ("scan", *OPTIONS, "--device", "cuda", "--ray", cluster.address, "--shards", 2)
+
+    done = detmatrix_process(*scan, *pythons)
+
+    assert done.returncode == 0, done.stderr
+    runs = [
+        f"detmatrix-torch-{torch}-{gpu}.jsonl" for gpu in ("A100", "H100") for torch in ("2.13.0", "2.15.0")
+    ]
+    assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == sorted(runs)
+    for run, node in zip(runs, ("node-3", "node-3", "node-4", "node-4"), strict=True):
+        for part in read_run(tmp_path / run).header.parts:
+            variables = part.environment.variables["off"]
+            assert (variables[NODE], variables["CUDA_VISIBLE_DEVICES"]) == (node, "0")
+    compared = json.loads(detmatrix_process("compare", *runs[:2], "--format", "json").stdout)
+    assert "2.15.0" in json.dumps(compared)
+
+
+def test_interrupted_scan_goes_on(
+    detmatrix_process: Command, cluster: LoopbackCluster, tmp_path: Path
+) -> None:
+    """Ctrl-C stops what runs on nodes and says how to go on; nothing that was sent is measured again."""
+    waits = tmp_path / "waits"
+    waits.touch()
+    # The last op of the first shard.
+    last = {"do": "observe", "spec": "torch.Tensor.index_reduce", "mode": "on"}
+    standing = StandIn(tmp_path, last | {"wait": str(waits)})
+    scan = ("scan", *CPU, "--python", standing.python, "--ray", cluster.address, "--shards", 4)
+    driver = tied.start([sys.executable, "-m", "scanner", *scan], cwd=tmp_path, stderr=subprocess.PIPE)
+    shard = tmp_path / "detmatrix.shards" / "python-1-1-of-4.jsonl"
+    _wait_for('"mode":"on"', shard, 12)
+
+    driver.send_signal(signal.SIGINT)
+    said = driver.communicate()[1]
+
+    assert driver.returncode == 130, said
+    assert "detmatrix.shards holds what was observed, go on with: detmatrix scan --ray" in said
+    deadline = time.monotonic() + 120
+    while using(standing):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    waits.unlink()
+    sent = shard.read_text()
+    standing.forget()
+    command = shlex.split(said.partition("go on with: ")[2])
+    done = detmatrix_process(*command[1:])
+    assert done.returncode == 0, done.stderr
+    again = {row for _, row in standing.asked("observe")}
+    # On another node the rows that were not yet observed under both modes are observed there.
+    whole = {one[0] for one in _observed_in(sent) if one[1] == "on"}
+    assert whole
+    assert not whole & again
+
+
+def test_node_that_dies_costs_time_alone(
+    detmatrix_process: Command, cluster: LoopbackCluster, tmp_path: Path
+) -> None:
+    """Its shard goes on elsewhere, from what it had sent; the cells are those of one scan."""
+    waits = tmp_path / "waits"
+    standing = StandIn(tmp_path, {"do": "observe", "mode": "on", "wait": str(waits)})
+    scan = ("scan", *CPU, "--python", standing.python)
+    assert detmatrix_process(*scan, "-o", "one.jsonl").returncode == 0
+    waits.touch()
+    command = [sys.executable, "-m", "scanner", *scan, "--ray", cluster.address, "--shards", 8]
+    driver = tied.start(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    shard = tmp_path / "detmatrix.shards" / "python-1-2-of-8.jsonl"
+    _wait_for('"mode":"off"', shard, 8)
+    header = json.loads(shard.read_text().partition("\n")[0])
+
+    cluster.kill(header["environment"]["variables"]["off"][NODE])
+    waits.unlink()
+    printed, said = driver.communicate()
+
+    assert driver.returncode == 0, said
+    assert "raylet" not in printed + said
+    assert "shard 2/8 on " in said
+    assert "was lost (" in said
+    assert observed(tmp_path / "detmatrix.jsonl") == observed(tmp_path / "one.jsonl")
+
+
+def test_address_that_does_not_answer(
+    detmatrix: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is told in a line, long before Ray gives up."""
+    monkeypatch.setattr("scanner.cluster.nodes.ANSWER_SECONDS", 3.0)
+
+    done = detmatrix("scan", "--ray", "127.0.0.1:9")
+
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(
+        "detmatrix: --ray 127.0.0.1:9: no Ray answers there within 3 seconds; see ray status"
+    )
+    assert not [*tmp_path.iterdir()]

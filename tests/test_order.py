@@ -1,0 +1,144 @@
+"""The perturbation ``order``: what other orders of programs show is told apart from what was measured, in every report."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from reports.matrix.view import row_view
+from scanner.cases.settings import asked_for, settings_for
+from scanner.errors import UsageError
+from scanner.modes import Mode
+from scanner.observations.records import Observation
+from scanner.processes.process import worker_environment
+from scanner.verdicts.findings import Finding, MatrixRow
+from tests.commands import Command
+from tests.compared import run_of
+from tests.conftest import refused
+from tests.documented import CPU, docs_of, docstring, regenerated, shown
+from tests.evidence_runs import only
+from tests.runs import SETTINGS, drifting, launching, raised, ran, row, stable, write_run
+
+ROW = row("torch.Tensor.scatter_add_", device="cpu")
+
+
+def seen(off: list[Observation], on: list[Observation]) -> MatrixRow:
+    """Return the only row of a run."""
+    (found,) = run_of((ROW, [*off, *on])).rows
+    return found
+
+
+def still(mode: Mode) -> list[Observation]:
+    return ran(ROW, mode, *stable())
+
+
+@pytest.mark.parametrize(
+    ("off", "on", "finding"),
+    [
+        (launching(still("off"), 3), launching(still("on"), 3), "order_dependent"),
+        (launching(still("off"), 3), still("on"), "order_dependent"),
+        (launching(still("off"), 3), raised(ROW, "on", "scatter_add_"), "order_dependent"),
+        (launching(still("off")), launching(still("on")), "deterministic"),
+        (launching(ran(ROW, "off", *drifting()), 3), launching(still("on"), 3), "fixed_by_mode"),
+        (launching(still("off"), 3), launching(ran(ROW, "on", *drifting()), 3), "silent"),
+    ],
+)
+def test_what_was_measured_comes_first(
+    off: list[Observation], on: list[Observation], finding: Finding
+) -> None:
+    """Another order of programs makes a finding of its own, where nothing differed that was measured."""
+    assert seen(off, on).finding == finding
+
+
+def test_orders_are_no_part_of_a_verdict() -> None:
+    """Neither n nor k nor the distinct outputs count them, and the row says how many gave other bits."""
+    one = seen(launching(still("off"), 3), launching(still("on"), 3))
+    without = seen(still("off"), still("on"))
+
+    for mode in ("off", "on"):
+        cell, alone = getattr(one, mode), getattr(without, mode)
+        counts = (cell.verdict, cell.runs, cell.differing, cell.distinct, cell.within, cell.between)
+        assert counts == (
+            alone.verdict,
+            alone.runs,
+            alone.differing,
+            alone.distinct,
+            alone.within,
+            alone.between,
+        )
+        assert (cell.orders.executions, cell.orders.differing, cell.orders.distinct) == (20, 6, 4)
+    assert "other bits in 6 of 20 orders of programs" in row_view(one).off.details
+    assert one.reason == "12 of 40 orders of programs gave other bits, in Triton's interpreter"
+    assert one.weak is None
+
+
+def test_same_bits_in_every_order_are_of_low_power() -> None:
+    """The interpreter shows no race within a kernel, and has no GPU: the row says so, and is not called serial."""
+    observations = [replace(one, threads=1) for one in launching(still("off"))]
+    one = seen(observations, launching(still("on")))
+
+    assert one.finding == "deterministic"
+    assert not one.serial
+    assert str(one.weak).startswith("Triton's interpreter ran programs of kernels one after the other")
+
+
+@pytest.mark.parametrize("acting", [True, False])
+@pytest.mark.parametrize("finding", ["order_dependent", "deterministic"])
+def test_no_order_touches_the_documented_lists(finding: Finding, *, acting: bool) -> None:
+    """A bullet is neither confirmed nor contradicted, none is missing, and the lists stay as they are."""
+    bullet = f":func:`torch.a` {CPU}"
+    text = docstring([bullet], []) if acting else docstring([], [bullet])
+    planned, observations = shown("torch.a", finding, "cpu")
+    rows = [(planned, launching(observations) if finding == "deterministic" else observations)]
+    docs = docs_of(text, rows)
+
+    assert [one.agreement for one in docs.judged] == ["not_run"]
+    assert regenerated(text, rows) == (([bullet], []) if acting else ([], [bullet]))
+    assert docs_of(docstring(), rows).undocumented == ()
+
+
+def test_workers_interpret_kernels_only_where_it_is_asked() -> None:
+    """Triton reads the variable when a kernel is defined, so that the worker begins with it."""
+    assert "TRITON_INTERPRET" not in worker_environment("off", "cpu", ("quiet", "stress"))
+    assert worker_environment("on", "cpu", ("quiet", "order"))["TRITON_INTERPRET"] == "1"
+
+
+def test_on_a_gpu_kernels_run_on_it() -> None:
+    """What a GPU can be asked is not simulated."""
+    with pytest.raises(UsageError, match="there is no order on cuda:0"):
+        settings_for(asked_for(perturb=("quiet", "order")), "cuda:0")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="Triton is installed here")
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("scan", "cumsum", "--perturb", "quiet,order"), "--perturb order"),
+        (("locate", "--order", "a.py"), "--order"),
+    ],
+    ids=["scan", "locate"],
+)
+def test_missing_triton_is_told_in_a_line(
+    detmatrix: Command, tmp_path: Path, words: tuple[str, ...], option: str
+) -> None:
+    """With what to do about it."""
+    (tmp_path / "a.py").write_text("", encoding="utf-8")
+    line = refused(detmatrix(*words))
+
+    assert line.startswith(f"{option}: ")
+    assert line.endswith("has no Triton; install it there (pip install triton)")
+
+
+def test_no_script_is_written_of_what_the_interpreter_showed(detmatrix: Command, tmp_path: Path) -> None:
+    """The kernel is not in it; the command that runs the row again is told."""
+    observations = [*launching(still("off"), 3), *launching(still("on"), 3)]
+    settings = replace(SETTINGS, perturb=("quiet", "order"))
+    write_run(tmp_path / "run.jsonl", [(ROW, observations)], settings=settings)
+    line = refused(detmatrix("repro", "run.jsonl", ROW.id))
+
+    assert line.startswith(f"{ROW.id}: no script can be written: Triton's interpreter ran its kernels")
+    assert line.endswith(f"detmatrix scan {ROW.id} --specs FILE.py --perturb quiet,order")
+    assert only(tmp_path / "run.jsonl").rows[0].finding == "order_dependent"

@@ -1,0 +1,149 @@
+"""Triton kernels in the interpreter, their programs in other orders: kernels of our own, those of packages, and a program's."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from reports.matrix.model import load
+from scanner.verdicts.findings import MatrixRow
+from tests.commands import Command, process_in
+
+HERE = Path(__file__).parent
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(
+        importlib.util.find_spec("triton") is None, reason="needs Triton (pip install triton)"
+    ),
+]
+Rows = dict[str, MatrixRow]
+
+
+def scanned(folder: Path, file: str) -> Rows:
+    """Return the rows of a file of specs by their names."""
+    options = ("--perturb", "quiet,order", "--runs", 20, "--processes", 1, "--no-cost", "--no-overloads")
+    done = process_in(folder)(
+        "scan", "--specs", HERE / file, *STEMS[file], "--device", "cpu", *map(str, options)
+    )
+    assert done.returncode == 0, done.stderr
+    (matrix,) = load([str(folder / "detmatrix.jsonl")])
+    return {one.row.spec.partition(".")[2]: one for one in matrix.rows}
+
+
+STEMS = {"triton_specs.py": ("triton.*",), "triton_packages.py": ("liger.*", "fla.*")}
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """Scan the kernels of our own."""
+    return scanned(tmp_path_factory.mktemp("ours"), "triton_specs.py")
+
+
+@pytest.mark.parametrize("name", ["norm_backward", "split_k_matmul", "scatter_add", "last_writer"])
+def test_kernels_whose_order_decides_are_found(ours: Rows, name: str) -> None:
+    """Float atomics, sums behind a lock, overlapping stores: of programs, and of the lanes of one (last_writer)."""
+    assert ours[name].finding == "order_dependent"
+    for cell in (ours[name].off, ours[name].on):
+        assert (cell.verdict, cell.differing) == ("deterministic", 0)
+        assert cell.orders is not None
+        assert cell.orders.differing >= 5
+
+
+@pytest.mark.parametrize("name", ["softmax", "histogram", "attention"])
+def test_kernels_whose_order_does_not_matter_are_left_alone(ours: Rows, name: str) -> None:
+    """Rows by themselves, integer atomics, a loop within one program; that no order differed proves little of a GPU."""
+    row = ours[name]
+
+    assert row.finding == "deterministic"
+    assert row.off.orders is not None
+    assert (row.off.orders.executions, row.off.orders.distinct) == (10, 1)
+    assert row.weak is not None
+
+
+def test_a_program_that_waits_for_another_ends_in_a_line(ours: Rows) -> None:
+    """In the order in which it runs first nobody answers it."""
+    row = ours["waits"]
+
+    assert row.finding == "inconclusive"
+    assert row.off.verdict == "error"
+    assert "a program waits for another one, which runs later in the interpreter" in str(row.off.reason)
+
+
+def test_orders_are_the_same_in_every_process(ours: Rows) -> None:
+    """Their numbers are their seeds: both modes saw the same bits, and so would whoever scans again."""
+    first, second = (
+        next(one for one in ours["scatter_add"].observations if one.mode == mode).groups[-1].digests
+        for mode in ("off", "on")
+    )
+
+    assert first == second
+
+
+def test_the_kernel_of_the_guide(detmatrix_process: Command, tmp_path: Path) -> None:
+    """It scans by the command below it."""
+    guide = (HERE.parent / "opspecs" / "README.md").read_text(encoding="utf-8")
+    _, _, section = guide.partition("### A Triton kernel, without a GPU")
+    (tmp_path / "my_kernels.py").write_text(
+        section.split("```")[1].removeprefix("python\n"), encoding="utf-8"
+    )
+    assert "scan --specs my_kernels.py 'mine.*' --perturb quiet,order\n" in section
+    words = ("--specs", "my_kernels.py", "mine.*", "--perturb", "quiet,order", "--device", "cpu", "--no-cost")
+    done = detmatrix_process("scan", *words, "--processes", "1", "--no-overloads")
+
+    assert done.returncode == 0, done.stderr
+    (row,) = load([str(tmp_path / "detmatrix.jsonl")])[0].rows
+    assert row.finding == "order_dependent"
+
+
+def test_kernels_of_packages(tmp_path: Path) -> None:
+    """Atomics of Liger's group norm and embedding are found; kernels of it and of FLA whose rows are apart differ in none."""
+    if not all(map(importlib.util.find_spec, ("liger_kernel", "fla"))):
+        pytest.skip("needs liger-kernel and fla-core")
+    rows = scanned(tmp_path, "triton_packages.py")
+    findings = {name: row.finding for name, row in rows.items()}
+
+    assert {name for name, finding in findings.items() if finding == "order_dependent"} == {
+        "group_norm",
+        "embedding",
+    }
+    assert findings.pop("rms_norm_in_place") == "inconclusive"
+    assert rows["rms_norm_in_place"].off.reason == "the op changed the gradient of its output"
+    assert set(findings.values()) == {"order_dependent", "deterministic"}
+
+
+def test_locate_finds_the_launch(detmatrix_process: Command) -> None:
+    """The line of the launch whose order decides, what it reached, and no other one."""
+    program = HERE / "programs" / "kernels.py"
+    done = detmatrix_process("locate", "--order", "--format", "json", program)
+    assert done.returncode == 1, done.stderr
+    (root,) = json.loads(done.stdout)["roots"]
+    line = next(
+        number for number, text in enumerate(program.read_text().splitlines(), 1) if "add_up[" in text
+    )
+
+    assert (root["cause"], root["site"]["op"]) == ("order", "triton::add_up")
+    assert root["site"]["line"] == {"file": str(program), "line": line, "function": "step"}
+    assert root["site"]["library"] is None
+    assert (root["executions"], root["calls"]) == (4, 1)
+    assert root["differing"] == 4
+    assert root["reached"] == 3
+    assert json.loads(done.stdout)["launches"] == 2
+
+
+def test_locate_leaves_the_program_as_it_is(detmatrix_process: Command, tmp_path: Path) -> None:
+    """What is run again is put back: the program goes on with the bits of its own launch."""
+    path = tmp_path / "prints.py"
+    lines = f"""import sys; sys.path.insert(0, {str(HERE.parent)!r})
+from tests.programs import kernels
+print(kernels.step().double().item().hex())
+"""
+    path.write_text(lines, encoding="utf-8")
+    printed = [
+        detmatrix_process("locate", "--order", *words, path).stdout.splitlines()[0]
+        for words in ((), ("--max-ops", "1"))
+    ]
+
+    assert printed[0] == printed[1]
