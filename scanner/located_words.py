@@ -52,6 +52,11 @@ _DO_WITH_FLAG: dict[WithFlag | None, str] = {
 }
 
 
+def counted(number: int, word: str) -> str:
+    """Return ``1 op``, ``2 ops``."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
 def worst_first(roots: Sequence[Root]) -> list[Root]:
     """Return roots, those that reached and differed most first."""
     return sorted(roots, key=lambda root: (-root.reached, -root.differing, root.first))
@@ -107,7 +112,7 @@ def cells(root: Root) -> tuple[str, ...]:
         site_words(root.site),
         one_line(root.site.module or ""),
         part_words(root.site),
-        f"{root.reached} ops",
+        counted(root.reached, "op"),
         flag_words(root),
     )
 
@@ -146,15 +151,15 @@ def summary(located: Located) -> str:
     sites = (
         "No call site differed"
         if not count
-        else f"{count} call site{'s are' if count > 1 else ' is'} not reproducible"
+        else f"{counted(count, 'call site')} {'are' if count > 1 else 'is'} not reproducible"
     )
     if located.runs > 1:
         others = located.runs - 1
-        done = f"{located.compared} of {located.ops} ops held against {others} more run{'s' if others > 1 else ''}"
+        done = f"{located.compared} of {located.ops} ops held against {counted(others, 'more run')}"
         done += f", {located.propagated} given what earlier ones had made different"
     else:
         done = f"{located.ops} ops, {located.replayed} of them executed {located.replays} more times"
-    return f"{sites}: {done} (torch {one_line(located.torch)}, {located.threads} thread{'s' if located.threads > 1 else ''})."
+    return f"{sites}: {done} (torch {one_line(located.torch)}, {counted(located.threads, 'thread')})."
 
 
 def sentinel_words(located: Located) -> list[str]:
@@ -197,7 +202,7 @@ def notes(located: Located) -> list[str]:
         )
     what = "Not executed again" if located.runs == 1 else "Outputs not digested"
     found += [
-        f"{what}: {count} {'call' if count == 1 else 'calls'} to ops that {one_line(reason)}: {', '.join(map(one_line, located.left_out_ops.get(reason, ())))}."
+        f"{what}: {counted(count, 'call')} to ops that {one_line(reason)}: {', '.join(map(one_line, located.left_out_ops.get(reason, ())))}."
         for reason, count in located.left_out.items()
     ]
     found += _unseen(located)
@@ -216,14 +221,20 @@ def _unseen(located: Located) -> list[str]:
     found = []
     if not located.ops:
         found.append("No op was looked at, so that nothing is known.")
-    elsewhere = [f"{located.thread_ops} ops that other threads called"] if located.thread_ops else []
-    elsewhere += [f"the ops of {located.processes} more processes"] if located.processes else []
+    elsewhere = (
+        [f"{counted(located.thread_ops, 'op')} that other threads called"] if located.thread_ops else []
+    )
+    elsewhere += (
+        [f"the ops of {located.processes} more process{'' if located.processes == 1 else 'es'}"]
+        if located.processes
+        else []
+    )
     if elsewhere:
         found.append(f"Not looked at: {' and '.join(elsewhere)}.")
     if located.outside_site is not None:
         first = located.outside_site
         found.append(
-            f"Not executed again: what wrote to the inputs of {located.outside} ops and is no op itself (numpy, a kernel of an "
+            f"Not executed again: what wrote to the inputs of {counted(located.outside, 'op')} and is no op itself (numpy, a kernel of an "
             f"extension, another thread), first seen by {one_line(first.op)} at {site_words(first)}; --runs 2 compares it."
         )
     return found

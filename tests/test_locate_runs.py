@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scanner.errors import UntrustedScanError
+from scanner.locate.memory import digests
 from scanner.locate.memory.digests import digest
 from scanner.locate.session import LocateSettings, Session
 from scanner.located import Located
@@ -286,6 +287,15 @@ def test_equal_sums_and_permutations_are_seen() -> None:
     }
     for name, (one, other) in pairs.items():
         assert digest(one).tolist() != digest(other).tolist(), name
+
+
+def test_digests_are_the_same_in_inference_mode_and_behind_it() -> None:
+    """Memory that is used again belongs to neither."""
+    digests._workplace.cache_clear()
+    with torch.inference_mode():
+        once = digest(torch.arange(9)).tolist()
+
+    assert digest(torch.arange(9)).tolist() == once
 
 
 def test_digests_depend_on_elements_and_not_on_where_they_lie() -> None:

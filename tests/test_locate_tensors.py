@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from scanner.locate import locate
 from scanner.locate.memory import comparison
+from scanner.locate.mode import LocateMode
+from scanner.programs.recorded_run import RecordedRun
 from tests.programs.planted import planted
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -130,6 +133,47 @@ def test_a_device_that_is_waited_for_once_shows_the_same(monkeypatch: pytest.Mon
         "detmatrix_planted::add_count_",
     ]
     assert all((root.differing, root.executions) == (4, 4) for root in found.roots)
+
+
+@pytest.mark.parametrize("record", [False, True], ids=["replay", "runs"])
+def test_what_is_captured_into_a_graph_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, record: bool
+) -> None:
+    """Nothing of it may be executed again, or waited for; ops behind it are looked at."""
+    capturing = [True]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
+    path = tmp_path / "run.jsonl"
+    mode = LocateMode(replays=2, max_bytes=1 << 30, record=str(path) if record else None)
+    with mode:
+        count = planted.add_count(torch.zeros(3))
+        capturing[0] = False
+        assert planted.add_count(torch.zeros(3))[0] == count[0] + 1
+        planted.add_count(torch.zeros(3))
+
+    assert mode.left_out["are captured into a CUDA graph"] == 2
+    if mode.recorder is None:
+        assert [root.differing_calls for root in mode.found()] == [1, 1]
+    else:
+        mode.recorder.close()
+        assert len(RecordedRun(path).ops) == 7  # all but the first two
+
+
+def test_generators_of_all_devices_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An op may draw from that of another device than the current one."""
+    several = torch.Generator(), torch.Generator()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "default_generators", several)
+    library = torch.library.Library("detmatrix_draws", "DEF")
+    library.define("draw(Tensor x) -> Tensor")
+    library.impl("draw", lambda x: x + torch.rand((), generator=several[1]), "CPU")
+    mode = LocateMode(replays=4, max_bytes=1 << 30)
+    with mode:
+        first, second = (torch.ops.detmatrix_draws.draw(X) for _ in range(2))
+
+    assert mode.found() == ()
+    assert not torch.equal(first, second)
 
 
 def test_code_that_is_compiled_is_named() -> None:

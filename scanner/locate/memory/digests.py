@@ -73,7 +73,8 @@ def _mixed(bits: torch.Tensor) -> torch.Tensor:
 @lru_cache(maxsize=64)
 def _workplace(thread: int) -> torch.Tensor:  # noqa: ARG001 - each thread has its own
     """Return memory for a tile: fresh memory costs more than what is done there."""
-    return torch.empty(_TILE, dtype=torch.int64, device="cpu")
+    with torch.inference_mode(mode=False):  # or nobody could write to it outside of that mode
+        return torch.empty(_TILE, dtype=torch.int64, device="cpu")
 
 
 def _sums_on_cpu(bits: torch.Tensor) -> list[torch.Tensor]:
