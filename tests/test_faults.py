@@ -26,7 +26,8 @@ EXPECTED = {
     "sets_default_dtype": ("error", "error", "default dtype: torch.float32 -> torch.float64"),
     "sets_threads": ("error", "error", "thread count"),
     "sets_flag": ("error", "error", "warn_only: False -> True"),
-    "sets_debug_mode": ("error", "error", "use_deterministic_algorithms: False -> True"),
+    # With the flag on it sets it to what it is.
+    "sets_debug_mode": ("error", "deterministic", "use_deterministic_algorithms: False -> True"),
     "toggles_flag": ("error", "error", "and put it back"),
     "seeds": ("deterministic", "deterministic", None),
     "changes_input": ("error", "error", "changed its inputs"),

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from reports.matrix import words
-from scanner.observations.records import WORKER_MODES, Observation
+from scanner.modes import DEFAULT_MODES
+from scanner.observations.records import Observation
 from tests.evidence_runs import FORCING, FORMS, ONE, one_row, only, rows_of, table_of, text
 from tests.page_data import told
 from tests.runs import SETTINGS, Planned, drifting, ended, raised, ran, stable, write_run
@@ -124,7 +125,7 @@ def test_what_the_fill_cures_is_told_apart(
     tmp_path: Path, unfilled: list[Observation], finding: str, message: str
 ) -> None:
     """Only what differs with the flag on and nothing filled is cured by the fill; every report says which it is."""
-    settings = replace(SETTINGS, modes=WORKER_MODES)
+    settings = replace(SETTINGS, modes=DEFAULT_MODES)
     path = write_run(tmp_path / "run.jsonl", [cured(unfilled)], settings=settings)
 
     (shown,) = rows_of(path).values()

@@ -138,7 +138,7 @@ def test_replies_have_the_same_form(both: Both) -> None:
             reply["answer"]["executions"] = also["answer"]["executions"]
             reply["answer"]["groups"] = also["answer"]["groups"]
         assert _shape(reply) == _shape(also), asked
-    assert len(healthy) == (21 if both.mode == "on" else 12)
+    assert len(healthy) == (25 if both.mode == "on" else 12)
 
 
 def test_controls_answer_alike(both: Both) -> None:

@@ -86,6 +86,13 @@ class ReachedOverloads(Overloads):
         return has(func.name(), _COMPOSITE) and not has(func.name(), self._backend)
 
 
+class _FakeExecution(Execution):
+    """Has gradients without values, which nothing can change."""
+
+    def _gradients_digest(self) -> str:
+        return ""
+
+
 def trace(spec: OpSpec, case: str, **options: Any) -> list[dict[str, Any]]:
     """Run a case with fake tensors once in each mode, and return the fields of ``trace_records.Reach``.
 
@@ -103,7 +110,7 @@ def trace(spec: OpSpec, case: str, **options: Any) -> list[dict[str, Any]]:
         return [{"mode": mode, "outcome": "not_traced", "message": text} for mode in modes]
     with FakeTensorMode(allow_fallback_kernels=False) as fake:
         try:
-            execution = Execution(spec, case, **options)
+            execution = _FakeExecution(spec, case, **options)
         except Exception as error:  # noqa: BLE001 - a case of the user's may raise anything
             return [{"mode": mode, "stopped": "inputs", **_failure(error)} for mode in modes]
         # What is remembered of a call in one mode would be given again in the other.
