@@ -148,7 +148,7 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
     "repro": ((RUN, "torch.Tensor.put_:overwrite:forward:float32"), "import torch"),
     "trace": (("torch.cumsum:long_rows:forward:float32",), "1 traced"),
     "docs": ((RUN,), "torch.Tensor.put_"),
-    "coverage": ((RUN,), "not recorded"),
+    "coverage": ((RUN,), "overloads of ATen"),
     "census": (("--census", CENSUS), "put_"),
     "cudnn": (("--read", ENGINES), "data gradient"),
     "compare": ((RUN, RUN), "same"),

@@ -306,20 +306,25 @@ def test_recorded_runs_are_the_same() -> None:
     """Two scans of two releases show no change and no false alarm."""
     pair = pair_of(*load(RECORDED))
 
-    assert {kind: count for kind, count in pair.counts.items() if count} == {"same": 665}
+    # One row races so seldom that one of the two runs missed it, and comparing says just that.
+    rows = len(pair.new.rows)
+    assert {kind: count for kind, count in pair.counts.items() if count} == {
+        "same": rows - 1,
+        "not_comparable": 1,
+    }
     assert pair.unconfirmed == 0
     # Linear interpolation gives other bits in 2.15.
-    assert "torch.nn.functional.interpolate:linear:forward:float32" in [
+    assert "torch.nn.functional.interpolate:linear_large:forward:float32" in [
         change.row.row.id for change in pair.changes if change.other_bits
     ]
     assert "other_device" in {one.measured for one in pair.claims}
     assert pair.cost is not None
     # All but those that raise.
-    assert pair.cost.rows == 665 - sum(row.on.verdict == "raises" for row in pair.new.rows)
+    assert pair.cost.rows == rows - sum(row.on.verdict == "raises" for row in pair.new.rows)
 
 
 def test_a_regression_planted_in_a_recorded_run_is_found() -> None:
-    """Of 665 rows the one that became silent and the one that began to raise are told, and no other."""
+    """Of all rows the one that became silent and the one that began to raise are told, and no other."""
     old, new = load(RECORDED)
     still = next(
         one.row for one in new.rows if one.finding == "deterministic" and one.row.spec == "torch.cumsum"
@@ -339,7 +344,7 @@ def test_a_regression_planted_in_a_recorded_run_is_found() -> None:
     assert {(still.key, False), (differs.key, True)} == {
         (change.row.row.key, change.judged.confirmed) for change in pair.of("regressed")
     }
-    assert pair.counts["same"] == 663
+    assert pair.counts["same"] == pair_of(old, new).counts["same"] - 2
 
 
 def _raising(one: Observation) -> Observation:

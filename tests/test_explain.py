@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def test_what_is_measured_is_told_apart(detmatrix: Command) -> None:
     (run,) = found["measured"]
     differs, same = run["cases"]["backward"]
     assert (differs["finding"], list(differs["cases"])) == ("fixed_by_mode", ["collisions", "rows"])
-    assert differs["off"].startswith("nondeterministic: 69 of 70 differed")
+    assert re.match(r"nondeterministic: \d+ of \d+ differed", differs["off"])
     assert (same["finding"], list(same["cases"])) == ("deterministic", ["collisions", "permutation"])
     assert same["bound"] == upper_bound((50, 50))
     assert run["executions"] == 100

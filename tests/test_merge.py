@@ -217,7 +217,7 @@ def test_cut_and_foreign_files(in_shards: Path, tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress((in_shards / shard_name(2)).read_bytes())[:-20])
     foreign = tmp_path / "foreign.jsonl"
     foreign.write_text("{}\n")
-    recorded = Path(__file__).parent.parent / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
+    recorded = Path(__file__).parent.parent / "reports" / "runs" / "torch-2.11.0-cpu.jsonl.gz"
     damaged = tmp_path / "damaged.jsonl"
     lines = (in_shards / shard_name(2)).read_text().splitlines(keepends=True)
     damaged.write_text("".join((*lines[:-2], lines[-2].replace('"outcome":"', '"outcome":"x'), lines[-1])))

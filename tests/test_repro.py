@@ -27,7 +27,7 @@ torch = pytest.importorskip("torch")
 from scanner.worker.repro.inputs import input_source  # noqa: E402 - it needs torch
 from tests.scripts import PLANTED, SEED  # noqa: E402
 
-RECORDED = Path(__file__).parent.parent / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
+RECORDED = Path(__file__).parent.parent / "reports" / "runs" / "torch-2.11.0-cpu.jsonl.gz"
 
 
 # Rows of a fresh scan, and what they show.
@@ -265,7 +265,7 @@ def test_run_file_must_be_readable(detmatrix: Command) -> None:
     assert (done.returncode, one_line(done.stderr)[:35]) == (3, "detmatrix: gone.jsonl: cannot be re")
 
 
-def test_runs_of_format_1_are_read(detmatrix: Command) -> None:
+def test_runs_of_older_formats_are_read(detmatrix: Command) -> None:
     """A run that knew no perturbations has rows of memory all the same, which a script must poison."""
     done = detmatrix("repro", RECORDED, "torch.empty:floating:forward:float32")
 
