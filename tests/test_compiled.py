@@ -203,6 +203,41 @@ def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore")  # of PyTorch's compiler, which a worker lets pass
+def test_an_alert_that_the_compiler_wraps_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An op that raises the alert while it is traced raises, as it does when it runs eagerly."""
+    torch = pytest.importorskip("torch")
+    from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    spec = _spec(
+        "unpool",
+        "torch.nn.functional.max_unpool2d",
+        lambda t: call(t.normal(1, 1, 2, 2), t.index(1, 1, 2, 2, high=16), 2),
+        "forward",
+    )
+    torch.use_deterministic_algorithms(True)
+    try:
+        seen = observe(
+            spec,
+            "one",
+            direction="forward",
+            dtype="float32",
+            device="cpu",
+            seed=0,
+            runs=2,
+            execution="compiled",
+        )
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+    assert (seen["outcome"], alert_caller(seen["exception"], seen["message"])) == (
+        "raised",
+        "max_unpooling2d_forward_out",
+    )
+
+
+@pytest.mark.nightly
 @pytest.mark.alone
 def test_a_row_races_when_compiled_and_not_when_eager(detmatrix: Command, tmp_path: Path) -> None:
     """Inductor's additions into one slot are atomic; the flag makes them serial."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from scanner.alerts import alert_caller
 from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
 
 
@@ -30,9 +31,15 @@ class CompiledExecution(Execution):
         Raises:
             NotRunnableError: Nothing of the op was compiled: it ran eagerly.
             InvalidCaseError: It ran eagerly this time, and not before.
+            RuntimeError: PyTorch's alert, which the compiler meets as it traces the op, and wraps.
         """
         before = self._compiler.calls
-        executed = super().__call__(args)
+        try:
+            executed = super().__call__(args)
+        except Exception as error:
+            if (alert := _alert_in(error)) is not None:
+                raise alert from error
+            raise
         if not self._compiler.graphs:
             raise NotRunnableError(f"not compiled: {self._compiler.reason}")
         if self._compiler.calls == before:
@@ -42,6 +49,13 @@ class CompiledExecution(Execution):
     def facts(self) -> dict[str, Any]:
         """Return what was compiled, as fields of an observation."""
         return {"compiled": self._compiler.result()}
+
+
+def _alert_in(error: BaseException | None) -> BaseException | None:
+    """Return PyTorch's alert, if that is why an exception was raised."""
+    while error is not None and alert_caller(type(error).__name__, str(error)) is None:
+        error = error.__cause__ or error.__context__
+    return error
 
 
 class _Compiler:
