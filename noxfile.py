@@ -33,6 +33,8 @@ DATABASES = nox.project.dependency_groups(PYPROJECT, "databases")
 TORCH = "2.13.0"
 RUN = "detmatrix.jsonl"
 TIMELINE = Path("reports/runs/timeline.html")
+# What it is made of: runs on a CPU, and censuses of builds for CUDA.
+RUNS, CENSUSES = "runs/torch-*-cpu.jsonl.gz", "censuses/torch-*-cu[0-9]*.json.gz"
 # Pages with blocks that commands keep.
 PAGES = (Path("README.md"), Path("reports/README.md"))
 ACTION = Path(".github/actions/scan/action.yml")
@@ -346,8 +348,8 @@ def docs(session: nox.Session) -> None:
             options = ["--into", str(page), *([] if write else ["--check"])]
             session.run("python", "-m", "scanner", *shlex.split(command), *options)
     fresh = Path(session.create_tmp()) / TIMELINE.name
-    censuses = (word for path in recorded_censuses() for word in ("--census", path))
-    session.run("python", "-m", "scanner", "compare", *recorded("cpu"), *censuses, "-o", str(fresh))
+    runs, censuses = recorded(RUNS), (word for path in recorded(CENSUSES) for word in ("--census", path))
+    session.run("python", "-m", "scanner", "compare", *runs, *censuses, "-o", str(fresh))
     if write:
         shutil.copyfile(fresh, TIMELINE)
     elif not TIMELINE.exists() or fresh.read_bytes() != TIMELINE.read_bytes():
@@ -359,16 +361,9 @@ def _version_in(path: Path) -> Version:
     return Version(path.name.split("-")[1])
 
 
-def recorded(device: str) -> list[str]:
-    """Return the recorded runs of one kind of device, the oldest release first."""
-    runs = Path("reports/runs").glob(f"torch-*-{device}.jsonl.gz")
-    return [str(run) for run in sorted(runs, key=_version_in)]
-
-
-def recorded_censuses() -> list[str]:
-    """Return the recorded censuses of CUDA builds, the oldest release first."""
-    censuses = Path("reports/censuses").glob("torch-*-cu[0-9]*.json.gz")
-    return [str(path) for path in sorted(censuses, key=_version_in)]
+def recorded(pattern: str) -> list[str]:
+    """Return recorded files of several releases, the oldest first."""
+    return [str(path) for path in sorted(Path("reports").glob(pattern), key=_version_in)]
 
 
 @nox.session(default=False)

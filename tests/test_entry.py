@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from scanner.processes.process import worker_environment
 from scanner.processes.sandbox import ImportSandbox
+from scanner.processes.variables import worker_environment
 from tests import tied
 
 ROOT = Path(__file__).parent.parent

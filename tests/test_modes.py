@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from scanner.cases.settings import asked_for, settings_for
 from scanner.modes import MODE_TABLE, Mode
 from scanner.observations.runfile import read_run
-from scanner.processes.process import WorkerEndedError, worker_environment
+from scanner.processes.process import WorkerEndedError
+from scanner.processes.variables import worker_environment
 from scanner.run.passes import PassRunner
 from scanner.run.progress import PlainProgress
 from tests.bullets import CUBLAS, DETERMINISTIC, read

@@ -174,7 +174,7 @@ def test_recorded_runs_are_in_order_of_release(noxfile: ModuleType, monkeypatch:
     """The timeline begins with the oldest release, which is not the first by name."""
     monkeypatch.chdir(ROOT)
 
-    runs = [Path(run).name for run in noxfile.recorded("cpu")]
+    runs = [Path(run).name for run in noxfile.recorded(noxfile.RUNS)]
 
     assert runs[0] == "torch-2.1.2-cpu.jsonl.gz"
     assert runs[-1] == "torch-2.15.0-cpu.jsonl.gz"
@@ -187,7 +187,7 @@ def test_recorded_censuses_are_of_builds_for_cuda(
     """The timeline is about one kind of build, and begins with the oldest."""
     monkeypatch.chdir(ROOT)
 
-    censuses = [Path(census).name for census in noxfile.recorded_censuses()]
+    censuses = [Path(census).name for census in noxfile.recorded(noxfile.CENSUSES)]
 
     assert censuses[0] == "torch-2.1.2-cu121.json.gz"
     assert censuses[-1] == "torch-2.15.0-cu132.json.gz"

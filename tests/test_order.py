@@ -13,7 +13,7 @@ from scanner.cases.settings import asked_for, settings_for
 from scanner.errors import UsageError
 from scanner.modes import Mode
 from scanner.observations.records import Observation
-from scanner.processes.process import worker_environment
+from scanner.processes.variables import worker_environment
 from scanner.verdicts.findings import Finding, MatrixRow
 from tests.commands import Command
 from tests.compared import run_of

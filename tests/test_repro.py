@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from scanner.observations.runfile import Run, read_run
-from scanner.processes.process import worker_environment
+from scanner.processes.variables import worker_environment
 from scanner.repro.script import InputSource, script
 from scanner.verdicts.cells import GroupCount
 from scanner.verdicts.findings import MatrixRow, matrix

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from scanner.processes.process import packages_for
 from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
+from scanner.processes.variables import packages_for
 
 SPECS = """
 import separate

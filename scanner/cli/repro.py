@@ -24,8 +24,8 @@ from scanner.invariance import PROPERTIES, Property
 from scanner.observations.records import Header, Row, digest_kind
 from scanner.observations.runfile import read_run
 from scanner.observations.writer import cannot_write
-from scanner.processes.process import packages_for, worker_environment
 from scanner.processes.sandbox import ImportSandbox
+from scanner.processes.variables import packages_for, worker_environment
 from scanner.repro.compile_cache import SCRIPT
 from scanner.repro.invariance import invariance_script, tried_of
 from scanner.repro.saved_script import saved_script

@@ -15,7 +15,8 @@ from scanner.errors import UsageError
 from scanner.modes import modes_on
 from scanner.observations.records import Environment
 from scanner.observations.settings import MOST_WORKERS
-from scanner.processes.process import WorkerBuild, worker_environment
+from scanner.processes.process import WorkerBuild
+from scanner.processes.variables import worker_environment
 
 # Bytes of a device that a process must have for the widest rows.
 _LEAST_MEMORY = 4 << 30
