@@ -54,7 +54,8 @@ REASON_MEANING: dict[Reason, str] = {
     "not_reproduced": "Measured again, the row changed in another way than the runs suggest.",
 }
 
-# Where libraries lie and which devices are seen, not what they compute; two environments on one machine differ here.
+# Where libraries lie and which devices are seen, not what they compute; two environments on one machine differ here. And
+# what a scan sets itself for PyTorch's databases, and older ones did not.
 _PLACES = {
     "CUDA_DEVICE_ORDER",
     "CUDA_HOME",
@@ -63,6 +64,7 @@ _PLACES = {
     "LD_LIBRARY_PATH",
     "NVIDIA_DRIVER_CAPABILITIES",
     "NVIDIA_VISIBLE_DEVICES",
+    "PYTHONHASHSEED",
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,13 @@ import msgspec
 from scanner.cases.catalog import named_files
 from scanner.cases.settings import Plan, Shard
 from scanner.errors import RunFileError, UsageError
-from scanner.modes import CHOSEN_MODES, unconcerned
+from scanner.observations.one_case import Key
 from scanner.observations.parts import BUILD
 from scanner.observations.records import FORMAT, MODES, Environment, Header, Row, Settings
 from scanner.observations.runfile import Run, read_run
 from scanner.observations.settings import SETTINGS, written
 from scanner.processes.environment import tool_version
+from scanner.run.whole import whole_rows
 
 # What opspecs.user puts before the name of a module that it loads.
 _OWN = "detmatrix_specs_"
@@ -116,25 +116,12 @@ def elsewhere(plan: Plan) -> Plan:
 
 
 def left(plan: Plan, rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Return the rows that no other machine has observed in all processes of off, on, and the chosen modes.
+    """Return the rows that no other machine has observed whole.
 
     Raises:
         RunFileError: A file of another machine is damaged.
     """
-    whole: set[tuple[str, ...]] = set()
-    for path in plan.continues:
-        run = read_run(path)
-        settings = run.header.settings
-        modes = (*MODES, *(mode for mode in settings.modes if mode in CHOSEN_MODES))
-        seen = Counter(
-            one.key for one in run.observations if one.mode in modes and one.process < settings.processes
-        )
-        whole |= {
-            row.key
-            for row in run.header.planned
-            if seen[row.key]
-            >= settings.processes * sum(mode in MODES or unconcerned(mode, row) is None for mode in modes)
-        }
+    whole = frozenset[Key]().union(*(whole_rows(read_run(path)) for path in plan.continues))
     return tuple(row for row in rows if row.key not in whole)
 
 

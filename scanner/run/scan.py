@@ -284,12 +284,14 @@ class _Scan:
         """Return the header of a file that goes on where another machine had to end, with the rows that are left.
 
         Raises:
-            UsageError: There are none, and no shard is to be finished, which a merged file has to know of.
+            UsageError: There are none, and nothing is to be finished, which a merged file has to know of.
         """
         first = self._plan.continues[0]
         run = read_run(first)
         rows = left(self._plan, self._planner.again(run.header))
-        if not rows and not databases(run.header.settings.sources) and run.header.shards == 1:
+        # One without rows closes what another machine has observed to the last row and could not close.
+        closed = read_run(self._plan.continues[-1]).closing is not None
+        if not rows and not databases(run.header.settings.sources) and closed:
             raise UsageError(
                 f"{first}: other machines have observed all of its rows; join their files with detmatrix merge"
             )

@@ -27,6 +27,8 @@ from scanner.verdicts.bound import CORRELATION, effective, executed_words, upper
 from scanner.verdicts.findings import matrix
 
 RUNS = sorted(Path("reports/runs").glob("torch-*.jsonl.gz"))
+# Modes in which an op does what it does with the flag off.
+_RACING = {"off", "warn_only"}
 _GRID = tuple(number / 100 for number in range(1, 100))
 # Mean rates, the closer to each other the nearer to 0 and 1 they are.
 _RATES = tuple(1 / (1 + math.exp(-number / 10)) for number in range(-90, 121))
@@ -174,7 +176,7 @@ def _ran(runs: Iterable[Run]) -> Iterator[tuple[Row, Observation]]:
             if (
                 seen.executions > 1
                 and seen.outcome == "ran"
-                and seen.mode != "on"
+                and seen.mode in _RACING
                 and row.family != "memory"
                 and "empty" not in row.op
             ):

@@ -1,0 +1,49 @@
+"""Which rows of a run file are observed whole: another machine need not observe these again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from scanner.claims.matching import matches
+from scanner.modes import CHOSEN_MODES, MODE_TABLE, unconcerned
+from scanner.observations.one_case import Key, one_case_rows
+from scanner.observations.records import MODES, Mode
+from scanner.observations.runfile import Run
+from scanner.verdicts.findings import MatrixRow, matrix, runs_missing
+
+
+def whole_rows(run: Run) -> frozenset[Key]:
+    """Return the keys of the rows whose findings are known: all modes that concern them have spoken, often enough.
+
+    What is asked behind that, cost, overloads and invariance, is no reason to observe a row again: where it is missing
+    reports say so.
+    """
+    settings = run.header.settings
+    seen = Counter((one.key, one.mode) for one in run.observations if one.process < settings.processes)
+    compiled = one_case_rows(run.header.planned, settings)
+    whole = set()
+    for found in matrix(run.header, run.observations, closed=False):
+        key = found.row.key
+        needed = _needed(run, found, compiled=key in compiled)
+        if all(seen[key, mode] >= count for mode, count in needed) and not runs_missing(found):
+            whole.add(key)
+    return frozenset(whole)
+
+
+def _needed(run: Run, found: MatrixRow, *, compiled: bool) -> Iterator[tuple[Mode, int]]:
+    """Yield the modes that concern a row, each with the processes it takes."""
+    settings, row = run.header.settings, found.row
+    yield from ((mode, settings.processes) for mode in MODES)
+    if found.on.verdict == "raises":
+        yield "warn_only", sum(one.mode == "on" and one.outcome == "raised" for one in found.observations)
+    if (found.off.verdict, found.on.verdict) == ("nondeterministic", "deterministic"):
+        yield "unfilled", settings.processes
+    if "no_workspace" in settings.modes and any(
+        matches(row, claim) for claim in run.header.claims if claim.section == "cublas"
+    ):
+        yield "no_workspace", settings.processes
+    for mode in settings.modes:
+        concerned = mode in CHOSEN_MODES and unconcerned(mode, row) is None
+        if concerned and (compiled or MODE_TABLE[mode].concern != "one_case"):
+            yield mode, settings.processes
