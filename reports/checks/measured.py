@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from reports.checks import github, junit
 from reports.checks.model import Annotation, CheckCase, Level, State, Suite, named, place_of, rows_words
 from reports.matrix.model import WORST_FIRST, Matrix
 from reports.matrix.words import cell_words, states
+from scanner.observations.records import Mode
 from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow
 
 # What is an error unless something else is asked for, and what is worth a warning in any case.
@@ -33,16 +35,33 @@ def failing_line(matrices: Iterable[Matrix], findings: Sequence[Finding]) -> str
         if ops:
             told.append(f"{finding}: {', '.join(f'{op} ({rows_words(count)})' for op, count in ops.items())}")
     asked = f"--fail-on {','.join(findings)}"
+    told += _told_of_modes(rows, findings)
     if untrusted:
         return f"{asked}: {'; '.join(untrusted)}"
     if told:
-        count = sum(row.finding in findings for row in rows)
-        which = {op for finding, op in groups if finding in findings}
+        failing = [row for row in rows if {row.finding, *_found_by_modes(row).values()} & {*findings}]
+        count, which = len(failing), {row.row.spec for row in failing}
         return f"{asked}: {rows_words(count)} of {len(which)} {'op' if len(which) == 1 else 'ops'}: {'; '.join(told)}"
     for one in matrices:
         if all(row.finding == "inconclusive" for row in one.scanned):
             return f"{asked}: nothing was settled in {one.name}: {rows_words(one.planned)}, all inconclusive"
     return None
+
+
+def _found_by_modes(row: MatrixRow) -> dict[Mode, str | None]:
+    return {mode: it.finding for mode, it in row.chosen.items()}
+
+
+def _told_of_modes(rows: Sequence[MatrixRow], findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield what modes that a scan was asked for show of these findings."""
+    found = Counter(
+        (finding, mode, row.row.spec)
+        for row in rows
+        for mode, finding in _found_by_modes(row).items()
+        if finding in findings
+    )
+    for (finding, mode, op), count in found.items():
+        yield f"{finding} under {mode}: {op} ({rows_words(count)})"
 
 
 def render_github(matrices: Sequence[Matrix], fails: Sequence[Finding] = FAILS) -> Iterator[str]:

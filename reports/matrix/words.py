@@ -18,7 +18,7 @@ from reports.matrix.trust import several
 from reports.matrix.view import cell_view, row_view
 from reports.render.markdown import NONE
 from scanner.claims.matching import device_kind
-from scanner.modes import CHOSEN_MODES
+from scanner.modes import CHOSEN_MODES, DEFAULT_MODES
 from scanner.observations.parts import machine_of, missing_words, parts_of, ranges, shard_words
 from scanner.observations.records import MODES, WORKER_MODES, Claim, Closing, Environment, Header, Mode, Row
 from scanner.observations.settings import SETTINGS, Setting, Settings
@@ -219,10 +219,10 @@ def environment_words(one: Matrix) -> list[tuple[str, str]]:
     """Return the environment as (label, text), everything the run file says of it."""
     header = one.run.header
     if not header.parts:
-        return _environment(header.environment, one.run.closing)
+        return _environment(header, header.environment, one.run.closing)
     found: dict[str, dict[str, list[int]]] = {}
     for part in header.parts:
-        for label, text in _environment(part.environment, part.closing):
+        for label, text in _environment(header, part.environment, part.closing):
             found.setdefault(label, {}).setdefault(text, []).append(part.shard)
     return [
         (label, _by_shard(header, texts) if len(texts) > 1 else next(iter(texts)))
@@ -237,12 +237,14 @@ def _by_shard(header: Header, texts: Mapping[str, Sequence[int]]) -> str:
     return "; ".join([*lines[:_MACHINES], *[f"and {more} others"] * (more > 0)])
 
 
-def _environment(environment: Environment, closing: Closing | None) -> list[tuple[str, str]]:
+def _environment(header: Header, environment: Environment, closing: Closing | None) -> list[tuple[str, str]]:
     fields = {name: label for name, label in _ENVIRONMENT.items() if name != "triton" or environment.triton}
     lines = [(label, _text(name, getattr(environment, name))) for name, label in fields.items()]
     after = _text("load", closing.load) if closing else _UNFINISHED
     lines.insert(list(_ENVIRONMENT).index("load") + 1, ("load after (1, 5, 15 minutes)", after))
-    return lines + _variables(environment.variables)
+    # A mode that nobody chose has none that mattered.
+    ran = {*DEFAULT_MODES, *header.settings.modes}
+    return lines + _variables({mode: it for mode, it in environment.variables.items() if mode in ran})
 
 
 def settings_words(one: Matrix) -> list[tuple[str, str]]:

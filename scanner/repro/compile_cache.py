@@ -8,7 +8,7 @@ One process fills a cache folder: torch.use_deterministic_algorithms(True) in fo
 A later one, with the flag on throughout, takes that backward from the cache: the cache's key holds the flag of forward
 alone. Needs only torch and, on the CPU, a C++ compiler. Written by detmatrix repro.
 
-Exit code 1: that one differs, and one with a fresh cache does not; 0: this was not seen.
+Exit code 1: that one differs, and one with a fresh cache does not; 0: this was not seen; 3: nothing could be compiled or run.
 """
 
 import os
@@ -47,9 +47,14 @@ def child(text, folder, flag_in_backward):
         [sys.executable, "-W", "ignore", __file__, flag_in_backward],
         env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": folder},
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=True,
     )
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+        why = next((line for line in lines if "Error" in line or "compiler" in line), lines[-1])
+        print(f"{text}: failed: {why.strip()[:200]}", file=sys.stderr)
+        sys.exit(3)
     about, seen = done.stdout.splitlines()
     print(f"{text}: {seen}", flush=True)
     return about, int(seen.split()[0])

@@ -339,7 +339,9 @@ def _is_none_of(modes: Iterable[Mode]) -> str:
 
 def _cell(device: str, set_by_mode: dict[str, str], chosen: Sequence[Mode]) -> str:
     """Return the function that runs one mode."""
-    without = _is_none_of(mode for mode in ("off", *chosen) if not MODE_TABLE[mode].variables)
+    without = _is_none_of(
+        mode for mode in ("off", *chosen) if MODE_TABLE[mode].variables.keys().isdisjoint(set_by_mode)
+    )
     environment = f"    environment = os.environ | {set_by_mode!r} if mode {without} else None\n"
     code = text.CELL.replace("$ENVIRONMENT", environment if set_by_mode else "")
     code = code.replace("$ENV", ", env=environment" if set_by_mode else "")

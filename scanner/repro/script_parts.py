@@ -189,7 +189,8 @@ $ENVIRONMENT    for _ in range(PROCESSES):
         if child.returncode == 0:
             hashes += json.loads(child.stdout.splitlines()[-1])
         else:
-            errors.append((child.stderr.splitlines() or [f"ended with code {child.returncode}"])[-1])
+            said = [line for line in child.stderr.splitlines() if line.strip()]
+            errors.append((said or [f"ended with code {child.returncode}"])[-1])
     if mode == "off":
         print(*child.stdout.splitlines()[:1])
     if errors:
@@ -208,8 +209,8 @@ CUDNN = """\
 """
 CHOSEN = """\
     for mode in $MODES:
-        _, bits = cell(mode)
-        if bits is not None and off_bits is not None:
+        verdict, bits = cell(mode)
+        if verdict == off == "deterministic":
             print(f"{mode}: {'the same bits as' if bits == off_bits else 'other bits than'} with the flag off")
 """
 UNFILLED = """\

@@ -176,7 +176,9 @@ _GETTERS: dict[str, Callable[[], Any]] = {
     "working directory": os.getcwd,  # a Path would hide a directory that is gone
     # PyTorch's compiler sets variables of its own when it is first used, which any op may be the first to make it do.
     "environment": lambda: {
-        name: value for name, value in os.environ.items() if not name.lstrip("_").startswith("TORCHINDUCTOR_")
+        name: value
+        for name, value in os.environ.items()
+        if name != "TORCHINDUCTOR_CACHE_DIR" and not name.startswith("_TORCHINDUCTOR_")
     },
 }
 
