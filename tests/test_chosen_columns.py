@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from reports.checks.measured import failing_line
 from reports.compare.judge import judge
 from reports.matrix.model import load
 from reports.render.json import json_of
@@ -207,3 +208,12 @@ def test_page_filters_by_a_column(open_page: Opener, run: Path, _: int) -> None:
     page.shows("1 of 3 ops")
     assert page.shown() == ["MaxPool3d"]
     assert page.errors() == []
+
+
+def test_a_check_fails_on_what_a_chosen_mode_shows(run: Path) -> None:
+    """A row that raises under a mode alone fails the check that asks for it, which names the mode."""
+    line = failing_line(load([str(run)]), ("raises",))
+
+    assert line is not None
+    assert "raises under backward_only: torch.nn.MaxPool3d (1 row)" in line
+    assert failing_line(load([str(run)]), ("order_dependent",)) is None
