@@ -29,6 +29,8 @@ class LoopbackCluster:
             "include_dashboard": False,
             "temp_dir": folder,
         }
+        # Ray notes the address there, whatever folder it is given, and expects it to be there.
+        Path(tempfile.gettempdir(), "ray").mkdir(exist_ok=True)
         self._cluster: Any = Cluster(initialize_head=True, head_node_args=head)
         self.address: str = self._cluster.address
         self._nodes: dict[str, Any] = {}
