@@ -6,14 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from reports.cli import cudnn as command
-from reports.cudnn.view import met_first
+from reports.cudnn.rows import expected_engines
+from reports.cudnn.view import met_first, view
 from scanner.cudnn.problems import Problem
 from scanner.cudnn.pytorch import TF32, first_place, ways
 from scanner.cudnn.record import Engine, EngineCell, EngineTable, encode, read_table
+from scanner.observations.records import Row
 from tests.commands import Command
 from tests.conftest import refused
+from tests.runs import row
 
 ENGINES = Path(__file__).parent.parent / "reports" / "engines"
 RECORDED = [
@@ -46,6 +50,10 @@ def _table(*cells: EngineCell, cudnn: str = "9.28.0") -> EngineTable:
     )
 
 
+def _row(dtype: str = "float32") -> Row:
+    return row("torch.nn.functional.conv2d", case="weight_grad", direction="backward", dtype=dtype)
+
+
 def test_what_pytorch_tries() -> None:
     """Without TF32 tensor cores go, so that the nondeterministic engine moves up; what converts inputs down always goes."""
     both = ways(_cell())
@@ -60,6 +68,34 @@ def test_layout_is_told_where_only_one_is_so() -> None:
     table = _table(_cell(), _cell(layout="channels_last", order=(2, 1)))
 
     assert list(met_first(table).values()) == [{"H100": {"float32", f"{TF32} (channels_last)"}}]
+
+
+def test_unknown_order_is_not_never_first() -> None:
+    """What the heuristics do not answer, or leave to the fallback list, is told as not known, and not counted."""
+    first, listed, silent = (_cell("float16", order=order) for order in ((2, 1), (), ()))
+    died = replace(silent, gpu="B200", refused="the heuristics end the process of cuDNN for this GPU")
+    bfloat16 = replace(listed, dtype="bfloat16")
+    table = _table(first, replace(listed, layout="channels_last"), bfloat16, died)
+    table = replace(table, gpus={"H100": "described", "B200": "described"})
+    shown = view(table)
+
+    assert [line[2:] for line in shown.first_lines] == [
+        ["float16 (contiguous); not known: bfloat16, float16 (channels_last)", "not known"]
+    ]
+    assert [(one["gpu"], one["dtype"], one["first"], one["fallback"], one["not_known"]) for one in shown.places] == [
+        ("H100", "float16", 1, 1, 0),
+        ("H100", "bfloat16", 0, 1, 0),
+        ("B200", "float16", 0, 0, 1),
+    ]  # fmt: skip
+
+
+def test_a_row_counts_layers_whose_order_is_known() -> None:
+    """Those of 9.10.2 for B200 are not, nor is any of V100 in bfloat16."""
+    single, half = (expected_engines(_row(dtype), "2.9.1+cu128").text for dtype in ("float32", "bfloat16"))
+
+    assert "V100 27 of 42" in single
+    assert "B200 not known; not measured" in single
+    assert "V100 not known, A100 0 of 42" in half
 
 
 @pytest.mark.parametrize("form", ["text", "md", "html"])

@@ -103,7 +103,10 @@ def _told(cudnn: str, operation: str, dtype: str, layout: str) -> str:
     for cell in cells:
         # PyTorch allows TF32 in convolutions unless told otherwise.
         tried = ways(cell)[TF32 if dtype == "float32" else dtype]
-        firsts[cell.gpu].append(first_place(tried) == 1)
-    counts = ", ".join(f"{gpu} {sum(some)} of {len(some)}" for gpu, some in firsts.items())
+        # What PyTorch falls back to, where the heuristics list nothing that it keeps, is not known.
+        firsts[cell.gpu] += [first_place(tried) == 1] if tried else []
+    counts = ", ".join(
+        f"{gpu} {f'{sum(some)} of {len(some)}' if some else 'not known'}" for gpu, some in firsts.items()
+    )
     engines = f"engine{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
     return f"{operation}: {engines} noted nondeterministic, tried first in layers asked about: {counts}"
