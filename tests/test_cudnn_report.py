@@ -98,6 +98,20 @@ def test_a_row_counts_layers_whose_order_is_known() -> None:
     assert "V100 not known, A100 0 of 42" in half
 
 
+@pytest.mark.parametrize(
+    ("build", "cudnn"),
+    [
+        ("2.8.0+cu128", "cuDNN 9.10.2: "),
+        ("2.11.0+cu130", "cuDNN 9.19.0: "),
+        ("2.15.0+cu132", "cuDNN 9.26.0: "),
+        *((build, "") for build in ("2.9.1+cu130", "2.10.0+cu130", "2.13.0+cpu", "2.9.1+rocm6.4", "2.9.1")),
+    ],
+)
+def test_a_row_is_told_of_builds_whose_wheel_is_known(build: str, cudnn: str) -> None:
+    """A wheel of the same release for another CUDA may require another cuDNN, so nothing is said of it."""
+    assert expected_engines(_row(), build).text.partition("weight gradient")[0] == cudnn
+
+
 @pytest.mark.parametrize("form", ["text", "md", "html"])
 def test_every_format_states_its_limits(detmatrix: Command, form: str) -> None:
     """Nobody reads an engine's note as a measurement."""
