@@ -41,6 +41,11 @@ def test_an_entry_has_its_place(entry: LibraryEntry) -> None:
     assert entry.via != entry.link
 
 
+def test_a_copy_without_a_number_says_so() -> None:
+    """No version is told from elsewhere."""
+    assert {entry.version for entry in TABLE.entries if entry.library == "cuBLAS"} == {"no number given"}
+
+
 @pytest.mark.parametrize(
     "call", TABLE.calls, ids=lambda call: f"{call.ops[0]}-{call.device}-{call.entries[0]}"
 )
