@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from reports.cli import cudnn as command
 from reports.cudnn.rows import expected_engines
-from reports.cudnn.view import met_first, view
+from reports.cudnn.view import changes, met_first, view
 from scanner.cudnn.problems import Problem
 from scanner.cudnn.pytorch import TF32, first_place, ways
 from scanner.cudnn.record import Engine, EngineCell, EngineTable, encode, read_table
@@ -152,6 +152,15 @@ def test_unknown_order_is_no_change(detmatrix: Command, tmp_path: Path) -> None:
     assert "| H100  | data gradient | not known  | 1 " in done.stdout
     assert "Not compared, because the order of the engines is not known in both: H100." in done.stdout
     assert "newly first" not in done.stdout
+
+
+def test_a_dtype_whose_order_is_unknown_is_no_change() -> None:
+    """Neither has it come where the older release leaves it to the fallback list, nor has it gone the other way."""
+    half = _cell("float16", order=(2, 1))
+    known, unknown = (_table(half, _cell("bfloat16", order=order)) for order in ((2, 1), ()))
+
+    steps = changes([unknown, known, unknown])["steps"]
+    assert [(step["newly_first"], step["no_longer_first"]) for step in steps] == [([], []), ([], [])]
 
 
 def test_recorded_changes_are_those_of_the_tables(detmatrix: Command) -> None:

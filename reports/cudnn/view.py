@@ -315,16 +315,23 @@ def _step(
     before: dict[tuple[str, str], dict[str, set[str]]],
     after: dict[tuple[str, str], dict[str, set[str]]],
 ) -> dict[str, Any]:
-    """Return what one release has that the other has not, on GPUs whose order is known in both."""
+    """Return what one release has that the other has not, where what PyTorch tries is known in both."""
     both = _ordered(old) & _ordered(new)
+    not_after, not_before = _layers(new, not_), _layers(old, not_)
     gone, came = (
         [
             {"layer": layer, "operation": operation, "gpu": gpu, "dtypes": sorted(missing)}
             for (layer, operation), on in these.items()
             for gpu, dtypes in on.items()
-            if gpu in both and (missing := dtypes - those.get((layer, operation), {}).get(gpu, set()))
+            if gpu in both
+            and (
+                missing := _comparable(
+                    dtypes - those.get((layer, operation), {}).get(gpu, set()),
+                    unknown.get((layer, operation), {}).get(gpu, set()),
+                )
+            )
         ]
-        for these, those in ((before, after), (after, before))
+        for these, those, unknown in ((before, after, not_after), (after, before, not_before))
     )
     return {
         "old": old.cudnn,
@@ -333,6 +340,12 @@ def _step(
         "no_longer_first": gone,
         "newly_first": came,
     }
+
+
+def _comparable(dtypes: set[str], unknown: set[str]) -> set[str]:
+    """Return the dtypes of which no layout is unknown in the other release."""
+    names = {one.partition(" (")[0] for one in unknown}
+    return {one for one in dtypes if one.partition(" (")[0] not in names}
 
 
 def _step_lines(step: dict[str, Any]) -> list[list[str]]:
