@@ -6,14 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from reports.cli import cudnn as command
-from reports.cudnn.view import met_first
+from reports.cudnn.rows import expected_engines
+from reports.cudnn.view import changes, met_first, view
 from scanner.cudnn.problems import Problem
 from scanner.cudnn.pytorch import TF32, first_place, ways
 from scanner.cudnn.record import Engine, EngineCell, EngineTable, encode, read_table
+from scanner.observations.records import Row
 from tests.commands import Command
 from tests.conftest import refused
+from tests.runs import row
 
 ENGINES = Path(__file__).parent.parent / "reports" / "engines"
 RECORDED = [
@@ -46,6 +50,10 @@ def _table(*cells: EngineCell, cudnn: str = "9.28.0") -> EngineTable:
     )
 
 
+def _row(dtype: str = "float32") -> Row:
+    return row("torch.nn.functional.conv2d", case="weight_grad", direction="backward", dtype=dtype)
+
+
 def test_what_pytorch_tries() -> None:
     """Without TF32 tensor cores go, so that the nondeterministic engine moves up; what converts inputs down always goes."""
     both = ways(_cell())
@@ -60,6 +68,48 @@ def test_layout_is_told_where_only_one_is_so() -> None:
     table = _table(_cell(), _cell(layout="channels_last", order=(2, 1)))
 
     assert list(met_first(table).values()) == [{"H100": {"float32", f"{TF32} (channels_last)"}}]
+
+
+def test_unknown_order_is_not_never_first() -> None:
+    """What the heuristics do not answer, or leave to the fallback list, is told as not known, and not counted."""
+    first, listed, silent = (_cell("float16", order=order) for order in ((2, 1), (), ()))
+    died = replace(silent, gpu="B200", refused="the heuristics end the process of cuDNN for this GPU")
+    bfloat16 = replace(listed, dtype="bfloat16")
+    table = _table(first, replace(listed, layout="channels_last"), bfloat16, died)
+    table = replace(table, gpus={"H100": "described", "B200": "described"})
+    shown = view(table)
+
+    assert [line[2:] for line in shown.first_lines] == [
+        ["float16 (contiguous); not known: bfloat16, float16 (channels_last)", "not known"]
+    ]
+    assert [(one["gpu"], one["dtype"], one["first"], one["fallback"], one["not_known"]) for one in shown.places] == [
+        ("H100", "float16", 1, 1, 0),
+        ("H100", "bfloat16", 0, 1, 0),
+        ("B200", "float16", 0, 0, 1),
+    ]  # fmt: skip
+
+
+def test_a_row_counts_layers_whose_order_is_known() -> None:
+    """Those of 9.10.2 for B200 are not, nor is any of V100 in bfloat16."""
+    single, half = (expected_engines(_row(dtype), "2.9.1+cu128").text for dtype in ("float32", "bfloat16"))
+
+    assert "V100 27 of 42" in single
+    assert "B200 not known; not measured" in single
+    assert "V100 not known, A100 0 of 42" in half
+
+
+@pytest.mark.parametrize(
+    ("build", "cudnn"),
+    [
+        ("2.8.0+cu128", "cuDNN 9.10.2: "),
+        ("2.11.0+cu130", "cuDNN 9.19.0: "),
+        ("2.15.0+cu132", "cuDNN 9.26.0: "),
+        *((build, "") for build in ("2.9.1+cu130", "2.10.0+cu130", "2.13.0+cpu", "2.9.1+rocm6.4", "2.9.1")),
+    ],
+)
+def test_a_row_is_told_of_builds_whose_wheel_is_known(build: str, cudnn: str) -> None:
+    """A wheel of the same release for another CUDA may require another cuDNN, so nothing is said of it."""
+    assert expected_engines(_row(), build).text.partition("weight gradient")[0] == cudnn
 
 
 @pytest.mark.parametrize("form", ["text", "md", "html"])
@@ -102,6 +152,15 @@ def test_unknown_order_is_no_change(detmatrix: Command, tmp_path: Path) -> None:
     assert "| H100  | data gradient | not known  | 1 " in done.stdout
     assert "Not compared, because the order of the engines is not known in both: H100." in done.stdout
     assert "newly first" not in done.stdout
+
+
+def test_a_dtype_whose_order_is_unknown_is_no_change() -> None:
+    """Neither has it come where the older release leaves it to the fallback list, nor has it gone the other way."""
+    half = _cell("float16", order=(2, 1))
+    known, unknown = (_table(half, _cell("bfloat16", order=order)) for order in ((2, 1), ()))
+
+    steps = changes([unknown, known, unknown])["steps"]
+    assert [(step["newly_first"], step["no_longer_first"]) for step in steps] == [([], []), ([], [])]
 
 
 def test_recorded_changes_are_those_of_the_tables(detmatrix: Command) -> None:

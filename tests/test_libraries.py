@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reports.libraries.model import DATA, PROMISES, LibraryCall, LibraryEntry, documented_libraries
-from reports.libraries.view import libraries_of
+from reports.libraries.view import libraries_of, libraries_told
 from scanner.errors import UsageError
 from tests.commands import Command
 from tests.conftest import refused
@@ -39,6 +39,11 @@ def test_an_entry_has_its_place(entry: LibraryEntry) -> None:
     assert entry.promise in PROMISES
     # What somebody else has told of a library says where.
     assert entry.via != entry.link
+
+
+def test_a_copy_without_a_number_says_so() -> None:
+    """No version is told from elsewhere."""
+    assert {entry.version for entry in TABLE.entries if entry.library == "cuBLAS"} == {"no number given"}
 
 
 @pytest.mark.parametrize(
@@ -129,6 +134,20 @@ def test_a_library_that_is_not_there(detmatrix: Command) -> None:
 def test_libraries_that_an_op_calls(names: list[str], expected: list[str]) -> None:
     """By its dotted names, each with its device."""
     assert [one.title.partition(" (")[0] for one in libraries_of(names)] == expected
+
+
+def test_a_row_tells_each_entry_by_itself() -> None:
+    """A promise without its condition promises too much, and another page's link proves nothing."""
+    names = frozenset({"torch.mm"})
+    lines = libraries_told(names)
+    entries = [(one.title, entry) for one in libraries_of(names) for entry in one["entries"]]
+
+    assert len({entry["link"] for _, entry in entries}) > len({one.title for one in libraries_of(names)})
+    assert len(lines) == len(entries)
+    for line, (title, entry) in zip(lines, entries, strict=True):
+        assert line.startswith(f"{title}: {entry['promise']}: {entry['area']}")
+        assert entry["condition"] in line
+        assert line.endswith(f" {entry['link']}")
 
 
 def test_explain_tells_them(detmatrix: Command) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 from tabulate import tabulate
 
-from reports.cudnn.view import changes, view
+from reports.cudnn.view import PLACES, changes, view
 from reports.render import page
 from reports.render.json import json_of
 from reports.render.markdown import generate
@@ -55,9 +55,9 @@ def text(tables: Sequence[EngineTable]) -> Iterator[str]:
         yield _table(["operation", "of", *shown.names], shown.engine_lines)
         yield "accepted, fewest to most; then the numbers of those that are nondeterministic\n\n"
         yield _table(
-            ["tries a nondeterministic engine", "GPU", "dtype", "first", "later", "never", "fallback"],
-            ([one[key] for key in ("operation", "gpu", "dtype", "first", "later", "never", "fallback")]
-             for one in shown.places if one["first"] or one["later"]),
+            ["tries a nondeterministic engine", "GPU", "dtype", *(name.replace("_", " ") for name in PLACES)],
+            ([one[key] for key in ("operation", "gpu", "dtype", *PLACES)]
+             for one in shown.places if any(one[key] for key in PLACES if key != "never")),
         )  # fmt: skip
         yield "layers and layouts, in PyTorch's order with benchmark off; --format md names the layers\n"
         if shown.executed is not None:

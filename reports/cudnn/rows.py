@@ -14,13 +14,14 @@ from scanner.cudnn.record import EngineCell, EngineTable, read_table
 from scanner.observations.records import Row
 
 _RECORDED = Path(__file__).parent.parent / "engines"
-# The cuDNN that the wheels of a release of torch require, where its table is recorded.
-_BROUGHT = {
-    **dict.fromkeys(("2.8", "2.9", "2.10"), "9.10.2"),
-    "2.11": "9.19.0",
-    **dict.fromkeys(("2.12", "2.13"), "9.20.0"),
-    "2.14": "9.24.0",
-    "2.15": "9.26.0",
+# The cuDNN that the wheel of a build requires, by its metadata on PyPI, where its table is recorded. Wheels of the same
+# release for another CUDA may require another, those for CPUs and ROCm none.
+_REQUIRED = {
+    **dict.fromkeys(("2.8.0+cu128", "2.9.0+cu128", "2.9.1+cu128", "2.10.0+cu128"), "9.10.2"),
+    "2.11.0+cu130": "9.19.0",
+    **dict.fromkeys(("2.12.0+cu130", "2.12.1+cu130", "2.13.0+cu130"), "9.20.0"),
+    **dict.fromkeys(("2.14.0+cu130", "2.14.1+cu130"), "9.24.0"),
+    "2.15.0+cu132": "9.26.0",
 }
 _OP = re.compile(r"(?:^|\.)conv(?P<transposed>_?transpose)?[123]d$", re.IGNORECASE)
 _GRADIENTS: dict[str, tuple[Operation, ...]] = {
@@ -38,14 +39,14 @@ class RowEngines(NamedTuple):
 
 
 def expected_engines(row: Row, torch: str) -> RowEngines:
-    """Return which engines of the cuDNN that a torch brings a row may meet; nothing where nothing is recorded.
+    """Return which engines of the cuDNN that a build requires a row may meet; nothing where nothing is recorded.
 
     Args:
         row: A row of the matrix.
-        torch: The build's version.
+        torch: The build's version, with its CUDA: "2.9.1+cu128".
     """
     found = _OP.search(row.op)
-    cudnn = _BROUGHT.get(".".join(torch.split("+", maxsplit=1)[0].split(".")[:2]))
+    cudnn = _REQUIRED.get(torch)
     if found is None or cudnn is None:
         return RowEngines()
     if row.direction == "forward":
@@ -103,7 +104,10 @@ def _told(cudnn: str, operation: str, dtype: str, layout: str) -> str:
     for cell in cells:
         # PyTorch allows TF32 in convolutions unless told otherwise.
         tried = ways(cell)[TF32 if dtype == "float32" else dtype]
-        firsts[cell.gpu].append(first_place(tried) == 1)
-    counts = ", ".join(f"{gpu} {sum(some)} of {len(some)}" for gpu, some in firsts.items())
+        # What PyTorch falls back to, where the heuristics list nothing that it keeps, is not known.
+        firsts[cell.gpu] += [first_place(tried) == 1] if tried else []
+    counts = ", ".join(
+        f"{gpu} {f'{sum(some)} of {len(some)}' if some else 'not known'}" for gpu, some in firsts.items()
+    )
     engines = f"engine{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
     return f"{operation}: {engines} noted nondeterministic, tried first in layers asked about: {counts}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import not_
 from typing import Any
 
 from reports.cudnn.algorithms import ALGORITHMS, GUIDE
@@ -12,12 +13,13 @@ from reports.render.json import View
 from scanner.cudnn.gpus import ASSUMED, GPUS, PRESENT, SOURCES
 from scanner.cudnn.problems import CONVOLUTIONS, cudnn_operation
 from scanner.cudnn.pytorch import first_place, ways
-from scanner.cudnn.record import EngineCell, EngineTable
+from scanner.cudnn.record import Engine, EngineCell, EngineTable
 
 LIMITS = (
     "Expected, not measured: cuDNN was asked, no engine was run. Accepted is not runnable: an engine that cuDNN accepts may "
     "still not be built or run on a GPU, and PyTorch then tries the next."
 )
+PLACES = ("first", "later", "never", "fallback", "not_known")
 _MEASURED = (
     "Expected, not measured, but for what stands under executed engines. Accepted is not runnable: an engine that cuDNN "
     "accepts may still not be built or run on a GPU, and PyTorch then tries the next."
@@ -44,10 +46,7 @@ def view(table: EngineTable) -> View:
         engine_lines=[
             [one["operation"], one["engines"], *(_text_of(one["on"][gpu]) for gpu in gpus)] for one in engines
         ],
-        first_lines=[
-            [layer, operation, *(", ".join(sorted(on[gpu])) if gpu in on else "none" for gpu in gpus)]
-            for (layer, operation), on in met_first(table).items()
-        ],
+        first_lines=_first_lines(table, gpus),
         algorithm_lines=ALGORITHMS,
         guide=GUIDE,
         limits=LIMITS if table.measured is None else _MEASURED,
@@ -109,6 +108,43 @@ def met_first(table: EngineTable) -> dict[tuple[str, str], dict[str, set[str]]]:
 
     A dtype that is so in one layout alone is followed by that layout.
     """
+    return _layers(table, _first)
+
+
+def _first(engines: tuple[Engine, ...]) -> bool:
+    return first_place(engines) == 1
+
+
+def _first_lines(table: EngineTable, gpus: Sequence[str]) -> list[list[str]]:
+    """Return for each of these layers the dtypes by GPU, and those of which it is not known what PyTorch tries."""
+    unknown, asked = _layers(table, not_), _layers(table, _any)
+    return [
+        [
+            *place,
+            *(
+                _first_text(on.get(gpu, set()), unknown.get(place, {}).get(gpu, set()), asked[place].get(gpu))
+                for gpu in gpus
+            ),
+        ]
+        for place, on in met_first(table).items()
+    ]
+
+
+def _first_text(first: set[str], unknown: set[str], asked: set[str] | None) -> str:
+    if asked is None or unknown == asked:
+        return "not known"
+    told = ", ".join(sorted(first)) or "none"
+    return f"{told}; not known: {', '.join(sorted(unknown))}" if unknown else told
+
+
+def _any(_engines: tuple[Engine, ...]) -> bool:
+    return True
+
+
+def _layers(
+    table: EngineTable, is_so: Callable[[tuple[Engine, ...]], bool]
+) -> dict[tuple[str, str], dict[str, set[str]]]:
+    """Return the dtypes where what PyTorch tries is so: (layer, operation) -> GPU -> dtypes, with the layout if only one is."""
     layouts: defaultdict[tuple[str, str], defaultdict[tuple[str, str], set[str]]]
     layouts = defaultdict(lambda: defaultdict(set))
     asked: defaultdict[tuple[str, str, str, str], set[str]] = defaultdict(set)
@@ -116,7 +152,7 @@ def met_first(table: EngineTable) -> dict[tuple[str, str], dict[str, set[str]]]:
         name = table.problems[cell.problem].name
         for dtype, engines in ways(cell).items():
             asked[name, cell.operation, cell.gpu, dtype].add(cell.layout)
-            if first_place(engines) == 1:
+            if is_so(engines):
                 layouts[name, cell.operation][cell.gpu, dtype].add(cell.layout)
     found: dict[tuple[str, str], dict[str, set[str]]] = {}
     # In the order of the layers.
@@ -178,21 +214,27 @@ def _on(cells: Sequence[EngineCell]) -> dict[str, Any]:
 
 
 def _places(table: EngineTable) -> list[dict[str, Any]]:
-    """Return how often a nondeterministic engine comes first, later, or not, in the order that PyTorch tries."""
-    counts: defaultdict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    """Return how often a nondeterministic engine comes first, later, or not, in the order that PyTorch tries.
+
+    Where the heuristics gave no answer that is not known; where they list nothing that PyTorch keeps, it falls back.
+    """
+    counts: defaultdict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0] * len(PLACES))
     for cell in table.cells:
-        if cell.operation not in CONVOLUTIONS or not cell.order:
+        if cell.operation not in CONVOLUTIONS:
             continue
         for dtype, engines in ways(cell).items():
             place = first_place(engines)
-            column = 3 if not engines else 2 if place is None else int(place > 1)
+            if not engines:
+                column = 3 if cell.refused is None else 4
+            else:
+                column = 2 if place is None else int(place > 1)
             counts[cell.operation, cell.gpu, dtype][column] += 1
     return [
         {
             "operation": operation,
             "gpu": gpu,
             "dtype": dtype,
-            **dict(zip(("first", "later", "never", "fallback"), found, strict=True)),
+            **dict(zip(PLACES, found, strict=True)),
         }
         for (operation, gpu, dtype), found in counts.items()
     ]
@@ -273,16 +315,23 @@ def _step(
     before: dict[tuple[str, str], dict[str, set[str]]],
     after: dict[tuple[str, str], dict[str, set[str]]],
 ) -> dict[str, Any]:
-    """Return what one release has that the other has not, on GPUs whose order is known in both."""
+    """Return what one release has that the other has not, where what PyTorch tries is known in both."""
     both = _ordered(old) & _ordered(new)
+    not_after, not_before = _layers(new, not_), _layers(old, not_)
     gone, came = (
         [
             {"layer": layer, "operation": operation, "gpu": gpu, "dtypes": sorted(missing)}
             for (layer, operation), on in these.items()
             for gpu, dtypes in on.items()
-            if gpu in both and (missing := dtypes - those.get((layer, operation), {}).get(gpu, set()))
+            if gpu in both
+            and (
+                missing := _comparable(
+                    dtypes - those.get((layer, operation), {}).get(gpu, set()),
+                    unknown.get((layer, operation), {}).get(gpu, set()),
+                )
+            )
         ]
-        for these, those in ((before, after), (after, before))
+        for these, those, unknown in ((before, after, not_after), (after, before, not_before))
     )
     return {
         "old": old.cudnn,
@@ -291,6 +340,12 @@ def _step(
         "no_longer_first": gone,
         "newly_first": came,
     }
+
+
+def _comparable(dtypes: set[str], unknown: set[str]) -> set[str]:
+    """Return the dtypes of which no layout is unknown in the other release."""
+    names = {one.partition(" (")[0] for one in unknown}
+    return {one for one in dtypes if one.partition(" (")[0] not in names}
 
 
 def _step_lines(step: dict[str, Any]) -> list[list[str]]:

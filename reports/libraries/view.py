@@ -108,8 +108,9 @@ def libraries_of(names: Collection[str]) -> list[View]:
 
 @cache
 def libraries_told(names: frozenset[str]) -> tuple[str, ...]:
-    """Return the same in a line for each library, with its link; many rows ask for one op."""
+    """Return the same in a line for each entry, with its condition and its link; many rows ask for one op."""
     return tuple(
-        f"{one.title}: {'; '.join(entry.said for entry in one['entries'])} {one['entries'][0]['link']}"
+        f"{one.title}: {entry.said}, {entry.when} {entry['link']}"
         for one in libraries_of(names)
+        for entry in one["entries"]
     )
