@@ -190,6 +190,7 @@ def test_rows_of_one_run_alone() -> None:
         ({"samples": 3}, "--samples 0 and not 3"),
         ({"dtypes": ("all",)}, "--dtypes none and not all"),
         ({"specs": ("mine.py",)}, "--specs none and not mine.py"),
+        ({"invariance": ("threads", "batch")}, "--invariance none and not batch"),
     ],
 )
 def test_rows_that_one_scan_was_not_asked_for_are_not_added(
@@ -216,6 +217,17 @@ def test_a_folder_of_specs_is_no_other_choice() -> None:
     ]
 
     assert pair_of(*runs).counts["added"] == 1
+
+
+def test_a_property_that_plans_no_rows_is_no_other_choice() -> None:
+    """Rows are asked whether threads change their bits, and none is planned for that."""
+    asked = replace(SETTINGS, invariance=("threads",))
+
+    pair = pair_of(
+        run_of(shows("raises"), name="a"), run_of(shows("raises"), OTHER, name="b", settings=asked)
+    )
+
+    assert pair.counts["added"] == 1
 
 
 @pytest.mark.parametrize(

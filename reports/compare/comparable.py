@@ -132,8 +132,12 @@ def of_absence(absent: Matrix, present: Matrix) -> NotComparable | None:
 
 def _asked(settings: Settings) -> dict[str, str]:
     """Return in words what decides, beside patterns, which rows a scan plans."""
-    # Where the files of specs lie is no matter.
-    settings = replace(settings, specs=tuple(Path(path).name for path in settings.specs))
+    # Where the files of specs lie is no matter, and of the properties one alone has cases of its own.
+    settings = replace(
+        settings,
+        specs=tuple(Path(path).name for path in settings.specs),
+        invariance=tuple(one for one in settings.invariance if one == "batch"),
+    )
     return {
         setting.option: written(getattr(settings, name)) or "none"
         for name, setting in SETTINGS.items()
