@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from reports.matrix.model import Matrix
 from scanner.claims.matching import device_kind
-from scanner.observations.parts import machine_of, parts_of
-from scanner.observations.records import MODES, Environment, digest_kind
+from scanner.observations.parts import machine_of, part_without, parts_of
+from scanner.observations.records import MODES, Environment, Row, digest_kind
 from scanner.observations.settings import SETTINGS, Settings, written
 from scanner.verdicts.findings import MatrixRow
 
@@ -118,8 +118,10 @@ def of_rows(old: MatrixRow, new: MatrixRow) -> NotComparable | None:
     return None
 
 
-def of_absence(absent: Matrix, present: Matrix) -> NotComparable | None:
+def of_absence(absent: Matrix, present: Matrix, row: Row) -> NotComparable | None:
     """Return why it says nothing that one run did not plan a row and the other did."""
+    if (part := part_without(absent.run.header, row)) is not None:
+        return NotComparable("not_asked_for", f"{absent.name} lacks {part}, where the row would be")
     settings, others = absent.run.header.settings, present.run.header.settings
     if settings.patterns:
         return NotComparable("not_asked_for", f"{absent.name} is a scan of {' '.join(settings.patterns)}")

@@ -19,7 +19,14 @@ from msgspec.structs import force_setattr, replace
 from scanner.errors import RunFileError, UsageError
 from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.parts import BUILD, common_settings, missing_words, part_by_worker, parts_of
+from scanner.observations.parts import (
+    BUILD,
+    common_settings,
+    missing_words,
+    part_by_worker,
+    part_name,
+    parts_of,
+)
 from scanner.observations.records import (
     Closing,
     Cost,
@@ -125,12 +132,13 @@ class _Merger:
         self._kernels = kernels
         self._asked: set[tuple[tuple[str, ...], str]] = set()  # of the controls of invariance
         self._source_of: dict[_Id, _Source] = {}
+        header = sources[0].header
         for source in sources:
             for one in source.parts:
                 other = self._source_of.setdefault(one, source)
                 if other is not source:
                     raise UsageError(
-                        f"{source.path}: has {_named(one, source.header)}, and so has {other.path}; give one of them"
+                        f"{source.path}: has {part_name(*one, header.shards)}, and so has {other.path}; give one of them"
                     )
         self._ids = sorted(self._source_of)
         self._numbers = {one: number for number, one in enumerate(self._ids)}
@@ -301,9 +309,3 @@ def difference(one: Header, other: Header) -> str | None:
 
 def _words(value: object) -> str:
     return "none" if value is None or value == () else written(value)
-
-
-def _named(one: _Id, header: Header) -> str:
-    shard, file = one
-    text = f"shard {shard} of {header.shards}" if header.shards > 1 else "the whole plan"
-    return f"file {file} of {text}" if file > 1 else text

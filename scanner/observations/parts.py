@@ -65,6 +65,25 @@ def misplaced(header: Header, row: Row) -> str | None:
     return None
 
 
+def part_without(header: Header, row: Row) -> str | None:
+    """Name the part of its plan in which a row would be and which a file lacks; ``None`` if it lacks none of them."""
+    shard = header.groups.get(row.spec)
+    if shard is None:
+        return None
+    files = {part.file for part in parts_of(header) if part.shard == shard}
+    absent = next((file for file in range(1, max(files, default=1) + 1) if file not in files), None)
+    if absent is None:
+        return None
+    name = part_name(shard, 1, header.shards)
+    return f"file {absent} of {name}" if files else name
+
+
+def part_name(shard: int, file: int, shards: int) -> str:
+    """Name a part of a plan: a shard, and which file of it where it continues another."""
+    text = f"shard {shard} of {shards}" if shards > 1 else "the whole plan"
+    return f"file {file} of {text}" if file > 1 else text
+
+
 def missing_words(header: Header, parts: Sequence[Part]) -> str:
     """Say which shards of a plan are missing or not finished; empty if it is whole.
 
