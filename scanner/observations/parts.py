@@ -23,6 +23,7 @@ def parts_of(header: Header) -> tuple[Part, ...]:
             environment=header.environment,
             workers=header.settings.workers,
             closing=None,
+            began=header.began,
         ),
     )
 
