@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -51,19 +51,22 @@ def common_settings(settings: Settings) -> Settings:
 
 def misplaced(header: Header, row: Row) -> str | None:
     """Say that a row does not belong to the part that is said to have it; ``None`` if it does."""
-    if not header.groups:
-        return None  # older files name no plan
     parts = header.parts
     if row.part >= max(len(parts), 1):
         return f"is of part {row.part}, and there are {max(len(parts), 1)}"
-    shard, here = header.groups.get(row.spec), parts[row.part].shard if parts else header.shard
-    if shard != here:
-        return (
-            "is in no shard of the plan"
-            if shard is None
-            else f"is in shard {shard} of the plan, not in {here}"
-        )
-    return None
+    return foreign(header, row.spec, (parts[row.part].shard if parts else header.shard,))
+
+
+def foreign(header: Header, group: str, here: Collection[int]) -> str | None:
+    """Say that an op is in another shard of the plan than those that are here; ``None`` if it is in one of them."""
+    if not header.groups:
+        return None  # older files name no plan
+    shard = header.groups.get(group)
+    if shard in here:
+        return None
+    if shard is None:
+        return "is in no shard of the plan"
+    return f"is in shard {shard} of the plan, not in {ranges([*here])}"
 
 
 def part_without(header: Header, row: Row) -> str | None:
