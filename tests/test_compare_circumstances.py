@@ -16,7 +16,7 @@ from reports.compare.runs import compare
 from reports.compare.words import notes
 from reports.matrix.model import Matrix
 from scanner.claims.tables import parse_claims
-from scanner.observations.records import MODES, Claim
+from scanner.observations.records import MODES, Claim, Part
 from scanner.verdicts.findings import Finding
 from tests.compared import pair_of, run_of, shows
 from tests.documented import docstring
@@ -190,6 +190,7 @@ def test_rows_of_one_run_alone() -> None:
         ({"samples": 3}, "--samples 0 and not 3"),
         ({"dtypes": ("all",)}, "--dtypes none and not all"),
         ({"specs": ("mine.py",)}, "--specs none and not mine.py"),
+        ({"invariance": ("threads", "batch")}, "--invariance none and not batch"),
     ],
 )
 def test_rows_that_one_scan_was_not_asked_for_are_not_added(
@@ -216,6 +217,46 @@ def test_a_folder_of_specs_is_no_other_choice() -> None:
     ]
 
     assert pair_of(*runs).counts["added"] == 1
+
+
+@pytest.mark.parametrize(
+    ("plan", "lacks"),
+    [
+        ({"shard": 2, "shards": 3}, "shard 1 of 3"),
+        ({"shard": 1, "shards": 3, "file": 2}, "file 1 of shard 1 of 3"),
+        ({"file": 2}, "file 1 of the whole plan"),
+        ({"shards": 3, "parts": ((2, 1), (3, 1))}, "shard 1 of 3"),
+        ({"shards": 3, "parts": ((1, 1), (1, 3), (2, 1))}, "file 2 of shard 1 of 3"),
+        ({"shard": 1, "shards": 3}, None),
+        ({"shards": 3, "parts": ((1, 1), (2, 1))}, None),
+    ],
+)
+def test_rows_of_parts_that_a_file_lacks_are_not_removed(plan: dict[str, Any], lacks: str | None) -> None:
+    """One shard, or some of them, tell nothing of the rows of another; of their own rows they do."""
+    put = shows("raises", row("torch.Tensor.put_"))
+    whole, few = run_of(OTHER, put, name="whole"), run_of(OTHER, name="few")
+    if "parts" in plan:
+        part = Part(shard=1, file=1, started="", environment=ENVIRONMENT, workers=1, closing=None)
+        parts = tuple(replace(part, shard=shard, file=file) for shard, file in plan["parts"])
+        plan = {**plan, "parts": parts}
+    header = replace(few.run.header, groups={put[0].spec: 1, OTHER[0].spec: 2}, **plan)
+    few = replace(few, run=replace(few.run, header=header))
+
+    for pair, kind in ((pair_of(whole, few), "removed"), (pair_of(few, whole), "added")):
+        (judged,) = (change.judged for change in pair.changes if change.judged.kind != "same")
+        assert judged.kind == ("not_comparable" if lacks else kind)
+        assert judged.detail == (f"few lacks {lacks}, where the row would be" if lacks else "")
+
+
+def test_a_property_that_plans_no_rows_is_no_other_choice() -> None:
+    """Rows are asked whether threads change their bits, and none is planned for that."""
+    asked = replace(SETTINGS, invariance=("threads",))
+
+    pair = pair_of(
+        run_of(shows("raises"), name="a"), run_of(shows("raises"), OTHER, name="b", settings=asked)
+    )
+
+    assert pair.counts["added"] == 1
 
 
 @pytest.mark.parametrize(

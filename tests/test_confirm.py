@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
+from opspecs.registry import SPECS
+from scanner.cases.rows import known_rows
 from scanner.observations.records import Source
 from scanner.observations.runfile import read_run
 from scanner.run.remeasure import rows_here
@@ -272,6 +274,15 @@ def test_interpreters_that_will_not_do(planted: Planted, tmp_path: Path, command
         assert not run.exists()
 
     assert text == f"--python {python}: {expected}"
+
+
+def test_rows_that_are_scanned_on_request_are_measured_again() -> None:
+    """A case that a scan without patterns leaves out is in the catalog all the same."""
+    cases = {(spec.name, name) for spec in SPECS for name, case in spec.cases.items() if case.on_request}
+    asked = {one.key: one for one in known_rows("cpu", SPECS) if (one.spec, one.case) in cases}
+
+    assert asked
+    assert rows_here(run_of(*((one, []) for one in asked.values())).run, [*asked]) == (asked, {})
 
 
 @pytest.mark.parametrize(("source", "there"), [("opinfo", True), ("modules", True), ("documented", False)])

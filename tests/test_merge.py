@@ -199,6 +199,66 @@ def test_a_shard_twice(in_shards: Path, tmp_path: Path) -> None:
         )
 
 
+def _continued(folder: Path, *, began: str) -> tuple[Path, Path]:
+    """Write a shard that ends behind half of its rows, and the file that continues it with the others."""
+    whole = write_shard(folder / "whole.jsonl", 700, 1, 1).read_text().splitlines(keepends=True)
+    records = [json.loads(line) for line in whole]
+    entries = [one["spec"] for one in records if one["kind"] == "entry"]
+    first, second = folder / "run.jsonl", folder / "run.2.jsonl"
+    for path, ours in ((first, entries[:4]), (second, entries[4:])):
+        kept = [
+            line
+            for line, one in zip(whole, records, strict=True)
+            if one["kind"] in {"header", "kernels"} or (one.get("spec") in ours and one["kind"] != "sentinel")
+        ]
+        path.write_text("".join(kept))
+    last = json.dumps({**records[-1], "sentinels": 0} | _counts(second))
+    second.write_text(f"{second.read_text()}{last}\n")
+    changed(second, file=2, continues="run.jsonl", began=[began])
+    return first, second
+
+
+def _counts(path: Path) -> dict[str, int]:
+    kinds = Counter(json.loads(line)["kind"] for line in path.read_text().splitlines())
+    return {"observations": kinds["observation"], "costs": kinds["cost"], "dispatches": kinds["dispatch"]}
+
+
+def test_a_file_that_continues_another_attempt(tmp_path: Path, detmatrix: Command) -> None:
+    """It leaves out what that one had, which the file given may lack; alone or with its own it is joined."""
+    first, second = _continued(tmp_path, began="2026-01-02T03:04:05Z")
+    joined = ("-o", "all.jsonl", "--force")
+    assert detmatrix("merge", first, second, *joined).stderr == ""
+    assert read_run(tmp_path / "all.jsonl").header.parts[1].began == ("2026-01-02T03:04:05Z",)
+
+    changed(first, started="2026-01-03T03:04:05Z")
+
+    detmatrix("merge", second, "-o", "alone.jsonl")
+    for path in (second, tmp_path / "alone.jsonl"):
+        done = detmatrix("merge", first, path, *joined)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert (
+            f"{path}: continues the whole plan as begun 2026-01-02T03:04:05Z, and {first} was" in done.stderr
+        )
+
+
+def test_a_row_that_no_file_observed(tmp_path: Path, detmatrix: Command) -> None:
+    """What is joined of all parts is not called complete without it, and nothing is written."""
+    first, second = _continued(tmp_path, began="2026-01-02T03:04:05Z")
+    lines = first.read_text().splitlines(keepends=True)
+    lost = next(one for one in map(json.loads, lines) if one["kind"] == "observation")
+    ours = {name: lost[name] for name in ("spec", "case", "direction", "dtype")}
+    first.write_text("".join(line for line in lines if not ours.items() <= json.loads(line).items()))
+
+    done = detmatrix("merge", first, second, "-o", "all.jsonl")
+
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert (
+        f"{first}: has no observation of {':'.join(ours.values())}, and no file that continues it"
+        in done.stderr
+    )
+    assert not (tmp_path / "all.jsonl").exists()
+
+
 def test_rows_of_anothershard_name(in_shards: Path, tmp_path: Path) -> None:
     """A file that says it is another shard than its rows are of is damaged, for every command."""
     other = Path(shutil.copy(in_shards / shard_name(2), tmp_path / "other.jsonl"))

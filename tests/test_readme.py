@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,24 @@ def test_first_screen_shows_the_matrix() -> None:
     for verdicts in ("| ≠/! ", "| ≠/= ", "| =/= "):
         assert verdicts in excerpt
     assert [path for path in re.findall(r"!\[.*?\]\((.+?)\)", README) if not (ROOT / path).exists()] == []
+
+
+def test_no_change_is_told_twice() -> None:
+    """No two bullets of one release begin with the same sentence."""
+    changes = (
+        (ROOT / "CHANGELOG.md")
+        .read_text(encoding="utf-8")
+        .partition("\n## [Unreleased]")[2]
+        .partition("\n## ")[0]
+    )
+    bullets = [" ".join(bullet.split()).partition(". ")[0] for bullet in changes.split("\n- ")[1:]]
+
+    assert bullets
+    assert [text for text, count in Counter(bullets).items() if count > 1] == []
+
+
+def test_the_files_of_shards_that_went_on_elsewhere_are_merged() -> None:
+    """What the guide has merged are all files that shards write, on one machine or on several."""
+    (pattern,) = re.findall(r"detmatrix merge (detmatrix-\S+)", EVIDENCE)
+
+    assert all(fnmatch(name, pattern) for name in ("detmatrix-3-of-8.jsonl", "detmatrix-3-of-8.2.jsonl"))

@@ -44,7 +44,7 @@ def test_what_is_not_whole_goes_into_a_file_beside(detmatrix: Command, tmp_path:
     assert path.read_bytes() == before
     first, second = read_run(path), read_run(beside)
     assert second.closing is not None
-    assert second.header.continues == "run.jsonl"
+    assert (second.header.continues, second.header.began) == ("run.jsonl", (first.header.started,))
     rows = {one.key for one in first.observations if one.mode == "on"}
     planned = {row.key for row in second.header.planned}
     assert rows
@@ -75,6 +75,7 @@ def test_a_third_machine_leaves_out_what_both_have(detmatrix: Command, tmp_path:
     whole = [{one.key for one in run.observations if one.mode == "on"} for run in runs]
     assert sum(map(len, whole)) == len(set().union(*whole)) == len(runs[0].header.planned)
     assert runs[2].header.continues == "run.jsonl"
+    assert runs[2].header.began == tuple(run.header.started for run in runs[:2])
 
 
 def test_another_build_is_refused(detmatrix: Command, tmp_path: Path) -> None:

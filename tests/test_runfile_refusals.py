@@ -9,9 +9,46 @@ from typing import Any
 
 import pytest
 
+from scanner.errors import RunFileError
+from scanner.observations.merge import merge
 from scanner.observations.records import FORMAT
 from scanner.observations.runfile import read_run
 from tests.conftest import ADVICE, refusal
+from tests.large import write_shard
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_rows_of_a_part_that_is_not_there(small: bytes, tmp_path: Path, *, groups: bool) -> None:
+    """Reports look up the machine of a row, also in a file that names no groups of its plan."""
+
+    def change(header: dict[str, Any]) -> None:
+        row = header["planned"][-1]
+        row["part"] = 5
+        part = {name: header[name] for name in ("started", "environment")}
+        header["parts"] = [{**part, "shard": 1, "file": 1, "workers": 1, "closing": None}]
+        header["groups"] = {one["spec"]: 1 for one in header["planned"]} if groups else {}
+
+    path = _changed(small, tmp_path / "run.jsonl", 1, change)
+
+    assert "is of part 5, and there are 1 - at `$.planned`" in refusal(path)
+
+
+def test_entries_of_another_shard(tmp_path: Path) -> None:
+    """An entry without rows tells its shard by its name alone."""
+    path = write_shard(tmp_path / "run.jsonl", 700, 1, 3)
+    whole = path.read_bytes()
+    groups = json.loads(whole.splitlines()[0])["groups"]
+
+    for shard, expected in ((2, "is in shard 2 of the plan, not in 1"), (None, "is in no shard of the plan")):
+
+        def change(entry: dict[str, Any], shard: int | None = shard) -> None:
+            entry["rows"] = []
+            entry["spec"] = next((name for name, of in groups.items() if of == shard), "elsewhere")
+
+        _changed(whole, path, 2, change)
+        assert expected in refusal(path)
+        with pytest.raises(RunFileError, match=expected):
+            merge([path])
 
 
 def _changed(data: bytes, path: Path, number: int, change: Callable[[dict[str, Any]], object]) -> Path:

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from reports.matrix.model import Matrix
 from scanner.claims.matching import device_kind
-from scanner.observations.parts import machine_of, parts_of
-from scanner.observations.records import MODES, Environment, digest_kind
+from scanner.observations.parts import machine_of, part_without, parts_of
+from scanner.observations.records import MODES, Environment, Row, digest_kind
 from scanner.observations.settings import SETTINGS, Settings, written
 from scanner.verdicts.findings import MatrixRow
 
@@ -120,8 +120,10 @@ def of_rows(old: MatrixRow, new: MatrixRow) -> NotComparable | None:
     return None
 
 
-def of_absence(absent: Matrix, present: Matrix) -> NotComparable | None:
+def of_absence(absent: Matrix, present: Matrix, row: Row) -> NotComparable | None:
     """Return why it says nothing that one run did not plan a row and the other did."""
+    if (part := part_without(absent.run.header, row)) is not None:
+        return NotComparable("not_asked_for", f"{absent.name} lacks {part}, where the row would be")
     settings, others = absent.run.header.settings, present.run.header.settings
     if settings.patterns:
         return NotComparable("not_asked_for", f"{absent.name} is a scan of {' '.join(settings.patterns)}")
@@ -134,8 +136,12 @@ def of_absence(absent: Matrix, present: Matrix) -> NotComparable | None:
 
 def _asked(settings: Settings) -> dict[str, str]:
     """Return in words what decides, beside patterns, which rows a scan plans."""
-    # Where the files of specs lie is no matter.
-    settings = replace(settings, specs=tuple(Path(path).name for path in settings.specs))
+    # Where the files of specs lie is no matter, and of the properties one alone has cases of its own.
+    settings = replace(
+        settings,
+        specs=tuple(Path(path).name for path in settings.specs),
+        invariance=tuple(one for one in settings.invariance if one == "batch"),
+    )
     return {
         setting.option: written(getattr(settings, name)) or "none"
         for name, setting in SETTINGS.items()

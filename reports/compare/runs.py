@@ -227,7 +227,11 @@ def _judged(
 ) -> JudgedRow:
     """Say what became of a row that at least one run has."""
     if before is None or after is None:
-        absence = of_absence(*((old, new) if before is None else (new, old)))
+        absence = None
+        if after is not None:
+            absence = of_absence(old, new, after.row)
+        elif before is not None:
+            absence = of_absence(new, old, before.row)
         if absence is not None:
             return JudgedRow(kind="not_comparable", reason=absence.reason, detail=absence.detail)
         return JudgedRow(kind="added" if before is None else "removed")

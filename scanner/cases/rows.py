@@ -28,6 +28,11 @@ def planned_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]
     return _rows_of(chosen, settings)
 
 
+def known_rows(device: str, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
+    """Return all rows that there are on *device*, also those that a scan plans only where somebody asks for them."""
+    return tuple(row_of(spec, planned, device) for spec in specs for planned in spec.rows(kind_of(device)))
+
+
 def _rows_of(chosen: Iterable[tuple[OpSpec, Planned]], settings: Settings) -> tuple[Row, ...]:
     """Return chosen rows, without those that somebody has to ask for where nobody did."""
     asked = bool(settings.patterns) or "batch" in settings.invariance
@@ -128,7 +133,7 @@ class Planner:
 
 def control_rows(device: str) -> tuple[Row, ...]:
     """Return the rows of the controls on *device* (``"cpu"``, ``"cuda:N"``)."""
-    return tuple(row_of(spec, planned, device) for spec in CONTROLS for planned in spec.rows(kind_of(device)))
+    return known_rows(device, CONTROLS)
 
 
 def _names(spec: OpSpec) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from scanner.errors import RunFileError
 from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.parts import machines, misplaced
+from scanner.observations.parts import foreign, machines, misplaced, parts_of
 from scanner.observations.records import (
     MODES,
     WORKER_MODES,
@@ -62,6 +62,7 @@ class Check:
             raise RunFileError(
                 f"{path}, line 1: parts are out of order, or of no shard of the plan - at `$.parts`; restore the file"
             )
+        self._shards = {part.shard for part in parts_of(header)}
         # Controls have places below zero.
         self._planned = {row.key: -1 - place for place, row in enumerate(header.controls)}
         if len(self._planned) < len(header.controls):
@@ -80,6 +81,8 @@ class Check:
             text = "has rows of another op"
         elif self._seen or self._sentinels:
             text = "stands behind what was observed; put it before that"
+        elif wrong := foreign(self._header, entry.spec, self._shards):
+            text = wrong
         else:
             self._add(number, entry.rows, "rows")
             return
@@ -242,6 +245,8 @@ def _invariance_faults(record: Invariance) -> Iterator[str]:
         for output in one.outputs:
             if output.differing > one.executions:
                 yield _excess(output.differing, one.executions, f"trials[{place}].outputs")
+            if output.severity is not None and not output.severity.elements:
+                yield f"differs in an output without elements - at `$.trials[{place}].outputs`"
 
 
 def _sentinel_faults(sentinel: Sentinel) -> Iterator[str]:

@@ -19,7 +19,14 @@ from msgspec.structs import force_setattr, replace
 from scanner.errors import RunFileError, UsageError
 from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.parts import BUILD, common_settings, missing_words, part_by_worker, parts_of
+from scanner.observations.parts import (
+    BUILD,
+    common_settings,
+    missing_words,
+    part_by_worker,
+    part_name,
+    parts_of,
+)
 from scanner.observations.records import (
     Closing,
     Cost,
@@ -102,7 +109,7 @@ def merge(paths: Sequence[Path]) -> tuple[Header, str, Iterator[Line]]:
 
     Raises:
         RunFileError: A file cannot be read, or is damaged.
-        UsageError: The files are not of one plan, or hold a part of it twice.
+        UsageError: The files are not of one plan, hold a part of it twice, or continue others than those given.
     """
     shared = Shared()
     sources: list[_Source] = []
@@ -125,14 +132,17 @@ class _Merger:
         self._kernels = kernels
         self._asked: set[tuple[tuple[str, ...], str]] = set()  # of the controls of invariance
         self._source_of: dict[_Id, _Source] = {}
+        header = sources[0].header
         for source in sources:
             for one in source.parts:
                 other = self._source_of.setdefault(one, source)
                 if other is not source:
                     raise UsageError(
-                        f"{source.path}: has {_named(one, source.header)}, and so has {other.path}; give one of them"
+                        f"{source.path}: has {part_name(*one, header.shards)}, and so has {other.path}; give one of them"
                     )
         self._ids = sorted(self._source_of)
+        for one in self._ids:
+            self._check_continuation(one)
         self._numbers = {one: number for number, one in enumerate(self._ids)}
         parts = [self._source_of[one].parts[one] for one in self._ids]
         self._first_worker = [0, *accumulate(part.workers for part in parts)]
@@ -152,7 +162,26 @@ class _Merger:
                 self._owners[place] = max(self._owners[place], numbers[row.part])
         for row, number in zip(self._rows, self._owners, strict=True):
             force_setattr(row, "part", number)
-        self.header = replace(base, planned=tuple(planned), parts=tuple(parts), shard=1, file=1, continues="")
+        self.header = replace(
+            base, planned=tuple(planned), parts=tuple(parts), shard=1, file=1, continues="", began=()
+        )
+        self._observed = bytearray(len(self._rows))
+
+    def _check_continuation(self, one: _Id) -> None:
+        """Refuse a file that leaves out rows for another attempt at its shard than the one that is joined.
+
+        Raises:
+            UsageError: It does.
+        """
+        shard, _ = one
+        source = self._source_of[one]
+        for file, began in enumerate(source.parts[one].began, start=1):
+            other = self._source_of.get((shard, file))
+            if other is not None and (started := other.parts[shard, file].started) != began:
+                raise UsageError(
+                    f"{source.path}: continues {part_name(shard, file, source.header.shards)} as begun {began}, and "
+                    f"{other.path} was begun {started}; give the files of one attempt"
+                )
 
     def _group(self, group: str) -> _Group | None:
         """Return the rows of an op as the first file that has them plans them; later ones plan what it has not whole.
@@ -174,7 +203,7 @@ class _Merger:
         """Yield the lines of the merged file behind its header.
 
         Raises:
-            RunFileError: A file is damaged.
+            RunFileError: A file is damaged, or lacks a row that none continues.
         """
         yield from self._entries
         if self._kernels is not None:
@@ -184,9 +213,25 @@ class _Merger:
         for number, one in enumerate(self._ids):
             for record in waiting[self._source_of[one].path].of(number):
                 counts[type(record)] += 1
+                if isinstance(record, Observation) and (place := self._places.get(record.key)) is not None:
+                    self._observed[place] = True
                 yield record
         if not self.missing:
+            self._check_observed()
             yield self._closing(counts)
+
+    def _check_observed(self) -> None:
+        """Refuse to call complete what lacks a row.
+
+        Raises:
+            RunFileError: No file has observed a row that one plans.
+        """
+        if (place := self._observed.find(False)) >= 0:
+            source = self._source_of[self._ids[self._owners[place]]]
+            raise RunFileError(
+                f"{source.path}: has no observation of {self._rows[place].id}, and no file that continues it plans that; "
+                "remove those and scan with --resume"
+            )
 
     def _translated(self, source: _Source) -> Iterator[tuple[int, _Placed]]:
         """Yield the lines of a file that stay, each with the number of its part, as the merged file has them."""
@@ -301,9 +346,3 @@ def difference(one: Header, other: Header) -> str | None:
 
 def _words(value: object) -> str:
     return "none" if value is None or value == () else written(value)
-
-
-def _named(one: _Id, header: Header) -> str:
-    shard, file = one
-    text = f"shard {shard} of {header.shards}" if header.shards > 1 else "the whole plan"
-    return f"file {file} of {text}" if file > 1 else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ def parts_of(header: Header) -> tuple[Part, ...]:
             environment=header.environment,
             workers=header.settings.workers,
             closing=None,
+            began=header.began,
         ),
     )
 
@@ -50,19 +51,41 @@ def common_settings(settings: Settings) -> Settings:
 
 def misplaced(header: Header, row: Row) -> str | None:
     """Say that a row does not belong to the part that is said to have it; ``None`` if it does."""
-    if not header.groups:
-        return None  # older files name no plan
     parts = header.parts
     if row.part >= max(len(parts), 1):
         return f"is of part {row.part}, and there are {max(len(parts), 1)}"
-    shard, here = header.groups.get(row.spec), parts[row.part].shard if parts else header.shard
-    if shard != here:
-        return (
-            "is in no shard of the plan"
-            if shard is None
-            else f"is in shard {shard} of the plan, not in {here}"
-        )
-    return None
+    return foreign(header, row.spec, (parts[row.part].shard if parts else header.shard,))
+
+
+def foreign(header: Header, group: str, here: Collection[int]) -> str | None:
+    """Say that an op is in another shard of the plan than those that are here; ``None`` if it is in one of them."""
+    if not header.groups:
+        return None  # older files name no plan
+    shard = header.groups.get(group)
+    if shard in here:
+        return None
+    if shard is None:
+        return "is in no shard of the plan"
+    return f"is in shard {shard} of the plan, not in {ranges([*here])}"
+
+
+def part_without(header: Header, row: Row) -> str | None:
+    """Name the part of its plan in which a row would be and which a file lacks; ``None`` if it lacks none of them."""
+    shard = header.groups.get(row.spec)
+    if shard is None:
+        return None
+    files = {part.file for part in parts_of(header) if part.shard == shard}
+    absent = next((file for file in range(1, max(files, default=1) + 1) if file not in files), None)
+    if absent is None:
+        return None
+    name = part_name(shard, 1, header.shards)
+    return f"file {absent} of {name}" if files else name
+
+
+def part_name(shard: int, file: int, shards: int) -> str:
+    """Name a part of a plan: a shard, and which file of it where it continues another."""
+    text = f"shard {shard} of {shards}" if shards > 1 else "the whole plan"
+    return f"file {file} of {text}" if file > 1 else text
 
 
 def missing_words(header: Header, parts: Sequence[Part]) -> str:

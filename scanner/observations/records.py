@@ -234,6 +234,10 @@ class Closing(Record, frozen=True, tag="closing", tag_field="kind"):
     distrust: tuple[str, ...] = ()  # why the scan cannot be trusted; empty if it can
 
 
+# When each of the files that another continues was started, the first one first: they tell attempts at a shard apart.
+Began = Annotated[tuple[str, ...], Meta(max_length=MOST_SHARDS)]
+
+
 class Part(Record, frozen=True):
     """What one scan wrote of a plan, and the machine it ran on; a merged file has several."""
 
@@ -245,6 +249,7 @@ class Part(Record, frozen=True):
     # Side by side. Those of the first part come first where observations and sentinels name a worker, and so on.
     workers: Annotated[int, Meta(ge=1, le=MOST_WORKERS)]
     closing: Closing | None  # None: it did not finish
+    began: Began = ()
 
 
 class Header(Record, frozen=True, tag="header", tag_field="kind"):
@@ -263,6 +268,7 @@ class Header(Record, frozen=True, tag="header", tag_field="kind"):
     enumerated: tuple[Enumerated, ...] = ()  # by database
     # The file of a scan that another machine began: what that had not observed whole is planned here, and reports join them.
     continues: str = ""
+    began: Began = ()
     plan: str = ""  # digest of what was planned, the same for all shards; empty in older files
     groups: dict[
         str, Annotated[int, Meta(ge=1, le=MOST_SHARDS)]

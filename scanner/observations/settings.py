@@ -280,6 +280,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             metavar="LIST",
             help="Ask of rows that did not differ whether their bits change with something else. Comma-separated: "
             f"{', '.join(PROPERTIES)}.",
+            selects=True,
             empty="none",
         ),
     ] = ()

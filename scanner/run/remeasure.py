@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
 from scanner.cases.catalog import load_catalog, named_files, with_installed
-from scanner.cases.rows import control_rows, planned_rows
+from scanner.cases.rows import control_rows, known_rows
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.modes import DEFAULT_MODES, MODE_TABLE, modes_on
 from scanner.observations.records import (
@@ -120,14 +120,14 @@ def rows_here(
     planned = {row.key: row for row in run.header.planned}
     of_torch = {key for key in keys if key in planned and databases((planned[key].source,))}
     of_here = [key for key in keys if key not in of_torch]
-    settings = replace(run.header.settings, patterns=())
+    settings = run.header.settings
     specs, missing = SPECS, "the catalog of this detmatrix has no such row"
     if _needs_files(of_here):
         try:
             specs = load_catalog(named_files(spec_files, settings.specs, f"{run.path} has specs of its own"))
         except UsageError as error:
             missing = str(error)
-    here = {row.key: row.op for row in planned_rows(settings, specs)}
+    here = {row.key: row.op for row in known_rows(settings.device, specs)}
     found = {
         key: planned[key]
         for key in keys

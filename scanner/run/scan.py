@@ -302,6 +302,7 @@ class _Scan:
             planned=rows,
             enumerated=(),
             continues=first.name,
+            began=tuple(read_run(path).header.started for path in self._plan.continues),
             file=len(self._plan.continues) + 1,
         )
 
