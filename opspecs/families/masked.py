@@ -42,10 +42,20 @@ def seen_by_masked_convolutions(
     image: torch.Tensor, weights: Sequence[torch.Tensor], row: int, column: int
 ) -> Any:
     """Return the same; the gradient of the image is 1 where it is not exactly zero, else 0."""
-    seen = image.clone()
-    if seen.requires_grad:
-        seen.register_hook(lambda gradient: (gradient != 0).to(gradient.dtype))
-    return masked_convolutions(seen, weights, row, column)
+    import torch  # noqa: PLC0415
+
+    class Seen(torch.autograd.Function):  # type: ignore[misc]
+        """Hands on whether a gradient is exactly zero."""
+
+        @staticmethod
+        def forward(_: Any, value: torch.Tensor) -> torch.Tensor:
+            return value.clone()
+
+        @staticmethod
+        def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return (gradient != 0).to(gradient.dtype)
+
+    return masked_convolutions(Seen.apply(image), weights, row, column)
 
 
 def receptive_field(call: Call, _: torch.Tensor | None = None) -> torch.Tensor:
