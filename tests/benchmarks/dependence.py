@@ -78,18 +78,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def by_process(runs: Sequence[Run]) -> Clusters:
     """Return the counts of each process, for each row that differed in any."""
     found = defaultdict(list)
-    for row, observation in _ran(runs):
-        found[row.key].append((_differing(observation), observation.executions - 1))
+    for run in runs:
+        for row, observation in _ran([run]):
+            key = _place(run), row.key
+            found[key].append((_differing(observation), observation.executions - 1))
     return _racing(found.values())
+
+
+def _place(run: Run) -> tuple[str, str]:
+    """Return the CPU and the build, each of which has rates of its own: what depends on them is no dependence of executions."""
+    return run.header.environment.cpu, run.header.environment.torch
 
 
 def by_perturbation(runs: Iterable[Run]) -> Clusters:
     """Return the counts of each process, for each row that differed in any and each perturbation."""
     found = defaultdict(list)
-    for row, observation in _ran(runs):
-        for place, group in enumerate(observation.groups):
-            if group.digests is None:
-                found[row.key, group.perturbation].append((group.differing, group.executions - (not place)))
+    for run in runs:
+        for row, observation in _ran([run]):
+            for place, group in enumerate(observation.groups):
+                key = _place(run), row.key, group.perturbation
+                if group.digests is None:
+                    found[key].append((group.differing, group.executions - (not place)))
     return _racing(found.values())
 
 
