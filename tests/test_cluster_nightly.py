@@ -158,14 +158,19 @@ def test_node_that_dies_costs_time_alone(
     assert detmatrix_process(*scan, "-o", "one.jsonl").returncode == 0
     waits.touch()
     command = [sys.executable, "-m", "scanner", *scan, "--ray", cluster.address, "--shards", 8]
-    driver = tied.start(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    errors = tmp_path / "errors"
+    with errors.open("w") as stream:
+        driver = tied.start(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=stream)
     shard = tmp_path / "detmatrix.shards" / "python-1-2-of-8.jsonl"
     _wait_for('"mode":"off"', shard, 8)
     header = json.loads(shard.read_text().partition("\n")[0])
 
     cluster.kill(header["environment"]["variables"]["off"][NODE])
+    # Else a quick machine is through before anybody has noticed.
+    _wait_for("was lost (", errors, 1)
     waits.unlink()
-    printed, said = driver.communicate()
+    printed, _ = driver.communicate()
+    said = errors.read_text()
 
     assert driver.returncode == 0, said
     assert "raylet" not in printed + said
