@@ -366,7 +366,8 @@ def _wrapped(line: str) -> list[str]:
     commas: list[tuple[int, int]] = []  # how deep, and where it ends, counted backwards
     for place, sign in enumerate(_STRING.sub(lambda found: "_" * len(found[0]), line)):
         depth += (sign in "([{") - (sign in ")]}")
-        if sign == "," and depth:
+        # Not that of a tuple of one.
+        if sign == "," and depth and line[place + 1] == " ":
             commas.append((depth, -place - 1))
     lines, start = [], 0
     # Statements are indented by one level, what is left of them by two.

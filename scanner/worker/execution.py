@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from opspecs.inputs import Inputs, KeptDraws
+from opspecs.draws import KeptDraws
+from opspecs.inputs import Inputs
 from opspecs.model import Call, MissingError, OpSpec
 from opspecs.user import place_of
 from scanner.worker import bits
@@ -87,7 +88,13 @@ class Execution:
         if self.backward and not self.leaves:
             raise InvalidCaseError("no input takes part in backward")
         # For the upstream gradients, drawn when the first forward call shows their shapes.
-        self._upstream = Inputs(f"{key}|upstream", dtype=dtype, device=device, direction=direction)
+        self._upstream = Inputs(
+            f"{key}|upstream",
+            dtype=dtype,
+            device=device,
+            direction=direction,
+            pools=None if kept is None else kept.pools,
+        )
         self._grad_outputs: list[torch.Tensor] | None = None
         self._seed = seed
 
@@ -250,13 +257,13 @@ class Execution:
         """Draw a random gradient for an output: equal ones would hide a reordered sum."""
         if output.layout == torch.sparse_coo:
             values = output._values()  # noqa: SLF001 - not `values()`, which asks for a coalesced tensor
-            drawn = self._upstream.normal(*values.shape).to(values.dtype)
+            drawn = self._upstream.gradient(*values.shape).to(values.dtype)
             return torch.sparse_coo_tensor(output._indices(), drawn, output.shape)  # noqa: SLF001
         if output.layout == torch.sparse_csr:
-            drawn = self._upstream.normal(*output.values().shape).to(output.dtype)
+            drawn = self._upstream.gradient(*output.values().shape).to(output.dtype)
             rows, columns = output.crow_indices(), output.col_indices()
             return torch.sparse_csr_tensor(rows, columns, drawn, output.shape)
-        drawn = self._upstream.normal(*output.shape).to(output.dtype)
+        drawn = self._upstream.gradient(*output.shape).to(output.dtype)
         # The output's own layout: a contiguous gradient would send channels-last ops down another path.
         return torch.empty_like(output, requires_grad=False).copy_(drawn)
 
