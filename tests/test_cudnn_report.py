@@ -9,15 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from reports.cli import cudnn as command
-from reports.cudnn.rows import expected_engines
 from reports.cudnn.view import changes, met_first, view
 from scanner.cudnn.problems import Problem
 from scanner.cudnn.pytorch import TF32, first_place, ways
 from scanner.cudnn.record import Engine, EngineCell, EngineTable, encode, read_table
-from scanner.observations.records import Row
 from tests.commands import Command
 from tests.conftest import refused
-from tests.runs import row
 
 ENGINES = Path(__file__).parent.parent / "reports" / "engines"
 RECORDED = [
@@ -48,10 +45,6 @@ def _table(*cells: EngineCell, cudnn: str = "9.28.0") -> EngineTable:
         problems=(layer,),
         cells=cells,
     )
-
-
-def _row(dtype: str = "float32") -> Row:
-    return row("torch.nn.functional.conv2d", case="weight_grad", direction="backward", dtype=dtype)
 
 
 def test_what_pytorch_tries() -> None:
@@ -87,29 +80,6 @@ def test_unknown_order_is_not_never_first() -> None:
         ("H100", "bfloat16", 0, 1, 0),
         ("B200", "float16", 0, 0, 1),
     ]  # fmt: skip
-
-
-def test_a_row_counts_layers_whose_order_is_known() -> None:
-    """Those of 9.10.2 for B200 are not, nor is any of V100 in bfloat16."""
-    single, half = (expected_engines(_row(dtype), "2.9.1+cu128").text for dtype in ("float32", "bfloat16"))
-
-    assert "V100 27 of 42" in single
-    assert "B200 not known; not measured" in single
-    assert "V100 not known, A100 0 of 42" in half
-
-
-@pytest.mark.parametrize(
-    ("build", "cudnn"),
-    [
-        ("2.8.0+cu128", "cuDNN 9.10.2: "),
-        ("2.11.0+cu130", "cuDNN 9.19.0: "),
-        ("2.15.0+cu132", "cuDNN 9.26.0: "),
-        *((build, "") for build in ("2.9.1+cu130", "2.10.0+cu130", "2.13.0+cpu", "2.9.1+rocm6.4", "2.9.1")),
-    ],
-)
-def test_a_row_is_told_of_builds_whose_wheel_is_known(build: str, cudnn: str) -> None:
-    """A wheel of the same release for another CUDA may require another cuDNN, so nothing is said of it."""
-    assert expected_engines(_row(), build).text.partition("weight gradient")[0] == cudnn
 
 
 @pytest.mark.parametrize("form", ["text", "md", "html"])

@@ -59,7 +59,10 @@ def text(tables: Sequence[EngineTable]) -> Iterator[str]:
             ([one[key] for key in ("operation", "gpu", "dtype", *PLACES)]
              for one in shown.places if any(one[key] for key in PLACES if key != "never")),
         )  # fmt: skip
-        yield "layers and layouts, in PyTorch's order with benchmark off; --format md names the layers\n"
+        yield (
+            "layers and layouts, in PyTorch's order with benchmark off; --format md names the layers, and what is said of the "
+            "older API's algorithms (BWD_FILTER_ALGO_0, ...)\n"
+        )
         if shown.executed is not None:
             yield f"\n{one_line(shown.executed.sentence)}\n\n"
             yield _table(_EXECUTED, shown.executed.lines)
