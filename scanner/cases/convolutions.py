@@ -76,7 +76,7 @@ def _layer(name: str, case: str, op: str) -> CaseLayer | None:
     data, weight = called.args[:2]
     batch, channels, *size = data.dimensions
     outer, inner, kernel, *_ = weight.dimensions
-    options = {name: called.kwargs.get(name, 1) for name in ("stride", "dilation", "groups")}
+    options = {word: called.kwargs.get(word, 1) for word in ("stride", "dilation", "groups")}
     transposed = found["transposed"] is not None
     return CaseLayer(
         Problem(
