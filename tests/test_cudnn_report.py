@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from reports.cli import cudnn as command
+from reports.cudnn.algorithms import algorithm_lines
 from reports.cudnn.view import changes, met_first, view
 from scanner.cudnn.problems import Problem
 from scanner.cudnn.pytorch import TF32, first_place, ways
@@ -88,8 +89,40 @@ def test_every_format_states_its_limits(detmatrix: Command, form: str) -> None:
     done = detmatrix("cudnn", "--read", str(RECORDED[-1]), "--format", form)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert LIMITS in done.stdout
-    assert "Accepted is not runnable" in done.stdout
+    said = " ".join(done.stdout.split())
+    assert LIMITS in said
+    assert "Accepted is not runnable" in said
+
+
+@pytest.mark.parametrize("form", ["md", "html"])
+def test_old_names_have_the_words_of_the_header(detmatrix: Command, form: str) -> None:
+    """No engine is said to be an algorithm; those with a note of the same words are named, by the table that is shown."""
+    done = detmatrix("cudnn", "--read", str(RECORDED[-1]), "--format", form)
+    said = " ".join(done.stdout.replace(r"\_", "_").split())
+    lines = {line[0]: line[1:] for line in algorithm_lines(read_table(RECORDED[-1]))}
+
+    for name in ("BWD_FILTER_ALGO_0", "BWD_FILTER_ALGO_3"):
+        engine, with_note, header, guide = lines[f"CUDNN_CONVOLUTION_{name}"]
+        assert (engine, with_note) == ("unknown", "NONDETERMINISTIC: engine 20")
+        assert header.endswith("Non-deterministic.")
+        assert guide.startswith("cudnnConvolutionBackwardFilter when ")
+        assert f"CUDNN_CONVOLUTION_{name}" in said
+    assert lines["CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD"][:2] == ["unknown", "WINOGRAD: engine 12"]
+    assert lines["CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT"][1] == "FFT: no engine accepted"
+    assert lines["CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1"][:2] == ["unknown", "unknown"]
+    assert "cannot be directly mapped to an algorithm" in said
+    assert "truly random floating point rounding errors" in said
+
+
+def test_engines_with_a_note_are_those_of_the_table() -> None:
+    """A transposed layer's engines are of the operation that cuDNN is asked for."""
+    table = _table(_cell())
+    transposed = replace(table, problems=(replace(table.problems[0], transposed=True),))
+    filled = [
+        [line[0] for line in algorithm_lines(one) if "engine 2" in line[2]] for one in (table, transposed)
+    ]
+
+    assert filled == [["CUDNN_CONVOLUTION_BWD_DATA_ALGO_0"], []]
 
 
 def test_recorded_tables_are_read_again(detmatrix: Command) -> None:
