@@ -36,7 +36,7 @@ _OPERATIONS: dict[str, Operation] = {
 # What a comment says -> the numerical note whose comment in cudnn_graph_v9.h says so of engines: "Engine uses FFT-based
 # computation", "Engine uses Winograd transform", "Engine may produce non-deterministic results across runs".
 _NOTES = {"FFT": "FFT", "Winograd": "WINOGRAD", "Non-deterministic": "NONDETERMINISTIC"}
-_UNKNOWN = "unknown"
+_UNKNOWN, _NOT_LISTED = "unknown", "not listed"
 _LISTED_FILTER = "cudnnConvolutionBackwardFilter when CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0 or CUDNN_CONVOLUTION_BWD_FILTER_ALGO_3 is used"
 
 
@@ -44,7 +44,7 @@ class _Algorithm(NamedTuple):
     operation: str
     name: str
     said: str  # by the comment in cudnn_ops_v9.h of 9.26.0; those of headers up to 9.20 are shorter
-    listed: str = ""  # the line of the guide's list
+    listed: str = _NOT_LISTED  # the line of the guide's list
 
 
 _ALGORITHMS = (
@@ -104,7 +104,13 @@ _ALGORITHMS = (
     _Algorithm("BWD_FILTER", "FFT_TILING", "FFT with tiling. Significant workspace. Deterministic."),
 )
 _CTC = (
-    ["CUDNN_CTC_LOSS_ALGO_DETERMINISTIC", "none: no convolution", "none", "Deterministic CTC loss.", ""],
+    [
+        "CUDNN_CTC_LOSS_ALGO_DETERMINISTIC",
+        "none: no convolution",
+        "none",
+        "Deterministic CTC loss.",
+        _NOT_LISTED,
+    ],
     [
         "CUDNN_CTC_LOSS_ALGO_NON_DETERMINISTIC",
         "none: no convolution",
