@@ -87,6 +87,7 @@ def test_an_ignored_kernel_is_no_root(
 
     assert out.tolist() == [0.0] * 4
     assert [root.site.op for root in mode.found()] == roots
+    assert (mode.ops, mode.launches) == (2, 0 if left_out else 1)
     assert {reason: list(names) for reason, names in mode.left_out_ops.items()} == left_out
 
 

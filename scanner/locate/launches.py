@@ -111,6 +111,7 @@ class LaunchReplay:
         mode, root = self._mode, None
         kept = [one.clone() for one in given]
         mode.replayed += 1
+        mode.launches += 1
         for number in range(1, mode.replays + 1):
             for one, before in memories:
                 one.copy_(before)
