@@ -22,10 +22,9 @@ ANSWER_SAYS = (
     "`CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC`, etc."
 )
 SEARCHED = (
-    "Nothing says more in the headers of 9.26.0, the guide, the release notes and API references that a search finds, "
-    "cudnn-frontend (its samples, errata and fallback lists), PyTorch (Conv_v7.cpp, Conv_v8.cpp), TensorFlow and XLA (an "
-    "AlgorithmDesc has the number of an algorithm or of an engine, and which of them) and MXNet (whose variables name engines "
-    "and notes)."
+    "Nothing more was found in the headers of 9.26.0, in the guide, by searches of the release notes and API references, nor in "
+    "cudnn-frontend (its errata and fallback lists name engines alone), TensorFlow and XLA (an AlgorithmDesc has the number of an "
+    "algorithm or of an engine, and says of which) and MXNet (its variables name engines and notes)."
 )
 
 _OPERATIONS: dict[str, Operation] = {
