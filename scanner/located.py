@@ -108,7 +108,7 @@ class Located:
     replays: int = 0  # of each op; 0: none
     ops: int = 0  # that reached the dispatcher; views, and what only hands out memory, left out
     replayed: int = 0
-    launches: int = 0  # of Triton kernels, in the interpreter; they are among the ops
+    launches: int = 0  # of Triton kernels, run again in other orders; they are among the ops
     steps: int = 0
     seconds: float = 0.0
     left_out: dict[str, int] = field(default_factory=dict)  # why calls were not executed again -> how many
