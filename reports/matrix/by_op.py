@@ -29,11 +29,11 @@ from reports.matrix.ops import (
     OpsView,
     OpView,
 )
-from reports.matrix.trust import several
 from reports.matrix.view import RowView, doubts
 from scanner.claims.matching import device_kind, names_of
 from scanner.observations import versions
 from scanner.observations.records import Claim, Direction, Row
+from scanner.plurals import several
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import Finding, MatrixRow
 

@@ -19,6 +19,7 @@ from reports.matrix.model import WORST_FIRST
 from reports.matrix.view import RowView
 from reports.render.signs import VERDICT_SIGN
 from scanner.observations.records import Direction
+from scanner.plurals import several
 from scanner.verdicts.cells import Verdict
 from scanner.verdicts.findings import Finding, MatrixRow
 
@@ -319,6 +320,6 @@ class OpsView(Struct, frozen=True, kw_only=True):
     def unmeasured_words(self) -> list[str]:
         """What is documented of devices that were not measured."""
         return [
-            f"{device_words(device).upper()} NOT MEASURED: {count} documented {'claim' if count == 1 else 'claims'}"
+            f"{device_words(device).upper()} NOT MEASURED: {several(count, 'documented claim')}"
             for device, count in self.unmeasured.items()
         ]

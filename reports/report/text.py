@@ -20,6 +20,7 @@ from reports.render.terminal import WIDTH, wrapped
 from reports.report.view import ReportView, report_view
 from scanner.errors import one_line, safe_lines
 from scanner.observations import versions
+from scanner.plurals import several
 from scanner.verdicts.findings import Finding
 
 _COLUMN = 9  # of a release, where there are several
@@ -162,7 +163,7 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
             yield from _rows(op.rows, view.further, paint)
     if several_columns:
         left = len(view.columns) - len(columns)
-        before = f"{left} earlier {'column' if left == 1 else 'columns'}, " if left else ""
+        before = f"{several(left, 'earlier column')}, " if left else ""
         yield paint(f"… left out: {before}costs and actions: --format html has them", dim=True)
 
 

@@ -12,6 +12,7 @@ import torch
 
 from opspecs.model import Batch
 from scanner.invariance import LAYOUTS, POSITIONS, SIZES, THREADS, Property
+from scanner.plurals import several
 from scanner.worker.execution import Execution, tensors_in
 
 _SEED = 0  # of the order in which items are permuted
@@ -61,7 +62,7 @@ def _threads(execution: Execution) -> Variants:
         for count in THREADS
         if count != own
     ]
-    return Variants(execution, f"{own} thread{'s' * (own != 1)}", (), tried)
+    return Variants(execution, several(own, "thread"), (), tried)
 
 
 @contextlib.contextmanager
