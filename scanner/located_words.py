@@ -36,7 +36,7 @@ _SHORT: dict[Cause, str] = {
     "changed": "changed between ops",
     "generator": "other generator state",
 }
-HEADS = ("differed", "op", "line", "module", "part", "reached", "with the flag on")
+HEADS = ("differed", "op", "line", "module", "phase", "reached", "with the flag on")
 _SET = "torch.use_deterministic_algorithms(True)"
 _DO: dict[Cause, str] = {
     "unwritten": "write the memory before it is read (torch.zeros in place of torch.empty)",
@@ -75,8 +75,8 @@ def site_words(site: OpSite) -> str:
     return line_words(site.line)
 
 
-def part_words(site: OpSite) -> str:
-    """Say which part of the program called an op."""
+def phase_words(site: OpSite) -> str:
+    """Say which phase of the program called an op."""
     return f"backward ({one_line(site.node)})" if site.node else site.phase
 
 
@@ -107,7 +107,7 @@ def cells(root: Root) -> tuple[str, ...]:
         one_line(root.site.op),
         site_words(root.site),
         one_line(root.site.module or ""),
-        part_words(root.site),
+        phase_words(root.site),
         several(root.reached, "op"),
         flag_words(root),
     )

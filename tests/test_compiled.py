@@ -119,7 +119,7 @@ def test_what_ran_eagerly_is_no_verdict() -> None:
     assert (seen.finding, seen.reason) == ("not_compiled", "not compiled: Dynamic shape operator")
 
 
-def test_a_backward_part_that_refuses_to_run_is_no_alert() -> None:
+def test_a_backward_phase_that_refuses_to_run_is_no_alert() -> None:
     """PyTorch's guard says nothing of the op."""
     assert is_refusal(REFUSAL)
     assert alert_caller("RuntimeError", REFUSAL) is None
@@ -265,7 +265,7 @@ def test_no_compiler_on_the_path_is_one_line(
 @pytest.mark.nightly
 @pytest.mark.alone
 def test_script_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path) -> None:
-    """A backward part that was compiled with the flag off is taken from the cache with the flag on."""
+    """A backward phase that was compiled with the flag off is taken from the cache with the flag on."""
     pytest.importorskip("torch")
     import subprocess  # noqa: PLC0415
     import sys  # noqa: PLC0415

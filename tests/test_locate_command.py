@@ -289,7 +289,7 @@ def test_an_op_is_looked_up_by_the_overload_and_the_direction() -> None:
 
 @pytest.mark.alone
 def test_a_transformer_races_at_its_gather(detmatrix_process: Command) -> None:
-    """On two threads; the root is the backward part of the line that reads the table."""
+    """On two threads; the root is the backward phase of the line that reads the table."""
     script = ROOT / "tests" / "programs" / "transformer.py"
     number = next(place for place, line in enumerate(script.read_text().splitlines(), 1) if "# root" in line)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}

@@ -12,7 +12,7 @@ import pytest
 
 from scanner.observations.trace.files import read_trace
 from scanner.observations.trace.records import TracedRow, TraceFile
-from scanner.verdicts.reroutes import chosen, reroutes
+from scanner.verdicts.reroutes import decided, reroutes
 from tests.commands import Command, command_in
 from tests.conftest import one_line
 
@@ -23,7 +23,7 @@ import os, time
 import torch
 from opspecs.model import Case, OpSpec, call
 
-def chosen_in_forward(x):
+def decided_in_forward(x):
     return x.cumprod(0) if torch.are_deterministic_algorithms_enabled() else x.cumsum(0)
 
 class Backward(torch.autograd.Function):
@@ -54,7 +54,7 @@ def leaves_a_flag(x):
     return x * 2
 
 OPS = {
-    "forward": chosen_in_forward, "backward": Backward.apply, "alerts": Alerts.apply, "broadcast": broadcast,
+    "forward": decided_in_forward, "backward": Backward.apply, "alerts": Alerts.apply, "broadcast": broadcast,
     "item": lambda x: x * x.sum().item(), "crash": lambda x: os._exit(3), "hang": lambda x: time.sleep(60),
     "flag": leaves_a_flag, "after": lambda x: x.exp(),
 }
@@ -103,10 +103,10 @@ def test_flag_reroutes_interpolate(cuda: TraceFile) -> None:
     row = _row(cuda, "torch.nn.functional.interpolate:bilinear:forward")
     (found,) = reroutes(row)
 
-    assert found.part == "forward"
+    assert found.phase == "forward"
     assert found.only_off == ("aten::upsample_bilinear2d",)
     assert "aten::_unsafe_index.Tensor" in found.only_on
-    assert chosen(row) is None
+    assert decided(row) is None
 
 
 def test_flag_reroutes_nothing_above_cumsum(cuda: TraceFile) -> None:
@@ -143,9 +143,9 @@ def test_backward_on_cuda_needs_a_cuda_build(cuda: TraceFile) -> None:
         assert all(
             "a CPU build of torch has no autograd on CUDA" in str(reach.message) for reach in row.reached
         )
-        assert chosen(row) == "unknown"
+        assert decided(row) == "unknown"
     else:
-        assert chosen(row) == "forward"
+        assert decided(row) == "forward"
 
 
 def test_overloads_say_whose_kernel_they_have(cuda: TraceFile) -> None:
@@ -172,16 +172,16 @@ def test_overloads_say_whose_kernel_they_have(cuda: TraceFile) -> None:
         ("broadcast", "same"),
     ],
 )
-def test_when_the_path_is_chosen(own: tuple[Path, TraceFile], name: str, when: str) -> None:
+def test_when_the_path_is_decided(own: tuple[Path, TraceFile], name: str, when: str) -> None:
     """Turned on only for backward, the flag comes too late, acts, raises, or has nothing to change."""
-    assert chosen(_row(own[1], f"mine.{name}:")) == when
+    assert decided(_row(own[1], f"mine.{name}:")) == when
 
 
 def test_only_the_parts_that_differ_are_rerouted(own: tuple[Path, TraceFile]) -> None:
     """An op that asks the flag in backward alone is rerouted there alone."""
     (found,) = reroutes(_row(own[1], "mine.backward:"))
 
-    assert (found.part, found.only_off, found.only_on) == ("backward", ("aten::cos",), ("aten::sin",))
+    assert (found.phase, found.only_off, found.only_on) == ("backward", ("aten::cos",), ("aten::sin",))
 
 
 def test_gradients_are_brought_to_shape(own: tuple[Path, TraceFile]) -> None:
@@ -230,7 +230,7 @@ def test_markdown_escapes_what_ops_say(own: tuple[Path, TraceFile]) -> None:
 
 
 def test_recorded_trace_shows_known_reroutes() -> None:
-    """The recorded trace of a CUDA build, made without a GPU: four families are rerouted, in the forward part."""
+    """The recorded trace of a CUDA build, made without a GPU: four families are rerouted, in the forward phase."""
     trace = read_trace(ROOT / "reports" / "traces" / "torch-2.15.0-cuda.json.gz")
     rerouted = [row for row in trace.rows if reroutes(row)]
 
@@ -238,7 +238,7 @@ def test_recorded_trace_shows_known_reroutes() -> None:
     assert {row.row.spec.removeprefix("torch.nn.") for row in rerouted} == {
         *("functional.interpolate", "MaxPool3d", "ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d")
     }
-    assert {chosen(row) for row in rerouted} == {None, "forward"}
+    assert {decided(row) for row in rerouted} == {None, "forward"}
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
         ops=tuple(
             sorted((op for op in ops if op.rows), key=lambda op: (WORST_FIRST.index(op.finding), op.is_clean))
         ),
-        chosen=any(one.only or one.patterns for one in matrices),
+        narrowed=any(one.only or one.patterns for one in matrices),
         counts={finding: counts[finding] for finding in FINDINGS},
         unmeasured={kind: claims[kind] for kind in claims if kind not in {"any", *measured}},
     )

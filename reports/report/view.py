@@ -144,8 +144,8 @@ class ReportView(Struct, frozen=True, kw_only=True):
     @property
     def limits(self) -> list[str]:
         """What the ops that did not differ rest on, where that is little."""
-        # What is said of whole scans is beside the point of a few chosen rows, each of which tells its doubts.
-        runs = [] if self.ops.chosen else self.runs
+        # What is said of whole scans is beside the point of a few selected rows, each of which tells its doubts.
+        runs = [] if self.ops.narrowed else self.runs
         texts = [self._of(run, text) for run in runs for text in (run.serial, run.matrix.sampled) if text]
         texts += [self._of(run, text) for run in runs for text in run.idle]
         return [self.ops.doubted_words, *texts] if self.ops.doubted_words else texts

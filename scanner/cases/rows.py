@@ -24,8 +24,8 @@ def planned_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]
     Raises:
         UsageError: A pattern matches nothing on the device.
     """
-    chosen = choose(settings.patterns, kind_of(settings.device), specs)
-    return _rows_of(chosen, settings)
+    selection = choose(settings.patterns, kind_of(settings.device), specs)
+    return _rows_of(selection, settings)
 
 
 def known_rows(device: str, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
@@ -33,12 +33,12 @@ def known_rows(device: str, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
     return tuple(row_of(spec, planned, device) for spec in specs for planned in spec.rows(kind_of(device)))
 
 
-def _rows_of(chosen: Iterable[tuple[OpSpec, Planned]], settings: Settings) -> tuple[Row, ...]:
-    """Return chosen rows, without those that somebody has to ask for where nobody did."""
+def _rows_of(selection: Iterable[tuple[OpSpec, Planned]], settings: Settings) -> tuple[Row, ...]:
+    """Return selected rows, without those that somebody has to ask for where nobody did."""
     asked = bool(settings.patterns) or "batch" in settings.invariance
     return tuple(
         row_of(spec, planned, settings.device)
-        for spec, planned in chosen
+        for spec, planned in selection
         if asked or isinstance(spec, EntrySpec) or not spec.cases[planned.case].on_request
     )
 
@@ -67,8 +67,8 @@ class Planner:
     def _rows(self, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
         """Return the rows of some specs that patterns select; whether each matches something is not known yet."""
         device, others = self._settings.device, [*map(names_of, self._specs), *self._names]
-        chosen = selected(self._settings.patterns, kind_of(device), specs, others)
-        return _rows_of(chosen, self._settings)
+        selection = selected(self._settings.patterns, kind_of(device), specs, others)
+        return _rows_of(selection, self._settings)
 
     def first(self) -> tuple[Row, ...]:
         """Return the rows of the header.

@@ -17,7 +17,7 @@ from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
 from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.cases.catalog import named_files
-from scanner.cases.chosen import chosen_rows
+from scanner.cases.selected import selected_rows
 from scanner.cli.options import python_option, specs_option, tell
 from scanner.errors import UsageError
 from scanner.invariance import PROPERTIES, Property
@@ -92,22 +92,20 @@ def command(
     if row is None:
         raise UsageError(f"{run}: give a ROW of it too; detmatrix report shows what there is")
     read = read_run(run)
-    chosen = _row(row, read.header.planned, run)
+    of = _row(row, read.header.planned, run)
     rows = matrix(
         read.header, read.observations, closed=read.closing is not None, invariances=read.invariances
     )
-    seen = next(one for one in rows if one.row.key == chosen.key)
+    seen = next(one for one in rows if one.row.key == of.key)
     if what is not None:
         tried_of(seen, what)
     if seen.off.launches or seen.on.launches:
-        again = (
-            f"detmatrix scan {chosen.id} --specs FILE.py --perturb {','.join(read.header.settings.perturb)}"
-        )
+        again = f"detmatrix scan {of.id} --specs FILE.py --perturb {','.join(read.header.settings.perturb)}"
         raise UsageError(
-            f"{chosen.id}: no script can be written: Triton's interpreter ran its kernels; run it again with {again}"
+            f"{of.id}: no script can be written: Triton's interpreter ran its kernels; run it again with {again}"
         )
     tell("repro: starting torch, which draws the inputs")
-    input_source = _input_source(chosen, read.header, spec_files, python)
+    input_source = _input_source(of, read.header, spec_files, python)
     if what is None:
         written = script(input_source, seen, read.header)
     else:
@@ -137,7 +135,7 @@ def _row(asked: str, planned: Sequence[Row], path: str) -> Row:
     Raises:
         UsageError: There is none, or there are several.
     """
-    ids = chosen_rows([asked], planned, f"no row of {path} is called")
+    ids = selected_rows([asked], planned, f"no row of {path} is called")
     found = [row for row in planned if row.id in ids]
     if len(found) == 1:
         return found[0]

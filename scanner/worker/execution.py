@@ -65,7 +65,7 @@ class Execution:
         if not hasattr(torch, dtype):
             raise NotRunnableError(f"torch {torch.__version__} has no dtype {dtype}")
         self.in_place = spec.in_place
-        self.reference = spec.cases[case].reference
+        self.oracle = spec.cases[case].oracle
         self._some_leaves = spec.some_leaves
         self.device = device
         self.backward = direction == "backward"
@@ -184,7 +184,7 @@ class Execution:
 
     @property
     def deterministic(self) -> bool:
-        """Whether the flag is on in the part that is judged."""
+        """Whether the flag is on in the phase that is judged."""
         return bool(torch.are_deterministic_algorithms_enabled())
 
     def forward(self, args: tuple[Any, ...]) -> Any:

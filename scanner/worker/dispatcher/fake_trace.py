@@ -29,7 +29,7 @@ _LIMITS = {
     "DynamicOutputShapeException": "needs the values of a tensor, which a fake one has not",
     "UnsupportedOperatorException": "this torch cannot tell the result of the op from shapes alone",
 }
-# The flag in the forward and in the backward part.
+# The flag in the forward and in the backward phase.
 _MODES = {"off": (False, False), "on": (True, True), "late": (False, True)}
 
 
@@ -94,7 +94,7 @@ def trace(spec: OpSpec, case: str, **options: Any) -> list[dict[str, Any]]:
         spec: What to call.
         case: Its name.
         options: Those of ``Execution``: direction, dtype, device and seed. The device need not be there. The
-            backward direction has a third mode, in which the flag is turned on between the two parts.
+            backward direction has a third mode, in which the flag is turned on between the two phases.
     """
     backward = options["direction"] == "backward"
     modes = tuple(_MODES) if backward else ("off", "on")
