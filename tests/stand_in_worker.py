@@ -346,6 +346,11 @@ def _kernels(_: Answer) -> Answer:
     return {"groups": [{"kernel": "device", "writes": "new", "names": ["aten::neg"]}]}
 
 
+def _trace(asked: Answer) -> Answer:
+    modes = ("off", "on", "late") if asked["direction"] == "backward" else ("off", "on")
+    return {"modes": [{"mode": mode, "outcome": "traced"} for mode in modes]}
+
+
 _ANSWERS: dict[str, Callable[[Answer], Answer]] = {
     "observe": _observed,
     "sentinel": _sentinel,
@@ -353,6 +358,8 @@ _ANSWERS: dict[str, Callable[[Answer], Answer]] = {
     "dispatch": _dispatch,
     "kernels": _kernels,
     "invariance": _invariance,
+    "trace": _trace,
+    "functions": lambda _: {"overloads": []},
 }
 
 if __name__ == "__main__":

@@ -17,16 +17,12 @@ from scanner.verdicts.chosen import chosen_cell
 from scanner.verdicts.findings import matrix
 from tests.commands import Command
 from tests.conftest import refused
-from tests.runs import row
+from tests.runs import REFUSAL, row
 from tests.stand_in import StandIn
 
 QUICK = Path(__file__).with_name("quick.py")
 OPTIONS = ("--device", "cpu", "--processes", 2, "--no-cost", "--no-overloads")
 MODES = ("--modes", "off,on,compile_off,compile_on")
-REFUSAL = (
-    "This compiled backward function is being run with torch.use_deterministic_algorithms(True), but it was previously "
-    "generated during the forward function while torch.use_deterministic_algorithms(False) was set."
-)
 ROW: Row = row("torch.take", "duplicates", "backward", family="gather")
 STILL = Cell(verdict="deterministic", runs=200, first="a", by_process=(100, 100))
 

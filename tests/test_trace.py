@@ -9,12 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from opspecs.registry import SPECS as CATALOG
+from scanner.cases.rows import planned_rows
 from scanner.observations.trace.files import read_trace
 from scanner.observations.trace.records import TracedRow, TraceFile
+from scanner.run.trace import trace as trace_rows
 from scanner.verdicts.reroutes import decided, reroutes
 from tests.commands import Command, command_in
 from tests.conftest import one_line
+from tests.runs import SETTINGS
+from tests.stand_in import StandIn
 
 ROOT = Path(__file__).parent.parent
 
@@ -227,6 +233,20 @@ def test_markdown_escapes_what_ops_say(own: tuple[Path, TraceFile]) -> None:
         command_in(own[0])("trace", "--read", "trace.json", "--format", "json").stdout
         == (own[0] / "trace.json").read_text()
     )
+
+
+def test_rows_that_have_to_be_asked_for_are_in_no_trace_of_all(tmp_path: Path) -> None:
+    """A trace plans what a scan plans: a pattern asks for them."""
+    options = {"python": str(StandIn(tmp_path).python), "spec_files": (), "timeout": 9.0, "tell": print}
+    asked = {(spec.name, name) for spec in CATALOG for name, case in spec.cases.items() if case.on_request}
+    name = next(name for name, _ in asked)
+
+    whole, named = (trace_rows(patterns, "cpu", **options) for patterns in ((), (name,)))  # type: ignore[arg-type]
+
+    settings = replace(SETTINGS, patterns=(), device="cpu", invariance=())
+    assert [one.row for one in whole.rows] == list(planned_rows(settings, CATALOG))
+    assert not asked & {(one.row.spec, one.row.case) for one in whole.rows}
+    assert {(one.row.spec, one.row.case) for one in named.rows} >= {one for one in asked if one[0] == name}
 
 
 def test_recorded_trace_shows_known_reroutes() -> None:

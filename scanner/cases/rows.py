@@ -34,13 +34,20 @@ def known_rows(device: str, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
 
 
 def _rows_of(selection: Iterable[tuple[OpSpec, Planned]], settings: Settings) -> tuple[Row, ...]:
-    """Return selected rows, without those that somebody has to ask for where nobody did."""
-    asked = bool(settings.patterns) or "batch" in settings.invariance
+    requested = bool(settings.patterns) or "batch" in settings.invariance
     return tuple(
         row_of(spec, planned, settings.device)
-        for spec, planned in selection
-        if asked or isinstance(spec, EntrySpec) or not spec.cases[planned.case].on_request
+        for spec, planned in without_unrequested(selection, requested=requested)
     )
+
+
+def without_unrequested(
+    selection: Iterable[tuple[OpSpec, Planned]], *, requested: bool
+) -> Iterator[tuple[OpSpec, Planned]]:
+    """Leave out the rows that somebody has to ask for, unless somebody did."""
+    for spec, planned in selection:
+        if requested or isinstance(spec, EntrySpec) or not spec.cases[planned.case].on_request:
+            yield spec, planned
 
 
 class Planner:
