@@ -70,7 +70,7 @@ class Case:
     # What the op is to return with the flag on (backward: the gradient of its one leaf), bit for bit, from the call (and the
     # gradient of the output); None where nothing is known, as on another device. Of two results that are both the same
     # each time it tells which one is meant.
-    oracle: Callable[..., Any] | None = None
+    reference: Callable[..., Any] | None = None
     # Which arguments hold a batch, so that it can be asked whether an item's bits depend on the others (scan --invariance).
     batch: Batch | None = None
     # Left out of a scan that names no op, unless it asks about batches: the case tells little of the flag.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # From a call, and the gradient of its output where the direction is backward, to what the op is to return (or its one
 # leaf is to get); None where nothing is known.
-Oracle = Callable[..., "torch.Tensor | None"]
+Reference = Callable[..., "torch.Tensor | None"]
 
 
 def last_written(call: Call, *, dim: int = 0) -> torch.Tensor:

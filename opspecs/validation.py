@@ -48,7 +48,7 @@ def _of_case(case: Case) -> Iterator[str]:
         yield f"inputs must be a function of t that returns call(...), and is {_described(case.inputs)}"
     yield from _wrong(case, "provokes, constant", _is_text, "a text")
     yield from _wrong(
-        case, "oracle", lambda value: value is None or callable(value), "a function of the call, or None"
+        case, "reference", lambda value: value is None or callable(value), "a function of the call, or None"
     )
     if case.batch is not None and not _is_batch(case.batch):
         yield f"batch must be like Batch({{0: 0}}): the axis of each argument that holds one, and is {_described(case.batch)}"

@@ -129,7 +129,7 @@ def base_run(path: Path) -> Path:
     rows = [one for one, _ in planned]
     not_asked = [
         replace(
-            one, outcome="not_run", reference=None, executions=0, trials=(), message="no batch is declared"
+            one, outcome="not_run", baseline=None, executions=0, trials=(), message="no batch is declared"
         )
         for one in asked_of(rows[0], {"batch": ()})
     ]

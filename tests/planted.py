@@ -234,13 +234,13 @@ SPECS = (
             name=f"planted.{name}",
             op=doubles,
             why="Planted.",
-            cases={"only": Case(inputs=lambda t: call(t.normal(1000)), oracle=oracle)},
+            cases={"only": Case(inputs=lambda t: call(t.normal(1000)), reference=reference)},
         )
-        for name, oracle in (
-            ("as_oracle", lambda call: call.args[0] + call.args[0]),
-            ("not_as_oracle", lambda call: call.args[0] * 3),
-            ("unknown_oracle", lambda _: None),
-            ("failing_oracle", lambda call: call.args[1]),
+        for name, reference in (
+            ("as_referred", lambda call: call.args[0] + call.args[0]),
+            ("not_as_referred", lambda call: call.args[0] * 3),
+            ("unknown_reference", lambda _: None),
+            ("failing_reference", lambda call: call.args[1]),
         )
     ),
     OpSpec(name="planted.missing", op="torch.no_such_op", why="Planted.", cases=_planted(doubles).cases),

@@ -34,10 +34,10 @@ EXPECTED = {
     "unlike_alert": ("error", "error", "RuntimeError: x does not have a deterministic implementation"),
     "alerts_in_either_mode": ("deterministic", "raises", None),
     "compiled_backward": ("deterministic", "error", None),
-    "as_oracle": ("deterministic", "deterministic", None),
-    "not_as_oracle": ("deterministic", "error", None),
-    "unknown_oracle": ("deterministic", "deterministic", None),
-    "failing_oracle": ("deterministic", "error", None),
+    "as_referred": ("deterministic", "deterministic", None),
+    "not_as_referred": ("deterministic", "error", None),
+    "unknown_reference": ("deterministic", "deterministic", None),
+    "failing_reference": ("deterministic", "error", None),
     "random_alert": ("error", "raises", "RuntimeError: planted does not have"),
     "nothing": ("error", "error", "no output has elements"),
     "empty": ("error", "error", "no output has elements"),
@@ -103,8 +103,8 @@ def test_the_alert_names_its_caller(planted: dict[str, Any]) -> None:
     ("name", "reason"),
     [
         ("compiled_backward", "RuntimeError: This compiled backward function is being run with"),
-        ("not_as_oracle", "with the flag on the result is not that of the oracle of its case"),
-        ("failing_oracle", "its oracle failed (IndexError"),
+        ("not_as_referred", "with the flag on the result is not that of the reference of its case"),
+        ("failing_reference", "its reference failed (IndexError"),
     ],
 )
 def test_what_goes_wrong_with_the_flag_on_alone_says_why(

@@ -170,12 +170,12 @@ def test_runs(spec: OpSpec, planned: Planned) -> None:
         assert finite(outputs)
 
 
-HELD = [(spec, planned) for spec, planned in select((), "cpu") if spec.cases[planned.case].oracle]
+REFERRED = [(spec, planned) for spec, planned in select((), "cpu") if spec.cases[planned.case].reference]
 
 
-@pytest.mark.parametrize(("spec", "planned"), HELD, ids=[planned.id for _, planned in HELD])
-def test_gives_what_its_oracle_says(spec: OpSpec, planned: Planned) -> None:
-    """With the flag on, a case that has an oracle gives its bits, in several executions."""
+@pytest.mark.parametrize(("spec", "planned"), REFERRED, ids=[planned.id for _, planned in REFERRED])
+def test_gives_what_its_reference_says(spec: OpSpec, planned: Planned) -> None:
+    """With the flag on, a case that has a reference gives its bits, in several executions."""
     torch.use_deterministic_algorithms(True)
     try:
         observed = observe(

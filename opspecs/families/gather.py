@@ -121,7 +121,7 @@ SPECS: tuple[OpSpec, ...] = (
                 provokes=ADDITIONS,
                 directions=BOTH,
                 dtypes=("float32", "float64"),
-                oracle=serial.summed_gradient,
+                reference=serial.summed_gradient,
             ),
             "rows": Case(inputs=_gather_rows, provokes=ROW_ADDITIONS),
             "columns": Case(inputs=_gather_columns, provokes=ROW_ADDITIONS),

@@ -190,14 +190,14 @@ def _getitem_permutation(t: Inputs) -> Call:
 
 # What several forms of an op have in common.
 _PUT_SUMS, _INDEX_PUT_SUMS = (
-    Case(inputs=inputs, provokes=ADDITIONS, traits=ACCUMULATE, oracle=serial.summed)
+    Case(inputs=inputs, provokes=ADDITIONS, traits=ACCUMULATE, reference=serial.summed)
     for inputs in (_put_sums, _index_put_sums)
 )
 # Which write stays is nobody's promise of put_, even with the flag on: it raises.
 _PUT_RACES = Case(inputs=_put_races, provokes=RACES, traits=OVERWRITE)
-_INDEX_PUT_RACES = replace(_PUT_RACES, inputs=_index_put_races, oracle=serial.last_written)
+_INDEX_PUT_RACES = replace(_PUT_RACES, inputs=_index_put_races, reference=serial.last_written)
 _COPY_RACES, _COPY_ROW_RACES = (
-    Case(inputs=inputs, provokes=provokes, oracle=serial.last_written)
+    Case(inputs=inputs, provokes=provokes, reference=serial.last_written)
     for inputs, provokes in ((_index_copy_races, RACES), (_index_copy_row_races, ROW_RACES))
 )
 
@@ -338,13 +338,13 @@ SPECS: tuple[OpSpec, ...] = (
                 provokes="about 16 gradients added into each element (16384 on CUDA)",
                 dtypes=("float32", "float64"),
                 traits=LISTED,
-                oracle=serial.summed_gradient,
+                reference=serial.summed_gradient,
             ),
             "rows": Case(
                 inputs=_getitem_rows,
                 provokes="about 16 gradients added into each row (2048 on CUDA)",
                 traits=LISTED,
-                oracle=serial.summed_gradient,
+                reference=serial.summed_gradient,
             ),
             "pairs": Case(
                 inputs=_getitem_pairs,
@@ -373,7 +373,7 @@ SPECS: tuple[OpSpec, ...] = (
             "duplicate_columns": Case(
                 inputs=_index_copy_column_races,
                 provokes="about 8 different columns written to each slot",
-                oracle=partial(serial.last_written, dim=1),
+                reference=partial(serial.last_written, dim=1),
             ),
             # The arguments of index_add without collisions.
             "permutation": Case(inputs=_index_add_permutation),

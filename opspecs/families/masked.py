@@ -126,7 +126,7 @@ SPECS: tuple[OpSpec, ...] = (
             "nonzero_gradient": Case(
                 inputs=_stack,
                 provokes="12 layers, each of which may be computed by another algorithm",
-                oracle=receptive_field,
+                reference=receptive_field,
             )
         },
     ),

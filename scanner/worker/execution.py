@@ -65,7 +65,7 @@ class Execution:
         if not hasattr(torch, dtype):
             raise NotRunnableError(f"torch {torch.__version__} has no dtype {dtype}")
         self.in_place = spec.in_place
-        self.oracle = spec.cases[case].oracle
+        self.reference = spec.cases[case].reference
         self._some_leaves = spec.some_leaves
         self.device = device
         self.backward = direction == "backward"

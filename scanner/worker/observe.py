@@ -132,7 +132,7 @@ def _observe(observed: dict[str, Any], prepare: Any, budget: Budget, *, count_th
     observed.update(comparison)
     expected = _expected(execution)
     if expected is not None and expected not in [*comparison["digests"]][:1]:
-        raise InvalidCaseError("with the flag on the result is not that of the oracle of its case")
+        raise InvalidCaseError("with the flag on the result is not that of the reference of its case")
     if times := global_state.times_set() - times_set:
         raise InvalidCaseError(f"the op set the flag {times} times, and put it back")
     if bits.digest(execution.inputs(), said) != inputs_digest:
@@ -143,17 +143,17 @@ def _observe(observed: dict[str, Any], prepare: Any, budget: Budget, *, count_th
 
 
 def _expected(execution: Execution) -> str | None:
-    """Return the digest of what the oracle of a case gives; ``None`` without one, and with the flag off.
+    """Return the digest of what the reference of a case gives; ``None`` without one, and with the flag off.
 
     Raises:
-        InvalidCaseError: The oracle failed.
+        InvalidCaseError: The reference failed.
     """
-    if execution.oracle is None or not execution.deterministic:
+    if execution.reference is None or not execution.deterministic:
         return None
     try:
-        expected = execution.oracle(execution.call, *execution.gradients_given())
+        expected = execution.reference(execution.call, *execution.gradients_given())
     except Exception as error:
-        raise InvalidCaseError(f"its oracle failed ({first_line(error)})") from error
+        raise InvalidCaseError(f"its reference failed ({first_line(error)})") from error
     name = f"grad of {execution.leaf_names[0]}" if execution.backward else "output"
     return None if expected is None else bits.digest(bits.parts(expected, name))
 
