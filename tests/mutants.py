@@ -42,7 +42,6 @@ from tests.runs import (
     CLOSING,
     ENVIRONMENT,
     PROCESSES,
-    REFUSAL,
     SETTINGS,
     Planned,
     drifting,
@@ -88,6 +87,9 @@ _VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+_REFUSAL = "This compiled backward function is being run with torch.use_deterministic_algorithms(True)"
+
+
 def _in_chosen_modes() -> Iterator[Planned]:
     """Yield rows that show each thing that a row can show in a mode which a scan was asked for."""
     take = row("torch.take", "duplicates", "backward", family="gather")
@@ -100,7 +102,7 @@ def _in_chosen_modes() -> Iterator[Planned]:
             *ran(take, "backward_only", *drifting(2), severity=SEVERITY),
             *ran(take, "forward_only", *stable()),
             *_compiled(ran(take, "compile_off", *drifting(2), severity=SEVERITY), breaks=1),
-            *_compiled(ran(take, "compile_on", *stable("c")), breaks=0),
+            *_compiled(ran(take, "compile_on", *stable("c"))),
         ],
     )
     pool = row("torch.nn.MaxPool3d", "overlapping", "backward", family="pooling")
@@ -109,14 +111,16 @@ def _in_chosen_modes() -> Iterator[Planned]:
         [
             *(one for mode in MODES for one in ran(pool, mode, *stable())),
             *raised(pool, "backward_only", "max_pool3d_with_indices_backward_cuda"),
-            *ended(pool, "compile_off", "not_run", "not compiled: Dynamic shape operator"),
-            *ended(pool, "compile_on", "raised", REFUSAL, exception="RuntimeError"),
+            *_compiled(
+                ended(pool, "compile_off", "not_run", "not compiled: Dynamic shape operator"), graphs=0
+            ),
+            *ended(pool, "compile_on", "raised", _REFUSAL, exception="RuntimeError"),
         ],
     )
 
 
-def _compiled(observations: Sequence[Observation], breaks: int) -> list[Observation]:
-    return [replace(one, compiled=Compiled(graphs=1, breaks=breaks, kernels=2)) for one in observations]
+def _compiled(observations: Sequence[Observation], graphs: int = 1, breaks: int = 0) -> list[Observation]:
+    return [replace(one, compiled=Compiled(graphs=graphs, breaks=breaks, kernels=2)) for one in observations]
 
 
 def base_run(path: Path) -> Path:

@@ -40,10 +40,6 @@ ALERT = (
     "{} does not have a deterministic implementation, but you set "
     "'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation"
 )
-REFUSAL = (
-    "This compiled backward function is being run with torch.use_deterministic_algorithms(True), but it was previously "
-    "generated during the forward function while torch.use_deterministic_algorithms(False) was set."
-)
 ENVIRONMENT = Environment(
     torch="2.13.0+cpu",
     torch_git="0123456789abcdef",

@@ -17,12 +17,16 @@ from scanner.verdicts.chosen import chosen_cell
 from scanner.verdicts.findings import matrix
 from tests.commands import Command
 from tests.conftest import refused
-from tests.runs import REFUSAL, row
+from tests.runs import row
 from tests.stand_in import StandIn
 
 QUICK = Path(__file__).with_name("quick.py")
 OPTIONS = ("--device", "cpu", "--processes", 2, "--no-cost", "--no-overloads")
 MODES = ("--modes", "off,on,compile_off,compile_on")
+REFUSAL = (
+    "This compiled backward function is being run with torch.use_deterministic_algorithms(True), but it was previously "
+    "generated during the forward function while torch.use_deterministic_algorithms(False) was set."
+)
 ROW: Row = row("torch.take", "duplicates", "backward", family="gather")
 STILL = Cell(verdict="deterministic", runs=200, first="a", by_process=(100, 100))
 
@@ -115,7 +119,7 @@ def test_what_ran_eagerly_is_no_verdict() -> None:
     assert (seen.finding, seen.reason) == ("not_compiled", "not compiled: Dynamic shape operator")
 
 
-def test_a_backward_phase_that_refuses_to_run_is_no_alert() -> None:
+def test_a_backward_part_that_refuses_to_run_is_no_alert() -> None:
     """PyTorch's guard says nothing of the op."""
     assert is_refusal(REFUSAL)
     assert alert_caller("RuntimeError", REFUSAL) is None
@@ -153,13 +157,6 @@ def _spec(name: str, op: Any, inputs: Any, *directions: Any) -> OpSpec:
     )
 
 
-def _observed_compiled(spec: OpSpec) -> dict[str, Any]:
-    from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
-
-    where = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 0}
-    return observe(spec, "one", **where, runs=4, execution="compiled")  # type: ignore[arg-type]
-
-
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")  # of PyTorch's compiler, which a worker lets pass
 def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -167,6 +164,7 @@ def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, 
     torch = pytest.importorskip("torch")
     from scanner.worker import global_state  # noqa: PLC0415 - needs torch
     from scanner.worker.compiled import failure  # noqa: PLC0415
+    from scanner.worker.observe import observe  # noqa: PLC0415
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -180,7 +178,17 @@ def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, 
     before = global_state.snapshot()
 
     seen = {
-        spec.op_name if isinstance(spec.op, str) else spec.name: _observed_compiled(spec) for spec in specs
+        spec.op_name if isinstance(spec.op, str) else spec.name: observe(
+            spec,
+            "one",
+            direction="forward",
+            dtype="float32",
+            device="cpu",
+            seed=0,
+            runs=4,
+            execution="compiled",
+        )
+        for spec in specs
     }
 
     assert global_state.changes(before, global_state.snapshot()) == ""
@@ -199,6 +207,8 @@ def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, 
 def test_an_alert_that_the_compiler_wraps_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An op that raises the alert while it is traced raises, as it does when it runs eagerly."""
     torch = pytest.importorskip("torch")
+    from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
+
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     spec = _spec(
         "unpool",
@@ -208,7 +218,16 @@ def test_an_alert_that_the_compiler_wraps_is_one(monkeypatch: pytest.MonkeyPatch
     )
     torch.use_deterministic_algorithms(True)
     try:
-        seen = _observed_compiled(spec)
+        seen = observe(
+            spec,
+            "one",
+            direction="forward",
+            dtype="float32",
+            device="cpu",
+            seed=0,
+            runs=2,
+            execution="compiled",
+        )
     finally:
         torch.use_deterministic_algorithms(False)
 
@@ -261,7 +280,7 @@ def test_no_compiler_on_the_path_is_one_line(
 @pytest.mark.nightly
 @pytest.mark.alone
 def test_script_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path) -> None:
-    """A backward phase that was compiled with the flag off is taken from the cache with the flag on."""
+    """A backward part that was compiled with the flag off is taken from the cache with the flag on."""
     pytest.importorskip("torch")
     import subprocess  # noqa: PLC0415
     import sys  # noqa: PLC0415

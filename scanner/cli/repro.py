@@ -92,20 +92,22 @@ def command(
     if row is None:
         raise UsageError(f"{run}: give a ROW of it too; detmatrix report shows what there is")
     read = read_run(run)
-    of = _row(row, read.header.planned, run)
+    chosen = _row(row, read.header.planned, run)
     rows = matrix(
         read.header, read.observations, closed=read.closing is not None, invariances=read.invariances
     )
-    seen = next(one for one in rows if one.row.key == of.key)
+    seen = next(one for one in rows if one.row.key == chosen.key)
     if what is not None:
         tried_of(seen, what)
     if seen.off.launches or seen.on.launches:
-        again = f"detmatrix scan {of.id} --specs FILE.py --perturb {','.join(read.header.settings.perturb)}"
+        again = (
+            f"detmatrix scan {chosen.id} --specs FILE.py --perturb {','.join(read.header.settings.perturb)}"
+        )
         raise UsageError(
-            f"{of.id}: no script can be written: Triton's interpreter ran its kernels; run it again with {again}"
+            f"{chosen.id}: no script can be written: Triton's interpreter ran its kernels; run it again with {again}"
         )
     tell("repro: starting torch, which draws the inputs")
-    input_source = _input_source(of, read.header, spec_files, python)
+    input_source = _input_source(chosen, read.header, spec_files, python)
     if what is None:
         written = script(input_source, seen, read.header)
     else:
