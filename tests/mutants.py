@@ -30,7 +30,7 @@ from scanner.cases.known import op_called
 from scanner.claims.tables import parse_claims
 from scanner.errors import DetmatrixError
 from scanner.invariance import PROPERTIES
-from scanner.modes import CHOSEN_MODES, with_chosen
+from scanner.modes import CHOSEN_MODES, Mode
 from scanner.observations.merge import merge
 from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
 from scanner.observations.records import MODES, Compiled, Observation, Part
@@ -98,7 +98,6 @@ def _in_chosen_modes() -> Iterator[Planned]:
         [
             *ran(take, "off", *drifting(3)),
             *ran(take, "on", *stable()),
-            *ran(take, "unfilled", *stable()),
             *ran(take, "backward_only", *drifting(2), severity=SEVERITY),
             *ran(take, "forward_only", *stable()),
             *_compiled(ran(take, "compile_off", *drifting(2), severity=SEVERITY), breaks=1),
@@ -128,7 +127,7 @@ def base_run(path: Path) -> Path:
     launches = row("mine.launches")
     orders = [one for mode in MODES for one in launching(ran(launches, mode, *stable()), 3)]
     planned = [*evidence(), (launches, orders), *_in_chosen_modes()]
-    modes = with_chosen(CHOSEN_MODES)
+    modes: tuple[Mode, ...] = ("off", "on", "warn_only", *CHOSEN_MODES)
     last = len(planned)
     rows = [one for one, _ in planned]
     not_asked = [
@@ -158,7 +157,8 @@ def base_run(path: Path) -> Path:
         kernels=BuildOverloads(groups=(KernelGroup(kernel="device", writes="in_place", names=("aten::put_", "aten::cumsum")),
                                 KernelGroup(kernel="none", writes="new", names=("aten::take",)))),
         invariances=[*asked_of(rows[5], {"threads": ("4",), "batch": ("8 last",), "layout": ()}),
-                     *asked_of(rows[-1], {"batch": ()}), *not_asked, *ASKED_CONTROLS],
+                     *asked_of(rows[-1], {"batch": ()}), *not_asked, *ASKED_CONTROLS,
+                     *asked_of(row("control.invariant", "image"), {"threads": ()})],
         dispatches=[Dispatch(spec=one.spec, case=one.case, direction=one.direction, dtype=one.dtype, outcome="ran",
                              modes={"off": reached, "on": reached}) for one in rows[:3]],
         parts=tuple(Part(shard=shard, file=1, started="2026-01-02T03:04:05Z", workers=1, closing=replace(CLOSING, seconds=shard),
