@@ -18,7 +18,7 @@ from typing import Literal
 # generator  a random generator is in another state in another run
 # order      a Triton kernel gave other bits when the interpreter ran its programs in another order
 Cause = Literal["replay", "runs", "unwritten", "input", "changed", "generator", "order"]
-# forward, backward: the part of the program that called the op. recomputed: forward again, under checkpointing.
+# forward, backward: the phase of the program that called the op. recomputed: forward again, under checkpointing.
 Phase = Literal["forward", "backward", "recomputed"]
 # What an op that differed does with the flag on: the same bits each time (cured), so only because uninitialized memory is
 # filled (filled), its alert (raises), other bits all the same (differs). failed: it could not be executed so.

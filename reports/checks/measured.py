@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from reports.checks import github, junit
-from reports.checks.model import Annotation, CheckCase, Level, State, Suite, named, place_of, rows_words
+from reports.checks.model import Annotation, CheckCase, Level, State, Suite, named, place_of
 from reports.matrix.model import WORST_FIRST, Matrix
 from reports.matrix.words import cell_words, states
 from scanner.observations.records import Mode
+from scanner.plurals import several
 from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow
 
 # What is an error unless something else is asked for, and what is worth a warning in any case.
@@ -33,7 +34,8 @@ def failing_line(matrices: Iterable[Matrix], findings: Sequence[Finding]) -> str
     for finding in (finding for finding in WORST_FIRST if finding in findings):
         ops = {op: len(some) for (of, op), some in groups.items() if of == finding}
         if ops:
-            told.append(f"{finding}: {', '.join(f'{op} ({rows_words(count)})' for op, count in ops.items())}")
+            counts = (f"{op} ({several(count, 'row')})" for op, count in ops.items())
+            told.append(f"{finding}: {', '.join(counts)}")
     asked = f"--fail-on {','.join(findings)}"
     told += _told_of_modes(rows, findings)
     if untrusted:
@@ -41,10 +43,12 @@ def failing_line(matrices: Iterable[Matrix], findings: Sequence[Finding]) -> str
     if told:
         failing = [row for row in rows if {row.finding, *_found_by_modes(row).values()} & {*findings}]
         count, which = len(failing), {row.row.spec for row in failing}
-        return f"{asked}: {rows_words(count)} of {len(which)} {'op' if len(which) == 1 else 'ops'}: {'; '.join(told)}"
+        return f"{asked}: {several(count, 'row')} of {several(len(which), 'op')}: {'; '.join(told)}"
     for one in matrices:
         if all(row.finding == "inconclusive" for row in one.scanned):
-            return f"{asked}: nothing was settled in {one.name}: {rows_words(one.planned)}, all inconclusive"
+            return (
+                f"{asked}: nothing was settled in {one.name}: {several(one.planned, 'row')}, all inconclusive"
+            )
     return None
 
 
@@ -61,7 +65,7 @@ def _told_of_modes(rows: Sequence[MatrixRow], findings: Sequence[Finding]) -> It
         if finding in findings
     )
     for (finding, mode, op), count in found.items():
-        yield f"{finding} under {mode}: {op} ({rows_words(count)})"
+        yield f"{finding} under {mode}: {op} ({several(count, 'row')})"
 
 
 def render_github(matrices: Sequence[Matrix], fails: Sequence[Finding] = FAILS) -> Iterator[str]:

@@ -29,11 +29,11 @@ from reports.matrix.ops import (
     OpsView,
     OpView,
 )
-from reports.matrix.trust import several
 from reports.matrix.view import RowView, doubts
 from scanner.claims.matching import device_kind, names_of
 from scanner.observations import versions
 from scanner.observations.records import Claim, Direction, Row
+from scanner.plurals import several
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import Finding, MatrixRow
 
@@ -118,7 +118,7 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
         ops=tuple(
             sorted((op for op in ops if op.rows), key=lambda op: (WORST_FIRST.index(op.finding), op.is_clean))
         ),
-        chosen=any(one.only or one.patterns for one in matrices),
+        narrowed=any(one.only or one.patterns for one in matrices),
         counts={finding: counts[finding] for finding in FINDINGS},
         unmeasured={kind: claims[kind] for kind in claims if kind not in {"any", *measured}},
     )

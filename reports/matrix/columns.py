@@ -121,7 +121,7 @@ class PropertyColumn(Column, frozen=True, kw_only=True):
         far = seen.severity if seen else None
         values: dict[str, object] = {
             "verdict": seen.verdict if seen else None,
-            "reference": seen.reference if seen else None,
+            "baseline": seen.baseline if seen else None,
             "at": ", ".join(seen.at) or None if seen else None,
             "max_ulp": far.max_ulp if far else None,
             "share": far.differing_elements / far.elements if far else None,

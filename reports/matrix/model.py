@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from reports.matrix.difference import joined
 from reports.matrix.expected import ExpectedRows
 from reports.matrix.invariance import distrust as misled_words
-from scanner.cases.chosen import chosen_rows
+from scanner.cases.selected import selected_rows
 from scanner.errors import UsageError
 from scanner.modes import CHOSEN_MODES
 from scanner.observations.records import Mode, Observation, Output
@@ -105,7 +105,7 @@ def load(
     """
     runs = [read_run(path) for path in paths]
     planned = [row for run in runs for row in run.header.planned] if patterns else []
-    ids = chosen_rows(patterns, planned, "--rows: no row matches")
+    ids = selected_rows(patterns, planned, "--rows: no row matches")
     return [matrix_of(name, run, only, patterns, ids) for name, run in zip(_names(paths), runs, strict=True)]
 
 

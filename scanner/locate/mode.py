@@ -30,7 +30,7 @@ from scanner.locate.replay import (
 from scanner.locate.saving import save_inputs
 from scanner.locate.unwritten import UnwrittenMemory
 from scanner.located import Root
-from scanner.located_words import counted
+from scanner.plurals import several
 
 # Calls of each site before which memory is looked at: what is done to it between ops is done in each step.
 _FIRST_CALLS = 2
@@ -210,7 +210,7 @@ class LocateMode(TorchDispatchMode):
             self._told = time.monotonic()
             rate = self.ops / (self._told - self._began)
             sys.stderr.write(
-                f"locate: {self.ops} ops, {rate:.0f} per second, {counted(len(self.roots), 'call site')} not reproducible\n"
+                f"locate: {self.ops} ops, {rate:.0f} per second, {several(len(self.roots), 'call site')} not reproducible\n"
             )
 
     def _refusal(self, op: KnownOverload, args: Any, kwargs: Any) -> str | None:

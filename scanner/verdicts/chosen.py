@@ -26,12 +26,12 @@ ModeFinding = Literal[
 
 # One sentence each, printed with every report that has such a mode; the worst first.
 MODE_FINDING_MEANING: dict[ModeFinding, str] = {
-    "silent": "The flag is on in the part that is compared, nothing was raised, and the bits differ.",
+    "silent": "The flag is on in the phase that is compared, nothing was raised, and the bits differ.",
     "raises": "Raises PyTorch's alert in this mode.",
     "differs": "Differs in this mode, and did not with the flag off.",
     "fixed_by_mode": "Differs with the flag off, did not differ in this mode.",
     "mode_dependent": "Did not differ in this mode nor with the flag off, but the two give different bits.",
-    "refused": "PyTorch refused to run a backward part with the flag on that was compiled with it off; this is no alert.",
+    "refused": "PyTorch refused to run a backward phase with the flag on that was compiled with it off; this is no alert.",
     "not_compiled": "torch.compile ran the op eagerly; this says nothing of compiled code.",
     "inconclusive": "This mode, or the flag off, has no usable verdict; the reason is given.",
     "as_off": "As with the flag off: the same verdict, and the same bits where they do not differ.",

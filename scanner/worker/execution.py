@@ -18,7 +18,7 @@ from opspecs.draws import KeptDraws
 from opspecs.inputs import Inputs
 from opspecs.model import Call, MissingError, OpSpec
 from opspecs.user import place_of
-from scanner.worker import bits
+from scanner.worker import bits, global_state
 from scanner.worker.device import accelerator
 
 # What this process drew last.
@@ -191,7 +191,7 @@ class Execution:
 
     @property
     def deterministic(self) -> bool:
-        """Whether the flag is on in the part that is judged."""
+        """Whether the flag is on in the phase that is judged."""
         return bool(torch.are_deterministic_algorithms_enabled())
 
     def forward(self, args: tuple[Any, ...]) -> Any:
@@ -286,6 +286,37 @@ def _replaced(value: Any, tensors: Mapping[int, torch.Tensor]) -> Any:
     if isinstance(value, dict):
         return {key: _replaced(item, tensors) for key, item in value.items()}
     return value
+
+
+def attempt(
+    use: Callable[[Execution], dict[str, Any]], spec: OpSpec, case: str, **drawn: Any
+) -> dict[str, Any]:
+    """Hand a case to *use* with the flag off; return what that returns, or the outcome and why there is nothing.
+
+    The worker's mode is put back behind it.
+
+    Args:
+        use: May set the flag.
+        spec: The op.
+        case: Name of the case.
+        drawn: Options of ``Execution``.
+    """
+    with global_state.mode_restored():
+        torch.use_deterministic_algorithms(False)
+        # Behind the first use of the flag, which imports parts of torch that set variables in the environment.
+        before = global_state.snapshot()
+        try:
+            found = use(Execution(spec, case, kept=DRAWS, **drawn))
+        except (NotRunnableError, MissingError) as error:
+            found = {"outcome": "not_run", "message": str(error)}
+        except InvalidCaseError as error:
+            found = {"outcome": "invalid", "message": str(error)}
+        except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included; all of it is data
+            found = {"outcome": "raised", "message": first_line(error)}
+        torch.use_deterministic_algorithms(False)
+        if changed := global_state.changes(before, global_state.snapshot()):
+            found = {"outcome": "invalid", "message": f"changed global state ({changed})"}
+    return found
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
