@@ -6,7 +6,8 @@ import pytest
 
 from reports.checks.compared import failing
 from reports.compare.excerpt import render as excerpt
-from reports.compare.judge import CHANGES, JudgedRow, judge
+from reports.compare.judge import judge
+from reports.compare.judged import CHANGES, JudgedRow
 from reports.compare.remeasured import Again, confirm, open_to_doubt
 from reports.compare.runs import compare
 from scanner.verdicts.findings import Finding

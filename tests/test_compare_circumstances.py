@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from reports.checks.compared import failing
 from reports.compare.comparable import Reason, of_rows
-from reports.compare.judge import Kind
+from reports.compare.judged import Kind
 from reports.compare.remeasured import open_to_doubt
 from reports.compare.runs import compare
 from reports.compare.words import notes

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.judge import CLASS_MEANING
+from reports.compare.judged import CLASS_MEANING
 from reports.compare.render import RENDERERS
 from scanner.verdicts.findings import Finding
 from tests.commands import Command, rendered_by_process

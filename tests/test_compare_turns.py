@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.judge import Change, few_processes
+from reports.compare.judge import few_processes
+from reports.compare.judged import Change
 from reports.compare.remeasured import Again
 from reports.compare.render import markdown as render
 from reports.compare.runs import compare

@@ -17,7 +17,7 @@ from reports.checks.compared import FAILS, failing, render_github, render_junit
 from reports.compare import excerpt
 from reports.compare.builds import BuildTimeline, builds_of
 from reports.compare.confirm import measure_again
-from reports.compare.judge import CHANGES, Kind
+from reports.compare.judged import CHANGES, Kind
 from reports.compare.render import RENDERERS as FOR_PEOPLE
 from reports.compare.runs import Comparison
 from reports.compare.runs import compare as compare_runs

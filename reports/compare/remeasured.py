@@ -8,7 +8,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reports.compare.comparable import Reason, of_rows, of_runs
-from reports.compare.judge import Change, JudgedRow, carrying_modes, doubted, few_processes, judge
+from reports.compare.judge import carrying_modes, few_processes, judge
+from reports.compare.judged import Change, JudgedRow, doubted
 from reports.matrix.model import Matrix, cell_of_mode
 from scanner.observations.records import MODES
 from scanner.verdicts.findings import MatrixRow

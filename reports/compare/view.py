@@ -13,7 +13,7 @@ from reports.compare.claims import CLAIM_MEANING, MEASURED_MEANING, ClaimChange
 from reports.compare.comparable import REASON_MEANING, Reason, hardware
 from reports.compare.cost import CostChange
 from reports.compare.excerpt import step_counts
-from reports.compare.judge import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
+from reports.compare.judged import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
 from reports.compare.rates import CAVEAT, LEVEL, RateTest
 from reports.compare.runs import Comparison, Pair, timelines
 from reports.compare.timeline import Table

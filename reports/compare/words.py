@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reports.compare.comparable import kind_of
-from reports.compare.judge import Change
+from reports.compare.judged import Change
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import COMPARED, Matrix, constant_of
 from reports.matrix.trust import several
