@@ -79,9 +79,7 @@ class PowerCheck:
             # A scan that was interrupted and went on has two where it stopped; the later one stands behind.
             seen.sort(key=lambda sentinel: sentinel.before)
 
-    def weak(
-        self, place: int, still: Mapping[Mode, Cell], observations: Sequence[Observation]
-    ) -> str | None:
+    def weak(self, place: int, still: Mapping[Mode, Cell], observations: Sequence[Observation]) -> str | None:
         """Return why it says little that a row did not differ in some modes; ``None`` if nothing is against it.
 
         Args:
