@@ -169,7 +169,7 @@ def blocked(old: MatrixRow, new: MatrixRow, obstacle: NotComparable) -> JudgedRo
     tests = tuple(_tests(old, new))
     of_modes = [_seeming(_of_mode(*moved, tests)) for moved in _moved(old, new)]
     kinds = [kind for kind in (class_of(old.finding, new.finding), *of_modes) if kind in MOVES]
-    kind = min(kinds, key=MOVES.index, default="same")
+    kind: Kind = min(kinds, key=MOVES.index) if kinds else "same"
     return doubted(kind, obstacle.reason, obstacle.detail, tests)
 
 
