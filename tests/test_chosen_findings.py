@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.judge import judge
-from reports.compare.judged import Change
 from reports.compare.remeasured import Again
+from reports.compare.rows.judge import judge
+from reports.compare.rows.judged import Change
 from reports.compare.runs import compare
 from reports.matrix.model import Matrix
 from scanner.modes import Mode

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.compare.comparable import Reason, of_rows, of_runs
-from reports.compare.judge import carrying_modes, few_processes, judge
-from reports.compare.judged import Change, JudgedRow, doubted
+from reports.compare.rows.comparable import Reason, of_rows, of_runs
+from reports.compare.rows.judge import carrying_modes, few_processes, judge
+from reports.compare.rows.judged import Change, JudgedRow, doubted
 from reports.matrix.model import Matrix, cell_of_mode
 from scanner.observations.records import MODES, Mode
 from scanner.verdicts.findings import MatrixRow

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from reports.compare.comparable import NotComparable
-from reports.compare.judged import MOVES, JudgedRow, Kind, doubted
-from reports.compare.rates import RateTest, process_test, rate_test
+from reports.compare.rows.comparable import NotComparable
+from reports.compare.rows.judged import MOVES, JudgedRow, Kind, doubted
+from reports.compare.rows.rates import RateTest, process_test, rate_test
 from reports.matrix.invariance import dependence_change
 from reports.matrix.model import COMPARED, bound_of, cell_of_mode
 from scanner.observations.records import MODES, WORKER_MODES, Mode, Observation

@@ -6,8 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from reports.compare.comparable import Reason
-from reports.compare.rates import RateTest
+from reports.compare.rows.comparable import Reason
+from reports.compare.rows.rates import RateTest
 from reports.matrix.model import cell_of_mode
 from scanner.observations.records import MODES, Mode
 from scanner.verdicts.cells import Cell
