@@ -25,7 +25,10 @@ ROUNDS = 7
 
 
 def _eager(off: Sequence[dict[str, int]] = (), on: Sequence[dict[str, int]] = ()) -> list[Observation]:
-    return [*ran(POOL, "off", *(off or stable())), *ran(POOL, "on", *(on or stable()))]
+    modes: dict[Mode, Sequence[dict[str, int]]] = {"off": off or stable(), "on": on or stable()}
+    if off and not on:
+        modes["unfilled"] = stable()  # the flag fixes it, not the fill
+    return [one for mode, digests in modes.items() for one in ran(POOL, mode, *digests)]
 
 
 def _row(*observations: Observation, weak: Sequence[Mode] = ()) -> MatrixRow:

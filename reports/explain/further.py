@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from reports.matrix.columns import NOTHING, Column, ColumnCell, PropertyColumn, Said, all_columns
 from reports.matrix.model import Matrix
 from reports.matrix.ops import OpRow, OpView
+from reports.matrix.trust import several
 from reports.matrix.view import RowView
 from scanner.verdicts.findings import MatrixRow
 
@@ -42,16 +43,34 @@ def _words(column: Column, records: Sequence[MatrixRow], rows: Sequence[RowView]
     ]
     if not about:
         return f"{NOTHING}, {column.why_not(records[0].row)}"
-    # One case may show another thing in each direction.
-    both = len({row.direction for row, _ in about}) > 1
     order = [*column.findings, None]
-    found: dict[Said, list[str]] = {}
+    found: dict[Said, list[RowView]] = {}
     for row, said in sorted(about, key=lambda pair: order.index(pair[1].finding)):
-        found.setdefault(said, []).append(f"{row.case} {row.direction}" if both else row.case)
-    return "; ".join(
-        f"{said.text}: {', '.join(dict.fromkeys(cases))}" + (f" ({said.reason})" if said.reason else "")
-        for said, cases in found.items()
-    )
+        found.setdefault(said, []).append(row)
+    told = [row for row, said in about if said.finding is not None]
+    texts = []
+    for said, some in found.items():
+        # Of what a column says nothing of, the reason tells which rows that is.
+        where = ", ".join(_named(some, told)) if said.finding else several(len(some), "row")
+        texts.append(f"{said.text}: {where}" + (f" ({said.reason})" if said.reason else ""))
+    return "; ".join(texts)
+
+
+def _named(rows: Sequence[RowView], told: Sequence[RowView]) -> list[str]:
+    """Return the names of cases, with direction and dtype where another of these shows, or may show, another thing."""
+    names = []
+    for row in rows:
+        of_case = [one for one in told if one.case == row.case]
+        parts = [
+            name
+            for name, others in (
+                (row.direction, {one.direction for one in of_case}),
+                (row.dtype, {one.dtype for one in of_case}),
+            )
+            if len(others) > 1
+        ]
+        names.append(" ".join([row.case, *parts]))
+    return list(dict.fromkeys(names))
 
 
 def further_advice(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> list[str]:
@@ -63,11 +82,18 @@ def further_advice(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> li
             told.setdefault(f"{PHRASES[cell.finding]}{part}", []).append(column.where)
     if not told:
         return []
-    text = "; ".join(f"{' and '.join(places)} {phrase}" for phrase, places in told.items())
+    text = "; ".join(f"{_listed(places)} {phrase}" for phrase, places in told.items())
     found = {column.name: cell.finding for column, cell in zip(columns, cells, strict=True)}
     cured = found.get("compile_on") in {"as_off", "fixed_by_mode", "mode_dependent"}
     compiled = cured and found.get("compile_off") in {"differs", "also_differs"}
     return [f"{text[0].upper()}{text[1:]}.", *["With torch.compile set the flag."] * compiled]
+
+
+def _listed(places: Sequence[str]) -> str:
+    """Return "under a, b and c" of "under a", "under b" and "under c"."""
+    first, *others = (place.partition(" ") for place in places)
+    *names, last = [first[2], *(other[2] for other in others)]
+    return f"{first[0]} {', '.join(names)} and {last}" if names else f"{first[0]} {last}"
 
 
 def showing(op: OpView, columns: Sequence[Column]) -> tuple[list[OpRow], list[str]]:
