@@ -100,6 +100,7 @@ def test_a_sentinel_beside_the_mode_says_what_its_cell_is_worth() -> None:
 # --- Comparisons
 
 
+@pytest.mark.parametrize("mode", [LATE, "forward_only"])
 @pytest.mark.parametrize(
     ("old", "new", "weak"),
     [
@@ -115,16 +116,16 @@ def test_a_sentinel_beside_the_mode_says_what_its_cell_is_worth() -> None:
     ids=["off of low power", "off without a verdict", "off improved", "off began to differ"],
 )
 def test_a_mode_that_began_to_differ_is_a_change_whatever_off_is(
-    old: list[Observation], new: list[Observation], weak: list[Mode]
+    old: list[Observation], new: list[Observation], weak: list[Mode], mode: Mode
 ) -> None:
     """It is told beside what became of off, and no check for regressions passes over it."""
-    before = _row(*old, *ran(POOL, LATE, *stable()), weak=weak)
-    after = _row(*new, *ran(POOL, LATE, OFTEN, OFTEN), weak=weak)
+    before = _row(*old, *ran(POOL, mode, *stable()), weak=weak)
+    after = _row(*new, *ran(POOL, mode, OFTEN, OFTEN), weak=weak)
 
     judged = judge(before, after)
 
     assert (judged.kind, judged.confirmed) == ("regressed", False)
-    assert f"{LATE}: " in judged.detail
+    assert f"{mode}: " in judged.detail
     assert "40 of 98" in judged.detail
 
 
@@ -145,11 +146,11 @@ def test_an_alert_in_a_mode_is_proof(before: list[Observation], after: list[Obse
 
 def test_what_became_of_off_alone_is_not_told_of_a_mode() -> None:
     """A mode that differs as before is found to differ otherwise than off, and did nothing."""
-    late = ran(POOL, LATE, OFTEN, OFTEN)
+    late = ran(POOL, "forward_only", OFTEN, OFTEN)
     judged = judge(_row(*_eager(off=[OFTEN, OFTEN]), *late), _row(*_eager(), *late))
 
     assert judged.kind == "improved"
-    assert LATE not in judged.detail
+    assert "forward_only" not in judged.detail
 
 
 def _again(late: Sequence[dict[str, int]], name: str, weak: Sequence[Mode] = ()) -> Matrix:
