@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from reports.compare.comparable import kind_of, of_environments
 from reports.compare.remeasured import Again, open_to_doubt
+from reports.compare.rows.comparable import kind_of, of_environments
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import Matrix, matrix_of
 from scanner.errors import UsageError, one_line

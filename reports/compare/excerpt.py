@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from reports.compare.judge import MOVES, Change
+from reports.compare.rows.judged import MOVES, Change
 from reports.compare.runs import Comparison, Pair, Timeline, timelines
 from reports.compare.words import arrow, caveats, class_words, labels
 from reports.matrix.listed import documented

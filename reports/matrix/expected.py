@@ -20,7 +20,7 @@ EXPECTED_MEANING = {
     "engines": "Expected, not measured: the engines of the cuDNN that the build's wheels bring that are noted nondeterministic for "
     "recorded layers like the case, and for how many of these PyTorch tries one first (detmatrix cudnn). Like it: the same "
     "operation, dims, dtype and layout, grouped, depthwise, strided, dilated or with a kernel of 1 where the case is; sizes and "
-    "channels differ. The forward part of a transposed convolution is a data gradient for cuDNN, and the reverse. Accepted is not "
+    "channels differ. The forward phase of a transposed convolution is a data gradient for cuDNN, and the reverse. Accepted is not "
     "runnable.",
     "trace": "Expected: what the row's case reaches with the flag on, with fake tensors. No kernel ran.",
     "about": "The files are of another device or build than the run: what they say was not measured there.",

@@ -23,7 +23,8 @@ from scanner.observations.records import Environment, Header, Output
 from scanner.perturbations import CaseContext
 from scanner.repro import script_parts as text
 from scanner.verdicts.cells import Cell
-from scanner.verdicts.findings import FINDING_MEANING, LEAST_RUNS, NEED_RUNS, MatrixRow
+from scanner.verdicts.findings import FINDING_MEANING, NEED_RUNS, MatrixRow
+from scanner.verdicts.power import LEAST_RUNS
 
 # Lines are broken behind so many characters, where they can be.
 _WIDTH = 118

@@ -25,6 +25,10 @@ DEPENDENCE_MEANING: dict[Dependence, str] = {
     "guarantee there and a measurement here).",
     "not_asked": "It was not asked of this row; the reason is given.",
 }
+# What a property finds; of what it was not asked it says nothing.
+DEPENDENCE_FOUND: dict[str, str] = {
+    str(verdict): meaning for verdict, meaning in DEPENDENCE_MEANING.items() if verdict != "not_asked"
+}
 
 
 class PropertyVerdict(Struct, frozen=True, kw_only=True):
