@@ -157,6 +157,15 @@ def test_other_bits_are_no_change() -> None:
     assert (change.kind, change.other_bits) == ("same", MODES)
 
 
+@pytest.mark.parametrize(("bits", "machine"), [("2:z", {}), ("z", {"cpu": "Another CPU"})])
+def test_other_bits_take_digests_of_one_kind_and_one_machine(bits: str, machine: dict[str, str]) -> None:
+    """Digests of another kind, as older run files have, and bits of another CPU say nothing of the release."""
+    both = [o for mode in MODES for o in ran(PLANNED, mode, *stable(bits))]
+    (change,) = pair_of(run_of(shows("deterministic")), run_of((PLANNED, both), **machine)).changes
+
+    assert change.other_bits == ()
+
+
 def test_bits_of_what_differs_are_not_counted() -> None:
     """Of a nondeterministic mode the first output is one of many."""
     other = (PLANNED, [*ran(PLANNED, "off", {"z": 30, "y": 20}), *ran(PLANNED, "on", *stable())])
