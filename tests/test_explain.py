@@ -77,7 +77,7 @@ def test_runs_of_one_release_are_told_together(detmatrix: Command, tmp_path: Pat
     """A case that raises may stand in one run, and the one that the flag fixes in another."""
     cases: dict[str, Finding] = {"overwrite": "raises", "accumulate": "fixed_by_mode"}
     runs = [
-        write_run(tmp_path / f"{case}.jsonl", [shows(finding, row("torch.put", case))])
+        write_run(tmp_path / f"{case}.jsonl", [shows(finding, row("torch.Tensor.put_", case))])
         for case, finding in cases.items()
     ]
 
