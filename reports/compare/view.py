@@ -115,7 +115,7 @@ def _run(one: Matrix) -> View:
             "upper_bound": one.upper_bound,
             "perturb": header.settings.perturb,
             "planned": one.planned,
-            "complete": one.run.closing is not None,
+            "complete": not one.missing,
             "distrust": one.distrust,
             "low_power": one.weak,
             "serial": one.serial,

@@ -73,7 +73,7 @@ def _run(one: Matrix) -> View:
     weak = sum(one.weak.values())
     power = f", {weak} underpowered {'row' if weak == 1 else 'rows'}" if weak else ""
     power += f", {one.serial} serial" if one.serial else ""
-    state = ("complete" if one.run.closing else "incomplete") + power
+    state = ("incomplete" if one.missing else "complete") + power
     return View(
         {
             "path": one.name,
@@ -83,7 +83,7 @@ def _run(one: Matrix) -> View:
             "executions": one.executions,
             "upper_bound": one.upper_bound,
             "planned": one.planned,
-            "complete": one.run.closing is not None,
+            "complete": not one.missing,
             "distrust": one.distrust,
             "low_power": one.weak,
             "serial": one.serial,

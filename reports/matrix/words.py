@@ -19,7 +19,7 @@ from reports.matrix.view import cell_view, row_view
 from reports.render.markdown import NONE
 from scanner.claims.matching import device_kind
 from scanner.modes import CHOSEN_MODES, DEFAULT_MODES
-from scanner.observations.parts import machine_of, missing_words, parts_of, ranges, shard_words
+from scanner.observations.parts import machine_of, parts_of, ranges, shard_words
 from scanner.observations.records import MODES, WORKER_MODES, Claim, Closing, Environment, Header, Mode, Row
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.verdicts.bound import CORRELATION, effective, executed_words, independent_bound, upper_bound
@@ -181,15 +181,14 @@ def _executions(one: Matrix, rows: Sequence[MatrixRow]) -> list[tuple[int, ...]]
 def states(one: Matrix) -> list[tuple[State, str]]:
     """Return what a reader must know before believing anything below, each with what it is called."""
     found: list[tuple[State, str]] = [("untrusted", f"Not trustworthy: {reason}") for reason in one.distrust]
-    if one.run.closing is None:
+    if one.missing:
         seen = len({observation.key for observation in one.run.observations})
         header = one.run.header
-        text = (
-            f"Incomplete: {missing_words(header, header.parts) if header.parts else 'the scan did not finish'}; {seen} of "
-            f"{one.planned} rows were observed at least once. Finish {'them' if header.parts else 'it'} with scan --resume"
-        )
-        text += ", and merge again" if header.parts else ""
-        found.append(("incomplete", text))
+        finish = "it with scan --resume"
+        if shard_words(header):
+            finish = f"the rest with scan --resume, and merge{' again' if header.parts else ''}"
+        text = f"{one.missing}; {seen} of {one.planned} rows were observed at least once. Finish {finish}"
+        found.append(("incomplete", f"Incomplete: {text}"))
     settings, machines = one.run.header.settings, [part.environment for part in parts_of(one.run.header)]
     if settings.device == "cpu" and all(min(it.threads, len(it.affinity)) == 1 for it in machines):
         text = (

@@ -215,13 +215,15 @@ def _member(one: dict[str, object]) -> Iterable[str]:
 
 def _run(run: RunView) -> dict[str, object]:
     one, header, closing = run.matrix, run.header, run.matrix.run.closing
+    held = ["parts"] if header.parts else ["shard", "file"]
     fields = {
         **fields_of(header, "environment", "settings"),
-        **(fields_of(header, "plan", "shards", "parts") if header.parts else {}),
+        **(fields_of(header, "plan", "shards", *held) if shard_words(header) else {}),
         "rows": run.rows,
         "path": run.name,
         **fields_of(header, "format", "tool", "started"),
-        "complete": closing is not None,
+        "complete": not one.missing,
+        **({"missing": one.missing} if one.missing else {}),
         **fields_of(one, "distrust", "serial", "executions", "planned", "counts"),
         "controls": [asdict(it) | {"ok": it.ok} for it in check_controls(header, one.run.controls)],
         "sentinels": one.run.sentinels,

@@ -84,8 +84,7 @@ class _Source:
                 case Closing() as one:
                     closing = one
         self.end = reader.end
-        parts = header.parts or tuple(replace(part, closing=closing) for part in parts_of(header))
-        self.parts: dict[_Id, Part] = {(part.shard, part.file): part for part in parts}
+        self.parts: dict[_Id, Part] = {(part.shard, part.file): part for part in parts_of(header, closing)}
         self.rows = (*header.planned, *(row for entry in entries for row in entry.rows))
         shared.plan(self.rows)
         self.groups: dict[str, _Group] = {entry.spec: _Group([], entry) for entry in entries}

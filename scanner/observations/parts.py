@@ -7,14 +7,14 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from scanner.accelerators import kind_of
-from scanner.observations.records import Environment, Header, Part, Row, Settings
+from scanner.observations.records import Closing, Environment, Header, Part, Row, Settings
 
 # What of an environment is the build's; the rest is the machine's.
 BUILD = ("torch", "torch_git", "cuda", "rocm")
 
 
-def parts_of(header: Header) -> tuple[Part, ...]:
-    """Return the parts of a merged file; any other file is one, of which the closing line is not known here."""
+def parts_of(header: Header, closing: Closing | None = None) -> tuple[Part, ...]:
+    """Return the parts of a merged file; any other file is one, of which the closing line must be given to stand there."""
     return header.parts or (
         Part(
             shard=header.shard,
@@ -22,7 +22,7 @@ def parts_of(header: Header) -> tuple[Part, ...]:
             started=header.started,
             environment=header.environment,
             workers=header.settings.workers,
-            closing=None,
+            closing=closing,
             began=header.began,
         ),
     )
@@ -103,13 +103,16 @@ def missing_words(header: Header, parts: Sequence[Part]) -> str:
     for shard, files in by_shard.items():
         there = {part.file for part in files}
         texts += [
-            f"file {file} of shard {shard} is missing"
+            f"file {file} of {part_name(shard, 1, header.shards)} is missing"
             for file in range(1, max(there) + 1)
             if file not in there
         ]
     # What machines wrote before the last one is finished in its file.
     open_ones = [shard for shard, files in by_shard.items() if files[-1].closing is None]
-    texts += [_are(open_ones, header.shards, "not finished")] if open_ones else []
+    if open_ones:
+        texts.append(
+            _are(open_ones, header.shards, "not finished") if header.shards > 1 else "the scan did not finish"
+        )
     return "; ".join(texts)
 
 
@@ -119,6 +122,8 @@ def shard_words(header: Header) -> str:
         return (
             f"{len({part.shard for part in header.parts})} of {header.shards}, in {len(header.parts)} files"
         )
+    if header.file > 1:
+        return f"{header.shard} of {header.shards}, file {header.file}"
     return f"{header.shard} of {header.shards}" if header.shards > 1 else ""
 
 
