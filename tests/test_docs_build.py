@@ -16,8 +16,8 @@ from reports.builds.traced import Reader
 from reports.builds.words import trace as trace_words
 from scanner.census.record import AlertSite, Census, encode, read_census
 from scanner.claims.tables import documented_claims
-from scanner.observations.trace_file import read_trace
-from scanner.observations.trace_records import TracedOverload, TraceFile
+from scanner.observations.trace.files import read_trace
+from scanner.observations.trace.records import TracedOverload, TraceFile
 from scanner.verdicts.reroutes import chosen
 from tests.census_builds import detmatrix
 

@@ -11,7 +11,7 @@ from reports.builds.expectations import BuildExpectations, ExpectedClaim, expect
 from reports.builds.links import Places
 from scanner.census.record import read_census
 from scanner.claims.tables import documented_claims
-from scanner.observations.trace_file import read_trace
+from scanner.observations.trace.files import read_trace
 
 REPORTS = Path(__file__).parent.parent / "reports"
 

@@ -14,8 +14,8 @@ from reports.builds.traced import Reader
 from scanner.census.record import Census, read_census
 from scanner.claims.matching import names_of
 from scanner.claims.tables import documented_claims
-from scanner.observations.trace_file import read_trace
-from scanner.observations.trace_records import TraceFile
+from scanner.observations.trace.files import read_trace
+from scanner.observations.trace.records import TraceFile
 from tests.census_builds import detmatrix
 
 REPORTS = Path(__file__).parent.parent / "reports"

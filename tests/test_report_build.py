@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from selenium import webdriver
 
 from scanner.census.record import encode, read_census
-from scanner.observations.trace_file import read_trace, trace_text
+from scanner.observations.trace.files import read_trace, trace_text
 from tests.browser import CHROMEDRIVER, CHROMIUM, Page, start
 from tests.census_builds import detmatrix
 from tests.page_data import block, told

@@ -10,8 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from reports.matrix import perturbations, words
+from reports.matrix.cells import cell_view
 from reports.matrix.model import load
-from reports.matrix.view import cell_view, row_view
+from reports.matrix.view import row_view
 from scanner.observations.records import MODES, Group
 from scanner.perturbations import DEFAULT
 from tests.evidence_runs import FORMS, ONE, one_row, only, rows_of, table_of, text, under

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from scanner.census import record
 from scanner.census.record import encode, read_census
-from scanner.observations.trace_file import read_trace, trace_text
-from scanner.observations.trace_records import RULE_SETS
+from scanner.observations.trace.files import read_trace, trace_text
+from scanner.observations.trace.records import RULE_SETS
 from tests.census_builds import detmatrix
 
 REPORTS = Path(__file__).parent.parent / "reports"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from scanner.observations.trace_file import read_trace
-from scanner.observations.trace_records import TracedRow, TraceFile
+from scanner.observations.trace.files import read_trace
+from scanner.observations.trace.records import TracedRow, TraceFile
 from scanner.verdicts.reroutes import chosen, reroutes
 from tests.commands import Command, command_in
 from tests.conftest import one_line

@@ -25,8 +25,7 @@ RACES = "about 16 different values written to each slot"
 ROW_RACES = "about 8 different rows written to each slot"
 
 # The documented conditions these cases meet. Of any index that holds tensors torch makes a list of tensors.
-ACCUMULATE = {"accumulate": "True"}
-OVERWRITE = {"accumulate": "False"}
+ACCUMULATE, OVERWRITE = {"accumulate": "True"}, {"accumulate": "False"}
 LISTED = {"index": "list of tensors"}
 
 

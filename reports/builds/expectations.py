@@ -18,7 +18,7 @@ from scanner.census.record import Census
 from scanner.claims.matching import RAISING_LISTS, device_kind, matches, names_of
 from scanner.errors import UsageError
 from scanner.observations.records import Claim
-from scanner.observations.trace_records import TraceFile
+from scanner.observations.trace.records import TraceFile
 
 Expectation = Literal[
     "alert_gone",

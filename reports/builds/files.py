@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from reports.builds.expectations import device_of
 from scanner.census import record as census_record
 from scanner.census.record import Census
-from scanner.observations import trace_records, versions
-from scanner.observations.trace_records import TraceFile
+from scanner.observations import versions
+from scanner.observations.trace import records as trace_records
+from scanner.observations.trace.records import TraceFile
 
 Source = Census | TraceFile
 

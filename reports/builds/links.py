@@ -15,7 +15,7 @@ from msgspec import Struct
 from scanner.census.record import Census, Path_
 from scanner.claims.matching import names_of
 from scanner.observations.records import Claim, Row
-from scanner.observations.trace_records import TracedOverload
+from scanner.observations.trace.records import TracedOverload
 
 # met       the trace met the alert itself
 # function  the build's declarations name this function for an overload that is reached

@@ -10,7 +10,7 @@ from msgspec import Struct
 from reports.builds.traced import PASSING, RAISING, Reader, Traced
 from scanner.claims.matching import RAISING_LISTS, matches, names_of
 from scanner.observations.records import Claim
-from scanner.observations.trace_records import TracedRow
+from scanner.observations.trace.records import TracedRow
 
 OpKind = Literal["unlisted_raise", "partly_raised", "innocent_raise"]
 OP_MEANING: dict[OpKind, str] = {

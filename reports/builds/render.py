@@ -17,7 +17,7 @@ from reports.render.json import View, json_of
 from reports.render.markdown import generate
 from scanner.census.record import Census
 from scanner.observations.records import Row
-from scanner.observations.trace_records import TracedRow, TraceFile
+from scanner.observations.trace.records import TracedRow, TraceFile
 from scanner.verdicts.reroutes import CHOSEN_MEANING, chosen, reroutes
 
 

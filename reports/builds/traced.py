@@ -12,7 +12,7 @@ from reports.builds.links import Link, Places, applies, words
 from scanner.census.record import Census
 from scanner.claims.matching import names_of
 from scanner.observations.records import Claim, Row
-from scanner.observations.trace_records import TracedRow, TraceFile
+from scanner.observations.trace.records import TracedRow, TraceFile
 from scanner.verdicts.reroutes import reroutes
 
 # What a traced row comes to with the flag on: the words of the trace column.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.builds.links import Link
-from scanner.observations.trace_records import TracedRow
+from scanner.observations.trace.records import TracedRow
 from scanner.verdicts.reroutes import chosen
 
 _NAMED = 2  # overloads of a part that are named

@@ -20,8 +20,8 @@ from scanner.cli.options import (
     tell,
 )
 from scanner.errors import EXIT_DONE, UsageError
-from scanner.observations.trace_file import read_trace, trace_text
-from scanner.observations.trace_records import TraceFile
+from scanner.observations.trace.files import read_trace, trace_text
+from scanner.observations.trace.records import TraceFile
 from scanner.run.trace import DEFAULT_TIMEOUT
 from scanner.run.trace import trace as trace_rows
 

@@ -28,11 +28,11 @@ from reports.compare.words import (
     title,
 )
 from reports.matrix import words
+from reports.matrix.cells import cell_view
 from reports.matrix.cost import ratio_words, spread_words, times
 from reports.matrix.expected import device_words
 from reports.matrix.listed import SECTION_WORDS, documented
 from reports.matrix.model import Matrix, cell_of_mode
-from reports.matrix.view import cell_view
 from reports.render.json import View, fields_of
 from reports.render.markdown import NONE
 from scanner.observations.records import MODES

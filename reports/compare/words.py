@@ -8,9 +8,10 @@ from typing import Any
 from reports.compare.comparable import kind_of
 from reports.compare.judge import Change
 from reports.compare.runs import Comparison, Pair
+from reports.matrix.cells import counted
 from reports.matrix.model import COMPARED, Matrix, constant_of
 from reports.matrix.trust import several
-from reports.matrix.view import counted, doubts
+from reports.matrix.view import doubts
 from reports.matrix.words import states
 from scanner.observations import versions
 from scanner.verdicts.cells import Cell

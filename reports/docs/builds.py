@@ -27,7 +27,7 @@ from scanner.census.record import read_census
 from scanner.claims.tables import contradictions, documented_claims
 from scanner.errors import UsageError
 from scanner.observations.records import Claim
-from scanner.observations.trace_file import read_trace
+from scanner.observations.trace.files import read_trace
 
 # The evidence of these is told in full.
 _DISAGREEMENTS: tuple[Expectation, ...] = (

@@ -20,7 +20,7 @@ from reports.docs.conditions import narrowed
 from reports.docs.entries import ListEntry, entries_of, entry_of, insert, text_of
 from scanner.claims.tables import overlap, parse_claims
 from scanner.observations.records import Claim
-from scanner.observations.trace_records import TracedRow
+from scanner.observations.trace.records import TracedRow
 
 # Ways that make a difference of the flag, without an alert.
 _ACTING = {"reroutes", "asks"}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.docs.conditions import BENCHMARK, Behaviour, Evidence, Split, acts_with_benchmark, separations
+from reports.matrix.cells import counted
 from reports.matrix.model import Matrix
-from reports.matrix.view import counted, doubts
+from reports.matrix.view import doubts
 from scanner.claims.matching import is_vague
 from scanner.observations.records import Claim
 

@@ -10,8 +10,8 @@ from reports.docs.conditions import Effect, Evidence
 from reports.docs.lists import RegeneratedLists, lists_of
 from reports.docs.reasons import shown_words, strongest
 from reports.matrix import words
+from reports.matrix.cells import cell_view
 from reports.matrix.model import Matrix
-from reports.matrix.view import cell_view
 from reports.render.json import View, fields_of
 from scanner.claims.matching import device_kind
 from scanner.observations.parts import parts_of

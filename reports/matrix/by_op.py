@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from reports.matrix.cells import counted
 from reports.matrix.columns import Column, all_columns, cell_of, telling
 from reports.matrix.cost import Timed, cost_view
 from reports.matrix.expected import ExpectedText
@@ -29,7 +30,7 @@ from reports.matrix.ops import (
     OpView,
 )
 from reports.matrix.trust import several
-from reports.matrix.view import RowView, counted, doubts
+from reports.matrix.view import RowView, doubts
 from scanner.claims.matching import device_kind, names_of
 from scanner.observations import versions
 from scanner.observations.records import Claim, Direction, Row

@@ -17,7 +17,6 @@ from typing import get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.matrix.database_rows import sampled_words
 from reports.matrix.difference import joined
 from reports.matrix.expected import ExpectedRows
 from reports.matrix.invariance import distrust as misled_words
@@ -259,3 +258,24 @@ def _names(paths: Sequence[str]) -> list[str]:
         again = sum(Path(other).name == name for other in paths[: len(names)])
         names.append(f"{name} ({again + 1})" if again else name)
     return names
+
+
+def sampled_words(rows: Sequence[MatrixRow]) -> str | None:
+    """Say what "deterministic" is worth in rows of databases, by what provokes a difference in them; ``None`` without any.
+
+    Enlarged rows whose result holds no information provoke nothing, and count as samples.
+    """
+    ours = [row for row in rows if row.row.provoked]
+    if not ours:
+        return None
+    enlarged = [row for row in ours if row.row.provoked == "enlarged"]
+    provoked = [row for row in enlarged if not (row.off.constant or row.on.constant)]
+    same = sum(row.finding == "deterministic" for row in ours)
+    strong = sum(row.finding == "deterministic" and row.weak is None and not row.serial for row in provoked)
+    count = len(enlarged) - len(provoked)
+    blank = f", of which {count} gave a blank result and count as samples" if count else ""
+    return (
+        f"Of the rows made of PyTorch's databases {len(ours) - len(enlarged)} are samples as they are, tiny, so that hardly "
+        f"anything in them collides; {len(enlarged)} were enlarged until kernels run in parallel{blank}. That a row did "
+        f"not differ is weak evidence in {same - strong} rows, and better evidence in {strong} enlarged ones."
+    )

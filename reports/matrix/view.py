@@ -6,146 +6,32 @@ Absence is ``None`` in a field and a word in a text ("none", "not measured"), ne
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
+from reports.matrix.cells import (
+    NO_REASON,
+    CellView,
+    ChosenView,
+    cell_fields,
+    cell_view,
+    further_cell,
+)
 from reports.matrix.cost import CostView, Timed, cost_text, cost_view
-from reports.matrix.difference import NOT_MEASURED, distance, first_differing, worst
+from reports.matrix.difference import NOT_MEASURED, distance
 from reports.matrix.expected import ExpectedRows, disagreement, link_fields
-from reports.matrix.model import COMPARED, alerts_of, bound_of, cell_of_mode, constant_of, outputs_of
+from reports.matrix.model import alerts_of, constant_of
 from reports.render.markdown import NONE
 from scanner.invariance import Property
 from scanner.modes import DEFAULT_MODES, unconcerned
-from scanner.observations.records import Direction, Mode, Output, Provoked, Severity, Source
-from scanner.verdicts.cells import Cell, GroupCount, OrderCount, Verdict
-from scanner.verdicts.chosen import ModeFinding
+from scanner.observations.records import Direction, Mode, Output, Provoked, Source
 from scanner.verdicts.findings import Finding, MatrixRow
 from scanner.verdicts.invariance import PropertyVerdict
 
-# What a cell view takes from a cell as it is.
-_SAME = (
-    *("verdict", "alert", "reason", "seconds"),
-    *("first", "constant", "within", "between", "where", "groups", "other_threads", "orders", "alerts"),
-)
-# Likewise where executions were compared.
-_COUNTS = ("runs", "differing", "distinct")
 # What a row view takes from a planned row: as it is, and with absence in place of an empty text.
 _PLANNED = ("spec", "case", "direction", "dtype", "device", "family", "op", "source")
 _OPTIONAL = ("provokes", "why", "provoked", "enlargement", "samples")
-NO_REASON = "no reason was recorded"
-
-
-class CellView(Struct, frozen=True, kw_only=True, dict=True):
-    """One row in one mode. Counts of a cell in which nothing was compared are absent, not zero."""
-
-    verdict: Verdict
-    runs: int | None = None
-    differing: int | None = None
-    distinct: int | None = None
-    upper_bound: float | None = None  # absent too where 0 of n says nothing, as of a constant
-    alert: str | None = None
-    reason: str | None
-    seeded: bool = False
-    seconds: float = 0.0
-    first: str | None = None
-    forward_differing: int | None = None
-    outputs: tuple[Output, ...] = ()
-    constant: bool = False
-    within: int = 0
-    between: bool = False
-    where: str | None = None
-    first_differing: dict[str, int] | None = None  # an execution and its process
-    groups: tuple[GroupCount, ...] = ()
-    other_threads: tuple[str, ...] = ()
-    orders: OrderCount | None = None
-    alerts: tuple[str, ...] = ()
-
-    @property
-    def compared(self) -> bool:
-        """Whether executions were compared."""
-        return self.verdict in COMPARED
-
-    @cached_property
-    def details(self) -> str:
-        """What the cell says behind its verdict if executions were compared, else nothing."""
-        if not self.compared:
-            return ""
-        parts = (
-            counted(self),
-            "constant" if self.constant else f"{self.distinct} distinct",
-            self.where if not self.within else None,
-            self._threads,
-            self._orders,
-            "seeded" if self.seeded else None,
-        )
-        return ", ".join(filter(None, parts))
-
-    @property
-    def short(self) -> str:
-        """The verdict, or k of n as a fraction."""
-        return f"{self.differing}/{self.runs}" if self.compared else self.verdict
-
-    @property
-    def words(self) -> str:
-        """The verdict, k of n, the distinct outputs, and where they differ."""
-        seeded = ", seeded" if self.seeded else ""
-        return f"{self.verdict}: {self.details}" if self.compared else f"{self.verdict}{seeded}"
-
-    @property
-    def under(self) -> str:
-        """Under which perturbations executions differed from the first of their process."""
-        if not self.groups:
-            return "not recorded"
-        counts = [
-            f"{it.perturbation} {it.differing} of {it.executions}" for it in self.groups if it.differing
-        ]
-        return ", ".join(counts) or NONE
-
-    @property
-    def failure(self) -> str | None:
-        """Why the cell has no usable verdict; ``None`` if it has one."""
-        usable = self.compared or self.verdict == "raises"
-        return None if usable else f"{self.verdict}: {self.cause}"
-
-    @property
-    def cause(self) -> str:
-        """The reason in words."""
-        return self.reason or NO_REASON
-
-    @cached_property
-    def severity(self) -> Severity | None:
-        """The largest of each measure over all outputs."""
-        return worst(self.outputs)
-
-    @property
-    def _threads(self) -> str | None:
-        """Under which thread counts a cell that does not differ has other bits: one that does has others each time."""
-        counts = [name.removeprefix("threads=") for name in self.other_threads if not self.differing]
-        threads = "thread" if counts == ["1"] else "threads"
-        return f"other bits with {' and '.join(counts)} {threads}" if counts else None
-
-    @property
-    def _orders(self) -> str | None:
-        """What other orders of the programs of Triton kernels gave."""
-        if self.orders is None:
-            return None
-        seen = f"other bits in {self.orders.differing}" if self.orders.differing else "the same bits in all"
-        return f"{seen} of {self.orders.executions} orders of programs"
-
-
-class NotRun(CellView, frozen=True, kw_only=True, omit_defaults=True):
-    """The cell of a mode that a row was not run in: its verdict and why."""
-
-
-class ChosenView(CellView, frozen=True, kw_only=True):
-    """The cell of a mode that the scan was asked for, with what differs there from the flag off."""
-
-    finding: ModeFinding | None  # None: it was not run
-    finding_reason: str | None
-    low_power: str | None
-    remarks: tuple[str, ...]
 
 
 class Difference(Struct, frozen=True):
@@ -313,33 +199,6 @@ def doubts(weak: str | None, *, serial: bool, trusted: bool = True) -> list[str]
     return [mark for mark, holds in marks.items() if holds]
 
 
-def counted(cell: Cell | CellView) -> str:
-    """Return "k of n differed" of a cell in which executions were compared, else nothing."""
-    return f"{cell.differing} of {cell.runs} differed" if cell.verdict in COMPARED else ""
-
-
-def cell_view(row: MatrixRow, mode: Mode) -> CellView:
-    """Return one cell of a row."""
-    return CellView(**_fields(row, mode))
-
-
-def _fields(row: MatrixRow, mode: Mode) -> dict[str, Any]:
-    """Return the fields of one cell of a row."""
-    cell = cell_of_mode(row, mode)
-    mine = [observation for observation in row.observations if observation.mode == mode]
-    first = first_differing(mine)
-    names = (*_SAME, *_COUNTS) if cell.verdict in COMPARED else _SAME
-    same: dict[str, Any] = {name: getattr(cell, name) for name in names}
-    return {
-        **same,
-        "upper_bound": bound_of(cell),
-        "seeded": any(observation.seeded for observation in mine),
-        "forward_differing": sum(observation.forward_differing for observation in mine) if mine else None,
-        "outputs": outputs_of(mine),
-        "first_differing": dict(zip(("execution", "process"), first, strict=True)) if first else None,
-    }
-
-
 def row_view(
     row: MatrixRow, builds: Sequence[ExpectedRows] = (), machine: str | UnsetType = UNSET
 ) -> RowView:
@@ -353,9 +212,9 @@ def row_view(
         on=cell_view(row, "on"),
         reason=row.reason,
         inputs=next((one.inputs for one in row.observations if one.inputs), None),
-        warn_only=_further(row, "warn_only"),
-        unfilled=_further(row, "unfilled"),
-        no_workspace=_further(row, "no_workspace"),
+        warn_only=further_cell(row, "warn_only"),
+        unfilled=further_cell(row, "unfilled"),
+        no_workspace=further_cell(row, "no_workspace"),
         alerts=alerts_of(row),
         low_power=row.weak,
         serial=row.serial,
@@ -364,7 +223,7 @@ def row_view(
         machine=machine,
         modes={
             mode: ChosenView(
-                **_fields(row, mode),
+                **cell_fields(row, mode),
                 finding=it.finding,
                 finding_reason=it.reason,
                 low_power=it.weak,
@@ -377,17 +236,6 @@ def row_view(
         invariance=row.invariance or UNSET,
         expected=[_expected(row, build) for build in builds] or UNSET,
     )
-
-
-def _further(row: MatrixRow, mode: Mode) -> CellView:
-    """Return the cell of a mode that only some rows are run in."""
-    cell = cell_of_mode(row, mode)
-    return _not_run(cell.reason) if cell.verdict == "not_run" else cell_view(row, mode)
-
-
-@lru_cache(maxsize=16)
-def _not_run(reason: str | None) -> CellView:
-    return NotRun(verdict="not_run", reason=reason)
 
 
 def _expected(row: MatrixRow, build: ExpectedRows) -> dict[str, object]:

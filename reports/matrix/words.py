@@ -12,15 +12,25 @@ from statistics import fmean
 from typing import Literal
 
 from reports.matrix import perturbations, trust
-from reports.matrix.database_rows import enumerated_words
+from reports.matrix.cells import cell_view
 from reports.matrix.model import Matrix, bound_of
 from reports.matrix.trust import several
-from reports.matrix.view import cell_view, row_view
+from reports.matrix.view import row_view
 from reports.render.markdown import NONE
 from scanner.claims.matching import device_kind
 from scanner.modes import CHOSEN_MODES, DEFAULT_MODES
 from scanner.observations.parts import machine_of, parts_of, ranges, shard_words
-from scanner.observations.records import MODES, WORKER_MODES, Claim, Closing, Environment, Header, Mode, Row
+from scanner.observations.records import (
+    MODES,
+    WORKER_MODES,
+    Claim,
+    Closing,
+    Enumerated,
+    Environment,
+    Header,
+    Mode,
+    Row,
+)
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.verdicts.bound import CORRELATION, effective, executed_words, independent_bound, upper_bound
 from scanner.verdicts.findings import MatrixRow
@@ -84,6 +94,7 @@ _ENVIRONMENT = {
 # Machines of a merged file whose states are told one by one.
 _MACHINES = 8
 _UNFINISHED = "not recorded, the scan did not finish"
+_DATABASES = {"opinfo": "operators", "modules": "modules"}
 
 
 def cell_words(row: MatrixRow, mode: Mode) -> str:
@@ -329,3 +340,11 @@ def _setting_text(setting: Setting, value: object) -> str:
 def bullet_words(claim: Claim) -> str:
     """Return a bullet's words without its marker and the markup of its roles and code."""
     return _ROLE.sub(r"\1", claim.text.lstrip("*+•- ")).replace("`", "")
+
+
+def enumerated_words(enumerated: Sequence[Enumerated]) -> list[tuple[str, str]]:
+    """Say what each database held and what was taken of it, as (label, text)."""
+    labels = [f"database of {_DATABASES.get(one.source, one.source)}" for one in enumerated]
+    taken = [f"{one.entries} entries with {one.samples} samples, {one.taken} taken" for one in enumerated]
+    grown = [f"{one.enlarged} enlarged, {one.refused} could not be" for one in enumerated]
+    return [(label, "; ".join(texts)) for label, *texts in zip(labels, taken, grown, strict=True)]

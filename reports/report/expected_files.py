@@ -18,8 +18,8 @@ from reports.matrix.model import Matrix
 from scanner.census.record import Census, read_census
 from scanner.errors import UsageError
 from scanner.observations import versions
-from scanner.observations.trace_file import read_trace
-from scanner.observations.trace_records import TraceFile
+from scanner.observations.trace.files import read_trace
+from scanner.observations.trace.records import TraceFile
 
 # All that a rule reads of a row that was not traced.
 LinkKey = tuple[tuple[str, ...], str, str, tuple[tuple[str, str], ...]]

@@ -20,6 +20,7 @@ from reports.matrix.view import RowView
 from reports.render.json import fields_of, json_of, object_pieces
 from reports.report.view import RunView, report_view
 from scanner.errors import one_line
+from scanner.observations.parts import shard_words
 from scanner.observations.records import MODES
 from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.controls import check_controls

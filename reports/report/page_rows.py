@@ -11,13 +11,14 @@ from collections.abc import Hashable, Iterator, Sequence
 from reports.builds.words import link_words
 from reports.coverage.model import Coverage
 from reports.libraries.view import libraries_told
+from reports.matrix.cells import CellView
 from reports.matrix.columns import Column
 from reports.matrix.cost import Timed
 from reports.matrix.expected import ExpectedRows
 from reports.matrix.model import WORST_FIRST
 from reports.matrix.ops import OpColumn, OpRow, OpView
 from reports.matrix.trust import several
-from reports.matrix.view import CellView, RowView
+from reports.matrix.view import RowView
 from reports.matrix.words import percent
 from reports.render.page import Pool
 from reports.report.view import ReportView

@@ -26,19 +26,19 @@ from scanner.cases.rows import Planner, control_rows
 from scanner.cases.settings import Plan, Shard, settings_for
 from scanner.cases.shards import divided, plan_digest, seconds_of
 from scanner.claims.tables import parse_claims
-from scanner.errors import UntrustedScanError, UsageError
+from scanner.errors import UsageError
 from scanner.invariance import Property
-from scanner.modes import COMPILES_SINCE, MODE_TABLE, idle_modes
+from scanner.modes import MODE_TABLE, idle_modes
 from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Mode, Row
 from scanner.observations.runfile import Run, read_run
-from scanner.observations.versions import minor
 from scanner.observations.writer import RunWriter
 from scanner.processes.environment import environment, load, resolve_device, tool_version, workers_for
 from scanner.processes.process import WorkerEndedError, WorkerProcess
 from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
+from scanner.run.compiling import compile_first
 from scanner.run.invariance import InvariancePass
 from scanner.run.passes import PassRunner
 from scanner.run.progress import Progress
@@ -140,7 +140,7 @@ class _Scan:
         self._progress.doing(f"starting torch: {self._plan.python}")
         try:
             self._header = self._first_header(self._first_worker())
-            self._compile_first()
+            compile_first(self._header, self._supervisor, self._progress)
             header = self._begin()
             settings = header.settings
             rows = len(header.planned)
@@ -254,31 +254,6 @@ class _Scan:
             shard=shard.number,
         )
         return replace(header, plan=plan_digest(header, rows))
-
-    def _compile_first(self) -> None:
-        """See to it that what is to be compiled can be, before anything is measured.
-
-        Raises:
-            UsageError: It cannot.
-        """
-        modes = [mode for mode in self._header.settings.modes if MODE_TABLE[mode].compiles]
-        if not modes:
-            return
-        mode, torch = modes[0], self._header.environment.torch
-        if minor(torch) < COMPILES_SINCE:
-            least = ".".join(map(str, COMPILES_SINCE))
-            raise UsageError(
-                f"--modes {mode}: needs torch {least} or newer, and this is {torch}; leave it out"
-            )
-        self._progress.doing("torch.compile compiles a first function, which may take a minute")
-        self._supervisor.retire()
-        try:
-            self._supervisor.start(mode)
-        except UntrustedScanError as error:
-            raise UsageError(
-                f"--modes {mode}: {error}; install what is missing, or leave the mode out"
-            ) from error
-        self._supervisor.retire()
 
     def _continuing_header(self, here: Environment) -> Header:
         """Return the header of a file that goes on where another machine had to end, with the rows that are left.

@@ -12,7 +12,7 @@ from scanner.cases.catalog import choose, load_catalog
 from scanner.cases.rows import row_of
 from scanner.errors import UntrustedScanError
 from scanner.observations.records import Row
-from scanner.observations.trace_records import (
+from scanner.observations.trace.records import (
     FORMAT,
     RULE_SETS,
     Reach,

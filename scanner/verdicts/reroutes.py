@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from scanner.observations.trace_records import Reach, TracedRow
+from scanner.observations.trace.records import Reach, TracedRow
 
 # What turning the flag on only for the backward part comes to.
 #

@@ -94,7 +94,7 @@ class _FakeExecution(Execution):
 
 
 def trace(spec: OpSpec, case: str, **options: Any) -> list[dict[str, Any]]:
-    """Run a case with fake tensors once in each mode, and return the fields of ``trace_records.Reach``.
+    """Run a case with fake tensors once in each mode, and return the fields of ``trace.records.Reach``.
 
     Args:
         spec: What to call.

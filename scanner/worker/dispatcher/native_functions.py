@@ -46,7 +46,7 @@ def kernel_of(name: str, dense: str, layouts: Sequence[str] = ()) -> str:
 
 
 def kernels(names: Iterable[str], device: str) -> list[dict[str, Any]]:
-    """Return the fields of ``trace_records.Overload`` for overloads, ``"aten::index_put"``, ``"aten::add.Tensor"``.
+    """Return the fields of ``trace.records.Overload`` for overloads, ``"aten::index_put"``, ``"aten::add.Tensor"``.
 
     Args:
         names: As the dispatcher spells them.
@@ -61,7 +61,7 @@ def kernels(names: Iterable[str], device: str) -> list[dict[str, Any]]:
 
 
 def _kernel(name: str, backend: str) -> str:
-    """Say where a call of an overload ends, as ``trace_records.Kernel``."""
+    """Say where a call of an overload ends, as ``trace.records.Kernel``."""
     kernel = kernel_of(name, backend)
     if kernel == "device":
         return "own"

@@ -10,7 +10,7 @@ import msgspec
 
 from scanner.errors import RunFileError
 from scanner.observations.files import RecordKind, read_record
-from scanner.observations.trace_records import FORMAT, RULE_SETS, TraceFile
+from scanner.observations.trace.records import FORMAT, RULE_SETS, TraceFile
 
 _DEVICE = re.compile(r"cpu|cuda(:[0-9]+)?")
 

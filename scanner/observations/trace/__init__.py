@@ -1,0 +1,1 @@
+"""The trace of a build: which overloads each case reached, as expected with fake tensors; never measured."""
