@@ -88,8 +88,8 @@ def _run(one: Matrix) -> View:
             "low_power": one.weak,
             "serial": one.serial,
         },
-        machine=" and ".join(
-            dict.fromkeys(part.environment.gpu or part.environment.cpu for part in parts_of(header))
+        machine=words.named_machines(
+            part.environment.gpu or part.environment.cpu for part in parts_of(header)
         ),
         state="not trustworthy, no evidence" if one.distrust else state,
         states=words.state_words(one),

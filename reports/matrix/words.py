@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Literal
 
@@ -110,7 +110,19 @@ def on_words(row: MatrixRow) -> str:
 def machine_words(one: Matrix) -> str:
     """Return what a run's ops ran on."""
     header = one.run.header
-    return " and ".join(dict.fromkeys(_machine(header, part.environment) for part in parts_of(header)))
+    return named_machines(_machine(header, part.environment) for part in parts_of(header))
+
+
+def named_machines(names: Iterable[str]) -> str:
+    """Name machines, those of one name once: "2 kinds of machines: A100; H100"."""
+    # Neither who merged first nor which shard ran where makes another text.
+    kinds = sorted(set(names))
+    return kinds[0] if len(kinds) == 1 else f"{len(kinds)} kinds of machines: {_first_of(kinds)}"
+
+
+def _first_of(texts: Sequence[str]) -> str:
+    more = len(texts) - _MACHINES
+    return "; ".join([*texts[:_MACHINES], *[f"and {more} others"] * (more > 0)])
 
 
 def machine_of_row(header: Header, row: Row) -> str:
@@ -195,10 +207,11 @@ def states(one: Matrix) -> list[tuple[State, str]]:
     if one.missing:
         seen = len({observation.key for observation in one.run.observations})
         header = one.run.header
-        finish = "it with scan --resume"
+        rows, finish = "rows", "Finish it with scan --resume"
         if shard_words(header):
-            finish = f"the rest with scan --resume, and merge{' again' if header.parts else ''}"
-        text = f"{one.missing}; {seen} of {one.planned} rows were observed at least once. Finish {finish}"
+            rows = "rows of this file"
+            finish = "Finish what is not with scan --resume, and join all files with detmatrix merge"
+        text = f"{one.missing}; {seen} of {one.planned} {rows} were observed at least once. {finish}"
         found.append(("incomplete", f"Incomplete: {text}"))
     settings, machines = one.run.header.settings, [part.environment for part in parts_of(one.run.header)]
     if settings.device == "cpu" and all(min(it.threads, len(it.affinity)) == 1 for it in machines):
@@ -242,9 +255,9 @@ def environment_words(one: Matrix) -> list[tuple[str, str]]:
 
 def _by_shard(header: Header, texts: Mapping[str, Sequence[int]]) -> str:
     """Say what several machines have, each with the shards that it observed."""
-    lines = [f"{text} (shards {ranges(shards)} of {header.shards})" for text, shards in texts.items()]
-    more = len(lines) - _MACHINES
-    return "; ".join([*lines[:_MACHINES], *[f"and {more} others"] * (more > 0)])
+    return _first_of(
+        [f"{text} (shards {ranges(shards)} of {header.shards})" for text, shards in texts.items()]
+    )
 
 
 def _environment(header: Header, environment: Environment, closing: Closing | None) -> list[tuple[str, str]]:

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from scanner.accelerators import kind_of
 from scanner.observations.records import Closing, Environment, Header, Part, Row, Settings
 
-# What of an environment is the build's; the rest is the machine's.
-BUILD = ("torch", "torch_git", "cuda", "rocm")
+# What of an environment is the build's, with the libraries that are installed beside it; the rest is the machine's.
+BUILD = ("torch", "torch_git", "cuda", "rocm", "cudnn", "triton")
 
 
 def parts_of(header: Header, closing: Closing | None = None) -> tuple[Part, ...]:
@@ -31,6 +31,12 @@ def parts_of(header: Header, closing: Closing | None = None) -> tuple[Part, ...]
 def machine_of(header: Header, row: Row) -> Environment:
     """Return the machine on which a row was observed."""
     return header.parts[row.part].environment if header.parts else header.environment
+
+
+def in_common(header: Header, name: str) -> object:
+    """Return a field of the environment in which all machines of a run are alike; ``None`` if they are not."""
+    values = {getattr(part.environment, name) for part in parts_of(header)}
+    return values.pop() if len(values) == 1 else None
 
 
 def machines(header: Header) -> list[Environment]:
