@@ -55,7 +55,10 @@ def test_readers_are_told_what_is_missing(detmatrix: Command, lone: tuple[Path, 
 
     rows = len(read_run(path).header.planned)
     assert f"Incomplete: {missing}; {rows} of {rows} rows of this file were observed" in told
-    assert "Finish what is not with scan --resume, and join all files with detmatrix merge" in told
+    assert (
+        "Go on with scan --resume where a scan did not finish, and join all files with detmatrix merge"
+        in told
+    )
 
 
 def test_machines_are_told_what_is_missing(

@@ -210,7 +210,7 @@ def states(one: Matrix) -> list[tuple[State, str]]:
         rows, finish = "rows", "Finish it with scan --resume"
         if shard_words(header):
             rows = "rows of this file"
-            finish = "Finish what is not with scan --resume, and join all files with detmatrix merge"
+            finish = "Go on with scan --resume where a scan did not finish, and join all files with detmatrix merge"
         text = f"{one.missing}; {seen} of {one.planned} {rows} were observed at least once. {finish}"
         found.append(("incomplete", f"Incomplete: {text}"))
     settings, machines = one.run.header.settings, [part.environment for part in parts_of(one.run.header)]
