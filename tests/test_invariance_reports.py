@@ -98,9 +98,10 @@ def test_a_run_whose_controls_are_not_there_is_not_trusted(tmp_path: Path) -> No
 
 def test_controls_of_each_machine_are_believed_of_its_rows_alone(detmatrix: Command, tmp_path: Path) -> None:
     """A merged file keeps what each part's controls said, also of a part that did not finish, in any order."""
-    scan = ("scan", "quick", "--specs", QUICK, "--device", "cpu", "--runs", 4, "--processes", 1)
-    scan = (*scan, "--invariance", "layout", "--no-cost", "--no-overloads")
-    wrong = {"do": "invariance", "spec": "control.by_layout", "then": {"trials": []}}
+    options = ("--runs", 4, "--processes", 1, "--invariance", "layout", "--no-cost", "--no-overloads")
+    scan = ("scan", "quick", "--specs", QUICK, "--device", "cpu", *options)
+    same = {"value": "sliced args[0]", "outcome": "same", "executions": 2}
+    wrong = {"do": "invariance", "spec": "control.by_layout", "then": {"trials": [same]}}
     for number, rules in ((1, []), (2, [wrong])):
         (tmp_path / str(number)).mkdir()
         python = StandIn(tmp_path / str(number), *rules).python

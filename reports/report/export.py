@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from reports.matrix import words
 from reports.matrix.columns import all_columns
 from reports.matrix.difference import MEASURES
 from reports.matrix.expected import EXPECTED_MEANING
@@ -144,7 +143,7 @@ def _rows(matrices: Sequence[Matrix]) -> Iterator[list[object]]:
         for row in run.rows:
             cells = [_value(row, path) for path in _COLUMNS.values()]
             more = [value for column in further for value in column.flat(row).values()]
-            machine = [row.machine or words.machine_words(run.matrix)] * merged
+            machine = [row.machine or run.machine] * merged
             yield [*map(_cell, (run.name, *cells, distrust, *_expected(row, devices), *more, *machine))]
 
 
