@@ -61,7 +61,6 @@ def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -
     off: list[Observation] = ran(planned, "off", *stable())
     on: list[Observation] = ran(planned, "on", *stable())
     further: list[Observation] = []
-    alert = f"{planned.op.rpartition('.')[2]}_kernel"
     match finding:
         case "mode_dependent":
             on = ran(planned, "on", *stable("b"))
@@ -70,9 +69,9 @@ def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -
         case "uninitialized":
             off, further = ran(planned, "off", *drifting(often)), ran(planned, "unfilled", *drifting(often))
         case "raises":
-            off, on = ran(planned, "off", *drifting(often)), raised(planned, "on", alert)
+            off, on = ran(planned, "off", *drifting(often)), raised(planned, "on", "scatter_add_kernel")
         case "over_alert":
-            on = raised(planned, "on", alert)
+            on = raised(planned, "on", "scatter_add_kernel")
         case "silent":
             on = ran(planned, "on", *drifting(often))
         case "order_dependent":

@@ -35,7 +35,7 @@ def docstring(acting: Iterable[str] = (), raising: Iterable[str] = ()) -> str:
 
 def shown(op: str, finding: Finding, device: str = "cuda", **fields: Any) -> Planned:
     """Return a row of an op on a device with a finding; *fields* are those of ``tests.runs.row``."""
-    return shows(finding, row(op, fields.pop("case", finding), device=device, **fields))
+    return shows(finding, row(op, fields.pop("case", finding), device=device, **fields), often=4)
 
 
 def run_of(

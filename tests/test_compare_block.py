@@ -97,7 +97,7 @@ def test_what_else_changed_is_told() -> None:
 
     assert (seeming.op, seeming.kind) == ("torch.take", "not_comparable (seems improved)")
     assert seeming.finding.startswith("fixed_by_mode → deterministic: off: 2 of 98 → 0 of 98 ")
-    assert one.finding == "raises: alert callers put_kernel → other_kernel; an alert is proof"
+    assert one.finding == "raises: alert callers scatter_add_kernel → other_kernel; an alert is proof"
     (step,) = table("".join(render(comparison)), "from")
     assert step[0] == "2.1.0 (a) → 2.1.0 (b)"
     assert step[5] == "1 (1 possible change)"
