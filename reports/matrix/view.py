@@ -228,6 +228,7 @@ def row_view(
                 finding_reason=it.reason,
                 low_power=it.weak,
                 remarks=it.remarks,
+                compiled=it.cell.compiled,
             )
             for mode, it in row.chosen.items()
             if it.finding is not None or unconcerned(mode, row.row) is None

@@ -140,7 +140,7 @@ if sys.argv[1:] and sys.argv[1] in $COMPILED:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache.name
     call = torch.compile(call, dynamic=False)
 """
-# In place of the last line, where the flag is another one in the backward part.
+# In place of the last line, where the flag is another one in the backward phase.
 SWITCHED = """
     switch_flag(sys.argv[1])
     judged = $JUDGED

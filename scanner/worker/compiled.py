@@ -70,7 +70,7 @@ class _Compiler:
         metrics.reset()
         self._counters, self._metrics = counters, metrics
         self.graphs = 0
-        self.calls = 0  # of their forward parts
+        self.calls = 0  # of their forward phases
 
     def compiled(self, op: Callable[..., Any]) -> Callable[..., Any]:
         """Return the op as ``torch.compile`` makes it."""
