@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from reports.matrix.difference import first_differing, worst
 from reports.matrix.model import COMPARED, bound_of, cell_of_mode, outputs_of
 from reports.render.markdown import NONE
 from scanner.observations.records import Mode, Output, Severity
-from scanner.verdicts.cells import Cell, GroupCount, OrderCount, Verdict
+from scanner.verdicts.cells import Cell, GroupCount, OrderCount, ReferenceCount, Verdict
 from scanner.verdicts.chosen import ModeFinding
 from scanner.verdicts.findings import MatrixRow
 
@@ -49,6 +49,7 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
     other_threads: tuple[str, ...] = ()
     orders: OrderCount | None = None
     alerts: tuple[str, ...] = ()
+    reference: ReferenceCount | UnsetType = UNSET  # of cases whose reference holds in every mode
 
     @property
     def compared(self) -> bool:
@@ -64,6 +65,7 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
             counted(self),
             "constant" if self.constant else f"{self.distinct} distinct",
             self.where if not self.within else None,
+            self.reference.words if self.reference else None,
             self._threads,
             self._orders,
             "seeded" if self.seeded else None,
@@ -134,6 +136,17 @@ class ChosenView(CellView, frozen=True, kw_only=True):
     finding_reason: str | None
     low_power: str | None
     remarks: tuple[str, ...]
+    # Under torch.compile: processes, each with an empty cache, that saw other bits than the first execution of all.
+    differing_processes: int | None = None
+    processes: int | None = None
+
+    @cached_property
+    def details(self) -> str:
+        """What the cell says behind its verdict; of compiled code also in how many processes, each of which compiled it anew."""
+        if self.processes is None:
+            return super().details
+        seen = f"{self.differing_processes} of {self.processes}" if self.differing else str(self.processes)
+        return f"{super().details}, in {seen} {'process' if self.processes == 1 else 'processes'}"
 
 
 def counted(cell: Cell | CellView) -> str:
@@ -156,6 +169,7 @@ def cell_fields(row: MatrixRow, mode: Mode) -> dict[str, Any]:
     return {
         **same,
         "upper_bound": bound_of(cell),
+        "reference": cell.reference or UNSET,
         "seeded": any(observation.seeded for observation in mine),
         "forward_differing": sum(observation.forward_differing for observation in mine) if mine else None,
         "outputs": outputs_of(mine),

@@ -11,7 +11,7 @@ from msgspec import Struct
 from scanner.invariance import Property
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, unconcerned
 from scanner.observations.invariance_records import Invariance
-from scanner.observations.one_case import WHY_NOT, one_case_rows
+from scanner.observations.one_case import WHY_NOT
 from scanner.observations.parts import machine_of
 from scanner.observations.records import (
     MODES,
@@ -93,10 +93,20 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     chosen: dict[Mode, ChosenCell]  # by those modes that the scan was asked for beside off and on
     observations: tuple[Observation, ...]  # by mode and process, for details
 
+    @property
+    def unlike_reference(self) -> tuple[Mode, ...]:
+        """The modes in which some execution did not give what the reference of its case says of every mode."""
+        cells: dict[Mode, Cell] = {
+            "off": self.off,
+            "on": self.on,
+            **{mode: it.cell for mode, it in self.chosen.items()},
+        }
+        return tuple(mode for mode, cell in cells.items() if cell.reference and cell.reference.unlike)
 
-def _left_out(mode: Mode, row: Row, one_case: frozenset[tuple[str, ...]]) -> str | None:
+
+def _left_out(mode: Mode, row: Row) -> str | None:
     """Return why a row is not run in a mode that the scan was asked for; ``None`` if it is."""
-    if MODE_TABLE[mode].concern == "one_case" and row.key not in one_case:
+    if MODE_TABLE[mode].concern == "one_case" and not row.compiled:
         return WHY_NOT
     return unconcerned(mode, row)
 
@@ -228,7 +238,6 @@ def matrix(
     cost_of = {cost.key: cost for cost in costs}
     asked = {(one.key, one.what): one for one in invariances}
     power_check = PowerCheck(header, sentinels)
-    compiled = one_case_rows(header.planned, header.settings)
     missing = "not recorded" if closed else "the scan was interrupted before this case"
     for place, row in enumerate(header.planned):
         # What is joined is let go of: there may be a million rows.
@@ -279,7 +288,7 @@ def matrix(
                 mode,
                 row,
                 (off, on),
-                (cell := row_cell(by_mode[mode], _left_out(mode, row, compiled) or missing, row)),
+                (cell := row_cell(by_mode[mode], _left_out(mode, row) or missing, row)),
                 few and f"{few} whether the mode gives other bits, or a race does",
                 power_check.of(place, by_mode[mode]) or too_few([cell]),
             )
