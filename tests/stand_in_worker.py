@@ -348,6 +348,7 @@ def _kernels(_: Answer) -> Answer:
 
 _ANSWERS: dict[str, Callable[[Answer], Answer]] = {
     "observe": _observed,
+    "fill": lambda _: {},
     "sentinel": _sentinel,
     "cost": _cost,
     "dispatch": _dispatch,
