@@ -26,12 +26,23 @@ from scanner.claims.tables import parse_claims
 from scanner.errors import DetmatrixError
 from scanner.observations.merge import merge
 from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
-from scanner.observations.records import MODES, Part
+from scanner.observations.records import MODES, Compiled, HeldReference, Part
 from scanner.repro.invariance import invariance_script
 from scanner.repro.script import BatchSource, InputSource, script
 from tests.evidence_runs import controls, cost, evidence, sentinel
 from tests.invariances import ASKED_CONTROLS, asked_of
-from tests.runs import CLOSING, ENVIRONMENT, PROCESSES, SETTINGS, launching, ran, row, stable, write_run
+from tests.runs import (
+    CLOSING,
+    ENVIRONMENT,
+    PROCESSES,
+    SETTINGS,
+    drifting,
+    launching,
+    ran,
+    row,
+    stable,
+    write_run,
+)
 
 DOCSTRING = """
     The following normally-nondeterministic operations will act deterministically when ``mode=True``:
@@ -69,7 +80,12 @@ def base_run(path: Path) -> Path:
     """Write a run that has every kind of record, and return its path."""
     launches = row("mine.launches")
     orders = [one for mode in MODES for one in launching(ran(launches, mode, *stable()), 3)]
-    planned = [*evidence(), (launches, orders)]
+    compiles = replace(row("mine.compiles", direction="backward"), compiled=True)
+    made, held = Compiled(graphs=1, breaks=0, kernels=1, hits=1), HeldReference(digest="a", elements=3)
+    seen = ran(compiles, "compile_on_cached", *drifting())
+    compiled = [*ran(compiles, "off", *stable()), *ran(compiles, "on", *stable()),
+                *(replace(one, compiled=made, reference=held) for one in seen)]  # fmt: skip
+    planned = [*evidence(), (launches, orders), (compiles, compiled)]
     last = len(planned)
     rows = [one for one, _ in planned]
     reached = Reached(overloads=("aten::put_", "aten::cumsum"), alerts=(("put_", "aten::put_"),))
@@ -78,7 +94,7 @@ def base_run(path: Path) -> Path:
         planned,
         settings=replace(
             SETTINGS,
-            modes=("off", "on", "warn_only"),
+            modes=("off", "on", "warn_only", "compile_on_cached"),
             perturb=("quiet", "stress", "poison", "order"),
             cost=True,
             overloads=True,
@@ -89,7 +105,7 @@ def base_run(path: Path) -> Path:
         costs=[cost(rows[0], 1e-5, 3.4e-5, 1.1e-5), cost(rows[1], outcome="raised", message="put_ has none"),
                cost(rows[3], 1e-6, 2.5e-6, 2.5e-6, memory=(0, 3 << 20))],
         claims=parse_claims(DOCSTRING),
-        controls=controls(modes=("off", "on", "warn_only")),
+        controls=controls(modes=("off", "on", "warn_only", "compile_on_cached")),
         kernels=BuildOverloads(groups=(KernelGroup(kernel="device", writes="in_place", names=("aten::put_", "aten::cumsum")),
                                 KernelGroup(kernel="none", writes="new", names=("aten::take",)))),
         invariances=[*asked_of(rows[0], {"batch": ("8 last",)}), *ASKED_CONTROLS],
