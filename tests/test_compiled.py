@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 from reports.matrix.model import load
 from reports.matrix.view import row_view
 from scanner.alerts import alert_caller, is_refusal
-from scanner.modes import with_chosen
+from scanner.modes import Mode, with_chosen
 from scanner.observations.records import Compiled, Row
 from scanner.observations.runfile import read_run
 from scanner.verdicts.cells import Cell
@@ -34,6 +35,7 @@ STILL = Cell(verdict="deterministic", runs=200, first="a", by_process=(100, 100)
 
 
 TWO_WAYS = """
+from opspecs.model import Case, OpSpec, call
 
 def case(*directions, provokes=""):
     return Case(inputs=lambda t: call(t.leaf(t.normal(4))), directions=directions, provokes=provokes)
@@ -83,8 +85,9 @@ def test_one_case_of_an_op_is_compiled_in_each_direction(
     }
     (op,) = json.loads(detmatrix("report", path, "--format", "json").stdout)["ops"]
     told = op["further"]["compile_on"]
-    assert (told["compiled"], told["among"]) == (len(asked), 6)
-    assert f"; {len(asked)} of 6 rows compiled |" in detmatrix("report", path, "--format", "md").stdout
+    assert (told["compiled"], told["among"]) == (len(asked), 8)
+    markdown = detmatrix("report", path, "--all", "--format", "md").stdout
+    assert f"| as_off; {len(asked)} of 8 rows compiled |" in re.sub(" +", " ", markdown)
 
 
 def test_another_machine_compiles_what_the_first_would_have(detmatrix: Command, tmp_path: Path) -> None:
@@ -103,7 +106,7 @@ def test_another_machine_compiles_what_the_first_would_have(detmatrix: Command, 
     done = detmatrix("scan", *again)
 
     assert done.returncode == 0, done.stderr
-    assert len(read_run(tmp_path / "run.2.jsonl").header.planned) == 5
+    assert len(read_run(tmp_path / "run.2.jsonl").header.planned) == 7
     asked = {row for mode, row in standing.asked("observe") if mode == "compile_on"}
     assert asked == {"mine.ways:back:backward:float32"}
 
@@ -129,7 +132,7 @@ def test_each_process_compiles_into_a_folder_of_its_own(detmatrix: Command, tmp_
 def test_a_process_fills_the_cache_that_another_takes_from(detmatrix: Command, tmp_path: Path) -> None:
     """Each process of the mode has a folder that another one has filled with its rows before; none is left."""
     standing = StandIn(tmp_path)
-    mode = "compile_on_cached"
+    mode: Mode = "compile_on_cached"
 
     path = _scan_two_ways(detmatrix, standing, tmp_path, "--modes", mode)
 

@@ -129,6 +129,13 @@ class NotRun(CellView, frozen=True, kw_only=True, omit_defaults=True):
     """The cell of a mode that a row was not run in: its verdict and why."""
 
 
+class ProcessCount(Struct, frozen=True, kw_only=True):
+    """The processes that compiled a row, each anew."""
+
+    differing: int  # that saw other bits than the first execution of all
+    of: int
+
+
 class ChosenView(CellView, frozen=True, kw_only=True):
     """The cell of a mode that the scan was asked for, with what differs there from the flag off."""
 
@@ -136,17 +143,17 @@ class ChosenView(CellView, frozen=True, kw_only=True):
     finding_reason: str | None
     low_power: str | None
     remarks: tuple[str, ...]
-    # Under torch.compile: processes, each with an empty cache, that saw other bits than the first execution of all.
-    differing_processes: int | None = None
-    processes: int | None = None
+    processes: ProcessCount | None  # under torch.compile
 
     @cached_property
     def details(self) -> str:
         """What the cell says behind its verdict; of compiled code also in how many processes, each of which compiled it anew."""
+        counted = super().details
         if self.processes is None:
-            return super().details
-        seen = f"{self.differing_processes} of {self.processes}" if self.differing else str(self.processes)
-        return f"{super().details}, in {seen} {'process' if self.processes == 1 else 'processes'}"
+            return counted
+        of = self.processes.of
+        seen = f"{self.processes.differing} of {of}" if self.differing else str(of)
+        return f"{counted}, in {seen} {'process' if of == 1 else 'processes'}"
 
 
 def counted(cell: Cell | CellView) -> str:

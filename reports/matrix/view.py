@@ -14,6 +14,7 @@ from reports.matrix.cells import (
     NO_REASON,
     CellView,
     ChosenView,
+    ProcessCount,
     cell_fields,
     cell_view,
     further_cell,
@@ -234,7 +235,7 @@ def row_view(
                 finding_reason=it.reason,
                 low_power=it.weak,
                 remarks=it.remarks,
-                **_processes(it.cell),
+                processes=_processes(it.cell),
             )
             for mode, it in row.chosen.items()
             if it.finding is not None or unconcerned(mode, row.row) is None
@@ -245,11 +246,11 @@ def row_view(
     )
 
 
-def _processes(cell: Cell) -> dict[str, int]:
+def _processes(cell: Cell) -> ProcessCount | None:
     """Return how many processes compiled a row, and in how many of them it differed."""
     if cell.compiled is None or cell.verdict not in COMPARED:
-        return {}
-    return {"differing_processes": cell.differing_processes, "processes": len(cell.by_process)}
+        return None
+    return ProcessCount(differing=cell.differing_processes, of=len(cell.by_process))
 
 
 def _expected(row: MatrixRow, build: ExpectedRows) -> dict[str, object]:
