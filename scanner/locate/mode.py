@@ -22,7 +22,6 @@ from scanner.locate.replay import (
     left_open,
     measure,
     plain,
-    readable,
     returned,
     settled,
     too_large,
@@ -146,7 +145,9 @@ class LocateMode(TorchDispatchMode):
                 result = self._record_undigested(self.recorder, op, func, args, kwargs)
         else:
             result = self._look_again(op, func, args, kwargs, given, key, again=reason is None)
-        self.follow(given, [*tensors(result), *op.changed(args, kwargs)])
+        if self._downstream and (reached := self._downstream.reach(given)):
+            changed = op.changed(args, kwargs)
+            self._downstream.mark(reached, [*returned(result, changed), *changed])
         return result
 
     def _look_again(
@@ -196,8 +197,8 @@ class LocateMode(TorchDispatchMode):
 
     def follow(self, given: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:
         """Count what was given something that came of a root, and follow what it wrote."""
-        if self._downstream:
-            self._downstream.follow(given, written)
+        if reached := self._downstream.reach(given):
+            self._downstream.mark(reached, written)
 
     def _count(self, key: SiteKey) -> None:
         self.ops += 1
@@ -276,17 +277,19 @@ class LocateMode(TorchDispatchMode):
             self.leave_out(_LYING, op.name)
             return result
         kept = call.kept
-        if not kept:
+        if not kept.tensors:
             return result
-        if not readable(kept) or too_large(kept, self._max_bytes):
-            self.leave_out(_LARGE if readable(kept) else _UNREADABLE, op.name)
+        if not kept.readable or kept.size > self._max_bytes:
+            self.leave_out(_LARGE if kept.readable else _UNREADABLE, op.name)
             return result
         count, places, root = 0, set[int](), None
         try:
             # On another device than the CPU one waits once for all executions, and looks again only if any differed.
             for _ in range(self.replays if call.differs(self.replays) else 0):
-                again = call.again()
-                if not (found := settled(differing(kept, again), kept, again)):
+                again = call.other()
+                if again is None or not (
+                    found := settled(differing(kept.tensors, again), kept.tensors, again)
+                ):
                     continue
                 # The arguments it changes go on changing in what follows.
                 again = [one.clone() for one in again]
@@ -294,7 +297,7 @@ class LocateMode(TorchDispatchMode):
                     break
                 count += 1
                 places.update(found)
-                measure(root.distance, kept, again, found)
+                measure(root.distance, kept.tensors, again, found)
         except Exception:  # noqa: BLE001 - the program's own execution went well
             self.leave_out(_FAILED, op.name)
             call.restore()

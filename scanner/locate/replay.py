@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from scanner.alerts import caller_in
-from scanner.locate.memory.comparison import COMPOUND, DEVICE, size_of, sort_of, unequal
+from scanner.locate.memory.comparison import COMPOUND, KeptTensors, size_of, sort_of, unequal
 from scanner.locate.overloads import KnownOverload, tensors
 from scanner.located import Distance, WithFlag
 from scanner.worker.bits import parts
@@ -45,6 +45,8 @@ class RepeatedCall:
         self.result = self._func(*self._args, **self._kwargs)
         self.returned = returned(self.result, self.changed)
         self._after = [_copied(one) for one in self.changed]
+        # What is returned, then the arguments that it changes.
+        self.kept = KeptTensors(self.returned + self._after)
         return self.result
 
     @property
@@ -63,6 +65,14 @@ class RepeatedCall:
         result = self._func(*self._args, **self._kwargs)
         return returned(result, self.changed) + self.changed
 
+    def other(self) -> list[torch.Tensor] | None:
+        """Execute it again; return what is to be looked at closer, ``None`` where all is the same.
+
+        What is the same is let go of at once, and the next execution writes to memory that is still in the caches.
+        """
+        again = self.again()
+        return None if self.kept.same_on_cpu(again) else again
+
     def draws(self) -> bool:
         """Tell whether another execution moves a random generator on."""
         before = [(one, one.get_state()) for one in generators(self._kwargs)]
@@ -78,19 +88,13 @@ class RepeatedCall:
         """What stood in the arguments that it changes, by their identity."""
         return {id(one): before for one, before in zip(self.changed, self._before, strict=True)}
 
-    @property
-    def kept(self) -> list[torch.Tensor]:
-        """What the first execution gave: returned tensors, then the arguments it changes."""
-        return self.returned + self._after
-
     def differs(self, times: int) -> bool:
         """Tell whether any of so many further executions differs from the first; ``True`` if it is as well to look at once."""
-        kept = self.kept
-        if all(sort_of(one) != DEVICE for one in kept):
+        if not self.kept.on_device:
             return True
         flags = []
         for _ in range(times):
-            answer = differing(kept, self.again())
+            answer = differing(self.kept.tensors, self.again())
             if isinstance(answer, list):
                 return True
             if answer is not None:
@@ -105,8 +109,12 @@ class RepeatedCall:
 
 def returned(result: Any, changed: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return the tensors that an op returned, but for arguments that it changed."""
-    found = tensors(result)
-    return [one for one in found if not _among(one, changed)] if changed else found
+    if not changed:
+        return tensors(result)
+    # Most ops in place, of which an optimizer is made.
+    if len(changed) == 1 and result is changed[0]:
+        return []
+    return [one for one in tensors(result) if not _among(one, changed)]
 
 
 def _among(tensor: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
@@ -239,11 +247,6 @@ def plain(values: Sequence[torch.Tensor]) -> bool:
     """Tell whether all of the tensors have memory of their own that can be copied back to where it was."""
     overlap = torch._debug_has_internal_overlap  # noqa: SLF001 - has no public name
     return all(sort_of(one) < COMPOUND and overlap(one) != _OVERLAPS for one in values)
-
-
-def readable(values: Sequence[torch.Tensor]) -> bool:
-    """Tell whether all of the tensors have bits that can be read."""
-    return all(sort_of(one) <= COMPOUND for one in values)
 
 
 def left_open(call: RepeatedCall) -> dict[int, torch.Tensor]:

@@ -47,9 +47,9 @@ _BLOCKS_AT_ONCE = 256
 # (name, strided tensor): what is compared.
 Part = tuple[str, torch.Tensor]
 
-_memcmp = ctypes.CDLL(None).memcmp
-_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-_memcmp.restype = ctypes.c_int
+memcmp = ctypes.CDLL(None).memcmp
+memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+memcmp.restype = ctypes.c_int
 
 
 def parts(value: Any, name: str, *, skip_others: bool = False) -> list[Part]:
@@ -159,7 +159,7 @@ def equal_on_cpu(left: torch.Tensor, right: torch.Tensor) -> bool:
         if left.stride() != right.stride():
             left, right = left.contiguous(), right.contiguous()
         left, right = _dense(left), _dense(right)
-    return not _memcmp(left.data_ptr(), right.data_ptr(), left.numel() * left.element_size())
+    return not memcmp(left.data_ptr(), right.data_ptr(), left.numel() * left.element_size())
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:

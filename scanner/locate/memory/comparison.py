@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from scanner.worker.bits import differ_on_device, equal_on_cpu, parts, same_structure
+from scanner.worker.bits import differ_on_device, equal_on_cpu, memcmp, parts, same_structure
 
 _keys = torch._C._dispatch_keys  # noqa: SLF001 - has no public name
 # Dispatch keys of a tensor -> whether its memory is on the CPU (0), on another device (1), to be taken apart (2), absent (3).
@@ -51,6 +51,47 @@ def unequal(one: torch.Tensor, other: torch.Tensor) -> bool | torch.Tensor:
     if not same_structure(mine, its):
         return True
     return any(bool(unequal(x, y)) for (_, x), (_, y) in zip(mine, its, strict=True))
+
+
+class KeptTensors:
+    """What an op gave, to be compared with what it gives again; what is asked of it each time is read once."""
+
+    def __init__(self, kept: list[torch.Tensor]) -> None:
+        self.tensors = kept
+        self.readable = plain = True
+        self.on_device, self.size = False, 0
+        memories = []
+        for one in kept:
+            keys = _keys(one).raw_repr()
+            sort = _sorts.get(keys)
+            if sort is None:
+                sort = sort_of(one)
+            if sort >= COMPOUND:
+                plain = False
+                self.readable &= sort == COMPOUND
+                continue
+            size = one.numel() * one.element_size()
+            self.size += size
+            self.on_device |= sort == DEVICE
+            plain = plain and sort == CPU and one.is_contiguous()
+            if plain:
+                memories.append((keys, one.dtype, one.shape, one.data_ptr(), size))
+        self._plain = memories if plain else None
+
+    def same_on_cpu(self, others: list[torch.Tensor]) -> bool:
+        """Tell whether others are the same bits, all of them plain tensors of the CPU; else it is as well to look closer."""
+        if self._plain is None or len(others) != len(self._plain):
+            return False
+        for (keys, dtype, shape, pointer, size), other in zip(self._plain, others, strict=True):
+            if (
+                other.dtype is not dtype
+                or other.shape != shape
+                or _keys(other).raw_repr() != keys
+                or not other.is_contiguous()
+                or (size and memcmp(pointer, other.data_ptr(), size))
+            ):
+                return False
+        return True
 
 
 def size_of(tensor: torch.Tensor) -> int:

@@ -26,18 +26,24 @@ class Downstream:
         if number is None:
             number = len(self._roots)
             self._roots.append(root)
-        for one in written:
-            self._marks.set(one, (self._marks.get(one) or frozenset()) | {number})
+        self.mark(frozenset({number}), written)
 
-    def follow(self, given: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:
-        """Count an op for the roots that reached it, and mark what it wrote."""
+    def reach(self, given: Sequence[torch.Tensor]) -> frozenset[int]:
+        """Count an op for the roots that reached it, and return their numbers."""
         reached: frozenset[int] = frozenset()
         for one in given:
             found = self._marks.get(one)
-            if found is not None:
+            if found is not None and found is not reached:
                 reached |= found
         for number in reached:
             self._roots[number].reached += 1
-        if reached:
-            for one in written:
-                self._marks.set(one, (self._marks.get(one) or frozenset()) | reached)
+        return reached
+
+    def mark(self, reached: frozenset[int], written: Sequence[torch.Tensor]) -> None:
+        """Mark what an op has written that these roots reached."""
+        for one in written:
+            known = self._marks.get(one)
+            if known is None:
+                self._marks.set(one, reached)
+            elif not reached <= known:
+                self._marks.set(one, known | reached)
