@@ -177,8 +177,8 @@ def test_row_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path) ->
     pytest.importorskip("torch")
     path, name = tmp_path / "run.jsonl", "torch.nn.Embedding:collisions:backward:float32"
 
-    more = ("--modes", "compile_on,compile_on_cached", "--runs", 50, "--perturb", "quiet", "-o", path)
-    done = detmatrix("scan", name, *OPTIONS, *more)
+    more = ("--runs", 50, "--processes", 1, "--perturb", "quiet", "-o", path)
+    done = detmatrix("scan", name, *OPTIONS, "--modes", "compile_on,compile_on_cached", *more)
 
     assert done.returncode == 0, done.stderr
     run = read_run(path)
