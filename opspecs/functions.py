@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opspecs.inputs import Inputs
 
 CASE = "inputs"
-_REFERENCE = re.compile(r"(.+\.py):(\w+)(?:\((.+\.py):(\w+)\))?")
+_NAMED = re.compile(r"(.+\.py):(\w+)(?:\((.+\.py):(\w+)\))?")
 
 
 class FunctionName(NamedTuple):
@@ -41,15 +41,15 @@ class FunctionName(NamedTuple):
         return f"{Path(self.file).stem}.{self.function}"
 
 
-def reference(text: str) -> FunctionName | None:
+def named_function(text: str) -> FunctionName | None:
     """Return the function that a text names; ``None`` if it is the name of a file."""
-    found = _REFERENCE.fullmatch(text)
+    found = _NAMED.fullmatch(text)
     return FunctionName(*found.groups()) if found else None
 
 
 def resolved(specs: str) -> str:
     """Return a file of specs, or a function with its files, by paths that hold in any folder."""
-    named = reference(specs)
+    named = named_function(specs)
     if named is None:
         return str(Path(specs).resolve())
     inputs = str(Path(named.inputs_file).resolve()) if named.inputs_file else None
@@ -58,7 +58,7 @@ def resolved(specs: str) -> str:
 
 def file_of(specs: str) -> Path:
     """Return the file in which specs are declared."""
-    named = reference(specs)
+    named = named_function(specs)
     return Path(named.file if named else specs)
 
 

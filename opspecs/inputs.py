@@ -1,14 +1,15 @@
 """Seeded inputs: what a case's generator draws from.
 
-Everything is drawn on the CPU by a generator of its own and then moved, so that every process, mode and
-device gets the same bits and the global generator is left alone.
+Everything is drawn on the CPU by generators of its own and then moved, so that every process and mode gets the same bits and
+the global generator is left alone. So does every device, but for what is large: on an accelerator that is cut out of pools.
 """
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from opspecs.draws import Draw, KeptDraws, Pools, gradient_source, seed_of
 
 if TYPE_CHECKING:
     import torch
@@ -16,55 +17,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Draw:
-    """One call of a random function of torch: what was asked for, what came, and the generator's state behind it."""
-
-    def __init__(self, asked: object, drawn: torch.Tensor, state: torch.Tensor) -> None:
-        self.asked = asked
-        self.drawn = drawn
-        self.state = state
-
-    @property
-    def size(self) -> int:
-        """Bytes that are kept."""
-        return int(self.drawn.numel() * self.drawn.element_size())
-
-
-class KeptDraws:
-    """What was drawn last, by key: both directions of a case draw the same numbers, and drawing is what a GPU waits for.
-
-    Numbers are kept as they were drawn, on the CPU. Of the keys that were asked for longest ago they are dropped.
-    """
-
-    def __init__(self, keys: int = 8, size: int = 1 << 29) -> None:
-        """Keep so many keys at most, and so many bytes."""
-        self._keys, self._size = keys, size
-        self._held = 0
-        self._by_key: OrderedDict[str, list[Draw]] = OrderedDict()
-
-    def find(self, key: str, place: int, asked: object) -> Draw | None:
-        """Return the draw at a place of a key's sequence, if it is what is asked for."""
-        draws = self._by_key.get(key, ())
-        return draws[place] if place < len(draws) and draws[place].asked == asked else None
-
-    def keep(self, key: str, place: int, draw: Draw) -> None:
-        """Keep a draw at its place; what was kept behind it came from another sequence."""
-        draws = self._by_key.setdefault(key, [])
-        self._by_key.move_to_end(key)
-        if place > len(draws):
-            return  # what came before was dropped
-        self._held += draw.size - sum(one.size for one in draws[place:])
-        draws[place:] = [draw]
-        while self._held > self._size or len(self._by_key) > self._keys:
-            _, oldest = self._by_key.popitem(last=False)
-            self._held -= sum(one.size for one in oldest)
-
-
 class Inputs:
     """Draws the tensors of one case for one dtype, device and direction; the ``t`` of a case's lambda."""
 
     def __init__(
-        self, key: str, *, dtype: str, device: str, direction: str, kept: KeptDraws | None = None
+        self,
+        key: str,
+        *,
+        dtype: str,
+        device: str,
+        direction: str,
+        kept: KeptDraws | None = None,
+        pools: Pools | None = None,
     ) -> None:
         """Seed the draws from *key*: equal keys give equal bits on one build of torch.
 
@@ -74,9 +38,9 @@ class Inputs:
             device: Where to.
             direction: "backward" makes leaves.
             kept: What was drawn before; without it everything is drawn anew.
+            pools: What windows are cut out of; those of *kept*, or else new ones.
         """
         # Spec modules load without torch; only a worker makes Inputs.
-        import hashlib  # noqa: PLC0415
         import warnings  # noqa: PLC0415
 
         import torch  # noqa: PLC0415
@@ -87,14 +51,18 @@ class Inputs:
         self.dtype: torch.dtype = getattr(torch, dtype)
         self.leaves: list[torch.Tensor] = []
         self._backward = direction == "backward"
-        self._generator = torch.Generator().manual_seed(
-            int.from_bytes(hashlib.sha256(key.encode()).digest()[:7], "big")
-        )
-
+        self._generator = torch.Generator().manual_seed(seed_of(key))
         self._key, self._kept, self._place = key, kept, 0
+        self._pools, self._windows = pools or (Pools() if kept is None else kept.pools), 0
 
     def _draw(self, function: str, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Call a random function of torch, or return what it returned to the same call at this place of the sequence."""
+        if self.device != "cpu":
+            key = f"{self._key}|{self._windows}"
+            window = self._pools.window(key, self.device, function, *args, **kwargs)
+            if window is not None:
+                self._windows += 1
+                return window
         call = getattr(self._torch, function)
         if self._kept is None:
             return call(*args, generator=self._generator, **kwargs)
@@ -121,10 +89,23 @@ class Inputs:
 
     def normal(self, *shape: int) -> torch.Tensor:
         """Standard normal values of the case's floating or complex dtype; shape as given."""
-        # Half types are drawn as float32: not every torch draws them on the CPU.
-        wide = {2: self._torch.float32}.get(self.itemsize, self.dtype)
-        drawn = self._draw("randn", shape, dtype=wide)
+        return self._draw("randn", shape, dtype=self._wide).to(self.device, self.dtype)
+
+    @property
+    def _wide(self) -> torch.dtype:
+        """What is drawn of the case's dtype: half types as float32, since not every torch draws them on the CPU."""
+        return {2: self._torch.float32}.get(self.itemsize, self.dtype)
+
+    def gradient(self, *shape: int) -> torch.Tensor:
+        """Standard normal values for the gradient of an output; shape as given."""
+        if self.device == "cpu":
+            return self.normal(*shape)
+        drawn = self._pools.gradient(self._key, self.device, shape, self._wide)
         return drawn.to(self.device, self.dtype)
+
+    def gradient_source(self) -> tuple[int, str]:
+        """Return the seed of a generator ``g``, and how ``gradient`` makes one of it for an output ``o``, on an accelerator."""
+        return gradient_source(self._key, self.device, self._wide, self.dtype)
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
         """Uniform values between *low* and *high* of the case's floating dtype; rounding may reach *high*."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
-from opspecs.functions import FunctionName, reference, spec_of
+from opspecs.functions import FunctionName, named_function, spec_of
 from opspecs.model import OpSpec
 from opspecs.validation import faults
 
@@ -34,7 +34,7 @@ def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
     Raises:
         SpecFileError: It cannot be executed, or ``SPECS`` is not a sequence of specs that can be scanned.
     """
-    if (named := reference(str(file))) is not None:
+    if (named := named_function(str(file))) is not None:
         return (_of_function(named),)
     path = Path(file)
     module, digest = _executed(path)

@@ -20,7 +20,7 @@ _CUBLAS_ALERT = re.compile(
 )
 
 
-# Raised by a backward part that torch.compile compiled with the flag off: it will not run with it on. That is no alert,
+# Raised by a backward phase that torch.compile compiled with the flag off: it will not run with it on. That is no alert,
 # for it says nothing of the op (torch/_functorch/_aot_autograd/runtime_wrappers.py).
 _REFUSAL = re.compile(
     r"This compiled backward function is being run with torch\.use_deterministic_algorithms\(True\)"
@@ -28,7 +28,7 @@ _REFUSAL = re.compile(
 
 
 def is_refusal(text: str) -> bool:
-    """Tell whether a text is, or holds, that of a compiled backward part that refuses to run with the flag on."""
+    """Tell whether a text is, or holds, that of a compiled backward phase that refuses to run with the flag on."""
     return _REFUSAL.search(text) is not None
 
 

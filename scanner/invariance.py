@@ -24,12 +24,12 @@ SIZES = (1, 2, 3, 5, 8, 16, 31, 32)
 POSITIONS = ("first", "middle", "last", "permuted")
 LAYOUTS = ("contiguous", "transposed", "channels_last", "sliced")
 
-# same            every execution gave the bits of the reference
-# varies          every execution gave the same bits, and not those of the reference
+# same            every execution gave the bits of the baseline
+# varies          every execution gave the same bits, and not those of the baseline
 # not_repeatable  executions differed among themselves
 # raised          it raised there; `message` says what
 # not_tried       the time was over, or the value cannot be had
 Trial = Literal["same", "varies", "not_repeatable", "raised", "not_tried"]
 
-# Executions at each value; where the bits are others than those of the reference, so many that a race would hardly look like it.
+# Executions at each value; where the bits are others than those of the baseline, so many that a race would hardly look like it.
 EXECUTIONS, EXECUTIONS_IF_OTHER = 2, 10

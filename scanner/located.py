@@ -18,7 +18,7 @@ from typing import Literal
 # generator  a random generator is in another state in another run
 # order      a Triton kernel gave other bits when the interpreter ran its programs in another order
 Cause = Literal["replay", "runs", "unwritten", "input", "changed", "generator", "order"]
-# forward, backward: the part of the program that called the op. recomputed: forward again, under checkpointing.
+# forward, backward: the phase of the program that called the op. recomputed: forward again, under checkpointing.
 Phase = Literal["forward", "backward", "recomputed"]
 # What an op that differed does with the flag on: the same bits each time (cured), so only because uninitialized memory is
 # filled (filled), its alert (raises), other bits all the same (differs). failed: it could not be executed so.
@@ -108,7 +108,7 @@ class Located:
     replays: int = 0  # of each op; 0: none
     ops: int = 0  # that reached the dispatcher; views, and what only hands out memory, left out
     replayed: int = 0
-    launches: int = 0  # of Triton kernels, in the interpreter; they are among the ops
+    launches: int = 0  # of Triton kernels, run again in other orders; they are among the ops
     steps: int = 0
     seconds: float = 0.0
     left_out: dict[str, int] = field(default_factory=dict)  # why calls were not executed again -> how many

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from scanner.errors import one_line
 from scanner.located import Cause, CodeLine, Located, OpSite, Root, WithFlag
+from scanner.plurals import several
 
 # What an op that differed did with the flag on.
 WITH_FLAG: dict[WithFlag, str] = {
@@ -35,7 +36,7 @@ _SHORT: dict[Cause, str] = {
     "changed": "changed between ops",
     "generator": "other generator state",
 }
-HEADS = ("differed", "op", "line", "module", "part", "reached", "with the flag on")
+HEADS = ("differed", "op", "line", "module", "phase", "reached", "with the flag on")
 _SET = "torch.use_deterministic_algorithms(True)"
 _DO: dict[Cause, str] = {
     "unwritten": "write the memory before it is read (torch.zeros in place of torch.empty)",
@@ -50,11 +51,6 @@ _DO_WITH_FLAG: dict[WithFlag | None, str] = {
     "raises": f"{_SET} stops it with an error; choose another op, or compute it on another device",
     "differs": "the flag does not cure it; choose another op, and report it to who wrote the kernel",
 }
-
-
-def counted(number: int, word: str) -> str:
-    """Return ``1 op``, ``2 ops``."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def worst_first(roots: Sequence[Root]) -> list[Root]:
@@ -79,8 +75,8 @@ def site_words(site: OpSite) -> str:
     return line_words(site.line)
 
 
-def part_words(site: OpSite) -> str:
-    """Say which part of the program called an op."""
+def phase_words(site: OpSite) -> str:
+    """Say which phase of the program called an op."""
     return f"backward ({one_line(site.node)})" if site.node else site.phase
 
 
@@ -111,8 +107,8 @@ def cells(root: Root) -> tuple[str, ...]:
         one_line(root.site.op),
         site_words(root.site),
         one_line(root.site.module or ""),
-        part_words(root.site),
-        counted(root.reached, "op"),
+        phase_words(root.site),
+        several(root.reached, "op"),
         flag_words(root),
     )
 
@@ -151,15 +147,15 @@ def summary(located: Located) -> str:
     sites = (
         "No call site differed"
         if not count
-        else f"{counted(count, 'call site')} {'are' if count > 1 else 'is'} not reproducible"
+        else f"{several(count, 'call site')} {'are' if count > 1 else 'is'} not reproducible"
     )
     if located.runs > 1:
         others = located.runs - 1
-        done = f"{located.compared} of {located.ops} ops held against {counted(others, 'more run')}"
+        done = f"{located.compared} of {located.ops} ops held against {several(others, 'more run')}"
         done += f", {located.propagated} given what earlier ones had made different"
     else:
         done = f"{located.ops} ops, {located.replayed} of them executed {located.replays} more times"
-    return f"{sites}: {done} (torch {one_line(located.torch)}, {counted(located.threads, 'thread')})."
+    return f"{sites}: {done} (torch {one_line(located.torch)}, {several(located.threads, 'thread')})."
 
 
 def sentinel_words(located: Located) -> list[str]:
@@ -202,7 +198,7 @@ def notes(located: Located) -> list[str]:
         )
     what = "Not executed again" if located.runs == 1 else "Outputs not digested"
     found += [
-        f"{what}: {counted(count, 'call')} to ops that {one_line(reason)}: {', '.join(map(one_line, located.left_out_ops.get(reason, ())))}."
+        f"{what}: {several(count, 'call')} to ops that {one_line(reason)}: {', '.join(map(one_line, located.left_out_ops.get(reason, ())))}."
         for reason, count in located.left_out.items()
     ]
     found += _unseen(located)
@@ -222,19 +218,17 @@ def _unseen(located: Located) -> list[str]:
     if not located.ops:
         found.append("No op was looked at, so that nothing is known.")
     elsewhere = (
-        [f"{counted(located.thread_ops, 'op')} that other threads called"] if located.thread_ops else []
+        [f"{several(located.thread_ops, 'op')} that other threads called"] if located.thread_ops else []
     )
     elsewhere += (
-        [f"the ops of {located.processes} more process{'' if located.processes == 1 else 'es'}"]
-        if located.processes
-        else []
+        [f"the ops of {several(located.processes, 'more process', 'es')}"] if located.processes else []
     )
     if elsewhere:
         found.append(f"Not looked at: {' and '.join(elsewhere)}.")
     if located.outside_site is not None:
         first = located.outside_site
         found.append(
-            f"Not executed again: what wrote to the inputs of {counted(located.outside, 'op')} and is no op itself (numpy, a kernel of an "
+            f"Not executed again: what wrote to the inputs of {several(located.outside, 'op')} and is no op itself (numpy, a kernel of an "
             f"extension, another thread), first seen by {one_line(first.op)} at {site_words(first)}; --runs 2 compares it."
         )
     return found

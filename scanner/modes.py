@@ -31,16 +31,16 @@ Mode = Literal[
 # raising   of rows that raised with the flag on
 # cured     of rows that differed with the flag off, and not with it on; known when the processes of other modes have spoken
 # cublas    of rows that the lists of torch up to 2.9 say raise unless CUBLAS_WORKSPACE_CONFIG is set
-# backward  of rows that have a backward part
+# backward  of rows that have a backward phase
 # cudnn     of rows whose op cuDNN may compute: convolutions, RNNs, CTC loss and batch norm
 # one_case  of one row of each op in each direction, unless all are asked for: a compilation takes seconds
 Concern = Literal["all", "raising", "cured", "cublas", "backward", "cudnn", "one_case"]
 # How a worker makes an execution (``scanner.worker.executions``).
 #
 # eager     calls the op, and differentiates
-# switched  likewise, with the flag in the backward part the other way than in the forward one
+# switched  likewise, with the flag in the backward phase the other way than in the forward one
 # compiled  calls the op under torch.compile, and differentiates
-# cached    likewise, with code out of a cache that another process filled, whose flag was off in its first backward part
+# cached    likewise, with code out of a cache that another process filled, whose flag was off in its first backward phase
 ExecutionKind = Literal["eager", "switched", "compiled", "cached"]
 
 # PyTorch's documentation asks for the workspace when the flag is on; users who leave the flag off live without it.
@@ -72,7 +72,7 @@ class WorkerMode(NamedTuple):
 
     @property
     def alerts(self) -> bool:
-        """Whether an op without a deterministic implementation raises; of its forward part."""
+        """Whether an op without a deterministic implementation raises; of its forward phase."""
         return self.deterministic and not self.warn_only
 
     @property
@@ -87,12 +87,12 @@ class WorkerMode(NamedTuple):
 
     @property
     def backward_alone(self) -> bool:
-        """Whether it has nothing to say of a forward part."""
+        """Whether it has nothing to say of a forward phase."""
         return self.concern == "backward" or self.cached
 
     @property
     def deterministic_backward(self) -> bool:
-        """Whether the flag is on in the backward part."""
+        """Whether the flag is on in the backward phase."""
         return self.deterministic != (self.execution == "switched")
 
 
@@ -119,14 +119,14 @@ MODE_TABLE: dict[Mode, WorkerMode] = {
         "the flag on without CUBLAS_WORKSPACE_CONFIG", variables={}, concern="cublas", cuda_alone=True
     ),
     "backward_only": WorkerMode(
-        "the flag off in the forward part and on in the backward one",
+        "the flag off in the forward phase and on in the backward one",
         deterministic=False,
         execution="switched",
         concern="backward",
         head="BWO",
     ),
     "forward_only": WorkerMode(
-        "the flag on in the forward part and off in the backward one",
+        "the flag on in the forward phase and off in the backward one",
         execution="switched",
         concern="backward",
         head="FWO",
@@ -150,7 +150,7 @@ MODE_TABLE: dict[Mode, WorkerMode] = {
         head="CPN",
     ),
     "compile_on_cached": WorkerMode(
-        "the flag on, under torch.compile, with a cache that a process filled whose flag was off in its first backward part",
+        "the flag on, under torch.compile, with a cache that a process filled whose flag was off in its first backward phase",
         variables=_WORKSPACE | _COMPILER,
         execution="cached",
         concern="one_case",
@@ -215,7 +215,7 @@ def unconcerned(mode: Mode, row: _Planned) -> str | None:
     if mode not in modes_on(row.device):
         return _NOT_HERE[it.concern]
     if it.backward_alone and row.direction != "backward":
-        return "the row has no backward part"
+        return "the row has no backward phase"
     if it.concern == "cudnn" and not _CUDNN_OPS.search(row.op):
         return "only convolutions, RNNs, CTC loss and batch norm are run in it"
     return None

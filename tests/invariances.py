@@ -29,7 +29,7 @@ def asked_of(of: Row, varies: Mapping[Property, tuple[str, ...]]) -> list[Invari
             dtype=of.dtype,
             what=what,
             outcome="ran",
-            reference=VALUES[what][0],
+            baseline=VALUES[what][0],
             executions=11,
             trials=tuple(
                 Tried(value=value, outcome="varies", executions=10, outputs=(other,))

@@ -12,6 +12,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from reports.checks.compared import FAILS, failing
+from reports.checks.measured import failing_line
+from reports.cli.explain import RENDERERS as EXPLAINED
 from reports.cli.report import LONG
 from reports.cli.report import RENDERERS as REPORTS
 from reports.compare.render import RENDERERS as COMPARISONS
@@ -21,23 +24,30 @@ from reports.coverage.render import RENDERERS as COVERAGES
 from reports.docs.agreement import join
 from reports.docs.render import RENDERERS as DOCS
 from reports.docs.render import drift_lines
-from reports.matrix.model import Matrix, load
+from reports.explain.view import explained
+from reports.matrix.model import FINDINGS, Matrix, load
+from scanner.cases.known import op_called
 from scanner.claims.tables import parse_claims
 from scanner.errors import DetmatrixError
+from scanner.invariance import PROPERTIES
+from scanner.modes import CHOSEN_MODES, Mode
 from scanner.observations.merge import merge
 from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
-from scanner.observations.records import MODES, Compiled, HeldReference, Part
+from scanner.observations.records import MODES, Compiled, HeldReference, Observation, Part
 from scanner.repro.invariance import invariance_script
 from scanner.repro.script import BatchSource, InputSource, script
-from tests.evidence_runs import controls, cost, evidence, sentinel
+from tests.evidence_runs import SEVERITY, controls, cost, evidence, sentinel
 from tests.invariances import ASKED_CONTROLS, asked_of
 from tests.runs import (
     CLOSING,
     ENVIRONMENT,
     PROCESSES,
     SETTINGS,
+    Planned,
     drifting,
+    ended,
     launching,
+    raised,
     ran,
     row,
     stable,
@@ -70,45 +80,87 @@ INPUT_SOURCE = InputSource(
 )
 _VALUES: tuple[Any, ...] = (
     None, True, False, [], {}, "", "x", "cpu", "cuda:0", "off", "on", "warn_only", "ran", "raised", "crash", "forward",
-    "backward", "float32", "quiet", "poison", "order", "threads=2", "memory", "opinfo", "\u202e<b>|`\n\x1b[31m\0", "x" * 5000,
+    "backward", "backward_only", "compile_on", "float32", "quiet", "poison", "order", "threads=2", "2 threads", "8 last", "transposed args[0]", "varies",
+    "not compiled: it was not", "memory", "opinfo", "\u202e<b>|`\n\x1b[31m\0", "x" * 5000,
     "control.constant", "control.rare", "torch.take", "2.13.0", "1" * 5000, "[" * 500, "::", "%s{0}$RUNS", "../x", -1, 0, 1,
     2, 3, 50, 51, 1000, 2**31, 2**63 - 1, 2**64, 10**15, 10**30, 0.0, -0.0, 0.5, 1.0, 1e-320, 1e-300, 1e300, 1.7e308, -1.0,
 )  # fmt: skip
+
+
+_REFUSAL = "This compiled backward function is being run with torch.use_deterministic_algorithms(True)"
+
+
+def _in_chosen_modes() -> Iterator[Planned]:
+    """Yield rows that show each thing that a row can show in a mode which a scan was asked for."""
+    take = replace(row("torch.take", "duplicates", "backward", family="gather"), compiled=True)
+    cached = _compiled(ran(take, "compile_on_cached", *drifting(2), severity=SEVERITY))
+    yield (
+        take,
+        [
+            *ran(take, "off", *drifting(3)),
+            *ran(take, "on", *stable()),
+            *ran(take, "backward_only", *drifting(2), severity=SEVERITY),
+            *ran(take, "forward_only", *stable()),
+            *_compiled(ran(take, "compile_off", *drifting(2), severity=SEVERITY), breaks=1),
+            *_compiled(ran(take, "compile_on", *stable("c"))),
+            *(replace(one, reference=HeldReference(digest="a", elements=3)) for one in cached),
+        ],
+    )
+    pool = row("torch.nn.MaxPool3d", "overlapping", "backward", family="pooling")
+    yield (
+        pool,
+        [
+            *(one for mode in MODES for one in ran(pool, mode, *stable())),
+            *raised(pool, "backward_only", "max_pool3d_with_indices_backward_cuda"),
+            *_compiled(
+                ended(pool, "compile_off", "not_run", "not compiled: Dynamic shape operator"), graphs=0
+            ),
+            *ended(pool, "compile_on", "raised", _REFUSAL, exception="RuntimeError"),
+        ],
+    )
+
+
+def _compiled(observations: Sequence[Observation], graphs: int = 1, breaks: int = 0) -> list[Observation]:
+    return [replace(one, compiled=Compiled(graphs=graphs, breaks=breaks, kernels=2)) for one in observations]
 
 
 def base_run(path: Path) -> Path:
     """Write a run that has every kind of record, and return its path."""
     launches = row("mine.launches")
     orders = [one for mode in MODES for one in launching(ran(launches, mode, *stable()), 3)]
-    compiles = replace(row("mine.compiles", direction="backward"), compiled=True)
-    made, held = Compiled(graphs=1, breaks=0, kernels=1, hits=1), HeldReference(digest="a", elements=3)
-    seen = ran(compiles, "compile_on_cached", *drifting())
-    compiled = [*ran(compiles, "off", *stable()), *ran(compiles, "on", *stable()),
-                *(replace(one, compiled=made, reference=held) for one in seen)]  # fmt: skip
-    planned = [*evidence(), (launches, orders), (compiles, compiled)]
+    planned = [*evidence(), (launches, orders), *_in_chosen_modes()]
+    modes: tuple[Mode, ...] = ("off", "on", "warn_only", *CHOSEN_MODES)
     last = len(planned)
     rows = [one for one, _ in planned]
+    not_asked = [
+        replace(
+            one, outcome="not_run", baseline=None, executions=0, trials=(), message="no batch is declared"
+        )
+        for one in asked_of(rows[0], {"batch": ()})
+    ]
     reached = Reached(overloads=("aten::put_", "aten::cumsum"), alerts=(("put_", "aten::put_"),))
     return write_run(
         path,
         planned,
         settings=replace(
             SETTINGS,
-            modes=("off", "on", "warn_only", "compile_on_cached"),
+            modes=modes,
             perturb=("quiet", "stress", "poison", "order"),
             cost=True,
             overloads=True,
-            invariance=("batch", "layout"),
+            invariance=tuple(PROPERTIES),
         ),
         sentinels=[sentinel(mode, number, before, 10) for mode in ("off", "on") for number in range(PROCESSES)
                    for before in (0, last)],
         costs=[cost(rows[0], 1e-5, 3.4e-5, 1.1e-5), cost(rows[1], outcome="raised", message="put_ has none"),
                cost(rows[3], 1e-6, 2.5e-6, 2.5e-6, memory=(0, 3 << 20))],
         claims=parse_claims(DOCSTRING),
-        controls=controls(modes=("off", "on", "warn_only", "compile_on_cached")),
+        controls=controls(modes=modes),
         kernels=BuildOverloads(groups=(KernelGroup(kernel="device", writes="in_place", names=("aten::put_", "aten::cumsum")),
                                 KernelGroup(kernel="none", writes="new", names=("aten::take",)))),
-        invariances=[*asked_of(rows[0], {"batch": ("8 last",)}), *ASKED_CONTROLS],
+        invariances=[*asked_of(rows[5], {"threads": ("4",), "batch": ("8 last",), "layout": ()}),
+                     *asked_of(rows[-1], {"batch": ()}), *not_asked, *ASKED_CONTROLS,
+                     *asked_of(row("control.invariant", "image"), {"threads": ()})],
         dispatches=[Dispatch(spec=one.spec, case=one.case, direction=one.direction, dtype=one.dtype, outcome="ran",
                              modes={"off": reached, "on": reached}) for one in rows[:3]],
         parts=tuple(Part(shard=shard, file=1, started="2026-01-02T03:04:05Z", workers=1, closing=replace(CLOSING, seconds=shard),
@@ -191,6 +243,20 @@ def _scripts(one: Matrix) -> Iterator[str]:
                 yield invariance_script(INPUT_SOURCE, planned, one.run.header, what)
 
 
+def _explained(form: str, one: Matrix) -> Iterator[str]:
+    lists = {"2.13.0": list(one.run.header.claims)}
+    for name in {planned.row.spec: None for planned in one.rows}:
+        about = replace(one, rows=tuple(planned for planned in one.rows if planned.row.spec == name))
+        yield from EXPLAINED[form](explained(name, (name,), (), lists, [about], [one.run.path], libraries=()))
+
+
+def _known(one: Matrix) -> str:
+    rows = [planned.row for planned in one.rows]
+    return repr(
+        op_called(rows[0].spec, rows, [name for claim in one.run.header.claims for name in claim.targets])
+    )
+
+
 def _compared(form: str, *sides: Matrix) -> Iterator[str]:
     return COMPARISONS[form](compare_runs(list(sides)), ())
 
@@ -206,6 +272,13 @@ def actions() -> dict[str, Action]:
     for name, docs in DOCS.items():
         found[f"docs {name}"] = lambda one, _, docs=docs: list(docs(join([one])))  # type: ignore[misc]
     found["merge"] = lambda one, _: map(repr, merge([Path(one.run.path)])[2])
+    for name in EXPLAINED:
+        found[f"explain {name}"] = lambda one, _, name=name: _explained(name, one)  # type: ignore[misc]
+    found["explain, whose op"] = lambda one, _: _known(one)
+    found["report --fail-on"] = lambda one, _: failing_line([one], FINDINGS) or ""
+    found["compare --fail-on"] = lambda one, base: (
+        [*failing(compare_runs([base, one]), FAILS["change"])] or "nothing"
+    )
     found["docs --check"] = lambda one, _: list(drift_lines(join([one])))
     for name, cover in COVERAGES.items():
         found[f"coverage {name}"] = lambda one, _, cover=cover: cover(coverages([one]))  # type: ignore[misc]

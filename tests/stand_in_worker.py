@@ -318,7 +318,7 @@ _VARIES = {
 
 def _invariance(asked: Answer) -> Answer:
     """Return what a row gives at the values of a property: the same everywhere, of controls what they must give."""
-    reference, values = _TRIED[asked["property"]]
+    baseline, values = _TRIED[asked["property"]]
     what, varying = _VARIES.get(asked["spec"], ("", ()))
     output = {"name": "output", "shape": [4], "dtype": asked["dtype"], "differing": 10, "severity": None}
     trials = []
@@ -334,7 +334,7 @@ def _invariance(asked: Answer) -> Answer:
         )
     return {
         "outcome": "ran",
-        "reference": reference,
+        "baseline": baseline,
         "left_out": [],
         "executions": 11,
         "differing": 10 if asked["spec"] == "control.unrepeatable" else 0,
@@ -346,6 +346,11 @@ def _kernels(_: Answer) -> Answer:
     return {"groups": [{"kernel": "device", "writes": "new", "names": ["aten::neg"]}]}
 
 
+def _trace(asked: Answer) -> Answer:
+    modes = ("off", "on", "late") if asked["direction"] == "backward" else ("off", "on")
+    return {"modes": [{"mode": mode, "outcome": "traced"} for mode in modes]}
+
+
 _ANSWERS: dict[str, Callable[[Answer], Answer]] = {
     "observe": _observed,
     "fill": lambda _: {},
@@ -354,6 +359,8 @@ _ANSWERS: dict[str, Callable[[Answer], Answer]] = {
     "dispatch": _dispatch,
     "kernels": _kernels,
     "invariance": _invariance,
+    "trace": _trace,
+    "functions": lambda _: {"overloads": []},
 }
 
 if __name__ == "__main__":

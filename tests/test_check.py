@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from opspecs.functions import reference
+from opspecs.functions import named_function
 from opspecs.inputs import Inputs
 from opspecs.model import Call
 from opspecs.user import load_specs
@@ -203,6 +203,6 @@ def test_example_of_the_guide(tmp_path: Path) -> None:
 
 def test_references() -> None:
     """A function is named among files of specs; anything else is a file."""
-    assert reference("my.py") is None
-    assert str(reference("a/my.py:f")) == "a/my.py:f"
-    assert str(reference("a/my.py:f(b/in.py:g)")) == "a/my.py:f(b/in.py:g)"
+    assert named_function("my.py") is None
+    assert str(named_function("a/my.py:f")) == "a/my.py:f"
+    assert str(named_function("a/my.py:f(b/in.py:g)")) == "a/my.py:f(b/in.py:g)"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from reports.checks import github
 from reports.checks.compared import failing
 from reports.checks.model import Annotation
-from reports.compare.judge import CHANGES
+from reports.compare.rows.judged import CHANGES
 from reports.compare.runs import compare
 from scanner.verdicts.findings import Finding
 from tests.commands import Command

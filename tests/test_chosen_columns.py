@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from reports.checks.measured import failing_line
-from reports.compare.judge import judge
+from reports.compare.rows.judge import judge
 from reports.matrix.model import load
 from reports.render.json import json_of
 from reports.report import text as terminal
@@ -144,7 +144,7 @@ def test_terminal_has_the_columns_in_its_width(run: Path) -> None:
     (pool,) = [line for line in lines if "MaxPool3d" in line]
     assert "BWO FWO" in next(line for line in lines if line.startswith("  OP"))
     assert pool.endswith("see backward_only")
-    assert "BWO backward_only: the flag off in the forward part and on in the backward one" in lines
+    assert "BWO backward_only: the flag off in the forward phase and on in the backward one" in lines
 
 
 def test_without_such_modes_nothing_is_said_of_them(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ OPTIONS = ("--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1, "
 
 
 def test_rows_run_are_those_that_a_mode_concerns(detmatrix: Command, tmp_path: Path) -> None:
-    """Only rows with a backward part run in backward_only; the run file says that it was asked for."""
+    """Only rows with a backward phase run in backward_only; the run file says that it was asked for."""
     standing = StandIn(tmp_path)
 
     done = detmatrix("scan", "quick", *OPTIONS, "--python", standing.python, "--modes", "off,backward_only")
@@ -90,10 +90,10 @@ def flag_off() -> Iterator[Any]:
 
 
 def _planted(torch: Any) -> OpSpec:
-    """Return an op that looks at the flag in its forward part alone, and then cannot do without it, as MaxPool3d on CUDA."""
+    """Return an op that looks at the flag in its forward phase alone, and then cannot do without it, as MaxPool3d on CUDA."""
 
     class Put(torch.autograd.Function):  # type: ignore[misc]
-        """Its backward part has no deterministic implementation."""
+        """Its backward phase has no deterministic implementation."""
 
         @staticmethod
         def forward(_: Any, value: Any) -> Any:
@@ -114,7 +114,7 @@ def _planted(torch: Any) -> OpSpec:
     ("mode", "outcome"), [("off", "ran"), ("on", "ran"), ("backward_only", "raised"), ("forward_only", "ran")]
 )
 def test_flag_is_switched_between_forward_and_backward(flag_off: Any, mode: Mode, outcome: str) -> None:
-    """An op that is made deterministic in its forward part raises where the flag is on in the backward one alone."""
+    """An op that is made deterministic in its forward phase raises where the flag is on in the backward one alone."""
     from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
 
     it = MODE_TABLE[mode]

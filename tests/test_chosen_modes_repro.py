@@ -155,7 +155,7 @@ def test_gradient_outside_of_the_masks_is_told(
 
 
 def test_masked_convolutions_are_traced_and_written_out() -> None:
-    """A trace walks their backward part without values, and a script has all of the op that is not torch's."""
+    """A trace walks their backward phase without values, and a script has all of the op that is not torch's."""
     ((spec, planned),) = select([f"{FIELD.name}:*:backward:float32"], "cpu")
 
     told = {one["mode"]: one["outcome"] for one in trace(spec, planned.case, **WHERE)}

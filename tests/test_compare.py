@@ -8,8 +8,9 @@ from typing import Any, get_args
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.comparable import REASON_MEANING, Reason
-from reports.compare.judge import CHANGES, CLASS_MEANING, Change, Kind, class_of
+from reports.compare.rows.comparable import REASON_MEANING, Reason
+from reports.compare.rows.judge import class_of
+from reports.compare.rows.judged import CHANGES, CLASS_MEANING, Change, Kind
 from reports.compare.runs import compare, timelines
 from reports.matrix.model import load, matrix_of
 from scanner.errors import UsageError

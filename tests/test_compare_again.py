@@ -6,8 +6,9 @@ import pytest
 
 from reports.checks.compared import failing
 from reports.compare.excerpt import render as excerpt
-from reports.compare.judge import CHANGES, JudgedRow, judge
 from reports.compare.remeasured import Again, confirm, open_to_doubt
+from reports.compare.rows.judge import judge
+from reports.compare.rows.judged import CHANGES, JudgedRow
 from reports.compare.runs import compare
 from scanner.verdicts.findings import Finding
 from tests.compared import OFTEN, in_turns, pair_of, run_of, shows

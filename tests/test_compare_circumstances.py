@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from reports.checks.compared import failing
-from reports.compare.comparable import Reason, of_rows
-from reports.compare.judge import Kind
 from reports.compare.remeasured import open_to_doubt
+from reports.compare.rows.comparable import Reason, of_rows
+from reports.compare.rows.judged import Kind
 from reports.compare.runs import compare
 from reports.compare.words import notes
 from reports.matrix.model import Matrix

@@ -193,7 +193,7 @@ def test_what_ran_eagerly_is_no_verdict() -> None:
     nothing = Compiled(graphs=0, breaks=1, kernels=0)
     cell = Cell(verdict="not_run", reason="not compiled: Dynamic shape operator", compiled=nothing)
 
-    seen = chosen_cell("compile_on", ROW, (STILL, STILL), cell, None, None)
+    seen = chosen_cell("compile_on", ROW, (STILL, STILL), cell)
 
     assert (seen.finding, seen.reason) == ("not_compiled", "not compiled: Dynamic shape operator")
 
@@ -204,7 +204,7 @@ def test_a_backward_part_that_refuses_to_run_is_no_alert() -> None:
     assert alert_caller("RuntimeError", REFUSAL) is None
     cell = Cell(verdict="error", reason=f"RuntimeError: {REFUSAL}")
 
-    assert chosen_cell("backward_only", ROW, (STILL, STILL), cell, None, None).finding == "refused"
+    assert chosen_cell("backward_only", ROW, (STILL, STILL), cell).finding == "refused"
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_how_much_was_compiled_is_said(first: str, compiled: Compiled, remarks: 
     cell = msgspec.structs.replace(STILL, first=first, compiled=compiled)
     other = msgspec.structs.replace(STILL, first="c")
 
-    seen = chosen_cell("compile_on", ROW, (other, STILL), cell, None, None)
+    seen = chosen_cell("compile_on", ROW, (other, STILL), cell)
 
     assert (seen.finding, seen.remarks) == ("mode_dependent", remarks)
 

@@ -156,7 +156,7 @@ def test_no_compiler_on_the_path_is_one_line(
 @pytest.mark.nightly
 @pytest.mark.alone
 def test_script_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path) -> None:
-    """A backward part that was compiled with the flag off is taken from the cache with the flag on."""
+    """A backward phase that was compiled with the flag off is taken from the cache with the flag on."""
     pytest.importorskip("torch")
     script = tmp_path / "hole.py"
     assert detmatrix("repro", "--compile-cache", "-o", script).returncode == 0

@@ -108,7 +108,7 @@ def test_without_cudnn(detmatrix: Command, monkeypatch: pytest.MonkeyPatch) -> N
 
     assert refused(detmatrix("cudnn")) == (
         "cudnn: there is no cuDNN beside this Python; install one with pip install 'detmatrix[cudnn]', or name one with "
-        "--library"
+        "--library; --read shows a recorded table"
     )
 
 

@@ -9,15 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from reports.cli import cudnn as command
-from reports.cudnn.rows import expected_engines
+from reports.cudnn.algorithms import algorithm_lines
 from reports.cudnn.view import changes, met_first, view
 from scanner.cudnn.problems import Problem
 from scanner.cudnn.pytorch import TF32, first_place, ways
 from scanner.cudnn.record import Engine, EngineCell, EngineTable, encode, read_table
-from scanner.observations.records import Row
 from tests.commands import Command
 from tests.conftest import refused
-from tests.runs import row
 
 ENGINES = Path(__file__).parent.parent / "reports" / "engines"
 RECORDED = [
@@ -48,10 +46,6 @@ def _table(*cells: EngineCell, cudnn: str = "9.28.0") -> EngineTable:
         problems=(layer,),
         cells=cells,
     )
-
-
-def _row(dtype: str = "float32") -> Row:
-    return row("torch.nn.functional.conv2d", case="weight_grad", direction="backward", dtype=dtype)
 
 
 def test_what_pytorch_tries() -> None:
@@ -89,37 +83,46 @@ def test_unknown_order_is_not_never_first() -> None:
     ]  # fmt: skip
 
 
-def test_a_row_counts_layers_whose_order_is_known() -> None:
-    """Those of 9.10.2 for B200 are not, nor is any of V100 in bfloat16."""
-    single, half = (expected_engines(_row(dtype), "2.9.1+cu128").text for dtype in ("float32", "bfloat16"))
-
-    assert "V100 27 of 42" in single
-    assert "B200 not known; not measured" in single
-    assert "V100 not known, A100 0 of 42" in half
-
-
-@pytest.mark.parametrize(
-    ("build", "cudnn"),
-    [
-        ("2.8.0+cu128", "cuDNN 9.10.2: "),
-        ("2.11.0+cu130", "cuDNN 9.19.0: "),
-        ("2.15.0+cu132", "cuDNN 9.26.0: "),
-        *((build, "") for build in ("2.9.1+cu130", "2.10.0+cu130", "2.13.0+cpu", "2.9.1+rocm6.4", "2.9.1")),
-    ],
-)
-def test_a_row_is_told_of_builds_whose_wheel_is_known(build: str, cudnn: str) -> None:
-    """A wheel of the same release for another CUDA may require another cuDNN, so nothing is said of it."""
-    assert expected_engines(_row(), build).text.partition("weight gradient")[0] == cudnn
-
-
 @pytest.mark.parametrize("form", ["text", "md", "html"])
 def test_every_format_states_its_limits(detmatrix: Command, form: str) -> None:
     """Nobody reads an engine's note as a measurement."""
     done = detmatrix("cudnn", "--read", str(RECORDED[-1]), "--format", form)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert LIMITS in done.stdout
-    assert "Accepted is not runnable" in done.stdout
+    said = " ".join(done.stdout.split())
+    assert LIMITS in said
+    assert "Accepted is not runnable" in said
+
+
+@pytest.mark.parametrize("form", ["md", "html"])
+def test_old_names_have_the_words_of_the_header(detmatrix: Command, form: str) -> None:
+    """No engine is said to be an algorithm; those with a note of the same words are named, by the table that is shown."""
+    done = detmatrix("cudnn", "--read", str(RECORDED[-1]), "--format", form)
+    said = " ".join(done.stdout.replace(r"\_", "_").split())
+    lines = {line[0]: line[1:] for line in algorithm_lines(read_table(RECORDED[-1]))}
+
+    for name in ("BWD_FILTER_ALGO_0", "BWD_FILTER_ALGO_3"):
+        engine, with_note, header, guide = lines[f"CUDNN_CONVOLUTION_{name}"]
+        assert (engine, with_note) == ("unknown", "NONDETERMINISTIC: engine 20")
+        assert header.endswith("Non-deterministic.")
+        assert guide.startswith("cudnnConvolutionBackwardFilter when ")
+        assert f"CUDNN_CONVOLUTION_{name}" in said
+    assert lines["CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD"][:2] == ["unknown", "WINOGRAD: engine 12"]
+    assert lines["CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT"][1] == "FFT: no engine accepted"
+    assert lines["CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1"][:2] == ["unknown", "unknown"]
+    assert "cannot be directly mapped to an algorithm" in said
+    assert "truly random floating point rounding errors" in said
+
+
+def test_engines_with_a_note_are_those_of_the_table() -> None:
+    """A transposed layer's engines are of the operation that cuDNN is asked for."""
+    table = _table(_cell())
+    transposed = replace(table, problems=(replace(table.problems[0], transposed=True),))
+    filled = [
+        [line[0] for line in algorithm_lines(one) if "engine 2" in line[2]] for one in (table, transposed)
+    ]
+
+    assert filled == [["CUDNN_CONVOLUTION_BWD_DATA_ALGO_0"], []]
 
 
 def test_recorded_tables_are_read_again(detmatrix: Command) -> None:

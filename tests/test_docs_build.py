@@ -18,7 +18,7 @@ from scanner.census.record import AlertSite, Census, encode, read_census
 from scanner.claims.tables import documented_claims
 from scanner.observations.trace.files import read_trace
 from scanner.observations.trace.records import TracedOverload, TraceFile
-from scanner.verdicts.reroutes import chosen
+from scanner.verdicts.reroutes import decided
 from tests.census_builds import detmatrix
 
 REPORTS = Path(__file__).parent.parent / "reports"
@@ -137,8 +137,8 @@ def test_an_alert_that_the_trace_met_needs_no_census(census: Census, trace: Trac
 def test_a_flag_turned_on_for_backward_alone_meets_the_alert(
     census: Census, trace: TraceFile, build: BuildExpectations
 ) -> None:
-    """Where the path is chosen in forward, backward reaches the function of the flag being off, which alerts."""
-    backward_only = [row for row in trace.rows if chosen(row) == "forward"]
+    """Where the path is decided in forward, backward reaches the function of the flag being off, which alerts."""
+    backward_only = [row for row in trace.rows if decided(row) == "forward"]
     reader, bare = Reader(census, trace, "cuda"), Reader(None, trace, "cuda")
     texts = {reader.trace(row, "backward").text.rpartition("; ")[2] for row in backward_only}
 
@@ -155,7 +155,7 @@ def test_a_flag_turned_on_for_backward_alone_meets_the_alert(
 
 def test_an_alert_met_for_backward_alone_is_told(census: Census, trace: TraceFile) -> None:
     """It is told with the caller that the trace met, which need not be in the census."""
-    row = next(row for row in trace.rows if chosen(row) == "same")
+    row = next(row for row in trace.rows if decided(row) == "same")
     off, on, backward_only = row.reached
     met = replace(
         row, reached=(off, on, replace(backward_only, outcome="alert", stopped="backward", caller="mine"))
@@ -172,7 +172,10 @@ def test_an_alert_with_a_question_before_it_stays_unsettled(build: BuildExpectat
     one = of(build, "deterministic/torch.Tensor.scatter/cuda")
 
     assert one.expectation == "unsettled"
-    assert {("scatter_cuda_", "shared")} == {(link.place.alert, link.way) for link in one.alerts}
+    # Cases with reduce= reach the other one.
+    assert {("scatter_cuda_", "shared"), ("scatter_reduce_cuda_kernel", "name")} == {
+        (link.place.alert, link.way) for link in one.alerts
+    }
     assert one.flags
     texts = {row.on for row in one.traced if "scatter.src" in row.on}
     assert len(texts) == 1

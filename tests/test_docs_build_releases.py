@@ -72,4 +72,6 @@ def test_every_alert_is_on_a_bullet_or_without_one(release: str, with_trace: boo
         one for one in Places(census, "cuda").all if one.kind == "alert"
     } <= linked | backward_only | without
     assert without.isdisjoint(linked)
-    assert with_trace == ("scatter_reduce_cuda_kernel" in {one.alert for one in without})
+    # Only the trace of 2.15.0 has cases that reach it.
+    reached = release == "2.15.0"
+    assert ("scatter_reduce_cuda_kernel" in {one.alert for one in without}) == (with_trace and not reached)

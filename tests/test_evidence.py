@@ -198,7 +198,7 @@ def test_thread_counts_are_compared_among_themselves(run: Run, rows: dict[str, M
 
 
 def test_what_is_left_out_is_not_seen(tmp_path: Path) -> None:
-    """Asked for thread counts alone, a scan has a quiet reference too, and what takes stress looks deterministic."""
+    """Asked for thread counts alone, a scan has quiet executions too, and what takes stress looks deterministic."""
     names = ("circumstance.by_threads", "circumstance.under_stress")
     run = scan(tmp_path, *names, "--perturb", "threads", "--processes", 1)
 

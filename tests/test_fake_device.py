@@ -97,7 +97,7 @@ def test_memory_of_queued_comparisons_is_bounded(fake: Fake) -> None:
     _, peak = fake.told()
 
     assert answer["executions"] == 100
-    # The input, the first output and a copy of it, and what a comparison makes.
+    # The input, which is repeated from a few numbers, the first output and a copy of it, and what a comparison makes.
     assert peak < (1 << 29) / 16 + 8 * (4 << 20)
 
 

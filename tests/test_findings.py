@@ -8,7 +8,8 @@ from typing import get_args
 import pytest
 
 from scanner.verdicts.cells import VERDICT_MEANING, Cell, Verdict
-from scanner.verdicts.findings import FINDING_MEANING, LEAST_RUNS, LEAST_SERIAL_RUNS, Finding, finding_of
+from scanner.verdicts.findings import FINDING_MEANING, Finding, finding_of
+from scanner.verdicts.power import LEAST_RUNS, LEAST_SERIAL_RUNS
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 # Rows: mode off; columns: mode on, in the order of VERDICTS (deterministic, nondeterministic, raises, error,

@@ -36,7 +36,7 @@ TRIED = Invariance(
     dtype="float32",
     what="threads",
     outcome="ran",
-    reference="2 threads",
+    baseline="2 threads",
     executions=11,
     trials=(Tried(value="1", outcome="same", executions=2), Tried(value="4", outcome="same", executions=2)),
 )
@@ -136,7 +136,7 @@ def test_resumed_scan_asks_what_is_left(detmatrix: Command, tmp_path: Path, scan
             "other bits at 1",
         ),
         ("control.invariant", {"outcome": "raised", "message": "no"}, "shows raised (no)"),
-        ("control.unrepeatable", {"differing": 0}, "executions of the reference that differ"),
+        ("control.unrepeatable", {"differing": 0}, "executions of the baseline that differ"),
     ],
 )
 def test_a_measurement_that_is_broken_is_not_trusted(

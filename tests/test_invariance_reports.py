@@ -162,7 +162,7 @@ SPECS = (
 @pytest.mark.parametrize(
     ("what", "other", "same"),
     [
-        ("threads", "threads=3", "the reference"),
+        ("threads", "threads=3", "the baseline"),
         ("batch", "5 of 6, last", "6 of 6, permuted"),
         ("layout", "transposed args[0]", "sliced kwargs['scale']"),
     ],

@@ -18,7 +18,7 @@ from scanner.verdicts.invariance import misled
 from scanner.worker.invariance import variants
 from scanner.worker.invariance.measure import measure
 
-# One thread of its own has each process of a test run, so that the reference is known.
+# One thread of its own has each process of a test run, so that the baseline is known.
 OWN = 1
 
 
@@ -110,7 +110,7 @@ def test_threads_split_a_real_sum() -> None:
     """PyTorch's own reduction joins as many partial sums as there are threads, whatever the cores."""
     measured = asked("torch.sum", lambda t: call(t.normal(1 << 17)), "threads")
 
-    assert (measured["outcome"], measured["reference"], measured["differing"]) == ("ran", "1 thread", 0)
+    assert (measured["outcome"], measured["baseline"], measured["differing"]) == ("ran", "1 thread", 0)
     assert at(measured, "varies")
     assert torch.get_num_threads() == OWN
 
@@ -121,7 +121,7 @@ def test_gradients_are_those_of_the_same_upstream_gradients() -> None:
 
     assert measured["left_out"] == ("grad of args[1]",)
     assert len(at(measured, "same")) == 33
-    assert measured["reference"] == "48 items"
+    assert measured["baseline"] == "48 items"
 
 
 def by_neighbours(x: torch.Tensor, axis: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -133,7 +133,7 @@ def test_items_lie_along_the_axis_that_is_declared() -> None:
     """Of inputs and of outputs; sizes beyond the batch are not tried."""
     measured = asked(by_neighbours, lambda t: call(t.normal(2, 6), 1), "batch", Batch({0: 1}, 1))
 
-    assert measured["reference"] == "6 items"
+    assert measured["baseline"] == "6 items"
     assert at(measured, "same") == ["6 permuted"] or "6 permuted" in at(measured, "varies")
     assert {"1 first", "5 last", "3 permuted"} <= set(at(measured, "varies"))
     assert not [value for value in at(measured, "varies") if int(value.split()[0]) > 6]

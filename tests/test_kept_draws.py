@@ -8,12 +8,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from opspecs.inputs import Inputs, KeptDraws  # noqa: E402 - it needs torch
+from opspecs.draws import POOL, KeptDraws  # noqa: E402
+from opspecs.inputs import Inputs  # noqa: E402 - it needs torch
 from opspecs.registry import SPECS  # noqa: E402
 from scanner.worker import execution  # noqa: E402
 from scanner.worker import observe as observing  # noqa: E402
 
 KEY = "key"
+ACCELERATOR = "cuda:0"
 
 
 class Counted:
@@ -92,7 +94,11 @@ def test_cases_of_the_catalog_are_the_same(monkeypatch: pytest.MonkeyPatch) -> N
         name, case = next(iter(spec.cases.items()))
         if "cpu" not in case.devices:
             continue
-        options = {"dtype": (case.dtypes or spec.dtypes)[0], "device": "cpu", "direction": "backward"}
+        options: dict[str, Any] = {
+            "dtype": (case.dtypes or spec.dtypes)[0],
+            "device": "cpu",
+            "direction": "backward",
+        }
         wanted, *again = (case.inputs(Inputs(name, kept=some, **options)) for some in (None, kept, kept))
         for one in again:
             pairs = zip(wanted.args, one.args, strict=True)
@@ -120,3 +126,86 @@ def test_a_worker_draws_a_case_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drawn == [drawn[0], 1]
     assert drawn[0] > 1
     assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "bfloat16"])
+def test_large_draws_of_an_accelerator_are_windows_of_one_pool(
+    monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    """Whatever is asked for is there, in the range and the shape asked for, and no two draws are the same."""
+    counted = Counted(monkeypatch)
+    kept = KeptDraws()
+
+    def drawn(key: str) -> list[Any]:
+        t = Inputs(key, dtype=dtype, device=ACCELERATOR, direction="forward", kept=kept)
+        uniform = [t.uniform(1 << 17, low=2, high=3)] if "complex" not in dtype else []
+        return [
+            t.normal(1 << 9, 1 << 8),
+            t.normal(1 << 17),
+            t.index(1 << 17, high=7),
+            *uniform,
+            t.normal(POOL),
+        ]
+
+    monkeypatch.setattr(torch.Tensor, "to", _on_the_cpu(torch.Tensor.to))
+    ones = drawn("a")
+    pools = counted.drawn
+    again, others = drawn("a"), drawn("b")
+
+    assert counted.drawn == pools  # each pool was drawn once
+    assert all(map(torch.equal, ones, again))
+    assert not any(map(torch.equal, ones, others))
+    assert not torch.equal(ones[0].flatten(), ones[1])
+    assert ones[0].shape == (1 << 9, 1 << 8)
+    assert (ones[2].unique() == torch.arange(7)).all()
+    assert abs(ones[-1].abs().float().square().mean() - 1) < 0.01
+    if len(ones) > 4:
+        assert ((ones[3] >= 2) & (ones[3] <= 3)).all()
+
+
+def _on_the_cpu(to: Any) -> Any:
+    """Leave tensors where they are that would be moved to an accelerator, which is not there."""
+
+    def moving(tensor: Any, *args: Any) -> Any:
+        return to(tensor, *(one for one in args if one != ACCELERATOR)) if args != (ACCELERATOR,) else tensor
+
+    return moving
+
+
+def test_what_an_op_writes_into_is_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later draws of the same key are what they were."""
+    monkeypatch.setattr(torch.Tensor, "to", _on_the_cpu(torch.Tensor.to))
+    kept = KeptDraws()
+
+    def draw() -> Any:
+        t = Inputs(KEY, dtype="float32", device=ACCELERATOR, direction="forward", kept=kept)
+        return t.normal(1 << 17)
+
+    before = draw().clone()
+    draw().zero_()
+
+    assert torch.equal(draw(), before)
+
+
+def test_what_is_small_is_the_same_on_every_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is drawn by the case's own generator."""
+    monkeypatch.setattr(torch.Tensor, "to", _on_the_cpu(torch.Tensor.to))
+    other = Inputs(KEY, dtype="float32", device=ACCELERATOR, direction="forward")
+
+    assert all(map(torch.equal, _all(other), _all(_inputs(None))))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
+@pytest.mark.parametrize("shape", [(3, 5), (1 << 17,), (2, POOL)], ids=str)
+def test_a_script_draws_the_gradients_of_a_worker(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, shape: tuple[int, ...]
+) -> None:
+    """On an accelerator they are cut out of a pool, too; the script knows the shape of an output when it is there."""
+    monkeypatch.setattr(torch.Tensor, "to", _on_the_cpu(torch.Tensor.to))
+    t = Inputs(KEY, dtype=dtype, device=ACCELERATOR, direction="backward")
+    seed, text = t.gradient_source()
+    output = torch.empty(shape, dtype=getattr(torch, dtype))
+    made = eval(text, {"torch": torch, "o": output, "g": torch.Generator().manual_seed(seed)})
+
+    assert made.dtype == output.dtype
+    assert torch.equal(made, t.gradient(*shape))

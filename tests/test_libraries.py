@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,39 @@ def test_a_call_has_its_place_in_the_source(call: LibraryCall) -> None:
     assert call.source.startswith("https://github.com/pytorch/pytorch/blob/")
     assert len(call.source.split("/")[6]) == 40
     assert call.quotation.strip()
+
+
+@pytest.mark.parametrize(
+    ("routine", "section"),
+    [
+        ("spsv", "generic"),
+        ("spgemm", "generic"),
+        ("sddmm", "generic"),
+        ("csrsv", "level-2"),
+        ("bsrsv", "level-2"),
+        ("csritsv", "level-2"),
+        ("csrsm", "level-3"),
+        ("bsrsm", "level-3"),
+        ("csrgemm", "extra"),
+        ("bsrgemm", "extra"),
+    ],
+)
+def test_a_link_leads_to_the_section_of_its_routine(routine: str, section: str) -> None:
+    """The page of rocSPARSE has a table for each kind of routine."""
+    anchors = [
+        entry.link.partition("#")[2]
+        for entry in TABLE.entries
+        if entry.library == "rocSPARSE" and routine in re.findall(r"\w+", entry.area)
+    ]
+
+    assert anchors == [f"sparse-{section}-functions"]
+
+
+def test_no_call_leads_to_the_documentation_of_another_interface() -> None:
+    """PyTorch calls MKL by its interface for C, of which the reference for SYCL says nothing."""
+    called = {name for call in TABLE.calls for name in call.entries}
+
+    assert [entry.id for entry in TABLE.entries if entry.id in called and "dpcpp" in entry.link] == []
 
 
 def test_all_libraries_are_there() -> None:

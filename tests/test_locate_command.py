@@ -244,37 +244,6 @@ def test_modules_and_functions_run(tmp_path: Path, kind: str) -> None:
         assert (told["steps"], told["ops"]) == (4, 4)
 
 
-@pytest.mark.nightly
-def test_inputs_of_a_root_become_a_script(detmatrix: Command, tmp_path: Path) -> None:
-    """It needs only torch, and shows what the program did: here an op that was planted by nobody, and is stable."""
-    import torch  # noqa: PLC0415
-
-    from scanner.locate.saving import save_inputs  # noqa: PLC0415
-
-    x = torch.arange(6.0)
-    told = save_inputs(
-        str(tmp_path / "kept"), 1, "aten::add_.Tensor", (x, 1), {"alpha": 2}, {id(x): torch.ones(6)}
-    )
-    (saved,) = (tmp_path / "kept").iterdir()
-    done = detmatrix("repro", saved, "-o", "again.py")
-    assert done.returncode == 0
-    ran = tied.run([sys.executable, "again.py"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": ""})
-
-    assert told == f"{saved} ({saved.stat().st_size} bytes)"
-    assert ran.stdout.splitlines()[1:] == [
-        "flag off: 0 of 99 differed from the first",
-        "flag on: 0 of 99 differed from the first",
-    ]
-    assert ran.returncode == 0
-
-
-def test_saved_inputs_have_no_rows(detmatrix: Command, tmp_path: Path) -> None:
-    """A row of them cannot be asked for, nor can they be missing."""
-    assert "there is no such file" in refused(detmatrix("repro", "no.pt"))
-    (tmp_path / "a.pt").touch()
-    assert "holds the inputs of one op" in refused(detmatrix("repro", "a.pt", "row"))
-
-
 def test_an_op_is_looked_up_by_the_overload_and_the_direction() -> None:
     """The row that reaches fewest others, of those with the worst finding; unknown ones have no place."""
     index = index_of((), "2.11.0")
@@ -289,7 +258,7 @@ def test_an_op_is_looked_up_by_the_overload_and_the_direction() -> None:
 
 @pytest.mark.alone
 def test_a_transformer_races_at_its_gather(detmatrix_process: Command) -> None:
-    """On two threads; the root is the backward part of the line that reads the table."""
+    """On two threads; the root is the backward phase of the line that reads the table."""
     script = ROOT / "tests" / "programs" / "transformer.py"
     number = next(place for place, line in enumerate(script.read_text().splitlines(), 1) if "# root" in line)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}

@@ -91,7 +91,7 @@ def test_a_root_says_what_its_author_recognises() -> None:
 
 
 def test_backward_ops_stand_at_the_line_of_the_forward_call() -> None:
-    """Also where the forward part ran twice."""
+    """Also where the forward phase ran twice."""
     with locate() as found:
         planted.step()
     phases = {(marked(planted)[line(root)], root.site.phase) for root in found.roots}
@@ -102,7 +102,7 @@ def test_backward_ops_stand_at_the_line_of_the_forward_call() -> None:
 
 
 class Sine(torch.nn.Module):
-    """The backward part of its op, which PyTorch derives, takes a cosine."""
+    """The backward phase of its op, which PyTorch derives, takes a cosine."""
 
     def forward(self, x: torch.Tensor) -> Any:
         """Take it; what comes behind it makes no node of autograd."""

@@ -84,22 +84,24 @@ def test_a_row_says_what_its_case_reaches(pool: list[dict[str, Any]]) -> None:
 
 
 def test_a_row_of_a_convolution_names_the_engine() -> None:
-    """Of the cuDNN that the build brings: the operation is the row's, and so are its dtype and its layout."""
+    """Of the cuDNN that the build brings: layers are like the row's case, and of its dtype and its layout."""
     build = ("--rows", "torch.nn.Conv2d:*", "--rows", "torch.nn.ConvTranspose2d:dense:*", *FILES)
     lines = {(row["spec"], row["case"]): row["expected"][0]["engines"] for row in rows(RUN, *build)}
 
-    weight, last, bias = (
-        lines["torch.nn.Conv2d", case] for case in ("weight_grad", "channels_last_weight_grad", "bias_grad")
+    weight, data, last, bias = (
+        lines["torch.nn.Conv2d", case]
+        for case in ("weight_grad", "input_grad", "channels_last_input_grad", "bias_grad")
     )
     assert weight.startswith(
-        "cuDNN 9.26.0: weight gradient: engine 20 noted nondeterministic, tried first in "
+        "cuDNN 9.26.0: weight gradient (2-D): engine 20 noted nondeterministic, tried first for recorded layers like it: V100 "
     )
     assert weight.endswith("; not measured, and accepted is not runnable")
-    assert (weight != last, bias) == (True, None)
-    assert "data gradient: engine 25" in lines["torch.nn.Conv2d", "input_grad"]
-    assert "forward: no engine" in lines["torch.nn.Conv2d", "dense"]
+    assert (data != last, bias) == (True, None)
+    assert "data gradient (2-D): engine 25" in data
+    assert "forward (2-D): no engine" in lines["torch.nn.Conv2d", "dense"]
+    assert lines["torch.nn.Conv2d", "depthwise_weight_grad"] != weight
     # What cuDNN runs for the forward of a transposed convolution.
-    assert "data gradient: engine 25" in lines["torch.nn.ConvTranspose2d", "dense"]
+    assert "data gradient (2-D): engine 25" in lines["torch.nn.ConvTranspose2d", "dense"]
     assert "engine 20 noted nondeterministic" in report(RUN, *build, "--format", "md", "--all")
     # And the op beside its rows.
     (told,) = [

@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 from scanner.worker.bits import digest, parts  # noqa: E402 - it needs torch
 from scanner.worker.execution import Execution  # noqa: E402
 from scanner.worker.repro.inputs import InputSourceError, input_source  # noqa: E402
+from scanner.worker.repro.recorder import Drawing  # noqa: E402
 from tests.scripts import PLANTED, SEED, asked, header, loaded, seen  # noqa: E402
 
 
@@ -26,7 +27,8 @@ def described(args: Any, kwargs: Any, leaves: Any) -> Any:
     """Return all in which inputs can differ."""
     named = [*parts(args, "args", skip_others=True), *parts(kwargs, "kwargs", skip_others=True)]
     graph = [tensor.requires_grad for _, tensor in named], digest(parts(leaves, "leaves"))
-    return digest(named), [tensor.stride() for _, tensor in named], graph, repr((args, kwargs))
+    text = repr((args, kwargs)).replace("'cuda'", "'cpu'")
+    return digest(named), [tensor.stride() for _, tensor in named], graph, text
 
 
 @pytest.fixture(autouse=True)
@@ -57,14 +59,6 @@ def test_script_draws_the_inputs_of_the_scan(family: str) -> None:
     assert not different
 
 
-class CudaSized(Inputs):
-    """Draws what a CUDA device would get."""
-
-    def size(self, *, cpu: Any, cuda: Any) -> Any:  # noqa: ARG002 - the name is part of the interface
-        """Choose what CUDA gets."""
-        return cuda
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(
     "pattern",
@@ -80,9 +74,10 @@ class CudaSized(Inputs):
 def test_script_of_a_cuda_row_is_written_without_one(pattern: str) -> None:
     """Drawn on the CPU and moved, in the sizes of CUDA; where both are the CPU, the bits are the same."""
     spec, planned = select([pattern], "cuda")[0]
-    t = CudaSized(f"{SEED}|{spec.name}|{planned.case}|{planned.dtype}", dtype=planned.dtype, device="cpu",
-                  direction=planned.direction)  # fmt: skip
-    call = spec.cases[planned.case].inputs(t)
+    t = Inputs(f"{SEED}|{spec.name}|{planned.case}|{planned.dtype}", dtype=planned.dtype, device="cuda",
+               direction=planned.direction)  # fmt: skip
+    with Drawing("cuda"):
+        call = spec.cases[planned.case].inputs(t)
     head = header(gpu="Example GPU", cuda="12.6", variables={"on": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}})
     head = msgspec.structs.replace(head, settings=msgspec.structs.replace(head.settings, device="cuda:0"))
 

@@ -16,7 +16,8 @@ from scanner.observations.records import Group, Output
 from scanner.repro import script_parts
 from scanner.repro.script import _wrapped, perturbations, script
 from scanner.verdicts.cells import Cell, Verdict
-from scanner.verdicts.findings import LEAST_RUNS, finding_of, matrix
+from scanner.verdicts.findings import finding_of, matrix
+from scanner.verdicts.power import LEAST_RUNS
 from tests.runs import drifting, ran, row, stable
 
 torch = pytest.importorskip("torch")

@@ -9,12 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from opspecs.registry import SPECS as CATALOG
+from scanner.cases.rows import planned_rows
 from scanner.observations.trace.files import read_trace
 from scanner.observations.trace.records import TracedRow, TraceFile
-from scanner.verdicts.reroutes import chosen, reroutes
+from scanner.run.trace import trace as trace_rows
+from scanner.verdicts.reroutes import decided, reroutes
 from tests.commands import Command, command_in
 from tests.conftest import one_line
+from tests.runs import SETTINGS
+from tests.stand_in import StandIn
 
 ROOT = Path(__file__).parent.parent
 
@@ -23,7 +29,7 @@ import os, time
 import torch
 from opspecs.model import Case, OpSpec, call
 
-def chosen_in_forward(x):
+def decided_in_forward(x):
     return x.cumprod(0) if torch.are_deterministic_algorithms_enabled() else x.cumsum(0)
 
 class Backward(torch.autograd.Function):
@@ -54,7 +60,7 @@ def leaves_a_flag(x):
     return x * 2
 
 OPS = {
-    "forward": chosen_in_forward, "backward": Backward.apply, "alerts": Alerts.apply, "broadcast": broadcast,
+    "forward": decided_in_forward, "backward": Backward.apply, "alerts": Alerts.apply, "broadcast": broadcast,
     "item": lambda x: x * x.sum().item(), "crash": lambda x: os._exit(3), "hang": lambda x: time.sleep(60),
     "flag": leaves_a_flag, "after": lambda x: x.exp(),
 }
@@ -103,10 +109,10 @@ def test_flag_reroutes_interpolate(cuda: TraceFile) -> None:
     row = _row(cuda, "torch.nn.functional.interpolate:bilinear:forward")
     (found,) = reroutes(row)
 
-    assert found.part == "forward"
+    assert found.phase == "forward"
     assert found.only_off == ("aten::upsample_bilinear2d",)
     assert "aten::_unsafe_index.Tensor" in found.only_on
-    assert chosen(row) is None
+    assert decided(row) is None
 
 
 def test_flag_reroutes_nothing_above_cumsum(cuda: TraceFile) -> None:
@@ -143,9 +149,9 @@ def test_backward_on_cuda_needs_a_cuda_build(cuda: TraceFile) -> None:
         assert all(
             "a CPU build of torch has no autograd on CUDA" in str(reach.message) for reach in row.reached
         )
-        assert chosen(row) == "unknown"
+        assert decided(row) == "unknown"
     else:
-        assert chosen(row) == "forward"
+        assert decided(row) == "forward"
 
 
 def test_overloads_say_whose_kernel_they_have(cuda: TraceFile) -> None:
@@ -172,16 +178,16 @@ def test_overloads_say_whose_kernel_they_have(cuda: TraceFile) -> None:
         ("broadcast", "same"),
     ],
 )
-def test_when_the_path_is_chosen(own: tuple[Path, TraceFile], name: str, when: str) -> None:
+def test_when_the_path_is_decided(own: tuple[Path, TraceFile], name: str, when: str) -> None:
     """Turned on only for backward, the flag comes too late, acts, raises, or has nothing to change."""
-    assert chosen(_row(own[1], f"mine.{name}:")) == when
+    assert decided(_row(own[1], f"mine.{name}:")) == when
 
 
 def test_only_the_parts_that_differ_are_rerouted(own: tuple[Path, TraceFile]) -> None:
     """An op that asks the flag in backward alone is rerouted there alone."""
     (found,) = reroutes(_row(own[1], "mine.backward:"))
 
-    assert (found.part, found.only_off, found.only_on) == ("backward", ("aten::cos",), ("aten::sin",))
+    assert (found.phase, found.only_off, found.only_on) == ("backward", ("aten::cos",), ("aten::sin",))
 
 
 def test_gradients_are_brought_to_shape(own: tuple[Path, TraceFile]) -> None:
@@ -229,16 +235,31 @@ def test_markdown_escapes_what_ops_say(own: tuple[Path, TraceFile]) -> None:
     )
 
 
+def test_rows_that_have_to_be_asked_for_are_in_no_trace_of_all(tmp_path: Path) -> None:
+    """A trace plans what a scan plans: a pattern asks for them."""
+    options = {"python": str(StandIn(tmp_path).python), "spec_files": (), "timeout": 9.0, "tell": print}
+    asked = {(spec.name, name) for spec in CATALOG for name, case in spec.cases.items() if case.on_request}
+    name = next(name for name, _ in asked)
+
+    whole, named = (trace_rows(patterns, "cpu", **options) for patterns in ((), (name,)))  # type: ignore[arg-type]
+
+    settings = replace(SETTINGS, patterns=(), device="cpu", invariance=())
+    assert [one.row for one in whole.rows] == list(planned_rows(settings, CATALOG))
+    assert not asked & {(one.row.spec, one.row.case) for one in whole.rows}
+    assert {(one.row.spec, one.row.case) for one in named.rows} >= {one for one in asked if one[0] == name}
+
+
 def test_recorded_trace_shows_known_reroutes() -> None:
-    """The recorded trace of a CUDA build, made without a GPU: four families are rerouted, in the forward part."""
+    """The recorded trace of a CUDA build, made without a GPU: five families are rerouted, in the forward phase."""
     trace = read_trace(ROOT / "reports" / "traces" / "torch-2.15.0-cuda.json.gz")
     rerouted = [row for row in trace.rows if reroutes(row)]
 
     assert trace.build.gpus == ()
     assert {row.row.spec.removeprefix("torch.nn.") for row in rerouted} == {
-        *("functional.interpolate", "MaxPool3d", "ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d")
+        *("functional.interpolate", "MaxPool3d", "ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d"),
+        "torch.empty_out",  # it is filled by an op of its own
     }
-    assert {chosen(row) for row in rerouted} == {None, "forward"}
+    assert {decided(row) for row in rerouted} == {None, "forward"}
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def _op(
 
 
 def _in_direction(row: TracedRow, said: Traced) -> bool:
-    """Tell whether an alert is met in the direction of its row: that of the forward part is told of forward rows."""
+    """Tell whether an alert is met in the direction of its row: that of the forward phase is told of forward rows."""
     on = row.in_mode("on")
     return (
         said.way != "met" or row.row.direction == "forward" or (on is not None and on.stopped == "backward")

@@ -18,7 +18,7 @@ from reports.render.markdown import generate
 from scanner.census.record import Census
 from scanner.observations.records import Row
 from scanner.observations.trace.records import TracedRow, TraceFile
-from scanner.verdicts.reroutes import CHOSEN_MEANING, chosen, reroutes
+from scanner.verdicts.reroutes import DECIDED_MEANING, decided, reroutes
 
 
 def census(record: Census) -> Iterator[str]:
@@ -58,9 +58,9 @@ def trace(record: TraceFile) -> Iterator[str]:
     for row in record.rows:
         another = names_another(row, names)
         for one in reroutes(row):
-            when = chosen(row) if one.part == "backward" else None
+            when = decided(row) if one.phase == "backward" else None
             met.add(when)
-            rerouted[row.row.spec, one.part, one.only_off, one.only_on, when or ""].append(row.row)
+            rerouted[row.row.spec, one.phase, one.only_off, one.only_on, when or ""].append(row.row)
         for reach in row.reached:
             if reach.outcome == "alert":
                 whose = "another op" if another else "its op"
@@ -78,7 +78,7 @@ def trace(record: TraceFile) -> Iterator[str]:
             outdated=outdated(record),
             outcomes=Counter(map(_worst, record.rows)).most_common(),
             rerouted=rerouted,
-            chosen={name: meaning for name, meaning in CHOSEN_MEANING.items() if name in met},
+            decided={name: meaning for name, meaning in DECIDED_MEANING.items() if name in met},
             alerts=alerts,
             rest=[(why, list(ops), sum(map(len, ops.values()))) for why, ops in rest.items()],
         ),

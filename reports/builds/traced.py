@@ -37,7 +37,7 @@ class Traced(Struct, frozen=True, kw_only=True):
     row: TracedRow
     way: Way
     on: str  # in words, what it does with the flag on
-    # What turning the flag on for backward alone comes to, in words, where the path is chosen before.
+    # What turning the flag on for backward alone comes to, in words, where the path is decided before.
     backward_only_text: str | None
     alerts: tuple[Link, ...]
     flags: tuple[Link, ...]
@@ -101,11 +101,11 @@ class Reader:
         return [link for link in self.worded(row) if link.place.kind == "alert"]
 
     def trace(self, row: TracedRow, direction: str) -> Traced:
-        """Say what a row reaches with the flag on, in the part that a claim is about; in both if of any direction."""
+        """Say what a row reaches with the flag on, in the phase that a claim is about; in both if of any direction."""
         on = row.in_mode("on")
         assert on is not None
-        parts = ["backward"] if direction == "backward" else ["forward", "backward"]
-        reached = [name for part in parts for name in getattr(on, part)]
+        phases = ["backward"] if direction == "backward" else ["forward", "backward"]
+        reached = [name for phase in phases for name in getattr(on, phase)]
         links = {
             name: self.places.reached(self._overloads[name]) for name in reached if name in self._overloads
         }
@@ -123,7 +123,7 @@ class Reader:
         flags = [one for one in found if one.place.kind == "flag"] + self.python(row)
         asking = {one.overload for one in flags}
         fills = [one for one in found if one.place.kind == "fill"]
-        changed = [one for one in reroutes(row) if one.part in parts]
+        changed = [one for one in reroutes(row) if one.phase in phases]
         way: Way
         if anothers:
             way, text = "other_alert", ways.other_alert(on.caller)
@@ -168,7 +168,7 @@ class Reader:
         )  # fmt: skip
 
     def _backward_only(self, row: TracedRow) -> list[Link]:
-        """Return what alerts if the flag is turned on for the backward part alone, and not if it was on before."""
+        """Return what alerts if the flag is turned on for the backward phase alone, and not if it was on before."""
         on, backward_only = row.in_mode("on"), row.in_mode("late")
         if on is None or backward_only is None:
             return []

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from reports.builds.links import Link
 from scanner.observations.trace.records import TracedRow
-from scanner.verdicts.reroutes import chosen
+from scanner.verdicts.reroutes import decided
 
-_NAMED = 2  # overloads of a part that are named
+_NAMED = 2  # overloads of a phase that are named
 
 
 def alerting(alerts: Sequence[Link], asking: set[str | None]) -> str:
@@ -28,7 +28,7 @@ def other_alert(caller: str | None) -> str:
 
 
 def backward_only_text(row: TracedRow, alerts: Sequence[Link]) -> str | None:
-    """Say what turning the flag on for the backward part alone comes to, where the path is chosen before."""
+    """Say what turning the flag on for the backward phase alone comes to, where the path is decided before."""
     on, backward_only = row.in_mode("on"), row.in_mode("late")
     caller = backward_only.caller if backward_only is not None else None
     if on is not None and caller not in {None, on.caller}:
@@ -37,7 +37,7 @@ def backward_only_text(row: TracedRow, alerts: Sequence[Link]) -> str | None:
         first = min(alerts, key=_unsure)
         would = "could" if any(_unsure(first)) else "would"
         return f"turned on only for backward it {would} raise {first.place.alert or 'an unresolved alert'}"
-    if chosen(row) == "forward":
+    if decided(row) == "forward":
         return "turned on only for backward it does not reroute"
     return None
 
@@ -54,6 +54,6 @@ def whose(link: Link) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """Name the first overloads of a part."""
+    """Name the first overloads of a phase."""
     more = " and more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}" if names else "nothing"

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from reports.checks import github, junit
 from reports.checks.model import Annotation, CheckCase, State, Suite, named, place_of
-from reports.compare.judge import CHANGES, MOVES, Change, Kind
+from reports.compare.rows.judged import CHANGES, MOVES, Change, Kind
 from reports.compare.runs import Comparison, LikelyChange, Pair
 from reports.compare.words import arrow, build_notes, class_words, finding_words
 

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from reports.checks import github, junit
-from reports.checks.model import Annotation, CheckCase, Level, State, Suite, named, place_of, rows_words
+from reports.checks.model import Annotation, CheckCase, Level, State, Suite, named, place_of
+from reports.matrix.columns import Column, all_columns
 from reports.matrix.model import WORST_FIRST, Matrix
+from reports.matrix.view import row_view
 from reports.matrix.words import cell_words, states
-from scanner.observations.records import Mode
+from scanner.plurals import several
 from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow
 
 # What is an error unless something else is asked for, and what is worth a warning in any case.
@@ -20,7 +22,7 @@ WARNS: tuple[Finding, ...] = ("silent", "raises", "over_alert")
 _Groups = dict[tuple[Finding, str], list[MatrixRow]]
 
 
-def failing_line(matrices: Iterable[Matrix], findings: Sequence[Finding]) -> str | None:
+def failing_line(matrices: Iterable[Matrix], findings: Sequence[str]) -> str | None:
     """Say in a line which rows have one of the findings, the worst first; ``None`` if none has.
 
     A run that settled nothing, or that cannot be trusted, has not passed.
@@ -33,48 +35,52 @@ def failing_line(matrices: Iterable[Matrix], findings: Sequence[Finding]) -> str
     for finding in (finding for finding in WORST_FIRST if finding in findings):
         ops = {op: len(some) for (of, op), some in groups.items() if of == finding}
         if ops:
-            told.append(f"{finding}: {', '.join(f'{op} ({rows_words(count)})' for op, count in ops.items())}")
+            of_ops = (f"{op} ({several(count, 'row')})" for op, count in ops.items())
+            told.append(f"{finding}: {', '.join(of_ops)}")
     asked = f"--fail-on {','.join(findings)}"
-    told += _told_of_modes(rows, findings)
+    counts = Counter[tuple[str, str, str]]()
+    for one in matrices:
+        for it, column, op, some in _in_columns(one, findings):
+            counts[it, column.where, op] += len(some)
+    told += [f"{it} {where}: {op} ({several(count, 'row')})" for (it, where, op), count in counts.items()]
     if untrusted:
         return f"{asked}: {'; '.join(untrusted)}"
     if told:
-        failing = [row for row in rows if {row.finding, *_found_by_modes(row).values()} & {*findings}]
+        failing = [row for row in rows if row.found & {*findings}]
         count, which = len(failing), {row.row.spec for row in failing}
-        return f"{asked}: {rows_words(count)} of {len(which)} {'op' if len(which) == 1 else 'ops'}: {'; '.join(told)}"
+        return f"{asked}: {several(count, 'row')} of {several(len(which), 'op')}: {'; '.join(told)}"
     for one in matrices:
         if all(row.finding == "inconclusive" for row in one.scanned):
-            return f"{asked}: nothing was settled in {one.name}: {rows_words(one.planned)}, all inconclusive"
+            return (
+                f"{asked}: nothing was settled in {one.name}: {several(one.planned, 'row')}, all inconclusive"
+            )
     return None
 
 
-def _found_by_modes(row: MatrixRow) -> dict[Mode, str | None]:
-    return {mode: it.finding for mode, it in row.chosen.items()}
+def _in_columns(
+    one: Matrix, findings: Sequence[str]
+) -> Iterator[tuple[str, Column, str, Sequence[MatrixRow]]]:
+    """Yield what further columns of a run say of these findings: the finding, the column, an op, and its rows."""
+    for column in all_columns([one]):
+        groups: dict[tuple[str, str], list[MatrixRow]] = {}
+        for row in one.rows:
+            finding = column.finding(row)
+            if finding is not None and finding in findings:
+                groups.setdefault((finding, row.row.spec), []).append(row)
+        yield from ((finding, column, op, rows) for (finding, op), rows in groups.items())
 
 
-def _told_of_modes(rows: Sequence[MatrixRow], findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield what modes that a scan was asked for show of these findings."""
-    found = Counter(
-        (finding, mode, row.row.spec)
-        for row in rows
-        for mode, finding in _found_by_modes(row).items()
-        if finding in findings
-    )
-    for (finding, mode, op), count in found.items():
-        yield f"{finding} under {mode}: {op} ({rows_words(count)})"
-
-
-def render_github(matrices: Sequence[Matrix], fails: Sequence[Finding] = FAILS) -> Iterator[str]:
+def render_github(matrices: Sequence[Matrix], fails: Sequence[str] = FAILS) -> Iterator[str]:
     """Yield annotations: one for each op and finding."""
     return github.render(note for one in matrices for note in _annotations(one, fails))
 
 
-def render_junit(matrices: Sequence[Matrix], fails: Sequence[Finding] = FAILS) -> Iterator[str]:
+def render_junit(matrices: Sequence[Matrix], fails: Sequence[str] = FAILS) -> Iterator[str]:
     """Yield test cases: one for each row."""
     return junit.render([_suite(one, fails) for one in matrices])
 
 
-def _annotations(one: Matrix, fails: Sequence[Finding]) -> Iterator[Annotation]:
+def _annotations(one: Matrix, fails: Sequence[str]) -> Iterator[Annotation]:
     for state, text in states(one):
         level: Level = "error" if state == "untrusted" else "warning"
         yield Annotation(
@@ -89,23 +95,28 @@ def _annotations(one: Matrix, fails: Sequence[Finding]) -> Iterator[Annotation]:
             text=f"{named([row.row.id for row in rows])}: {_shown(rows[0])}. {FINDING_MEANING[finding]}",
             file=_file(one, rows[0]),
         )
+    for found, column, op, some in _in_columns(one, fails):
+        text = f"{named([row.row.id for row in some])}: {column.words(row_view(some[0]))}. {column.findings[found]}"
+        title = f"{found} {column.where}: {op}"
+        yield Annotation(level="error", title=title, text=text, file=_file(one, some[0]))
 
 
-def _suite(one: Matrix, fails: Sequence[Finding]) -> Suite:
-    doubts = [text for state, text in states(one) if state == "untrusted"]
+def _suite(one: Matrix, fails: Sequence[str]) -> Suite:
+    doubts, columns = [text for state, text in states(one) if state == "untrusted"], all_columns([one])
     scan = (
         [CheckCase(group="detmatrix", name="scan", state="error", text="; ".join(doubts))] if doubts else []
     )
-    return Suite(name=one.name, cases=(*scan, *(_case(row, fails) for row in one.rows)))
+    return Suite(name=one.name, cases=(*scan, *(_case(row, fails, columns) for row in one.rows)))
 
 
-def _case(row: MatrixRow, fails: Sequence[Finding]) -> CheckCase:
+def _case(row: MatrixRow, fails: Sequence[str], columns: Sequence[Column]) -> CheckCase:
     state: State = "passed"
-    if row.finding in fails:
+    if row.found & {*fails}:
         state = "failed"
     elif row.finding == "inconclusive":
         state = "skipped"
     text = f"{row.finding}: {row.reason if row.finding == 'inconclusive' and row.reason else _shown(row)}"
+    text += "".join(f"; {it} {one.where}" for one in columns if (it := one.finding(row)) in fails)
     return CheckCase(
         group=row.row.spec, name=row.row.id.removeprefix(f"{row.row.spec}:"), state=state, text=text
     )

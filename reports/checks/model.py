@@ -51,8 +51,3 @@ def named(ids: Sequence[str]) -> str:
     """Name the first rows of several."""
     more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
     return f"{', '.join(ids[:_NAMED])}{more}"
-
-
-def rows_words(count: int) -> str:
-    """Say how many rows there are: "1 row", "2 rows"."""
-    return f"{count} {'row' if count == 1 else 'rows'}"

@@ -17,8 +17,8 @@ from reports.checks.compared import FAILS, failing, render_github, render_junit
 from reports.compare import excerpt
 from reports.compare.builds import BuildTimeline, builds_of
 from reports.compare.confirm import measure_again
-from reports.compare.judge import CHANGES, Kind
 from reports.compare.render import RENDERERS as FOR_PEOPLE
+from reports.compare.rows.judged import CHANGES, Kind
 from reports.compare.runs import Comparison
 from reports.compare.runs import compare as compare_runs
 from reports.compare.words import build_notes, build_words

@@ -83,7 +83,6 @@ def cudnn(
     if recorded:
         tables = [read_table(path) for path in recorded]
     else:
-        library = library or find_library()
         gpus = arch or ((PRESENT,) if measure else (*GPUS, *([PRESENT] if driver_is_there() else [])))
         unknown = [name for name in gpus if name not in (*GPUS, PRESENT)]
         if unknown:
@@ -94,6 +93,7 @@ def cudnn(
             raise UsageError(
                 f"--measure executes engines on the GPU that is there; name {PRESENT} with --arch too"
             )
+        library = library or find_library()
         table = take(library, gpus, tuple(DATA_TYPES), _LAYOUTS, _say)
         tables = [measure_engines(table, library, runs, seconds, _say) if measure else table]
     if output is None:

@@ -45,7 +45,7 @@ _REPLAYS = 4
     "ignored",
     multiple=True,
     metavar="OP",
-    help="Do not look at this op. May be given more than once.",
+    help="Do not look at this op (aten::index_put_) or kernel (triton::NAME). May be given more than once.",
 )
 @click.option("--max-ops", type=Whole(1), metavar="N", help="Look at the first N ops.")
 @click.option(

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from reports.checks import measured
-from reports.matrix.model import FINDINGS, Matrix, load, matrix_of, parse_findings
+from reports.matrix.model import Matrix, load, matrix_of, parse_findings
 from reports.render import blocks
 from reports.render.browse import open_option, place_of, write_page
 from reports.render.output import write_report, write_to_stdout
@@ -26,10 +26,9 @@ from scanner.cli.options import (
     output_option,
     runs_argument,
 )
-from scanner.cli.settings import fail_on_option
+from scanner.cli.settings import FINDINGS_HELP, fail_on_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from scanner.observations.runfile import Run
-from scanner.verdicts.findings import Finding
 
 # What a check fails on decides in these what an error is.
 FOR_CI = {"junit": measured.render_junit, "github": measured.render_github}
@@ -65,7 +64,7 @@ LONG: dict[str, Renderer] = {
     "--only",
     metavar="FINDING,...",
     multiple=True,
-    help=f"Only the rows with these findings: {', '.join(FINDINGS)}.",
+    help=f"Only the rows with these findings: {FINDINGS_HELP}.",
 )
 @click.option(
     "--rows",
@@ -117,7 +116,7 @@ def report(
     opens: bool,
     whole: bool,
     level: str | None,
-    fail_on: tuple[Finding, ...] | None,
+    fail_on: tuple[str, ...] | None,
     check: bool,
 ) -> int:
     """Say what run files mean: the worst case of each op, the worst first, and what to do about it.
@@ -189,7 +188,7 @@ def _refuse(
         raise UsageError("--check says whether the block in a file is stale; name the file with --into")
 
 
-def summarize(run: Run, fails: Sequence[Finding] = ()) -> str | None:
+def summarize(run: Run, fails: Sequence[str] = ()) -> str | None:
     """Show what a scan came to; return in a line what a check of findings fails on, if there is any."""
     matrices = [matrix_of(Path(run.path).name, run)]
     show(matrices)

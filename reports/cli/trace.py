@@ -73,7 +73,7 @@ def trace(
     """Run the cases that match the PATTERNs (default: all) with fake tensors, with the flag off and on.
 
     Lists the ATen overloads each mode reaches, forward and backward apart, and so where the flag leads to others, and
-    whether that is chosen in the forward part. No kernel runs and no GPU is needed: what a trace shows is expected,
+    whether that is decided in the forward phase. No kernel runs and no GPU is needed: what a trace shows is expected,
     never measured, and what a kernel decides by itself is not in it.
     """
     if output is not None and output.endswith(".gz"):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from reports.compare.judge import MOVES, Change
+from reports.compare.rows.judged import MOVES, Change
 from scanner.claims.matching import matches, names_of
 from scanner.observations.records import Claim, Section
 

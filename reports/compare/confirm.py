@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import click
 
-from reports.compare.comparable import kind_of, of_environments
 from reports.compare.remeasured import Again, open_to_doubt
+from reports.compare.rows.comparable import kind_of, of_environments
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.model import Matrix, matrix_of
-from reports.matrix.trust import several
 from scanner.errors import UsageError, one_line
 from scanner.observations.parts import parts_of
+from scanner.plurals import several
 from scanner.processes.sandbox import ImportSandbox
 from scanner.run.progress import progress_for
 from scanner.run.remeasure import Side, examine, measure, rounds_for, rows_here

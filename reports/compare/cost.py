@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from reports.compare.judge import Change
+from reports.compare.rows.judged import Change
 from reports.matrix.cost import Timed, timed
 
 # A ratio that grew or shrank by less is not listed.

@@ -7,14 +7,14 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from reports.compare.judge import MOVES, Change
+from reports.compare.rows.judged import MOVES, Change
 from reports.compare.runs import Comparison, Pair, Timeline, timelines
 from reports.compare.words import arrow, caveats, class_words, labels
 from reports.matrix.listed import documented
-from reports.matrix.trust import several
 from reports.matrix.words import machine_words
 from reports.render.json import View
 from reports.render.markdown import generate
+from scanner.plurals import several
 
 STEP = (
     "from → to",

@@ -13,7 +13,7 @@ from itertools import chain
 
 from reports.compare.builds import BuildTimeline
 from reports.compare.excerpt import STEP
-from reports.compare.judge import CLASS_MEANING, Kind
+from reports.compare.rows.judged import CLASS_MEANING, Kind
 from reports.compare.runs import Comparison
 from reports.compare.timeline import Moment, Table, TimelineLine
 from reports.compare.view import view_of

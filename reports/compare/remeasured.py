@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.compare.comparable import Reason, of_rows, of_runs
-from reports.compare.judge import Change, JudgedRow, carrying_modes, doubted, few_processes, judge
+from reports.compare.rows.comparable import Reason, of_rows, of_runs
+from reports.compare.rows.judge import carrying_modes, few_processes, judge
+from reports.compare.rows.judged import Change, JudgedRow, doubted
 from reports.matrix.model import Matrix, cell_of_mode
-from scanner.observations.records import MODES
+from scanner.observations.records import MODES, Mode
 from scanner.verdicts.findings import MatrixRow
 
 Key = tuple[str, str, str, str]
@@ -154,7 +155,10 @@ def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> JudgedRow:
     alike = measured[0].finding == measured[1].finding
     if found.reason != "low_power" or len(raising) > 1 or not (alike or carrying_modes(*measured)):
         return found
-    old, new = (replace(row, weak=None) for row in measured)
+    old, new = (
+        replace(row, weak=None, chosen={mode: replace(it, weak=None) for mode, it in row.chosen.items()})
+        for row in measured
+    )
     return judge(old, new)
 
 
@@ -178,4 +182,11 @@ def _unproven(before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, Ma
         cell_of_mode(row, mode).verdict == "nondeterministic" for mode in modes for row in measured
     ):
         return None
-    return next((row.weak for row in measured if row.weak is not None), None)
+    return next((weak for row in measured for weak in _weak(row, modes) if weak is not None), None)
+
+
+def _weak(row: MatrixRow, modes: Sequence[Mode]) -> Iterator[str | None]:
+    """Yield why it says little that a row did not differ in some modes: in each that was chosen, and in those of the flag."""
+    yield from (row.chosen[mode].weak for mode in modes if mode in row.chosen)
+    if not modes or not set(modes) <= row.chosen.keys():
+        yield row.weak

@@ -9,11 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reports.compare.claims import ClaimChange, compare_claims, undocumented
-from reports.compare.comparable import NotComparable, kind_of, of_absence, of_machines, of_rows, of_runs
 from reports.compare.cost import CostComparison, compare_costs
-from reports.compare.judge import CHANGES, CLASS_MEANING, MOVES, Change, JudgedRow, Kind, blocked, judge
-from reports.compare.rates import RateTest, together
 from reports.compare.remeasured import Again, Outcome, outcome_of, settle
+from reports.compare.rows.comparable import NotComparable, kind_of, of_absence, of_machines, of_rows, of_runs
+from reports.compare.rows.judge import blocked, judge
+from reports.compare.rows.judged import CHANGES, CLASS_MEANING, MOVES, Change, JudgedRow, Kind
+from reports.compare.rows.rates import RateTest, together
 from reports.matrix.listed import RunLists, lists_of
 from reports.matrix.model import Matrix
 from scanner.errors import UsageError

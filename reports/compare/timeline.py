@@ -7,7 +7,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from reports.compare.judge import Change, Kind
+from reports.compare.rows.judged import Change, Kind
 from reports.compare.runs import Timeline, TimelineRow
 from reports.compare.words import class_words, finding_notes, finding_words, labels
 from reports.matrix import words

@@ -10,11 +10,11 @@ import msgspec
 from reports.compare import cost as compare_cost
 from reports.compare.builds import HEADS, NOTE, BuildStep, BuildTimeline, counts_words
 from reports.compare.claims import CLAIM_MEANING, MEASURED_MEANING, ClaimChange
-from reports.compare.comparable import REASON_MEANING, Reason, hardware
 from reports.compare.cost import CostChange
 from reports.compare.excerpt import step_counts
-from reports.compare.judge import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
-from reports.compare.rates import CAVEAT, LEVEL, RateTest
+from reports.compare.rows.comparable import REASON_MEANING, Reason, hardware
+from reports.compare.rows.judged import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
+from reports.compare.rows.rates import CAVEAT, LEVEL, RateTest
 from reports.compare.runs import Comparison, Pair, timelines
 from reports.compare.timeline import Table
 from reports.compare.words import (

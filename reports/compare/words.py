@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from reports.compare.comparable import kind_of
-from reports.compare.judge import Change
+from reports.compare.rows.comparable import kind_of
+from reports.compare.rows.judged import Change
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.cells import counted
 from reports.matrix.model import COMPARED, Matrix, constant_of
-from reports.matrix.trust import several
 from reports.matrix.view import doubts
 from reports.matrix.words import states
 from scanner.observations import versions
+from scanner.plurals import several
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import MatrixRow
 

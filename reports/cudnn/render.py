@@ -11,6 +11,7 @@ from reports.cudnn.view import PLACES, changes, view
 from reports.render import page
 from reports.render.json import json_of
 from reports.render.markdown import generate
+from reports.render.terminal import wrapped
 from scanner.cudnn.record import EngineTable, encode
 from scanner.errors import one_line
 
@@ -50,19 +51,37 @@ def text(tables: Sequence[EngineTable]) -> Iterator[str]:
     """Yield for a terminal: which engines are nondeterministic, and how often PyTorch tries one first."""
     for table in tables:
         shown = view(table)
-        yield f"{one_line(shown.sentence)}\n{shown.driver_text}\n{shown.limits}\n"
-        yield f"{shown.figures_text}\n\n" if shown.figures_text else "\n"
-        yield _table(["operation", "of", *shown.names], shown.engine_lines)
-        yield "accepted, fewest to most; then the numbers of those that are nondeterministic\n\n"
+        for said in (shown.sentence, shown.driver_text, shown.limits, shown.figures_text):
+            yield from _lines(said)
+        yield "\n"
+        yield _table(["operation of cuDNN", "of", *shown.names], shown.engine_lines)
+        yield from _lines(
+            "Accepted, fewest to most, then the numbers of those that are noted nondeterministic, and in how many cells: a layer in "
+            "a dtype and a layout."
+        )
+        yield "\n"
         yield _table(
-            ["tries a nondeterministic engine", "GPU", "dtype", *(name.replace("_", " ") for name in PLACES)],
+            ["operation of PyTorch", "GPU", "dtype", *(name.replace("_", " ") for name in PLACES)],
             ([one[key] for key in ("operation", "gpu", "dtype", *PLACES)]
              for one in shown.places if any(one[key] for key in PLACES if key != "never")),
         )  # fmt: skip
-        yield "layers and layouts, in PyTorch's order with benchmark off; --format md names the layers\n"
+        yield from _lines(
+            "In how many layers and layouts PyTorch, with benchmark off, tries a nondeterministic engine first, later or never. "
+            "fallback: the heuristics list none that it keeps; not known: they gave no answer. The forward of a transposed "
+            "convolution is a data gradient for cuDNN, and the reverse."
+        )
+        yield from _lines(
+            "--format md names the layers, and what is said of the older API's algorithms (BWD_FILTER_ALGO_0, ...)."
+        )
         if shown.executed is not None:
-            yield f"\n{one_line(shown.executed.sentence)}\n\n"
+            yield "\n"
+            yield from _lines(shown.executed.sentence)
+            yield "\n"
             yield _table(_EXECUTED, shown.executed.lines)
+
+
+def _lines(said: str) -> Iterator[str]:
+    yield from (f"{line}\n" for line in wrapped(said))
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from scanner.cudnn.problems import CONVOLUTIONS, Operation, cudnn_operation
+from scanner.cases.convolutions import is_convolution, layer_of
+from scanner.cudnn.problems import LayerKind, Operation, cudnn_operation
 from scanner.cudnn.pytorch import TF32, first_place, ways
 from scanner.cudnn.record import EngineCell, EngineTable, read_table
 from scanner.observations.records import Row
@@ -22,12 +23,6 @@ _REQUIRED = {
     **dict.fromkeys(("2.12.0+cu130", "2.12.1+cu130", "2.13.0+cu130"), "9.20.0"),
     **dict.fromkeys(("2.14.0+cu130", "2.14.1+cu130"), "9.24.0"),
     "2.15.0+cu132": "9.26.0",
-}
-_OP = re.compile(r"(?:^|\.)conv(?P<transposed>_?transpose)?[123]d$", re.IGNORECASE)
-_GRADIENTS: dict[str, tuple[Operation, ...]] = {
-    "input_grad": ("data gradient",),
-    "weight_grad": ("weight gradient",),
-    "bias_grad": (),  # a sum over positions, which no engine computes
 }
 
 
@@ -45,25 +40,26 @@ def expected_engines(row: Row, torch: str) -> RowEngines:
         row: A row of the matrix.
         torch: The build's version, with its CUDA: "2.9.1+cu128".
     """
-    found = _OP.search(row.op)
     cudnn = _REQUIRED.get(torch)
-    if found is None or cudnn is None:
+    if cudnn is None or not is_convolution(row):
         return RowEngines()
-    if row.direction == "forward":
-        operations: tuple[Operation, ...] = ("forward",)
-    else:
-        operations = next(
-            (some for end, some in _GRADIENTS.items() if row.case.endswith(end)), CONVOLUTIONS[1:]
+    layer = layer_of(row)
+    if layer is None:
+        return RowEngines(
+            f"cuDNN {cudnn}: not known which recorded layers are like it: stride, dilation and groups of the case are not recorded"
         )
-    layout = row.traits.get("memory_format", "contiguous")
-    asked = [cudnn_operation(one, transposed=bool(found["transposed"])) for one in operations]
-    told = [text for one in asked if (text := _told(cudnn, one, row.dtype, layout))]
-    if not told:
+    operations: tuple[Operation, ...] = ("forward",) if row.direction == "forward" else layer.gradients
+    asked = [cudnn_operation(one, transposed=layer.problem.transposed) for one in operations]
+    if not asked:
         return RowEngines()
+    alike = [_alike(cudnn, one, layer.problem.kind, row.dtype, layer.layout) for one in asked]
+    told = (_told(one, layer.problem.kind, cells) for one, cells in zip(asked, alike, strict=True))
     return RowEngines(
         f"cuDNN {cudnn}: {'; '.join(told)}; not measured, and accepted is not runnable",
         tuple(
-            f"{one} engine {number}" for one in asked for number in _numbers(cudnn, one, row.dtype, layout)
+            f"{one} engine {number}"
+            for one, cells in zip(asked, alike, strict=True)
+            for number in _numbers(cells)
         ),
     )
 
@@ -74,40 +70,42 @@ def _table(cudnn: str) -> EngineTable:
 
 
 @cache
-def _cells(cudnn: str, operation: str, dtype: str, layout: str) -> tuple[EngineCell, ...]:
+def _alike(
+    cudnn: str, operation: Operation, kind: LayerKind, dtype: str, layout: str
+) -> tuple[EngineCell, ...]:
+    """Return the recorded cells of one of cuDNN's operations for layers of a kind."""
     table = _table(cudnn)
+    problems = table.problems
     return tuple(
         cell
         for cell in table.cells
         if (cell.dtype, cell.layout) == (dtype, layout)
-        and cudnn_operation(cell.operation, transposed=table.problems[cell.problem].transposed) == operation
+        and cudnn_operation(cell.operation, transposed=problems[cell.problem].transposed) == operation
+        and problems[cell.problem].kind == kind
     )
 
 
-@cache
-def _numbers(cudnn: str, operation: str, dtype: str, layout: str) -> list[int]:
-    """Return the engines of an operation that are noted nondeterministic."""
-    cells = _cells(cudnn, operation, dtype, layout)
+def _numbers(cells: Sequence[EngineCell]) -> list[int]:
+    """Return the engines that are noted nondeterministic."""
     return sorted({one.number for cell in cells for one in cell.engines if one.nondeterministic})
 
 
-@cache
-def _told(cudnn: str, operation: str, dtype: str, layout: str) -> str:
-    """Say of one of cuDNN's operations which engines are nondeterministic, and in how many layers one comes first."""
-    cells = _cells(cudnn, operation, dtype, layout)
+def _told(operation: Operation, kind: LayerKind, cells: Sequence[EngineCell]) -> str:
+    """Say which engines are nondeterministic for layers of a kind, and for how many of them one comes first."""
+    of = f"{operation} ({kind})"
     if not cells:
-        return ""
-    numbers = _numbers(cudnn, operation, dtype, layout)
+        return f"{of}: no recorded layer like it"
+    numbers = _numbers(cells)
     if not numbers:
-        return f"{operation}: no engine noted nondeterministic"
+        return f"{of}: no engine noted nondeterministic for recorded layers like it"
     firsts: defaultdict[str, list[bool]] = defaultdict(list)
     for cell in cells:
         # PyTorch allows TF32 in convolutions unless told otherwise.
-        tried = ways(cell)[TF32 if dtype == "float32" else dtype]
+        tried = ways(cell)[TF32 if cell.dtype == "float32" else cell.dtype]
         # What PyTorch falls back to, where the heuristics list nothing that it keeps, is not known.
         firsts[cell.gpu] += [first_place(tried) == 1] if tried else []
     counts = ", ".join(
         f"{gpu} {f'{sum(some)} of {len(some)}' if some else 'not known'}" for gpu, some in firsts.items()
     )
     engines = f"engine{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
-    return f"{operation}: {engines} noted nondeterministic, tried first in layers asked about: {counts}"
+    return f"{of}: {engines} noted nondeterministic, tried first for recorded layers like it: {counts}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import not_
 from typing import Any
 
-from reports.cudnn.algorithms import ALGORITHMS, GUIDE
+from reports.cudnn.algorithms import ANSWER, ANSWER_SAYS, GUIDE, GUIDE_SAYS, SEARCHED, algorithm_lines
 from reports.cudnn.executed import executed
 from reports.render.json import View
 from scanner.cudnn.gpus import ASSUMED, GPUS, PRESENT, SOURCES
@@ -47,8 +47,12 @@ def view(table: EngineTable) -> View:
             [one["operation"], one["engines"], *(_text_of(one["on"][gpu]) for gpu in gpus)] for one in engines
         ],
         first_lines=_first_lines(table, gpus),
-        algorithm_lines=ALGORITHMS,
+        algorithm_lines=algorithm_lines(table),
+        answer=ANSWER,
+        answer_says=ANSWER_SAYS,
         guide=GUIDE,
+        guide_says=GUIDE_SAYS,
+        searched=SEARCHED,
         limits=LIMITS if table.measured is None else _MEASURED,
         driver_text=_DRIVERS[table.driver],
         attention=_ATTENTION,
@@ -193,7 +197,7 @@ def _engines(table: EngineTable, gpus: Sequence[str]) -> list[dict[str, Any]]:
 
 def _text_of(on: dict[str, Any]) -> str:
     """Return in words how many engines one GPU accepts, and which are nondeterministic."""
-    range_ = f"{on['fewest']} to {on['most']}"
+    range_ = f"{on['fewest']} to {on['most']}" if on["fewest"] < on["most"] else str(on["most"])
     numbers = ", ".join(map(str, on["nondeterministic"]))
     if not numbers:
         return f"{range_}; none"

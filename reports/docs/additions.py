@@ -17,6 +17,7 @@ from reports.docs.conditions import Evidence, Rows, action_of, narrowed, splits
 from scanner.claims.matching import dtype_kind, matches
 from scanner.claims.tables import overlap, parse_claims
 from scanner.observations.records import Claim, Condition
+from scanner.plurals import several
 
 NO_WORDS = "no words for it fit these rows and leave out all others"
 # "kwargs['driver']: 'gelsy'" and "args[0]: float32 (64, 3), strides (1, 64)", as a worker writes its inputs down
@@ -105,7 +106,7 @@ def _separated(
     ids = [one.row.row.id for one in still]
     more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
     seen = (
-        f"{len(rows)} {'row' if len(rows) == 1 else 'rows'} differed and {len(still)} that could have did not "
+        f"{several(len(rows), 'row')} differed and {len(still)} that could have did not "
         f"({', '.join(ids[:_NAMED])}{more})"
     )
     if _chance(rows, still) > _CHANCE:

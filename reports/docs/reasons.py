@@ -10,6 +10,7 @@ from reports.matrix.model import Matrix
 from reports.matrix.view import doubts
 from scanner.claims.matching import is_vague
 from scanner.observations.records import Claim
+from scanner.plurals import several
 
 _REASONS = 3  # that are told of rows without evidence
 _CASES = 5  # that are named where no condition tells rows apart
@@ -87,12 +88,12 @@ def _decided(claim: Claim, evidence: Sequence[Evidence]) -> str:
 
 def _cases_words(evidence: Sequence[Evidence]) -> str:
     """Name the cases in which a claim fails, and those in which it holds."""
-    several = len({one.row.row.spec for one in evidence}) > 1
+    some = len({one.row.row.spec for one in evidence}) > 1
 
     def named(failing: bool) -> str:
         names = list(
             dict.fromkeys(
-                f"{f'{row.spec} ' if several else ''}{row.case} {row.direction} {row.dtype}"
+                f"{f'{row.spec} ' if some else ''}{row.case} {row.direction} {row.dtype}"
                 for one in evidence
                 if one.effect != "none" and (one.effect == "contradicts") == failing
                 for row in [one.row.row]
@@ -117,7 +118,7 @@ def confirmation(claim: Claim, evidence: Sequence[Evidence]) -> str:
     """Say what the strongest row that confirms a claim showed."""
     confirming = [one for one in evidence if one.effect == "confirms"]
     best = strongest(confirming)
-    more = f", the most of {_rows_words(confirming)}" if len(confirming) > 1 else ""
+    more = f", the most of {several(len(confirming), 'row')}" if len(confirming) > 1 else ""
     cublas = "; CUBLAS_WORKSPACE_CONFIG is set in the mode on" if claim.section == "cublas" else ""
     return f"{shown_words(best)}{more}{_measured_on(claim, evidence)}{cublas}"
 
@@ -127,18 +128,16 @@ def nothing(claim: Claim, evidence: Sequence[Evidence]) -> str:
     rows = [one for one in evidence if one.effect == "not_triggered"]
     innocent = sum(not one.row.row.provokes for one in rows)
     text = (
-        f"{counted(rows[0].row.off)} in {_rows_words(rows)}"
+        f"{counted(rows[0].row.off)} in {several(len(rows), 'row')}"
         if len(rows) == 1
-        else f"0 of n in {_rows_words(rows)}"
+        else f"0 of n in {several(len(rows), 'row')}"
     )
     if innocent:
         text += f", {'all' if innocent == len(rows) else innocent} innocent"
     if is_vague(claim):
         text = f"the bullet does not say when; {text}"
     if switched := [one for one in rows if acts_with_benchmark(one.row)]:
-        text += (
-            f"; with {BENCHMARK}=True {_rows_words(switched)} differed, and not with cudnn.deterministic too"
-        )
+        text += f"; with {BENCHMARK}=True {several(len(switched), 'row')} differed, and not with cudnn.deterministic too"
     cublas = "; CUBLAS_WORKSPACE_CONFIG is set in the mode on" if claim.section == "cublas" else ""
     return f"{text}{_measured_on(claim, evidence)}{cublas}"
 
@@ -147,7 +146,7 @@ def no_evidence(evidence: Sequence[Evidence]) -> str:
     """Say why rows that speak to a claim are no evidence."""
     reasons = list(dict.fromkeys(one.doubt or one.row.reason or "no reason was recorded" for one in evidence))
     more = f"; and {len(reasons) - _REASONS} more reasons" if len(reasons) > _REASONS else ""
-    return f"no evidence in {_rows_words(evidence)}: {'; '.join(reasons[:_REASONS])}{more}"
+    return f"no evidence in {several(len(evidence), 'row')}: {'; '.join(reasons[:_REASONS])}{more}"
 
 
 def not_covered(matrices: Sequence[Matrix]) -> str:
@@ -177,10 +176,6 @@ def _counted_rows(rows: Sequence[Evidence]) -> str:
     """Say how many rows there are, and the k of n of the one that differed most with the flag on."""
     compared = [one.row.on for one in rows if counted(one.row.on)]
     if not compared:
-        return _rows_words(rows)
+        return several(len(rows), "row")
     most = max(compared, key=lambda cell: (cell.differing / cell.runs, -cell.runs))
-    return f"{_rows_words(rows)} ({counted(most)} with the flag on)"
-
-
-def _rows_words(rows: Sequence[object]) -> str:
-    return "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+    return f"{several(len(rows), 'row')} ({counted(most)} with the flag on)"

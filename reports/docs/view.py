@@ -16,6 +16,7 @@ from reports.render.json import View, fields_of
 from scanner.claims.matching import device_kind
 from scanner.observations.parts import parts_of
 from scanner.observations.records import MODES
+from scanner.plurals import several
 from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.findings import FINDING_MEANING
 
@@ -71,7 +72,7 @@ def view_of(docs: Docs) -> View:
 def _run(one: Matrix) -> View:
     header = one.run.header
     weak = sum(one.weak.values())
-    power = f", {weak} underpowered {'row' if weak == 1 else 'rows'}" if weak else ""
+    power = f", {several(weak, 'underpowered row')}" if weak else ""
     power += f", {one.serial} serial" if one.serial else ""
     state = ("complete" if one.run.closing else "incomplete") + power
     return View(

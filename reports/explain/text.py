@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from reports.render.json import View
 from reports.render.terminal import wrapped
 from scanner.errors import one_line
+from scanner.plurals import several
 
 _MOST_EXPECTED = 4  # lines about one build
 _NO_FILE = ("no census", "no trace")
@@ -55,7 +56,7 @@ def _measured(view: View) -> Iterator[str]:
     if not view["measured"]:
         yield from ("", "MEASURED", "  Not in these runs.")
     for device, count in view["unmeasured"].items():
-        yield f"  {_DEVICES.get(device, device)} NOT MEASURED: {count} documented {'claim' if count == 1 else 'claims'}"
+        yield f"  {_DEVICES.get(device, device)} NOT MEASURED: {several(count, 'documented claim')}"
 
 
 def _run(run: View) -> Iterator[str]:
@@ -83,8 +84,7 @@ def _shown(found: View) -> str:
         which = f"of {found['shown']}: " if len(found["rows"]) > 1 else ""
         return f"{which}off {found['off']}; on {found['on']}{doubts}"
     bound = f": rate < {found.bound_words}" if found.bound_words else ""
-    rows = len(found["rows"])
-    return f"no difference in {rows} {'row' if rows == 1 else 'rows'}{bound}{doubts}"
+    return f"no difference in {several(len(found['rows']), 'row')}{bound}{doubts}"
 
 
 def _cases(cases: Mapping[str, Sequence[str]]) -> str:

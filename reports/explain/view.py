@@ -9,11 +9,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from reports.explain.further import further_advice, further_words, showing
 from reports.matrix.by_op import ops_view
-from reports.matrix.columns import NOTHING, all_columns
+from reports.matrix.columns import all_columns
 from reports.matrix.listed import SECTION_WORDS
 from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
-from reports.matrix.ops import OpView
+from reports.matrix.ops import OpsView, OpView
 from reports.matrix.view import RowView, row_view
 from reports.matrix.words import bullet_words, machine_of_row, percent
 from reports.matrix.words import span as span_of
@@ -62,7 +63,8 @@ def explained(
         libraries: What those that it calls document.
     """
     views = [[row_view(row, one.expected) for row in one.rows] for one in matrices]
-    ops = ops_view([replace(one, scanned=one.rows) for one in matrices], views).ops
+    by_op = ops_view([replace(one, scanned=one.rows) for one in matrices], views)
+    ops = by_op.ops
     measured = list(_measured(matrices, views, paths))
     rows = [row for of_run in views for row in of_run]
     worst = ops[0].finding if ops else None
@@ -88,13 +90,23 @@ def explained(
             "builds": list(_builds(matrices, views)),
             "libraries": list(libraries),
             "finding": worst,
-            "action": _advice(worst, ops[0], _latest(matrices, views)) if worst else None,
+            "action": " ".join(_advices(worst, by_op, _latest(matrices, views))) if worst else None,
             "cost": {op.name: op.cost_words for op in ops if op.cost or op.fill},
-            "commands": list(_commands(name, ops, matrices, paths)),
+            "commands": list(_commands(name, by_op, matrices, paths)),
         },
         meaning=FINDING_MEANING[worst] if worst else None,
         releases_words=span(list(lists), list(lists)),
     )
+
+
+def _advices(worst: Finding, by_op: OpsView, rows: Sequence[RowView]) -> Iterator[str]:
+    """Yield what to do, by what off and on show, and by further columns where they were asked for."""
+    op = by_op.ops[0]
+    if worst == "deterministic" and not op.doubts and any(it.notable for it in op.further):
+        yield "No difference was seen with the flag off and on."
+    else:
+        yield _advice(worst, op, rows)
+    yield from further_advice(by_op.further, op.further)
 
 
 def _advice(worst: Finding, op: OpView, rows: Sequence[RowView]) -> str:
@@ -164,7 +176,12 @@ def _measured(
     for place in places:
         if rows := views[place]:
             kind = device_kind(matrices[place].run.header.settings.device)
-            together.setdefault((kind, frozenset((row.id, row.finding) for row in rows)), []).append(place)
+            columns = all_columns([matrices[place]])
+            findings = frozenset(
+                (it.row.id, it.finding, *((column.name, column.finding(it)) for column in columns))
+                for it in matrices[place].rows
+            )
+            together.setdefault((kind, findings), []).append(place)
     for same in together.values():
         one, rows = matrices[same[0]], views[same[0]]
         environment, settings = one.run.header.environment, one.run.header.settings
@@ -186,25 +203,11 @@ def _measured(
                 "distrust": list(one.distrust),
                 "same": [_torch(matrices[place]) for place in same[1:]],
                 "cases": directions,
-                **({"further": further} if (further := _further(one, rows)) else {}),
+                **({"further": further} if (further := further_words(one, rows)) else {}),
             },
             further_words=further,
             n=span_of(sorted(counts) or [one.executions]),
         )
-
-
-def _further(one: Matrix, rows: Sequence[RowView]) -> dict[str, str]:
-    """Return what the further columns of a run say of rows, worst first, with the cases; or why they say nothing."""
-    shown = [it for it in one.rows if it.row.id in {row.id for row in rows}]
-    said = {}
-    for column in all_columns([one]):
-        found: dict[str, list[str]] = {}
-        for row in shown:
-            if (finding := column.finding(row)) is not None:
-                found.setdefault(finding, []).append(row.row.case)
-        texts = [f"{it}: {', '.join(dict.fromkeys(found[it]))}" for it in column.findings if it in found]
-        said[column.name] = "; ".join(texts) or f"{NOTHING}, {column.why_not(shown[0].row) or 'not observed'}"
-    return said
 
 
 def _torch(one: Matrix) -> str:
@@ -276,20 +279,21 @@ def _builds(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> I
             )
 
 
-def _commands(
-    name: str, ops: Sequence[OpView], matrices: Sequence[Matrix], paths: Sequence[str]
-) -> Iterator[str]:
+def _commands(name: str, by_op: OpsView, matrices: Sequence[Matrix], paths: Sequence[str]) -> Iterator[str]:
     """Yield the commands that show it: a script for the worst row, or the scan that would measure it."""
-    for op in ops[:1]:
+    for op in by_op.ops[:1]:
+        options: list[str] = []
         worst = [one for one in op.rows if one.row.finding == op.finding]
-        if worst and op.finding != "deterministic":
+        if op.finding == "deterministic":
+            worst, options = showing(op, by_op.further)
+        if worst:
             latest = max(worst, key=lambda one: versions.key(_torch(matrices[one.run]))).run
             one = max((one for one in worst if one.run == latest), key=lambda one: _differing(one.row))
             own = ["--specs", "FILE.py"] if one.row.source == "own" else []
             if op.finding == "order_dependent":
                 yield shlex.join(["detmatrix", "scan", one.row.id, *own, "--perturb", "quiet,order"])
             else:
-                yield shlex.join(["detmatrix", "repro", paths[latest], one.row.id, *own])
+                yield shlex.join(["detmatrix", "repro", paths[latest], one.row.id, *options, *own])
     if not any(one.rows for one in matrices):
         yield shlex.join(["detmatrix", "scan", name])
 

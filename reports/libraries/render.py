@@ -26,7 +26,7 @@ def _lines(view: View) -> Iterator[str]:
                 yield from wrapped(f"changed by: {entry['setting']}", "    ")
             if entry.ops_words:
                 yield from wrapped(f"called by: {entry.ops_words}", "    ")
-            yield from wrapped(f"{entry['version']}: “{entry['quotation']}”", "    ")
+            yield from wrapped(f"“{entry['quotation']}” (version: {entry['version']})", "    ")
             yield f"    {entry['link']}"
             if entry["via"]:
                 yield f"    read in {entry['via']}"

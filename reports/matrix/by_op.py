@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from reports.matrix.cells import counted
-from reports.matrix.columns import Column, all_columns, cell_of, telling
+from reports.matrix.columns import Column, all_columns, cell_of, pointer, telling
 from reports.matrix.cost import Timed, cost_view
 from reports.matrix.expected import ExpectedText
 from reports.matrix.listed import SECTION_WORDS, is_filled, is_missing, lists_of, sections
@@ -29,11 +29,11 @@ from reports.matrix.ops import (
     OpsView,
     OpView,
 )
-from reports.matrix.trust import several
 from reports.matrix.view import UNLIKE_REFERENCE, RowView, doubts
 from scanner.claims.matching import device_kind, names_of
 from scanner.observations import versions
 from scanner.observations.records import Claim, Direction, Row
+from scanner.plurals import several
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import Finding, MatrixRow
 
@@ -118,7 +118,7 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
         ops=tuple(
             sorted((op for op in ops if op.rows), key=lambda op: (WORST_FIRST.index(op.finding), op.is_clean))
         ),
-        chosen=any(one.only or one.patterns for one in matrices),
+        narrowed=any(one.only or one.patterns for one in matrices),
         counts={finding: counts[finding] for finding in FINDINGS},
         unmeasured={kind: claims[kind] for kind in claims if kind not in {"any", *measured}},
     )
@@ -194,14 +194,13 @@ def _op(
     elsewhere = _elsewhere(latest, judged)
     told = [cell_of(column, rows) for column in further]
     unlike = sum(bool(row.unlike_reference) for row in rows)
-    notable = next((f"see {one.name}" for one, it in zip(further, told, strict=True) if it.notable), None)
     return OpView(
         name=names[0],
         short=names[1],
         family=records[0].row.row.family,
         finding=finding,
         action=(f"{UNLIKE_REFERENCE}: {several(unlike, 'row')}" if unlike else None)
-        or (notable if finding == "deterministic" else None)
+        or (pointer(further, told) if finding == "deterministic" else None)
         or _action(finding, rows, weak, latest if elsewhere else ()),
         listed=_listed(latest, judged),
         elsewhere=elsewhere,

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from reports.matrix.difference import first_differing, worst
 from reports.matrix.model import COMPARED, bound_of, cell_of_mode, outputs_of
 from reports.render.markdown import NONE
-from scanner.observations.records import Mode, Output, Severity
+from scanner.observations.records import Compiled, Mode, Output, Severity
 from scanner.verdicts.cells import Cell, GroupCount, OrderCount, ReferenceCount, Verdict
 from scanner.verdicts.chosen import ModeFinding
 from scanner.verdicts.findings import MatrixRow
@@ -19,6 +19,7 @@ from scanner.verdicts.findings import MatrixRow
 _SAME = (
     *("verdict", "alert", "reason", "seconds"),
     *("first", "constant", "within", "between", "where", "groups", "other_threads", "orders", "alerts"),
+    "launches",
 )
 # Likewise where executions were compared.
 _COUNTS = ("runs", "differing", "distinct")
@@ -49,6 +50,7 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
     other_threads: tuple[str, ...] = ()
     orders: OrderCount | None = None
     alerts: tuple[str, ...] = ()
+    launches: int = 0  # Triton kernels that the interpreter ran in an execution
     reference: ReferenceCount | UnsetType = UNSET  # of cases whose reference holds in every mode
 
     @property
@@ -143,6 +145,7 @@ class ChosenView(CellView, frozen=True, kw_only=True):
     finding_reason: str | None
     low_power: str | None
     remarks: tuple[str, ...]
+    compiled: Compiled | None  # the least that torch.compile made of it in a process
     processes: ProcessCount | None  # under torch.compile
 
     @cached_property

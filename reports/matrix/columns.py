@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from reports.matrix.invariance import CUDNN_WORDS
+from reports.matrix.invariance import CUDNN_WORDS, short
 from reports.matrix.invariance import words as dependence_words
 from reports.matrix.model import Matrix
 from reports.matrix.view import RowView, doubts
@@ -19,13 +20,25 @@ from scanner.modes import CHOSEN_MODES, MODE_TABLE, Mode, unconcerned
 from scanner.observations.records import Row
 from scanner.verdicts.chosen import MODE_FINDING_MEANING
 from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.invariance import DEPENDENCE_MEANING
+from scanner.verdicts.invariance import DEPENDENCE_FOUND
 
-# What a property finds; of what it was not asked it says nothing.
-DEPENDENCES: dict[str, str] = {
-    str(verdict): meaning for verdict, meaning in DEPENDENCE_MEANING.items() if verdict != "not_asked"
-}
 NOTHING = "not_run"  # what a cell says of a row that the column says nothing of
+# Findings that are no result.
+UNSETTLED = ("not_compiled", "inconclusive", "error")
+# What is other than for the finding of the row, as a sentence goes on with it.
+_OTHER: dict[Property, str] = {
+    "threads": "with other threads",
+    "batch": "with another batch",
+    "layout": "with another layout",
+}
+
+
+class Said(NamedTuple):
+    """What a column says of a row."""
+
+    finding: str | None  # None: nothing
+    text: str  # the finding with all that must not be read without it
+    reason: str | None  # why there is no result, where there is none and it is known
 
 
 class Column(Struct, frozen=True, kw_only=True):
@@ -48,6 +61,11 @@ class Column(Struct, frozen=True, kw_only=True):
         """What the script of a page is told of it."""
         return self.name, self.meaning
 
+    @property
+    def where(self) -> str:
+        """Where a row has what it finds, as a sentence goes on with it."""
+        return f"under {self.name}"
+
     def finding(self, row: MatrixRow) -> str | None:
         """Return what it finds of a row; ``None`` if it says nothing of it."""
         raise NotImplementedError
@@ -56,16 +74,22 @@ class Column(Struct, frozen=True, kw_only=True):
         """Return why it can say nothing of a row; ``None`` if it may say something."""
         raise NotImplementedError
 
+    def said(self, row: RowView) -> Said:
+        """Return what it says of a row."""
+        raise NotImplementedError
+
     def words(self, row: RowView) -> str:
-        """Return what it says of a row, the finding first."""
+        """Return the same in a line, with what it rests on."""
         raise NotImplementedError
 
     def flat(self, row: RowView | None) -> dict[str, object]:
-        """Return the columns of a flat table; without a row, those of one of another run."""
+        """Return the columns of a flat table; without a row, those of a run that was not asked for it."""
         raise NotImplementedError
 
 
+# Of a mode's cell, and what was found of it.
 _FLAT = ("finding", "verdict", "runs", "differing", "distinct", "alert", "reason")
+_FLAT_DOUBTS = ("finding_reason", "low_power")
 
 
 class ModeColumn(Column, frozen=True, kw_only=True):
@@ -87,23 +111,38 @@ class ModeColumn(Column, frozen=True, kw_only=True):
         """Return why the mode has nothing to say of a row."""
         return unconcerned(self.mode, row)
 
-    def words(self, row: RowView) -> str:
-        """Return the finding, and the cell that it rests on."""
+    def said(self, row: RowView) -> Said:
+        """Return the finding, or why there is none."""
         seen = row.chosen.get(self.mode)
         if seen is None:
-            return NOTHING
+            return Said(None, NOTHING, unconcerned(self.mode, row))
         if seen.finding is None:
-            return f"{seen.verdict}: {seen.cause}"
+            return Said(None, seen.verdict, seen.cause)
+        text = ", ".join([seen.finding, *seen.remarks, *doubts(seen.low_power, serial=False)])
+        return Said(seen.finding, text, seen.finding_reason)
+
+    def words(self, row: RowView) -> str:
+        """Return the finding, and the cell that it rests on."""
+        seen, said = row.chosen.get(self.mode), self.said(row)
+        if seen is None:
+            return NOTHING
+        if said.finding is None:
+            return f"{said.text}: {said.reason}"
         alert = f"{seen.verdict} {seen.alert}" if seen.alert else seen.words
-        # With all that must not be read without it.
-        finding = ", ".join([seen.finding, *seen.remarks, *doubts(seen.low_power, serial=False)])
-        return f"{finding}; {seen.finding_reason or alert}"
+        return f"{said.text}; {said.reason or alert}"
 
     def flat(self, row: RowView | None) -> dict[str, object]:
-        """Return the finding and the cell that it rests on."""
+        """Return the finding and the cell that it rests on; of a row that the mode says nothing of, why."""
         seen = row.chosen.get(self.mode) if row else None
-        fields = {f"{self.mode}_{name}": getattr(seen, name, None) for name in _FLAT}
-        return fields | {f"{self.mode}_remarks": "; ".join(seen.remarks) or None if seen else None}
+        fields = {name: getattr(seen, name, None) for name in (*_FLAT, *_FLAT_DOUBTS)}
+        fields["remarks"] = "; ".join(seen.remarks) or None if seen else None
+        if row is not None and seen is None:
+            fields |= {"verdict": NOTHING, "reason": self.said(row).reason}
+        return {f"{self.mode}_{name}": value for name, value in fields.items()}
+
+
+# The values of a property, beside those at which bits are others.
+_VALUES = ("tried", "raised", "left_out")
 
 
 class PropertyColumn(Column, frozen=True, kw_only=True):
@@ -111,14 +150,28 @@ class PropertyColumn(Column, frozen=True, kw_only=True):
 
     what: Property
 
+    @property
+    def where(self) -> str:
+        """With what a row has what it finds."""
+        return _OTHER[self.what]
+
     def finding(self, row: MatrixRow) -> str | None:
         """Return whether the bits of a row depend on it; ``None`` of one that was not asked."""
         seen = row.invariance.get(self.what)
-        return seen.verdict if seen and seen.verdict in DEPENDENCES else None
+        return seen.verdict if seen and seen.verdict in DEPENDENCE_FOUND else None
 
     def why_not(self, row: Row) -> str | None:  # noqa: ARG002 - what declares a batch is known to the worker alone
         """Return why it can say nothing of a row: a worker tells."""
         return None
+
+    def said(self, row: RowView) -> Said:
+        """Return the verdict and the values that it rests on, or why it was not asked."""
+        seen = row.dependences.get(self.what)
+        if seen is None or seen.verdict not in DEPENDENCE_FOUND:
+            return Said(None, "not asked", seen.reason if seen else None)
+        if seen.verdict == "error":
+            return Said(seen.verdict, seen.verdict, seen.reason)
+        return Said(seen.verdict, short(seen), seen.reason if seen.verdict == "not_repeatable" else None)
 
     def words(self, row: RowView) -> str:
         """Return the verdict, the values that it rests on, and how far the bits are apart."""
@@ -131,11 +184,12 @@ class PropertyColumn(Column, frozen=True, kw_only=True):
         far = seen.severity if seen else None
         values: dict[str, object] = {
             "verdict": seen.verdict if seen else None,
-            "reference": seen.reference if seen else None,
+            "baseline": seen.baseline if seen else None,
             "at": ", ".join(seen.at) or None if seen else None,
             "max_ulp": far.max_ulp if far else None,
             "share": far.differing_elements / far.elements if far else None,
             "reason": seen.reason if seen else None,
+            **{name: ", ".join(getattr(seen, name)) or None if seen else None for name in _VALUES},
         }
         if self.what == "batch":
             values["in_cudnn_words"] = CUDNN_WORDS[seen.verdict] if seen else None
@@ -151,6 +205,11 @@ class ColumnCell(Struct, frozen=True, kw_only=True):
     notable: bool  # it is none that needs no attention
     compiled: int | None  # rows that ran compiled, of a mode under torch.compile
     among: int  # of so many that it could say something of
+
+    @property
+    def settled(self) -> bool:
+        """Whether the finding is a result."""
+        return self.finding is not None and self.finding not in UNSETTLED
 
     @property
     def text(self) -> str:
@@ -176,7 +235,7 @@ def all_columns(matrices: Iterable[Matrix]) -> tuple[Column, ...]:
         if any(mode in one.modes for one in scans)
     )
     properties = tuple(
-        PropertyColumn(name=what, head=HEADS[what], meaning=meaning, findings=DEPENDENCES, what=what)
+        PropertyColumn(name=what, head=HEADS[what], meaning=meaning, findings=DEPENDENCE_FOUND, what=what)
         for what, meaning in PROPERTIES.items()
         if any(what in one.invariance for one in scans)
     )
@@ -197,6 +256,15 @@ def idle_words(columns: Iterable[Column], rows: Sequence[Row]) -> list[str]:
             most, _ = Counter(whys).most_common(1)[0]
             reasons.setdefault(str(most), []).append(one.name)
     return [f"{', '.join(names)}: {NOTHING}, {why}." for why, names in reasons.items()]
+
+
+def pointer(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> str | None:
+    """Return where to look for what off and on do not show of an op: at a result, or else at what was not settled."""
+    notable = [(column, cell) for column, cell in zip(columns, cells, strict=True) if cell.notable]
+    if not notable:
+        return None
+    column, cell = min(notable, key=lambda pair: not pair[1].settled)
+    return f"see {column.name}" if cell.settled else f"not settled: {column.name}"
 
 
 def cell_of(column: Column, rows: Iterable[MatrixRow]) -> ColumnCell:

@@ -17,8 +17,11 @@ EXPECTED_MEANING = {
     "documented": "In which of the release's documented lists the op stands, for the device that the files speak of.",
     "binary": "Expected: the alerts and the checks of the flag in a build's files to which the row's op leads, by "
     "its traced overloads or its words.",
-    "engines": "Expected, not measured: the engines of the cuDNN that the build's wheels bring that are noted nondeterministic, and "
-    "in how many of the layers of a recorded table PyTorch tries one first (detmatrix cudnn). Accepted is not runnable.",
+    "engines": "Expected, not measured: the engines of the cuDNN that the build's wheels bring that are noted nondeterministic for "
+    "recorded layers like the case, and for how many of these PyTorch tries one first (detmatrix cudnn). Like it: the same "
+    "operation, dims, dtype and layout, grouped, depthwise, strided, dilated or with a kernel of 1 where the case is; sizes and "
+    "channels differ. The forward phase of a transposed convolution is a data gradient for cuDNN, and the reverse. Accepted is not "
+    "runnable.",
     "trace": "Expected: what the row's case reaches with the flag on, with fake tensors. No kernel ran.",
     "about": "The files are of another device or build than the run: what they say was not measured there.",
 }

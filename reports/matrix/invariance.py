@@ -32,8 +32,8 @@ def short(one: PropertyVerdict) -> str:
         parts.append(f"at {values_words(one.at, one.tried)}")
     if one.verdict == "invariant":
         parts.append(f"at {values_words(one.tried, one.tried)}")
-    if one.reference:
-        parts.append(f"against {one.reference}")
+    if one.baseline:
+        parts.append(f"against {one.baseline}")
     return " ".join(parts)
 
 
@@ -58,7 +58,7 @@ def words(one: PropertyVerdict) -> str:
 
 
 def far(one: PropertyVerdict) -> str:
-    """Return how far what varies is from the reference, where it is farthest."""
+    """Return how far what varies is from the baseline, where it is farthest."""
     it = one.severity
     if it is None:
         return NOT_MEASURED
@@ -99,7 +99,7 @@ def dependence_change(
 ) -> tuple[Literal["improved", "regressed", "changed"], list[str]]:
     """Return what the properties of a row in two runs are together, and a text for each that changed.
 
-    Those alone are held against each other that were tried at the same values, against the same reference.
+    Those alone are held against each other that were tried at the same values, against the same baseline.
     """
     texts: list[str] = []
     verdicts: set[tuple[Dependence, Dependence]] = set()
@@ -107,7 +107,7 @@ def dependence_change(
         before = old.invariance.get(what)
         if before is None or {before.verdict, after.verdict} - {"invariant", "varies"}:
             continue
-        if (before.reference, before.tried) != (after.reference, after.tried) or before.at == after.at:
+        if (before.baseline, before.tried) != (after.baseline, after.tried) or before.at == after.at:
             continue
         sides = (
             f"varies at {values_words(one.at, one.tried)}" if one.at else one.verdict

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,7 +19,7 @@ from msgspec.structs import replace
 from reports.matrix.difference import joined
 from reports.matrix.expected import ExpectedRows
 from reports.matrix.invariance import distrust as misled_words
-from scanner.cases.chosen import chosen_rows
+from scanner.cases.selected import selected_rows
 from scanner.errors import UsageError
 from scanner.modes import CHOSEN_MODES
 from scanner.observations.records import Mode, Observation, Output
@@ -28,7 +27,14 @@ from scanner.observations.runfile import Run, read_run
 from scanner.verdicts.bound import upper_bound
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.controls import misbehaving
-from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow, matrix, unequal_inputs
+from scanner.verdicts.findings import (
+    FINDING_MEANING,
+    FINDING_WORDS,
+    Finding,
+    MatrixRow,
+    matrix,
+    unequal_inputs,
+)
 
 FINDINGS: tuple[Finding, ...] = tuple(FINDING_MEANING)
 # What a user must act on first. Beside a row that was not settled, one that did not differ says nothing of the op.
@@ -57,7 +63,7 @@ class Matrix(Struct, frozen=True, kw_only=True):
     rows: tuple[MatrixRow, ...]  # those asked for, in planned order
     scanned: tuple[MatrixRow, ...]  # those of the whole scan
     counts: dict[Finding, int]  # over the whole scan, whatever was asked for
-    only: tuple[Finding, ...]  # the findings asked for; empty: all
+    only: tuple[str, ...]  # the findings asked for, of off and on or of a further column; empty: all
     patterns: tuple[str, ...]  # the row ids asked for; empty: all
     weak: dict[str, int]  # why rows are of low power -> how many of the whole scan, the most frequent first
     serial: int  # rows of the whole scan that did not differ and that one thread did alone
@@ -94,9 +100,7 @@ class Matrix(Struct, frozen=True, kw_only=True):
         return upper_bound(self.asked)
 
 
-def load(
-    paths: Sequence[str], only: tuple[Finding, ...] = (), patterns: tuple[str, ...] = ()
-) -> list[Matrix]:
+def load(paths: Sequence[str], only: tuple[str, ...] = (), patterns: tuple[str, ...] = ()) -> list[Matrix]:
     """Read run files and derive their matrices, in the order given.
 
     Raises:
@@ -105,14 +109,14 @@ def load(
     """
     runs = [read_run(path) for path in paths]
     planned = [row for run in runs for row in run.header.planned] if patterns else []
-    ids = chosen_rows(patterns, planned, "--rows: no row matches")
+    ids = selected_rows(patterns, planned, "--rows: no row matches")
     return [matrix_of(name, run, only, patterns, ids) for name, run in zip(_names(paths), runs, strict=True)]
 
 
 def matrix_of(
     name: str,
     run: Run,
-    only: tuple[Finding, ...] = (),
+    only: tuple[str, ...] = (),
     patterns: tuple[str, ...] = (),
     ids: Container[str] = (),
 ) -> Matrix:
@@ -132,7 +136,7 @@ def matrix_of(
         name=name,
         run=run,
         rows=tuple(
-            row for row in rows if (not only or row.finding in only) and (not patterns or row.row.id in ids)
+            row for row in rows if (not only or row.found & {*only}) and (not patterns or row.row.id in ids)
         ),
         scanned=rows,
         counts={finding: findings[finding] for finding in FINDINGS},
@@ -170,19 +174,21 @@ def _distrust(run: Run) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*stored, *run.distrust, *shown, *missing)))
 
 
-def parse_findings(texts: Iterable[str]) -> tuple[Finding, ...]:
-    """Return the findings named in comma-separated *texts*, each once, in the order of the reports.
+def parse_findings(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the findings named in comma-separated *texts*, each once, those of further columns last.
 
     Raises:
         UsageError: A name is none of the findings.
     """
     asked = [name.strip().lower() for text in texts for name in text.split(",")]
     for name in asked:
-        if name not in get_args(Finding):
-            near = get_close_matches(name, FINDINGS, n=1)
+        if name not in FINDING_WORDS:
+            near = get_close_matches(name, FINDING_WORDS, n=1)
             hint = f", did you mean {near[0]}? The" if near else "; the"
-            raise UsageError(f"--only: no finding is called {name!r}{hint} findings: {', '.join(FINDINGS)}")
-    return tuple(finding for finding in FINDINGS if finding in asked)
+            raise UsageError(
+                f"--only: no finding is called {name!r}{hint} findings: {', '.join(FINDING_WORDS)}"
+            )
+    return tuple(finding for finding in FINDING_WORDS if finding in asked)
 
 
 def cell_of_mode(row: MatrixRow, mode: Mode) -> Cell:

@@ -19,6 +19,7 @@ from reports.matrix.model import WORST_FIRST
 from reports.matrix.view import RowView
 from reports.render.signs import VERDICT_SIGN
 from scanner.observations.records import Direction
+from scanner.plurals import several
 from scanner.verdicts.cells import Verdict
 from scanner.verdicts.findings import Finding, MatrixRow
 
@@ -237,7 +238,7 @@ class OpsView(Struct, frozen=True, kw_only=True):
     columns: tuple[OpColumn, ...]  # by kind of device, the oldest release first
     ops: tuple[OpView, ...]  # those that have a row to show, the worst first, then in the order of the runs
     further: tuple[Column, ...]  # beside off and on, that say something of the runs
-    chosen: bool  # only some rows were asked for
+    narrowed: bool  # only some rows were asked for
     counts: dict[Finding, int]  # ops of the whole scans
     unmeasured: dict[
         str, int
@@ -246,7 +247,7 @@ class OpsView(Struct, frozen=True, kw_only=True):
     @property
     def shown(self) -> str | None:
         """How many ops are shown, if not all are."""
-        if not self.chosen:
+        if not self.narrowed:
             return None
         return f"Shown: {len(self.ops)} of {sum(self.counts.values())} ops; the line of an op is about all of its rows."
 
@@ -258,12 +259,12 @@ class OpsView(Struct, frozen=True, kw_only=True):
     @property
     def listed(self) -> tuple[OpView, ...]:
         """The ops that a short report has a line for: those asked for, or the first with something to do."""
-        return self.ops if self.chosen else tuple(self.acting[:MOST])
+        return self.ops if self.narrowed else tuple(self.acting[:MOST])
 
     @property
     def left_out(self) -> list[OpView]:
         """The ops with something to do that a short report has no line for."""
-        return [] if self.chosen else self.acting[MOST:]
+        return [] if self.narrowed else self.acting[MOST:]
 
     @property
     def clean(self) -> list[OpView]:
@@ -323,6 +324,6 @@ class OpsView(Struct, frozen=True, kw_only=True):
     def unmeasured_words(self) -> list[str]:
         """What is documented of devices that were not measured."""
         return [
-            f"{device_words(device).upper()} NOT MEASURED: {count} documented {'claim' if count == 1 else 'claims'}"
+            f"{device_words(device).upper()} NOT MEASURED: {several(count, 'documented claim')}"
             for device, count in self.unmeasured.items()
         ]

@@ -11,6 +11,7 @@ from reports.matrix.model import Matrix, unobserved
 from reports.render.markdown import NONE
 from scanner.observations.parts import ranges
 from scanner.observations.records import WORKER_MODES, Mode, Sentinel
+from scanner.plurals import several
 from scanner.verdicts.controls import check_controls
 from scanner.verdicts.power import POWER_SHARE, has_power
 
@@ -102,7 +103,7 @@ def power_words(one: Matrix) -> str | None:
         return None
     reason, count = next(iter(one.weak.items()))
     more = len(one.weak) - 1
-    rest = f" ({several(count, 'row')}), and {more} more {'reason' if more == 1 else 'reasons'}"
+    rest = f" ({several(count, 'row')}), and {several(more, 'more reason')}"
     return (
         f"Low power: in {sum(one.weak.values())} of {several(one.planned, 'row')} a race could have gone unseen in at least "
         f"one mode: {reason}{rest if more else ''}"
@@ -117,11 +118,6 @@ def serial_words(one: Matrix) -> str | None:
         f"Serial: in {one.serial} of {several(one.planned, 'row')}, {one.serial_provoking} of them provoking, one thread "
         f"did all the work: nothing could race. They are not used to check the docs."
     )
-
-
-def several(count: int, what: str, ending: str = "s") -> str:
-    """Return "1 row", "2 rows"."""
-    return f"{count} {what}{'' if count == 1 else ending}"
 
 
 def _shares(found: Sequence[Sentinel]) -> tuple[str, str]:

@@ -235,6 +235,7 @@ def row_view(
                 finding_reason=it.reason,
                 low_power=it.weak,
                 remarks=it.remarks,
+                compiled=it.cell.compiled,
                 processes=_processes(it.cell),
             )
             for mode, it in row.chosen.items()

@@ -14,7 +14,6 @@ from typing import Literal
 from reports.matrix import perturbations, trust
 from reports.matrix.cells import cell_view
 from reports.matrix.model import Matrix, bound_of
-from reports.matrix.trust import several
 from reports.matrix.view import row_view
 from reports.render.markdown import NONE
 from scanner.claims.matching import device_kind
@@ -32,6 +31,7 @@ from scanner.observations.records import (
     Row,
 )
 from scanner.observations.settings import SETTINGS, Setting, Settings
+from scanner.plurals import several
 from scanner.verdicts.bound import CORRELATION, effective, executed_words, independent_bound, upper_bound
 from scanner.verdicts.findings import MatrixRow
 

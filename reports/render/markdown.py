@@ -15,6 +15,7 @@ import jinja2
 from tabulate import tabulate
 
 from scanner.errors import one_line
+from scanner.plurals import several
 
 # Stands where there is nothing to say.
 NONE = "none"
@@ -125,4 +126,5 @@ def _environment() -> jinja2.Environment:
         "safe": Markdown,
         "table": aligned,
     }
+    environment.globals["several"] = several
     return environment

@@ -11,6 +11,7 @@ import jinja2
 import msgspec
 
 from reports.render.signs import COLUMN_SIGN, FINDING_SIGN, VERDICT_SIGN
+from scanner.plurals import several
 
 
 class Pool:
@@ -49,7 +50,7 @@ def generate(
     environment.filters["fields"] = msgspec.structs.astuple
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.globals |= {"words": words, "finding_sign": FINDING_SIGN, "verdict_sign": VERDICT_SIGN}
-    environment.globals["column_sign"] = COLUMN_SIGN
+    environment.globals |= {"column_sign": COLUMN_SIGN, "several": several}
     style, code = (
         _joined(environment, "css", name, *styles),
         _joined(environment, "js", name) if script else "",

@@ -20,6 +20,7 @@ FINDING_SIGN: dict[Finding, str] = {
 COLUMN_SIGN: dict[str, str] = {
     **dict(FINDING_SIGN.items()),
     "differs": "≠",
+    "also_differs": "≢",
     "refused": "⊘",
     "not_compiled": "○",
     "as_off": "=",

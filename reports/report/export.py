@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _ROW = ("family", "spec", "op", "case", "direction", "dtype", "device", "finding")
 _CELL = ("verdict", "runs", "differing", "distinct", "upper_bound", "alert", "reason", "seeded", "seconds")
 _COST = ("ratio", "unfilled_ratio", "off.median", "on.median", "unfilled.median", "off_memory", "on_memory")
+_ORDERS = ("executions", "differing", "distinct")
 # Column -> where its value stands in a row's view. Columns are added behind those that were there first.
 _COLUMNS = {
     **{name: name for name in _ROW},
@@ -49,6 +50,7 @@ _COLUMNS = {
         for mode in ("unfilled", "no_workspace")
         for name in ("verdict", "runs", "differing")
     },
+    **{f"{mode}_orders_{name}": f"{mode}.orders.{name}" for mode in MODES for name in _ORDERS},
 }
 _DEVICES = ("cpu", "cuda", "mps")
 _OP_COLUMNS = (
@@ -140,9 +142,11 @@ def _rows(matrices: Sequence[Matrix]) -> Iterator[list[object]]:
     devices, further, merged = _devices(matrices), all_columns(matrices), _merged(matrices)
     for run in report_view(matrices).runs:
         distrust = "; ".join(run.matrix.distrust) or None
+        asked = {column.name for column in all_columns([run.matrix])}
         for row in run.rows:
             cells = [_value(row, path) for path in _COLUMNS.values()]
-            more = [value for column in further for value in column.flat(row).values()]
+            told = (column.flat(row if column.name in asked else None) for column in further)
+            more = [value for columns in told for value in columns.values()]
             machine = [row.machine or words.machine_words(run.matrix)] * merged
             yield [*map(_cell, (run.name, *cells, distrust, *_expected(row, devices), *more, *machine))]
 

@@ -17,12 +17,12 @@ from reports.matrix.cost import Timed
 from reports.matrix.expected import ExpectedRows
 from reports.matrix.model import WORST_FIRST
 from reports.matrix.ops import OpColumn, OpRow, OpView
-from reports.matrix.trust import several
 from reports.matrix.view import RowView
 from reports.matrix.words import percent
 from reports.render.page import Pool
 from reports.report.view import ReportView
 from scanner.observations.records import Mode, Observation, Output, Provoked, Timing
+from scanner.plurals import several
 from scanner.verdicts.findings import MatrixRow
 
 # What could expose a difference where no spec has said it.

@@ -21,6 +21,7 @@ from reports.render.terminal import WIDTH, wrapped
 from reports.report.view import ReportView, report_view
 from scanner.errors import one_line, safe_lines
 from scanner.observations import versions
+from scanner.plurals import several
 from scanner.verdicts.findings import Finding
 
 _COLUMN = 9  # of a release, where there are several
@@ -96,7 +97,7 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
             yield from _flowing(paint, ((text, None) for text in (about, *texts)), dim=True)
     for text in report.limits:
         yield from wrapped(text)
-    where = "" if ops.chosen else " (detmatrix docs RUN lists them)"
+    where = "" if ops.narrowed else " (detmatrix docs RUN lists them)"
     yield from (paint(f"{text}{where}", bold=True) for text in ops.unmeasured_words)
 
 
@@ -159,11 +160,11 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
             said = paint(said, dim=True)
         rest = said if several_columns else f"{spent:{cost}} {said} {op.action}"
         yield f"{paint(start, fg=_COLOURS.get(op.finding))} {marks}{rest}"
-        if view.chosen:
+        if view.narrowed:
             yield from _rows(op.rows, view.further, paint)
     if several_columns:
         left = len(view.columns) - len(columns)
-        before = f"{left} earlier {'column' if left == 1 else 'columns'}, " if left else ""
+        before = f"{several(left, 'earlier column')}, " if left else ""
         yield paint(f"… left out: {before}costs and actions: --format html has them", dim=True)
 
 

@@ -18,6 +18,7 @@ from reports.matrix.ops import OpsView
 from reports.matrix.trust import TableSection
 from reports.matrix.view import Difference, RowView, row_view
 from scanner.observations.records import Header
+from scanner.plurals import several
 from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow
 
@@ -123,11 +124,11 @@ class ReportView(Struct, frozen=True, kw_only=True):
     def head(self) -> str:
         """What was scanned, with n and what 0 of n leaves possible."""
         matrices = [run.matrix for run in self.runs]
-        rows = trust.several(sum(one.planned for one in matrices), "row")
+        rows = several(sum(one.planned for one in matrices), "row")
         runs = f" in {len(matrices)} runs" if len(matrices) > 1 else ""
         places = ", ".join(column.title for column in self.ops.columns if not column.expected)
         bounds = ", ".join(dict.fromkeys(words.bound_words(one) for one in matrices))
-        ops = trust.several(sum(self.ops.counts.values()), "op")
+        ops = several(sum(self.ops.counts.values()), "op")
         return f"{ops}, {rows}{runs} · torch {places} · {bounds}"
 
     @property
@@ -143,8 +144,8 @@ class ReportView(Struct, frozen=True, kw_only=True):
     @property
     def limits(self) -> list[str]:
         """What the ops that did not differ rest on, where that is little."""
-        # What is said of whole scans is beside the point of a few chosen rows, each of which tells its doubts.
-        runs = [] if self.ops.chosen else self.runs
+        # What is said of whole scans is beside the point of a few selected rows, each of which tells its doubts.
+        runs = [] if self.ops.narrowed else self.runs
         texts = [self._of(run, text) for run in runs for text in (run.serial, run.matrix.sampled) if text]
         texts += [self._of(run, text) for run in runs for text in run.idle]
         return [self.ops.doubted_words, *texts] if self.ops.doubted_words else texts

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from opspecs.functions import reference, resolved
+from opspecs.functions import named_function, resolved
 from opspecs.model import OpSpec, Planned
 from opspecs.registry import SPECS, NoMatchError, select
 from scanner.accelerators import ACCELERATORS
@@ -59,7 +59,7 @@ def function_named(function: str, inputs: str | None) -> tuple[str, str]:
     """
     found = []
     for text in filter(None, (function, inputs)):
-        one = reference(text)
+        one = named_function(text)
         if one is None or one.inputs:
             raise UsageError(f"{text!r} names no function; give FILE.py:FUNCTION")
         found.append(one)

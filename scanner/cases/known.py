@@ -9,7 +9,7 @@ from msgspec import Struct
 from opspecs.patterns import OpNames, called, near, op_names, recorded_names
 from opspecs.registry import names_of
 from scanner.cases.catalog import load_catalog, with_installed
-from scanner.cases.chosen import names_of_row
+from scanner.cases.selected import names_of_row
 from scanner.errors import UsageError
 from scanner.observations.records import Row
 

@@ -25,8 +25,8 @@ def planned_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]
     Raises:
         UsageError: A pattern matches nothing on the device.
     """
-    chosen = choose(settings.patterns, kind_of(settings.device), specs)
-    return _rows_of(chosen, settings)
+    selection = choose(settings.patterns, kind_of(settings.device), specs)
+    return _rows_of(selection, settings)
 
 
 def known_rows(device: str, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
@@ -34,15 +34,22 @@ def known_rows(device: str, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
     return tuple(row_of(spec, planned, device) for spec in specs for planned in spec.rows(kind_of(device)))
 
 
-def _rows_of(chosen: Iterable[tuple[OpSpec, Planned]], settings: Settings) -> tuple[Row, ...]:
-    """Return chosen rows, without those that somebody has to ask for where nobody did."""
-    asked = bool(settings.patterns) or "batch" in settings.invariance
+def _rows_of(selection: Iterable[tuple[OpSpec, Planned]], settings: Settings) -> tuple[Row, ...]:
+    requested = bool(settings.patterns) or "batch" in settings.invariance
     rows = (
         row_of(spec, planned, settings.device)
-        for spec, planned in chosen
-        if asked or isinstance(spec, EntrySpec) or not spec.cases[planned.case].on_request
+        for spec, planned in without_unrequested(selection, requested=requested)
     )
     return with_compiled(rows, settings)
+
+
+def without_unrequested(
+    selection: Iterable[tuple[OpSpec, Planned]], *, requested: bool
+) -> Iterator[tuple[OpSpec, Planned]]:
+    """Leave out the rows that somebody has to ask for, unless somebody did."""
+    for spec, planned in selection:
+        if requested or isinstance(spec, EntrySpec) or not spec.cases[planned.case].on_request:
+            yield spec, planned
 
 
 class Planner:
@@ -69,8 +76,8 @@ class Planner:
     def _rows(self, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
         """Return the rows of some specs that patterns select; whether each matches something is not known yet."""
         device, others = self._settings.device, [*map(names_of, self._specs), *self._names]
-        chosen = selected(self._settings.patterns, kind_of(device), specs, others)
-        return _rows_of(chosen, self._settings)
+        selection = selected(self._settings.patterns, kind_of(device), specs, others)
+        return _rows_of(selection, self._settings)
 
     def first(self) -> tuple[Row, ...]:
         """Return the rows of the header.

@@ -136,6 +136,6 @@ def _runs_for(asked: Settings, max_rate: float) -> int:
 
 
 def ordered(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Put those that are compared apart behind the others, of which there is at least one: the reference."""
+    """Put those that are compared apart behind the others, of which there is at least one, to compare them with."""
     main = tuple(name for name in names if not PERTURBATIONS[name].apart)
     return (main or ("quiet",)) + tuple(name for name in names if PERTURBATIONS[name].apart)

@@ -17,6 +17,7 @@ from opspecs.registry import SPECS, select
 from scanner.claims.matching import covering
 from scanner.claims.tables import documented_claims, documented_versions
 from scanner.observations.records import Claim, Section
+from scanner.plurals import several
 
 _HEADINGS: dict[Section, str] = {
     "deterministic": "acts deterministically",
@@ -127,7 +128,7 @@ def _lines(version: str, covered: Sequence[tuple[Claim, Mapping[str, Sequence[st
 
 def _described(specs: Mapping[str, Sequence[str]]) -> str:
     """Return the specs with how many of their rows speak to the claim."""
-    counts = (f"{name} ({len(ids)} row{'s' if len(ids) > 1 else ''})" for name, ids in specs.items())
+    counts = (f"{name} ({several(len(ids), 'row')})" for name, ids in specs.items())
     return ", ".join(counts) or "not covered"
 
 

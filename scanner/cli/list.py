@@ -13,6 +13,7 @@ from opspecs.registry import names_of, select
 from scanner.cases.catalog import choose, load_catalog, with_installed
 from scanner.cli.options import Sources, patterns_argument, tell
 from scanner.errors import UsageError
+from scanner.plurals import several
 
 
 @click.command(name="list")
@@ -123,8 +124,10 @@ def _table(rows: Sequence[tuple[OpSpec, Planned]], on: dict[str, set[str]]) -> s
         lines.append(f"    {case:{width}}  {directions}; {dtypes}; {provokes}")
     specs = len({name for _, name, _ in cases})
     cpu, cuda = (sum(planned.id in on[device] for _, planned in rows) for device in ("cpu", "cuda"))
-    ops = f"{specs} op{'s' * (specs != 1)}, {len(cases)} case{'s' * (len(cases) != 1)}"
-    lines += ["", f"{ops}, {cuda} row{'s' * (cuda != 1)} on CUDA, {cpu} on the CPU"]
+    lines += [
+        "",
+        f"{several(specs, 'op')}, {several(len(cases), 'case')}, {several(cuda, 'row')} on CUDA, {cpu} on the CPU",
+    ]
     return "\n".join(lines[1:])
 
 

@@ -17,7 +17,7 @@ from opspecs.pytorch.sources import databases
 from opspecs.registry import SPECS
 from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.cases.catalog import named_files
-from scanner.cases.chosen import chosen_rows
+from scanner.cases.selected import selected_rows
 from scanner.cli.options import python_option, specs_option, tell
 from scanner.errors import UsageError
 from scanner.invariance import PROPERTIES, Property
@@ -137,7 +137,7 @@ def _row(asked: str, planned: Sequence[Row], path: str) -> Row:
     Raises:
         UsageError: There is none, or there are several.
     """
-    ids = chosen_rows([asked], planned, f"no row of {path} is called")
+    ids = selected_rows([asked], planned, f"no row of {path} is called")
     found = [row for row in planned if row.id in ids]
     if len(found) == 1:
         return found[0]

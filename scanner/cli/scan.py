@@ -26,7 +26,6 @@ from scanner.observations.settings import SETTINGS
 from scanner.processes.process import ENDS_ALL
 from scanner.run.progress import progress_for
 from scanner.run.scan import scan
-from scanner.verdicts.findings import Finding
 
 DEFAULT_OUTPUT = "detmatrix.jsonl"
 _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
@@ -87,7 +86,7 @@ class _Shard(ParamType):
 def command(
     output: Path | None,
     pythons: tuple[str, ...],
-    fail_on: tuple[Finding, ...] | None,
+    fail_on: tuple[str, ...] | None,
     shard: Shard | None,
     balance: Path | None,
     ray: str | None,
@@ -210,7 +209,7 @@ def _how_to_go_on(plan: Plan) -> str:
     return f"{plan.output} is valid, go on with: {again}"
 
 
-def _tell(run: Run, fails: tuple[Finding, ...]) -> int:
+def _tell(run: Run, fails: tuple[str, ...]) -> int:
     """Show what came out, say whether it can be trusted, and whether it is what a check fails on."""
     failure = load(SUMMARY)(run, fails)
     voided = [one for one in run.observations if str(one.message).startswith(UNTRUSTED)]

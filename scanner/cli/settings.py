@@ -16,7 +16,7 @@ from scanner.invariance import PROPERTIES
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, MODES, with_chosen
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.perturbations import PERTURBATIONS
-from scanner.verdicts.findings import FINDING_MEANING
+from scanner.verdicts.findings import FINDING_MEANING, FINDING_WORDS
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -104,8 +104,8 @@ class Findings(Names):
         """Refuse a name that no finding has."""
         names = super().convert(value, param, ctx)
         for name in names:
-            if name not in FINDING_MEANING:
-                self.fail(f"no finding is called {name!r}; choose: {', '.join(FINDING_MEANING)}", param, ctx)
+            if name not in FINDING_WORDS:
+                self.fail(f"no finding is called {name!r}; choose: {', '.join(FINDING_WORDS)}", param, ctx)
         return names
 
 
@@ -123,12 +123,17 @@ class Dtypes(Names):
         return names
 
 
+# What --only and --fail-on may name.
+FINDINGS_HELP = (
+    f"{', '.join(FINDING_MEANING)}; of columns that --modes or --invariance chose these too, and "
+    + ", ".join(name for name in FINDING_WORDS if name not in FINDING_MEANING)
+)
 fail_on_option = click.option(
     "--fail-on",
     type=Findings(),
     metavar="FINDING,...",
     help=f"Exit 1 when a row has one of these findings, or when nothing was settled, and say in a line which rows of which "
-    f"ops: {', '.join(FINDING_MEANING)}.",
+    f"ops: {FINDINGS_HELP}.",
 )
 
 # Of the settings that are neither numbers nor switches.

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import sys
 import time
 from contextlib import ExitStack
-from typing import IO, Any
-
-import msgspec
+from typing import Any
 
 from scanner.cudnn.enums import Attribute, Kind
 from scanner.cudnn.graphs import GraphBuilder, GraphTensor
 from scanner.cudnn.library import CudnnError, CudnnLibrary, Descriptor
 from scanner.cudnn.probe import configurations
 from scanner.cudnn.problems import Problem
+from scanner.cudnn.processes import Say, serve
 from scanner.cudnn.record import ExecutedEngine, ExecuteRequest, Executions, Place, Ready
 from scanner.errors import one_line
 
@@ -126,13 +124,8 @@ class ExecutedCell:
         return True
 
 
-def answer(request: ExecuteRequest, out: IO[bytes]) -> None:
+def answer(request: ExecuteRequest, say: Say) -> None:
     """Execute what is asked for; write a line for what is there, and two for each engine: before and after."""
-
-    def say(one: object) -> None:
-        out.write(msgspec.json.encode(one) + b"\n")
-        out.flush()
-
     end = math.inf if request.seconds is None else time.monotonic() + request.seconds
     try:
         library = CudnnLibrary(request.library)
@@ -172,9 +165,4 @@ def _ready(device: str) -> Ready:
 
 def main() -> None:
     """Answer the request on standard input."""
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=ExecuteRequest)
-    # cuDNN prints on standard output, which is for the answer.
-    out = os.fdopen(os.dup(1), "wb")
-    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor is all that is wanted
-        os.dup2(nowhere.fileno(), 1)
-    answer(request, out)
+    serve(ExecuteRequest, answer)

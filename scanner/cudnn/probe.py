@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
-import sys
 from contextlib import ExitStack
-from typing import IO
 
-import msgspec
 from msgspec.structs import replace
 
 from scanner.cudnn.enums import HEUR_MODE_A, Attribute, Kind
 from scanner.cudnn.gpus import PRESENT, Description
 from scanner.cudnn.graphs import GraphBuilder
 from scanner.cudnn.library import CudnnError, CudnnLibrary, Descriptor, note_name
+from scanner.cudnn.processes import Say, serve
 from scanner.cudnn.record import Engine, EngineCell, Loaded, Request
 
 _MOST_NOTES = 32
@@ -117,13 +114,8 @@ def rank(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor, cell: Engine
         return replace(cell, refused=str(error))
 
 
-def answer(request: Request, out: IO[bytes]) -> None:
+def answer(request: Request, say: Say) -> None:
     """Load cuDNN and ask it; write a line for what was loaded, and one for each cell whenever more is known of it."""
-
-    def say(one: object) -> None:
-        out.write(msgspec.json.encode(one) + b"\n")
-        out.flush()
-
     gpus: dict[str, Descriptor] = {}
     with ExitStack() as stack:
         try:
@@ -162,9 +154,4 @@ def answer(request: Request, out: IO[bytes]) -> None:
 
 def main() -> None:
     """Answer the request on standard input."""
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-    # cuDNN prints what it misses in a driver on standard output, which is for the answer.
-    out = os.fdopen(os.dup(1), "wb")
-    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor is all that is wanted
-        os.dup2(nowhere.fileno(), 1)
-    answer(request, out)
+    serve(Request, answer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from scanner.observations.records import Record
 
@@ -28,6 +28,26 @@ def cudnn_operation(operation: Operation, *, transposed: bool) -> Operation:
     return _TRANSPOSED.get(operation, operation) if transposed else operation
 
 
+class LayerKind(NamedTuple):
+    """What convolutions have in common that are alike but for their sizes and the numbers of their channels."""
+
+    dims: int
+    grouping: Literal["", "grouped", "depthwise"]
+    strided: bool
+    dilated: bool
+    pointwise: bool  # a kernel of one
+
+    def __str__(self) -> str:
+        """Return it in words: "2-D, depthwise, strided"."""
+        words = (
+            self.grouping,
+            "strided" if self.strided else "",
+            "dilated" if self.dilated else "",
+            "kernel of 1" if self.pointwise else "",
+        )
+        return ", ".join((f"{self.dims}-D", *filter(None, words)))
+
+
 class Problem(Record, frozen=True):
     """A layer: what a convolution, a normalisation or an attention is given."""
 
@@ -50,6 +70,17 @@ class Problem(Record, frozen=True):
     def operations(self) -> tuple[Operation, ...]:
         """What cuDNN is asked about it."""
         return NORMALISATIONS if self.norm else ATTENTIONS if self.heads else CONVOLUTIONS
+
+    @property
+    def kind(self) -> LayerKind:
+        """Which convolutions are like it; a transposed one is like the one whose gradient it is."""
+        return LayerKind(
+            dims=len(self.size),
+            grouping="" if self.groups == 1 else "depthwise" if self.groups == self.channels else "grouped",
+            strided=self.stride > 1,
+            dilated=self.dilation > 1,
+            pointwise=self.kernel == 1,
+        )
 
     @property
     def name(self) -> str:

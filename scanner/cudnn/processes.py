@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
 _ROOT = str(Path(__file__).parent.parent.parent)
 _CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from scanner.cudnn.{} import main; main()"
+
+
+Asked = TypeVar("Asked")
+Say = Callable[[object], None]
 
 
 class ProcessAnswer(NamedTuple):
@@ -42,6 +48,26 @@ def ask(module: Literal["probe", "execute"], request: object, seconds: float) ->
     errors = done.stderr.decode(errors="replace").strip().splitlines()
     said = errors[-1] if errors else ""
     return ProcessAnswer(_lines(done.stdout), ending if done.returncode else None, said, late=False)
+
+
+def serve(kind: type[Asked], answer: Callable[[Asked, Say], None]) -> None:
+    """Answer the request on standard input, in the process that is asked.
+
+    Args:
+        kind: Of the request.
+        answer: Is given it, and what says one thing as a line of JSON, at once.
+    """
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=kind)
+    # cuDNN prints what it misses in a driver on standard output, which is for the answer.
+    out = os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor is all that is wanted
+        os.dup2(nowhere.fileno(), 1)
+
+    def say(one: object) -> None:
+        out.write(msgspec.json.encode(one) + b"\n")
+        out.flush()
+
+    answer(request, say)
 
 
 def _lines(out: bytes) -> list[bytes]:

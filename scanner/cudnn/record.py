@@ -37,11 +37,6 @@ class Executions(Record, frozen=True):
     differed: Count = 0  # of those after the first, in any bit of any output
     failed: str | None = None  # why it could not be built or run
 
-    @property
-    def nondeterministic(self) -> bool | None:
-        """Whether bits differed; ``None``: it did not run."""
-        return None if self.failed is not None else self.differed > 0
-
 
 class Engine(Record, frozen=True):
     """An engine that cuDNN accepts for an operation."""

@@ -49,7 +49,7 @@ def find_library() -> str:
         path = Path(folder) / "cudnn" / "lib" / LIBRARY
         if path.is_file():
             return str(path)
-    raise UsageError(f"cudnn: there is no cuDNN beside this Python; {INSTALL}")
+    raise UsageError(f"cudnn: there is no cuDNN beside this Python; {INSTALL}; --read shows a recorded table")
 
 
 def driver_is_there() -> bool:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from scanner.locate.memory.comparison import COMPOUND, sort_of
-from scanner.locate.mode import LocateMode
+from scanner.locate.mode import IGNORED, LocateMode
 from scanner.locate.overloads import tensors
 from scanner.locate.replay import differing, measure, settled, too_large
 from scanner.worker.launch_orders import NATURAL, launch_orders
 
 _LARGE = "are larger than --max-bytes"
 _FAILED = "raised when their programs ran in another order"
+_ELSEWHERE = "are launched by other threads"
 
 
 class LaunchReplay:
@@ -31,18 +34,29 @@ class LaunchReplay:
         self._orders = launch_orders()
         self._executor: Any = importlib.import_module("triton.runtime.interpreter").GridExecutor
         self._run = self._executor.__call__
+        # There is one interpreter: no thread's programs may run in an order that was begun for another's.
+        self._turn = threading.RLock()
 
     def start(self) -> None:
-        """Look at launches from now on."""
+        """Look at launches of this thread from now on."""
+        mode, thread = self._mode, threading.get_ident()
 
         def looked_at(grid: Any, *args: Any, **kwargs: Any) -> None:
             def launch() -> None:
                 self._run(grid, *args, **kwargs)
 
-            if self._mode.paused or self._mode.ended:
+            # Asked for first: a forked process, which is paused, would wait for a thread that it does not have.
+            if mode.paused or mode.ended:
                 launch()
-            else:
-                self._look(f"triton::{grid.fn.__name__}", launch, (*args, *kwargs.values()))
+                return
+            name = f"triton::{grid.fn.__name__}"
+            with self._turn:
+                # Threads of autograd are under the mode, too.
+                if threading.get_ident() != thread and mode not in _get_current_dispatch_mode_stack():
+                    mode.leave_out(_ELSEWHERE, name)
+                    launch()
+                else:
+                    self._look(name, launch, (*args, *kwargs.values()))
 
         self._executor.__call__ = looked_at
 
@@ -54,8 +68,7 @@ class LaunchReplay:
         """Run a launch as the program asked, and again in other orders."""
         mode = self._mode
         key = mode.begin_launch(name)
-        # What the interpreter calls is no op of the program.
-        mode.paused = True
+        mode.launching = True
         try:
             with torch.no_grad():
                 given = [one.detach() for one in map(_tensor, arguments) for one in tensors(one)]
@@ -64,6 +77,7 @@ class LaunchReplay:
                 if too_large(memories, self._max_bytes // 3):
                     mode.leave_out(_LARGE, name)
                     launch()
+                    mode.outside.forget(given)
                     return
                 before = [one.clone() for one in memories]
                 launch()
@@ -73,6 +87,9 @@ class LaunchReplay:
                 ]
                 mode.follow(given, changed)
                 mode.outside.forget(changed)
+                if mode.ignores(name):
+                    mode.leave_out(IGNORED, name)
+                    return
                 try:
                     self._again(launch, given, list(zip(memories, before, strict=True)), key)
                 except Exception:  # noqa: BLE001 - the program's own launch went well
@@ -82,7 +99,7 @@ class LaunchReplay:
                     for one, now in zip(memories, after, strict=True):
                         one.copy_(now)
         finally:
-            mode.paused = False
+            mode.launching = False
 
     def _again(
         self,
@@ -94,6 +111,7 @@ class LaunchReplay:
         mode, root = self._mode, None
         kept = [one.clone() for one in given]
         mode.replayed += 1
+        mode.launches += 1
         for number in range(1, mode.replays + 1):
             for one, before in memories:
                 one.copy_(before)

@@ -30,7 +30,7 @@ from scanner.locate.replay import (
 from scanner.locate.saving import save_inputs
 from scanner.locate.unwritten import UnwrittenMemory
 from scanner.located import Root
-from scanner.located_words import counted
+from scanner.plurals import several
 
 # Calls of each site before which memory is looked at: what is done to it between ops is done in each step.
 _FIRST_CALLS = 2
@@ -39,7 +39,7 @@ _MOST_NAMES = 8
 _LARGE = "are larger than --max-bytes"
 _UNREADABLE = "have tensors without memory that can be read"
 _COMPOUND = "change tensors that are sparse, nested, quantized, conjugate or expanded"
-_IGNORED = "are ignored on request"
+IGNORED = "are ignored on request"
 _CAPTURED = "are captured into a CUDA graph"
 _LYING = "change an argument that their schema does not tell of; later calls are restored"
 _DRAWING = "draw random numbers although no tag of theirs tells; later calls are restored"
@@ -84,6 +84,8 @@ class LocateMode(TorchDispatchMode):
         self.recorder = RunRecorder(record, self._unwritten) if record else None
         # Set where ops run without being looked at: outside of the window, or in another process.
         self.paused = False
+        # Set while the interpreter runs a launch: what it calls is no op of the program.
+        self.launching = False
         self.ended = False
         self.ops = self.replayed = self.launches = 0
         self.calls: defaultdict[SiteKey, int] = defaultdict(int)
@@ -107,7 +109,7 @@ class LocateMode(TorchDispatchMode):
             _eval_frame.set_eval_frame(compiler)
 
     def _see(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if self.paused or self.ended:
+        if self.paused or self.ended or self.launching:
             return func(*args, **kwargs)
         if types:
             owners = set(map(_owner, types))
@@ -182,7 +184,6 @@ class LocateMode(TorchDispatchMode):
         """Count a launch of a Triton kernel, which reaches no dispatcher; return its call site."""
         key = self.places.of(name)
         self._count(key)
-        self.launches += 1
         return key
 
     def root_of_launch(
@@ -209,7 +210,7 @@ class LocateMode(TorchDispatchMode):
             self._told = time.monotonic()
             rate = self.ops / (self._told - self._began)
             sys.stderr.write(
-                f"locate: {self.ops} ops, {rate:.0f} per second, {counted(len(self.roots), 'call site')} not reproducible\n"
+                f"locate: {self.ops} ops, {rate:.0f} per second, {several(len(self.roots), 'call site')} not reproducible\n"
             )
 
     def _refusal(self, op: KnownOverload, args: Any, kwargs: Any) -> str | None:
@@ -217,8 +218,8 @@ class LocateMode(TorchDispatchMode):
         if op.refused is not None:
             return op.refused
         # Two runs are told of it by the command line, and leave out what came of it.
-        if self._ignored and self.recorder is None and (op.name in self._ignored or op.base in self._ignored):
-            return _IGNORED
+        if self.recorder is None and self.ignores(op.name, op.base):
+            return IGNORED
         if self._cuda and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return _CAPTURED
         changed = op.changed(args, kwargs)
@@ -228,6 +229,10 @@ class LocateMode(TorchDispatchMode):
             if self.recorder is None and too_large(changed, self._max_bytes // 2):
                 return _LARGE
         return None
+
+    def ignores(self, *names: str) -> bool:
+        """Tell whether an op of these names is ignored on request."""
+        return not self._ignored.isdisjoint(names)
 
     def leave_out(self, reason: str, name: str) -> None:
         """Note that a call is not executed again."""

@@ -15,7 +15,7 @@ import torch
 
 from scanner.located import CodeLine, OpSite, Phase
 
-# Before 2.1 nothing tells that an op is called by the backward part; it then stands at the line that calls backward.
+# Before 2.1 nothing tells that an op is called by the backward phase; it then stands at the line that calls backward.
 _current_node: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", lambda: None)  # noqa: SLF001
 _sequence: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
 # Forward calls of which the place is kept for their backward; beyond it the oldest are forgotten.

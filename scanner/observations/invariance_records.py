@@ -16,7 +16,7 @@ class Tried(Record, frozen=True):
     value: str  # "3", "8 last", "transposed args[0]"
     outcome: Trial
     executions: Count = 0
-    outputs: tuple[Output, ...] = ()  # the compared tensors that differed from those of the reference
+    outputs: tuple[Output, ...] = ()  # the compared tensors that differed from those of the baseline
     message: str | None = None
 
 
@@ -30,11 +30,11 @@ class Invariance(Record, frozen=True, tag="invariance", tag_field="kind"):
     what: Property = field(name="property")
     outcome: Outcome
     message: str | None = None  # why it was not tried
-    reference: str | None = (
+    baseline: str | None = (
         None  # what the values are held against: "2 threads", "48 items", "the inputs as drawn"
     )
     left_out: tuple[str, ...] = ()  # gradients that are summed over the batch
-    executions: Count = 0  # of the reference, before and behind those of the values
+    executions: Count = 0  # of the baseline, before and behind those of the values
     differing: Count = 0  # of those, from the first one
     trials: Annotated[tuple[Tried, ...], Meta(max_length=MOST_NAMES)] = ()
 

@@ -1,4 +1,4 @@
-"""The script that shows a backward part out of the compile cache that differs with the flag on throughout."""
+"""The script that shows a backward phase out of the compile cache that differs with the flag on throughout."""
 
 from __future__ import annotations
 

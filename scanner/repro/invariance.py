@@ -116,7 +116,7 @@ def _values(one: PropertyVerdict, what: Property) -> str:
 
 
 def _own(one: PropertyVerdict) -> str:
-    found = _OWN.fullmatch(one.reference or "")
+    found = _OWN.fullmatch(one.baseline or "")
     return str(int(found[1])) if found else "1"
 
 

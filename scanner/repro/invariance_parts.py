@@ -88,7 +88,7 @@ THREADS = (
     + """\
     torch.set_num_threads($OWN)
     first = execute(args, kwargs, leaves)
-    tell("threads=$OWN, the reference", first, [execute(args, kwargs, leaves) for _ in range(RUNS)])
+    tell("threads=$OWN, the baseline", first, [execute(args, kwargs, leaves) for _ in range(RUNS)])
     for count in $VALUES:
         torch.set_num_threads(count)
         tell(f"threads={count}", first, [execute(args, kwargs, leaves) for _ in range(RUNS)])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 _SCRIPT = '''"""Executes an op again and again on the inputs that it had in a program: needs only torch.
 
-Written by detmatrix repro. Exit code 1: it gave other bits; 0: it did not; 2: the file names no op.
+Written by detmatrix repro. Exit code 1: it gave other bits; 0: it did not; 2: nothing was compared, which a line explains.
 """
 
 import ctypes
@@ -57,15 +57,20 @@ def execute(op, saved):
     return [bits(one) for one in tensors([result, args, list(kwargs.values())])]
 
 
+def line(text):
+    """Return the first line of a text, without what a terminal would obey."""
+    return "".join(one if one.isprintable() else "?" for one in str(text).strip().partition("\\n")[0][:1000])
+
+
 def refuse(text):
     """End in one line."""
-    print(text, file=sys.stderr)
+    print(line(text), file=sys.stderr)
     sys.exit(2)
 
 
 def operator(saved):
     """Return the op that the file names: one of the dispatcher's that is given a tensor, and nothing else."""
-    name = str(saved["op"])
+    name = saved["op"]
     if not re.fullmatch(r"\\w+::\\w+([.]\\w+)?", name) or not tensors([saved["args"], list(saved["kwargs"].values())]):
         refuse(f"{SAVED}: holds no inputs of an op")
     if not torch._C._dispatch_has_kernel(name):
@@ -77,9 +82,12 @@ def operator(saved):
 
 def main():
     """Print how often the op differed, with the flag off and on."""
-    saved = torch.load(SAVED, weights_only=True)
-    op = operator(saved)
-    print(f"{saved['op']}, recorded with torch {saved['torch']}, executed {EXECUTIONS} times with torch {torch.__version__}")
+    try:
+        saved = torch.load(SAVED, weights_only=True)
+        op, version = operator(saved), line(saved["torch"])
+    except Exception as error:
+        refuse(f"{SAVED}: is no file that detmatrix locate --save wrote ({type(error).__name__})")
+    print(f"{saved['op']}, recorded with torch {version}, executed {EXECUTIONS} times with torch {torch.__version__}")
     differing = {}
     for flag in (False, True):
         torch.use_deterministic_algorithms(flag)
@@ -87,10 +95,10 @@ def main():
             first = execute(op, saved)
             differing[flag] = sum(execute(op, saved) != first for _ in range(EXECUTIONS - 1))
             text = f"{differing[flag]} of {EXECUTIONS - 1} differed from the first"
-        except RuntimeError as error:
-            text = f"raised {error}"
+        except Exception as error:
+            text = f"raised {type(error).__name__}: {line(error)}"
         print(f"flag {'on' if flag else 'off'}: {text}")
-    return int(bool(differing.get(False)))
+    return int(bool(differing[False])) if False in differing else 2
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from scanner.observations.records import Environment, Header, Output
 from scanner.perturbations import CaseContext
 from scanner.repro import script_parts as text
 from scanner.verdicts.cells import Cell
-from scanner.verdicts.findings import FINDING_MEANING, LEAST_RUNS, NEED_RUNS, MatrixRow
+from scanner.verdicts.findings import FINDING_MEANING, NEED_RUNS, MatrixRow
+from scanner.verdicts.power import LEAST_RUNS
 
 # Lines are broken behind so many characters, where they can be.
 _WIDTH = 118
@@ -376,7 +377,8 @@ def _wrapped(line: str) -> list[str]:
     commas: list[tuple[int, int]] = []  # how deep, and where it ends, counted backwards
     for place, sign in enumerate(_STRING.sub(lambda found: "_" * len(found[0]), line)):
         depth += (sign in "([{") - (sign in ")]}")
-        if sign == "," and depth:
+        # Not that of a tuple of one.
+        if sign == "," and depth and line[place + 1] == " ":
             commas.append((depth, -place - 1))
     lines, start = [], 0
     # Statements are indented by one level, what is left of them by two.

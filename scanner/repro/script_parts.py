@@ -141,14 +141,14 @@ if sys.argv[1:] and sys.argv[1] in $OWN:
 if sys.argv[1:] and sys.argv[1] in $COMPILED:
     call = torch.compile(call, dynamic=False)
 """
-# Before a process of a mode that takes compiled code out of a cache: another one, whose flag is off in the backward part.
+# Before a process of a mode that takes compiled code out of a cache: another one, whose flag is off in the backward phase.
 FILL_CACHE = """\
         if mode in $CACHED:
             cache = tempfile.TemporaryDirectory()
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache.name
             subprocess.run([*command[:-1], "fill_cache"], capture_output=True)
 """
-# In place of the last line, where the flag is another one in the backward part.
+# In place of the last line, where the flag is another one in the backward phase.
 SWITCHED = """
     switch_flag(sys.argv[1])
     judged = $JUDGED

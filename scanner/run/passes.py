@@ -202,7 +202,7 @@ class PassRunner:
     def _fill_cache(
         self, supervisor: WorkerSupervisor, rows: Iterable[Row], mode: Mode, process: int
     ) -> None:
-        """Let a process of its own compile rows with the flag off in the backward part, for those of a supervisor to find.
+        """Let a process of its own compile rows with the flag off in the backward phase, for those of a supervisor to find.
 
         What it cannot compile they do not find, and say so of the row.
         """

@@ -40,8 +40,7 @@ from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.passes import PassRunner
 from scanner.run.progress import Progress
-from scanner.verdicts.findings import LEAST_RUNS
-from scanner.verdicts.power import PowerCheck
+from scanner.verdicts.power import LEAST_RUNS, PowerCheck
 
 Key = tuple[str, str, str, str]
 

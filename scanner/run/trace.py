@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from scanner.cases.catalog import choose, load_catalog
-from scanner.cases.rows import row_of
+from scanner.cases.rows import row_of, without_unrequested
 from scanner.errors import UntrustedScanError
 from scanner.observations.records import Row
 from scanner.observations.trace.records import (
@@ -59,9 +59,10 @@ def trace(
         UsageError: What was asked cannot be done.
         UntrustedScanError: No worker could start.
     """
+    selection = choose(patterns, device, load_catalog(spec_files))
     rows = [
         row_of(spec, planned, _DEVICES[device])
-        for spec, planned in choose(patterns, device, load_catalog(spec_files))
+        for spec, planned in without_unrequested(selection, requested=bool(patterns))
     ]
     started = datetime.now(UTC).isoformat(timespec="seconds")
     with ImportSandbox() as sandbox:

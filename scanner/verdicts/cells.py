@@ -195,13 +195,13 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
     runs = main.total()
     if runs < 2:  # noqa: PLR2004
         return Cell(verdict="not_run", runs=runs, reason="a single execution has nothing to differ from")
-    # A digest keeps the place where it was first seen, so the first of a set is its reference.
+    # A digest keeps the place where it was first seen, so the first of a set is what the others are held against.
     firsts = {name: next(iter(outputs)) for name, outputs in sets.items() if outputs}
     first = next(iter(main))
     differing = runs - main[first]
     # A set that does not differ in itself adds nothing: with one thread hardly anything could.
     apart = {
-        name: sets[name] for name, reference in firsts.items() if sets[name][reference] < sets[name].total()
+        name: sets[name] for name, first_of in firsts.items() if sets[name][first_of] < sets[name].total()
     }
     runs += sum(outputs.total() for outputs in apart.values())
     differing += sum(outputs.total() - outputs[firsts[name]] for name, outputs in apart.items())
@@ -223,7 +223,7 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
         constant=bool(constant and blank and not part and not differing),
         alerts=tuple(dict.fromkeys(alert for observation in ordered for alert in observation.alerts)),
         groups=_joined(ordered),
-        other_threads=tuple(name for name, reference in firsts.items() if reference != first),
+        other_threads=tuple(name for name, first_of in firsts.items() if first_of != first),
         serial=threads == {1},
         launches=max(observation.launches for observation in ordered),
         orders=_orders(ordered),

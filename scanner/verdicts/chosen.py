@@ -11,11 +11,13 @@ from scanner.alerts import is_refusal
 from scanner.modes import MODE_TABLE, Mode
 from scanner.observations.records import Row
 from scanner.verdicts.cells import Cell
+from scanner.verdicts.power import too_seldom
 
 ModeFinding = Literal[
     "silent",
     "raises",
     "differs",
+    "also_differs",
     "fixed_by_mode",
     "mode_dependent",
     "refused",
@@ -26,16 +28,19 @@ ModeFinding = Literal[
 
 # One sentence each, printed with every report that has such a mode; the worst first.
 MODE_FINDING_MEANING: dict[ModeFinding, str] = {
-    "silent": "The flag is on in the part that is compared, nothing was raised, and the bits differ.",
+    "silent": "The flag is on in the phase that is compared, nothing was raised, and the bits differ.",
     "raises": "Raises PyTorch's alert in this mode.",
     "differs": "Differs in this mode, and did not with the flag off.",
+    "also_differs": "Differs in this mode, as it does with the flag off.",
     "fixed_by_mode": "Differs with the flag off, did not differ in this mode.",
     "mode_dependent": "Did not differ in this mode nor with the flag off, but the two give different bits.",
-    "refused": "PyTorch refused to run a backward part with the flag on that was compiled with it off; this is no alert.",
+    "refused": "PyTorch refused to run a backward phase with the flag on that was compiled with it off; this is no alert.",
     "not_compiled": "torch.compile ran the op eagerly; this says nothing of compiled code.",
     "inconclusive": "This mode, or the flag off, has no usable verdict; the reason is given.",
-    "as_off": "As with the flag off: the same verdict, and the same bits where they do not differ.",
+    "as_off": "As with the flag off: did not differ, and gives the same bits.",
 }
+# What voids a finding, whatever was seen: other inputs may give other bits.
+UNEQUAL_INPUTS = "the inputs differed between processes or modes"
 
 
 class ChosenCell(Struct, frozen=True, kw_only=True):
@@ -51,7 +56,13 @@ class ChosenCell(Struct, frozen=True, kw_only=True):
 
 
 def chosen_cell(
-    mode: Mode, row: Row, eager: tuple[Cell, Cell], cell: Cell, few: str | None, weak: str | None
+    mode: Mode,
+    row: Row,
+    eager: tuple[Cell, Cell],
+    cell: Cell,
+    *,
+    weak: str | None = None,
+    unequal: bool = False,
 ) -> ChosenCell:
     """Return what a row shows in a mode, held against the flag off.
 
@@ -60,8 +71,8 @@ def chosen_cell(
         row: The row as planned.
         eager: What was seen with the flag off, and with it on.
         cell: What was seen in the mode.
-        few: Why the executions with the flag off are too few to say that another mode gives other bits.
         weak: Why that nothing differed in the mode would say little.
+        unequal: Whether its inputs were not those of all processes with the flag off and on.
     """
     off = eager[0]
     if cell.verdict == "not_run":
@@ -76,7 +87,7 @@ def chosen_cell(
         if row.direction == "backward"
         else MODE_TABLE[mode].deterministic
     )
-    finding, reason = _finding(off, cell, few, flag=flag)
+    finding, reason = ("inconclusive", UNEQUAL_INPUTS) if unequal else _finding(mode, off, cell, flag=flag)
     still = cell.verdict == "deterministic" and not row.constant
     return ChosenCell(
         cell=cell,
@@ -107,7 +118,7 @@ def _remarks(cell: Cell, eager: Cell) -> Iterator[str]:
         yield "other bits than eager"
 
 
-def _finding(off: Cell, cell: Cell, few: str | None, *, flag: bool) -> tuple[ModeFinding, str | None]:
+def _finding(mode: Mode, off: Cell, cell: Cell, *, flag: bool) -> tuple[ModeFinding, str | None]:
     if cell.verdict == "nondeterministic" and flag:
         return "silent", None
     if cell.verdict == "raises":
@@ -116,13 +127,14 @@ def _finding(off: Cell, cell: Cell, few: str | None, *, flag: bool) -> tuple[Mod
         ("deterministic", "deterministic"): "as_off" if off.first == cell.first else "mode_dependent",
         ("deterministic", "nondeterministic"): "differs",
         ("nondeterministic", "deterministic"): "fixed_by_mode",
-        ("nondeterministic", "nondeterministic"): "as_off",
+        ("nondeterministic", "nondeterministic"): "also_differs",
     }
     found = findings.get((off.verdict, cell.verdict), "inconclusive")
     if found == "inconclusive":
         failed = off if cell.verdict in {"deterministic", "nondeterministic"} else cell
         where = "off: " if failed is off else ""
         return found, f"{where}{failed.verdict}" + (f" ({failed.reason})" if failed.reason else "")
-    if found == "mode_dependent" and few is not None:
-        return "inconclusive", few
+    few = too_seldom(off, "with the flag off") or too_seldom(cell, f"in {mode}")
+    if found == "mode_dependent" and few:
+        return "inconclusive", f"{few} whether the mode gives other bits, or a race does"
     return found, None

@@ -25,9 +25,9 @@ from scanner.observations.records import (
 )
 from scanner.observations.settings import MOST_FURTHER
 from scanner.verdicts.cells import Cell, Verdict, row_cell
-from scanner.verdicts.chosen import ChosenCell, chosen_cell
-from scanner.verdicts.invariance import PropertyVerdict, verdict_of
-from scanner.verdicts.power import PowerCheck, interpreted, too_few
+from scanner.verdicts.chosen import MODE_FINDING_MEANING, UNEQUAL_INPUTS, ChosenCell, chosen_cell
+from scanner.verdicts.invariance import DEPENDENCE_FOUND, PropertyVerdict, verdict_of
+from scanner.verdicts.power import LEAST_RUNS, LEAST_SERIAL_RUNS, PowerCheck, too_seldom
 
 Finding = Literal[
     "deterministic",
@@ -55,13 +55,11 @@ FINDING_MEANING: dict[Finding, str] = {
     "deterministic": "Did not differ in either mode, and both modes give the same bits.",
     "inconclusive": "At least one mode has no usable verdict; the reason is given.",
 }
+# The words that --only and --fail-on know: findings of rows, and those of the further columns that a scan may be asked for.
+FINDING_WORDS: tuple[str, ...] = tuple(
+    dict.fromkeys((*FINDING_MEANING, *MODE_FINDING_MEANING, *DEPENDENCE_FOUND))
+)
 
-
-# Executions with the flag off, at least, before a row that did not differ in them is called mode_dependent or
-# over_alert: as many as a scan of the catalog makes by default, and half of it where nothing can race. Ten executions do
-# not tell a race that shows in one of a hundred from what the flag does.
-LEAST_RUNS = 100
-LEAST_SERIAL_RUNS = 50
 # Findings that say of a row that it is deterministic although the flag changes what it does, each with what is not known
 # as long as it was executed too seldom.
 NEED_RUNS: dict[Finding, str] = {
@@ -102,6 +100,13 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
             **{mode: it.cell for mode, it in self.chosen.items()},
         }
         return tuple(mode for mode, cell in cells.items() if cell.reference and cell.reference.unlike)
+
+    @property
+    def found(self) -> set[str]:
+        """All that was found of it, in the words that --only and --fail-on know: beside off and on also what was chosen."""
+        modes = {it.finding for it in self.chosen.values() if it.finding is not None}
+        properties = {it.verdict for it in self.invariance.values() if it.verdict in DEPENDENCE_FOUND}
+        return {self.finding, *modes, *properties}
 
 
 def _left_out(mode: Mode, row: Row) -> str | None:
@@ -145,16 +150,9 @@ def finding_of(
                 "order_dependent",
                 f"{differing} of {executions} orders of programs gave other bits, in Triton's interpreter",
             )
-    if finding in NEED_RUNS and (text := _too_seldom(off)):
+    if finding in NEED_RUNS and (text := too_seldom(off, "with the flag off")):
         return "inconclusive", f"{text} {NEED_RUNS[finding]}"
     return finding, reason
-
-
-def _too_seldom(off: Cell) -> str | None:
-    """Say how seldom a row was executed with the flag off, if that is too seldom to tell what the flag does."""
-    if (needed := _runs_needed(off)) <= off.runs:
-        return None
-    return f"0 of {off.runs} executions differed with the flag off, of at least {needed} that would show"
 
 
 def runs_missing(row: MatrixRow) -> int:
@@ -166,10 +164,6 @@ def runs_missing(row: MatrixRow) -> int:
     # What cannot race is not waited for.
     aim = _AIM[finding] if not row.off.serial else LEAST_RUNS * (row.off.runs < LEAST_SERIAL_RUNS)
     return max(0, aim - row.off.runs)
-
-
-def _runs_needed(off: Cell) -> int:
-    return LEAST_SERIAL_RUNS if off.serial else LEAST_RUNS
 
 
 def _seen(off: Cell, on: Cell, warn_only: Cell | None, unfilled: Cell | None) -> tuple[Finding, str | None]:
@@ -268,8 +262,10 @@ def matrix(
                 key=lambda o: (WORKER_MODES.index(o.mode), o.process),
             )
         )
-        if unequal_inputs(lines):
-            finding, reason = "inconclusive", "the inputs differed between processes or modes"
+        # A mode that was chosen is held against off and on, and never the other way round.
+        own = tuple(one for one in lines if one.mode not in CHOSEN_MODES)
+        if unequal_inputs(own):
+            finding, reason = "inconclusive", UNEQUAL_INPUTS
         # With one thread nothing can race in any row; low power says so.
         threads = machine_of(header, row).threads
         serial = off.serial and threads > 1 and finding in _STILL and not row.constant
@@ -282,15 +278,14 @@ def matrix(
             "unfilled": unfilled,
             "no_workspace": no_workspace,
         }
-        few = _too_seldom(off)
         chosen = {
             mode: chosen_cell(
                 mode,
                 row,
                 (off, on),
                 (cell := row_cell(by_mode[mode], _left_out(mode, row) or missing, row)),
-                few and f"{few} whether the mode gives other bits, or a race does",
-                power_check.of(place, by_mode[mode]) or too_few([cell]),
+                weak=power_check.weak(place, {mode: cell}, lines),
+                unequal=bool(unequal_inputs((*own, *by_mode[mode]))),
             )
             for mode in CHOSEN_MODES
             if mode in header.settings.modes
@@ -309,9 +304,7 @@ def matrix(
             warn_only=warn_only,
             unfilled=unfilled,
             no_workspace=no_workspace,
-            weak=interpreted(still.values())
-            or power_check.of(place, [o for o in lines if o.mode in still])
-            or too_few(still.values()),
+            weak=power_check.weak(place, still, lines),
             serial=serial,
             cost=cost_of.get(row.key),
             invariance={

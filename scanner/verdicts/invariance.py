@@ -16,14 +16,18 @@ Dependence = Literal["invariant", "varies", "not_repeatable", "error", "not_aske
 
 # One sentence each, printed with reports that have them.
 DEPENDENCE_MEANING: dict[Dependence, str] = {
-    "varies": "At the values named each of 10 executions gave the same bits, and not those of the reference (of batch: Replay "
+    "varies": "At the values named each of 10 executions gave the same bits, and not those of the baseline (of batch: Replay "
     "only, in the words of NVIDIA's table of cuDNN, https://docs.nvidia.com/cudnn/operations/determinism).",
     "not_repeatable": "Executions at one value differ among themselves, or run to run: what the value changes cannot be told (of "
     "batch: Not guaranteed).",
     "error": "It could not be tried; the reason is given.",
-    "invariant": "At every value that was tried each execution gave the bits of the reference (of batch: Supported, which is a "
+    "invariant": "At every value that was tried each execution gave the bits of the baseline (of batch: Supported, which is a "
     "guarantee there and a measurement here).",
     "not_asked": "It was not asked of this row; the reason is given.",
+}
+# What a property finds; of what it was not asked it says nothing.
+DEPENDENCE_FOUND: dict[str, str] = {
+    str(verdict): meaning for verdict, meaning in DEPENDENCE_MEANING.items() if verdict != "not_asked"
 }
 
 
@@ -31,7 +35,7 @@ class PropertyVerdict(Struct, frozen=True, kw_only=True):
     """Whether the bits of a row depend on one property."""
 
     verdict: Dependence
-    reference: str | None = None  # what the values are held against
+    baseline: str | None = None  # what the values are held against
     tried: tuple[str, ...] = ()  # values at which executions were compared
     at: tuple[str, ...] = ()  # those with other bits, or at which executions differ among themselves
     raised: tuple[str, ...] = ()  # values at which it raised or could not be tried
@@ -65,14 +69,14 @@ def verdict_of(record: Invariance | None, off: Cell, missing: str) -> PropertyVe
     at: Sequence[Tried] = varies or racing
     if record.differing:
         verdict = "not_repeatable"
-        reason = f"{record.differing} of {record.executions} executions of the reference differed"
+        reason = f"{record.differing} of {record.executions} executions of the baseline differed"
     elif racing and not varies:
         verdict = "not_repeatable"
     else:
         verdict = "varies" if varies else "invariant" if tried else "error"
     return PropertyVerdict(
         verdict=verdict,
-        reference=record.reference,
+        baseline=record.baseline,
         tried=tuple(one.value for one in tried),
         at=tuple(one.value for one in at),
         raised=tuple(one.value for one in failed),
@@ -106,10 +110,10 @@ def misled(records: Iterable[Invariance]) -> tuple[str, ...]:
 def _expected(record: Invariance) -> str:
     control, what = record.spec.removeprefix("control."), record.what
     if control == "unrepeatable":
-        return "executions of the reference that differ"
+        return "executions of the baseline that differ"
     # The value of a batch is its size and which items it holds: "8 last"; the whole is there in a random order alone.
     values = [one.value for one in record.trials]
-    whole = f"{(record.reference or '').partition(' ')[0]} permuted"
+    whole = f"{(record.baseline or '').partition(' ')[0]} permuted"
     other: dict[tuple[str, Property], list[str]] = {
         ("by_threads", "threads"): values,
         ("by_size", "batch"): [value for value in values if value != whole],
@@ -123,7 +127,7 @@ def _seen(record: Invariance) -> str:
     if record.outcome != "ran":
         return f"{record.outcome} ({record.message})"
     if record.differing:
-        return "executions of the reference that differ"
+        return "executions of the baseline that differ"
     odd = [one for one in record.trials if one.outcome not in {"same", "varies"}]
     if odd:
         return f"{odd[0].outcome} at {odd[0].value} ({odd[0].message})"

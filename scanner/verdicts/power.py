@@ -1,14 +1,14 @@
 """Whether a race could have gone unseen where a row ran: what the sentinels around it saw, and how large its n is.
 
 Both are held against one limit, so that of a row without a mark this holds: had it raced as often as the sentinel beside it,
-its own executions would have shown it with a probability of 95 %.
+its own executions would have shown it with a probability of 95 %. Whether two modes give other bits takes more executions.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from scanner.observations.parts import machines
 from scanner.observations.records import Header, Mode, Observation, Sentinel
@@ -18,6 +18,11 @@ from scanner.verdicts.cells import Cell
 # On an idle machine nearly every execution of a sentinel differs; where fewer than this did, races were rare. An n that
 # leaves a larger rate plausible does not show them.
 POWER_SHARE = 0.5
+# Executions, at least, before a row that did not differ in them is said to give other bits in another mode, or to raise
+# without need: as many as a scan of the catalog makes by default, and half of it where nothing can race. Ten executions do
+# not tell a race that shows in one of a hundred from what a mode does.
+LEAST_RUNS = 100
+LEAST_SERIAL_RUNS = 50
 
 
 def has_power(sentinel: Sentinel) -> bool:
@@ -25,7 +30,7 @@ def has_power(sentinel: Sentinel) -> bool:
     return sentinel.executions > 1 and sentinel.differing >= POWER_SHARE * (sentinel.executions - 1)
 
 
-def too_few(cells: Iterable[Cell]) -> str | None:
+def _too_few(cells: Iterable[Cell]) -> str | None:
     """Return why cells in which nothing differed had too few executions to show much; ``None`` if all had enough."""
     for cell in cells:
         if (bound := cell.upper_bound) is not None and bound > POWER_SHARE:
@@ -34,10 +39,26 @@ def too_few(cells: Iterable[Cell]) -> str | None:
     return None
 
 
-def interpreted(cells: Iterable[Cell]) -> str | None:
-    """Return why it says little of a GPU that Triton kernels did not differ in the interpreter; ``None``: there were none."""
+def too_seldom(cell: Cell, where: str) -> str | None:
+    """Say how seldom a row was executed in a mode, if that is too seldom to tell a race from what the mode does.
+
+    Args:
+        cell: What was seen in the mode, where nothing differed.
+        where: The mode in words.
+    """
+    needed = LEAST_SERIAL_RUNS if cell.serial else LEAST_RUNS
+    if needed <= cell.runs:
+        return None
+    return f"0 of {cell.runs} executions differed {where}, of at least {needed} that would show"
+
+
+def _interpreted(cells: Iterable[Cell]) -> str | None:
+    """Return why it says little of a GPU that Triton kernels did not differ in the interpreter; ``None``: there were none.
+
+    Those whose bits another order changed are told otherwise.
+    """
     for cell in cells:
-        if cell.launches:
+        if cell.launches and not (cell.orders and cell.orders.differing):
             orders = "orders that gave the same bits" if cell.orders else "their natural order alone"
             return f"Triton's interpreter ran programs of kernels one after the other, in {orders}; a GPU runs many at once"
     return None
@@ -57,6 +78,17 @@ class PowerCheck:
         for seen in self._around.values():
             # A scan that was interrupted and went on has two where it stopped; the later one stands behind.
             seen.sort(key=lambda sentinel: sentinel.before)
+
+    def weak(self, place: int, still: Mapping[Mode, Cell], observations: Sequence[Observation]) -> str | None:
+        """Return why it says little that a row did not differ in some modes; ``None`` if nothing is against it.
+
+        Args:
+            place: Of the row, in the planned order.
+            still: Its cells in these modes.
+            observations: Of the row, in these modes and others.
+        """
+        seen = [one for one in observations if one.mode in still]
+        return _interpreted(still.values()) or self.of(place, seen) or _too_few(still.values())
 
     def of(self, place: int, observations: Sequence[Observation]) -> str | None:
         """Return why a row that did not differ could hardly have differed; ``None`` if nothing is against it.

@@ -1,4 +1,4 @@
-"""What a trace says of the flag: where it leads to other overloads, and when the path is chosen."""
+"""What a trace says of the flag: where it leads to other overloads, and when the path is decided."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import msgspec
 
 from scanner.observations.trace.records import Reach, TracedRow
 
-# What turning the flag on only for the backward part comes to.
+# What turning the flag on only for the backward phase comes to.
 #
-# same     the backward part is the same with the flag off and on
-# forward  it goes the way of the flag being off: the path was chosen in the forward part
+# same     the backward phase is the same with the flag off and on
+# forward  it goes the way of the flag being off: the path was decided in the forward phase
 # backward  it goes the way of the flag being on
 # alert    it raises the alert
 # other    it goes a third way
 # unknown  a mode was not traced to its end
-Chosen = Literal["same", "forward", "backward", "alert", "other", "unknown"]
+Decided = Literal["same", "forward", "backward", "alert", "other", "unknown"]
 
-CHOSEN_MEANING: dict[Chosen, str] = {
+DECIDED_MEANING: dict[Decided, str] = {
     "same": "backward reaches the same overloads with the flag off and on",
     "forward": "in forward: turned on only for backward, the flag does not reroute: the overload of the flag being "
     "off is reached, and raises if its function alerts",
@@ -30,9 +30,9 @@ CHOSEN_MEANING: dict[Chosen, str] = {
 
 
 class Reroute(msgspec.Struct, frozen=True):
-    """What only one mode reaches, in one part of a row."""
+    """What only one mode reaches, in one phase of a row."""
 
-    part: Literal["forward", "backward"]
+    phase: Literal["forward", "backward"]
     only_off: tuple[str, ...]  # in the order of first calls
     only_on: tuple[str, ...]
 
@@ -40,22 +40,22 @@ class Reroute(msgspec.Struct, frozen=True):
 def reroutes(row: TracedRow) -> tuple[Reroute, ...]:
     """Return where the flag reroutes a row.
 
-    A part that did not go to its end in both modes tells nothing and is left out: what is missing there may have
+    A phase that did not go to its end in both modes tells nothing and is left out: what is missing there may have
     come later.
     """
     off, on = row.in_mode("off"), row.in_mode("on")
     if off is None or on is None:
         return ()
     found = []
-    parts: tuple[Literal["forward", "backward"], ...] = ("forward", "backward")
-    for part in parts:
-        if not (_ended(off, part) and _ended(on, part)):
+    phases: tuple[Literal["forward", "backward"], ...] = ("forward", "backward")
+    for phase in phases:
+        if not (_ended(off, phase) and _ended(on, phase)):
             continue
-        without, within = getattr(off, part), getattr(on, part)
+        without, within = getattr(off, phase), getattr(on, phase)
         if without.keys() != within.keys():
             found.append(
                 Reroute(
-                    part,
+                    phase,
                     tuple(name for name in without if name not in within),
                     tuple(name for name in within if name not in without),
                 )
@@ -63,8 +63,8 @@ def reroutes(row: TracedRow) -> tuple[Reroute, ...]:
     return tuple(found)
 
 
-def chosen(row: TracedRow) -> Chosen | None:
-    """Return when the path of a row's backward part is chosen; ``None`` for a forward row."""
+def decided(row: TracedRow) -> Decided | None:
+    """Return when the path of a row's backward phase is decided; ``None`` for a forward row."""
     off, on, backward_only = row.in_mode("off"), row.in_mode("on"), row.in_mode("late")
     if backward_only is None:
         return None
@@ -79,6 +79,6 @@ def chosen(row: TracedRow) -> Chosen | None:
     return "backward" if backward_only.backward == on.backward else "other"
 
 
-def _ended(reach: Reach, part: str) -> bool:
-    """Say whether a part went to its end."""
-    return reach.outcome == "traced" or (reach.stopped == "backward" and part == "forward")
+def _ended(reach: Reach, phase: str) -> bool:
+    """Say whether a phase went to its end."""
+    return reach.outcome == "traced" or (reach.stopped == "backward" and phase == "forward")

@@ -71,7 +71,7 @@ class CachedExecution(CompiledExecution):
 
 
 class _FillingExecution(CompiledExecution):
-    """Has the flag off in the backward part, which is compiled when it first runs."""
+    """Has the flag off in the backward phase, which is compiled when it first runs."""
 
     def differentiate(
         self, outputs: Sequence[torch.Tensor], upstream: Sequence[torch.Tensor]
@@ -83,7 +83,7 @@ class _FillingExecution(CompiledExecution):
 
 
 def fill(spec: OpSpec, case: str, **options: Any) -> dict[str, Any]:
-    """Execute a case once with the flag off in the backward part, so that the cache of this process keeps the code of it.
+    """Execute a case once with the flag off in the backward phase, so that the cache of this process keeps the code of it.
 
     Args:
         spec: What to call.
@@ -119,7 +119,7 @@ class _Compiler:
         metrics.reset()
         self._counters, self._metrics = counters, metrics
         self.graphs = 0
-        self.calls = 0  # of their forward parts
+        self.calls = 0  # of their forward phases
 
     def compiled(self, op: Callable[..., Any]) -> Callable[..., Any]:
         """Return the op as ``torch.compile`` makes it."""
@@ -151,7 +151,7 @@ class _Compiler:
 
     @property
     def hits(self) -> int:
-        """How many graphs were taken out of the cache, with their backward parts."""
+        """How many graphs were taken out of the cache, with their backward phases."""
         return int(self._counters["aot_autograd"]["autograd_cache_hit"])
 
     def result(self) -> dict[str, int]:

@@ -10,17 +10,17 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from opspecs.model import MissingError, OpSpec
+from opspecs.model import OpSpec
 from scanner.worker import global_state
 from scanner.worker.device import accelerator
-from scanner.worker.execution import DRAWS, Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.execution import Execution, InvalidCaseError, attempt
 
 _FEWEST, _MOST = 5, 15  # samples of each variant
 # A shorter sample would time the clock and the loop.
@@ -48,9 +48,7 @@ _UNFILLED = _Variant("unfilled", deterministic=True, fill=False)
 _VARIANTS = (_OFF, _ON, _UNFILLED) if _FILLS else (_OFF, _ON)
 
 
-def measure(
-    spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, seed: int, max_seconds: float
-) -> dict[str, Any]:
+def measure(spec: OpSpec, case: str, *, max_seconds: float, **drawn: Any) -> dict[str, Any]:
     """Time a case and return fields of ``records.Cost``.
 
     An execution is what it is in an observation: in the backward direction the forward call is timed with it. A
@@ -59,56 +57,38 @@ def measure(
     Args:
         spec: The op.
         case: Name of the case.
-        direction: ``"forward"`` or ``"backward"``.
-        dtype: Of the case's inputs.
-        device: ``"cpu"``, ``"cuda:0"``.
-        seed: Of the inputs.
         max_seconds: For the samples of all variants together; the fewest that quartiles need are taken even if
             that takes longer.
+        drawn: Options of ``Execution``: direction, dtype, device and seed.
     """
-    with _restored():
-        _OFF.set()
-        # Behind the first use of the flag, which imports parts of torch that set variables in the environment.
-        before = global_state.snapshot()
-        measured = _attempt(
-            lambda: Execution(
-                spec, case, direction=direction, dtype=dtype, device=device, seed=seed, kept=DRAWS
-            ),
-            max_seconds,
-        )
-        _OFF.set()
-        if changed := global_state.changes(before, global_state.snapshot()):
-            measured = {"outcome": "invalid", "message": f"changed global state ({changed})"}
-    return measured
-
-
-def _attempt(prepare: Callable[[], Execution], max_seconds: float) -> dict[str, Any]:
-    """Return the timings, or why there are none."""
-    try:
-        return _measure(prepare(), max_seconds)
-    except (NotRunnableError, MissingError) as error:
-        return {"outcome": "not_run", "message": str(error)}
-    except InvalidCaseError as error:
-        return {"outcome": "invalid", "message": str(error)}
-    except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included; all of it is data
-        return {"outcome": "raised", "message": first_line(error)}
+    with _filled():
+        return attempt(lambda execution: _measured(execution, max_seconds), spec, case, **drawn)
 
 
 @contextmanager
-def _restored() -> Iterator[None]:
-    """Put back the worker's mode behind the block, and let no garbage be collected within it."""
+def _filled() -> Iterator[None]:
+    """Have the flag fill memory in the block, as it does by default, and let no garbage be collected within it."""
     fill = _FILLS and torch.utils.deterministic.fill_uninitialized_memory
+    if _FILLS:
+        torch.utils.deterministic.fill_uninitialized_memory = True
     collects = gc.isenabled()
     # A collection would be charged to the sample that made the one object too many.
     gc.disable()
     try:
-        with global_state.mode_restored():
-            yield
+        yield
     finally:
         if collects:
             gc.enable()
         if _FILLS:
             torch.utils.deterministic.fill_uninitialized_memory = fill
+
+
+def _measured(execution: Execution, max_seconds: float) -> dict[str, Any]:
+    """Return the timings, and leave no variant set."""
+    try:
+        return _measure(execution, max_seconds)
+    finally:
+        _OFF.set()
 
 
 def _measure(execution: Execution, max_seconds: float) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 
-from opspecs.inputs import Inputs, KeptDraws
+from opspecs.draws import KeptDraws
+from opspecs.inputs import Inputs
 from opspecs.model import Call, MissingError, OpSpec
 from opspecs.user import place_of
-from scanner.worker import bits
+from scanner.worker import bits, global_state
 from scanner.worker.device import accelerator
 
 # What this process drew last.
@@ -88,7 +89,13 @@ class Execution:
         if self.backward and not self.leaves:
             raise InvalidCaseError("no input takes part in backward")
         # For the upstream gradients, drawn when the first forward call shows their shapes.
-        self._upstream = Inputs(f"{key}|upstream", dtype=dtype, device=device, direction=direction)
+        self._upstream = Inputs(
+            f"{key}|upstream",
+            dtype=dtype,
+            device=device,
+            direction=direction,
+            pools=None if kept is None else kept.pools,
+        )
         self._grad_outputs: list[torch.Tensor] | None = None
         self._seed = seed
 
@@ -185,7 +192,7 @@ class Execution:
 
     @property
     def deterministic(self) -> bool:
-        """Whether the flag is on in the part that is judged."""
+        """Whether the flag is on in the phase that is judged."""
         return bool(torch.are_deterministic_algorithms_enabled())
 
     def forward(self, args: tuple[Any, ...]) -> Any:
@@ -251,13 +258,13 @@ class Execution:
         """Draw a random gradient for an output: equal ones would hide a reordered sum."""
         if output.layout == torch.sparse_coo:
             values = output._values()  # noqa: SLF001 - not `values()`, which asks for a coalesced tensor
-            drawn = self._upstream.normal(*values.shape).to(values.dtype)
+            drawn = self._upstream.gradient(*values.shape).to(values.dtype)
             return torch.sparse_coo_tensor(output._indices(), drawn, output.shape)  # noqa: SLF001
         if output.layout == torch.sparse_csr:
-            drawn = self._upstream.normal(*output.values().shape).to(output.dtype)
+            drawn = self._upstream.gradient(*output.values().shape).to(output.dtype)
             rows, columns = output.crow_indices(), output.col_indices()
             return torch.sparse_csr_tensor(rows, columns, drawn, output.shape)
-        drawn = self._upstream.normal(*output.shape).to(output.dtype)
+        drawn = self._upstream.gradient(*output.shape).to(output.dtype)
         # The output's own layout: a contiguous gradient would send channels-last ops down another path.
         return torch.empty_like(output, requires_grad=False).copy_(drawn)
 
@@ -280,6 +287,37 @@ def _replaced(value: Any, tensors: Mapping[int, torch.Tensor]) -> Any:
     if isinstance(value, dict):
         return {key: _replaced(item, tensors) for key, item in value.items()}
     return value
+
+
+def attempt(
+    use: Callable[[Execution], dict[str, Any]], spec: OpSpec, case: str, **drawn: Any
+) -> dict[str, Any]:
+    """Hand a case to *use* with the flag off; return what that returns, or the outcome and why there is nothing.
+
+    The worker's mode is put back behind it.
+
+    Args:
+        use: May set the flag.
+        spec: The op.
+        case: Name of the case.
+        drawn: Options of ``Execution``.
+    """
+    with global_state.mode_restored():
+        torch.use_deterministic_algorithms(False)
+        # Behind the first use of the flag, which imports parts of torch that set variables in the environment.
+        before = global_state.snapshot()
+        try:
+            found = use(Execution(spec, case, kept=DRAWS, **drawn))
+        except (NotRunnableError, MissingError) as error:
+            found = {"outcome": "not_run", "message": str(error)}
+        except InvalidCaseError as error:
+            found = {"outcome": "invalid", "message": str(error)}
+        except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included; all of it is data
+            found = {"outcome": "raised", "message": first_line(error)}
+        torch.use_deterministic_algorithms(False)
+        if changed := global_state.changes(before, global_state.snapshot()):
+            found = {"outcome": "invalid", "message": f"changed global state ({changed})"}
+    return found
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

@@ -13,11 +13,11 @@ from scanner.worker.execution import Execution
 
 
 class SwitchedExecution(Execution):
-    """Has the flag in the backward part the other way than in the forward one."""
+    """Has the flag in the backward phase the other way than in the forward one."""
 
     @property
     def deterministic(self) -> bool:
-        """Whether the flag is on in the part that is judged."""
+        """Whether the flag is on in the phase that is judged."""
         return super().deterministic != self.backward
 
     def differentiate(

@@ -1,4 +1,4 @@
-"""Gradient checkpointing in both ways: the forward part runs again in the backward part, dropout with it."""
+"""Gradient checkpointing in both ways: the forward phase runs again in the backward phase, dropout with it."""
 
 from __future__ import annotations
 

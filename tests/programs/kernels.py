@@ -1,6 +1,6 @@
 # ruff: noqa: ANN001, N803
 # mypy: ignore-errors
-"""A program whose forward part launches two Triton kernels: one that adds floats atomically, and one whose rows are apart."""
+"""A program whose forward phase launches two Triton kernels: one that adds floats atomically, and one whose rows are apart."""
 
 from __future__ import annotations
 

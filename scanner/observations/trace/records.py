@@ -24,8 +24,8 @@ RULE_SETS = (
 )
 
 # off   the flag is off
-# on    the flag is on before the forward part
-# late  backward only: the flag is off in the forward part and turned on for the backward one
+# on    the flag is on before the forward phase
+# late  backward only: the flag is off in the forward phase and turned on for the backward one
 TraceMode = Literal["off", "on", "late"]
 # traced      it went to its end
 # alert       PyTorch's alert was raised above the kernels: in Python, in composite code, or where shapes are computed
@@ -34,7 +34,7 @@ TraceMode = Literal["off", "on", "late"]
 # timeout     the worker was stopped when the case exceeded the limit
 # crash       the worker ended in the middle of the case
 TraceOutcome = Literal["traced", "alert", "not_traced", "not_run", "timeout", "crash"]
-Part = Literal["inputs", "forward", "backward"]
+TracePhase = Literal["inputs", "forward", "backward"]
 # own        registered for the device
 # composite  made of other overloads, which are in the trace where they could be reached
 # none       neither: it has kernels for other layouts or devices
@@ -52,7 +52,7 @@ class Reach(Record, frozen=True):
     outcome: TraceOutcome
     forward: Calls = field(default_factory=dict)
     backward: Calls = field(default_factory=dict)
-    stopped: Part | None = None  # the part in which it ended early
+    stopped: TracePhase | None = None  # the phase in which it ended early
     caller: str | None = None  # named by the alert
     message: str | None = None
 

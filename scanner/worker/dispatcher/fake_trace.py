@@ -7,7 +7,6 @@ runs, so what a kernel decides, and the alert it raises, is not seen here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,7 +29,7 @@ _LIMITS = {
     "DynamicOutputShapeException": "needs the values of a tensor, which a fake one has not",
     "UnsupportedOperatorException": "this torch cannot tell the result of the op from shapes alone",
 }
-# The flag in the forward and in the backward part.
+# The flag in the forward and in the backward phase.
 _MODES = {"off": (False, False), "on": (True, True), "late": (False, True)}
 
 
@@ -44,24 +43,19 @@ class ReachedOverloads(Overloads):
         super().__init__()
         self._backend = device.partition(":")[0].upper()
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Count the call of an overload and, if it is a composite op, what is called inside it; make it."""
         if func.namespace == "prim":
             # How C++ asks a fake tensor for its device; an exception there would end the process.
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
         if not self._is_composite(func, args):
-            return super().__torch_dispatch__(func, types, args, kwargs)
+            return super().called(func, args, kwargs)
         self.counts[func.name()] += 1
         before = self.counts.copy()
         key = getattr(torch._C.DispatchKey, _COMPOSITE)  # noqa: SLF001 - has no public name
         try:
             with torch._C._AutoDispatchBelowAutograd(), self:  # noqa: SLF001
-                result = func._op_dk(key, *args, **(kwargs or {}))  # noqa: SLF001
+                result = func._op_dk(key, *args, **kwargs)  # noqa: SLF001
         except Exception as error:
             if caller_in(str(error)):
                 raise
@@ -70,7 +64,7 @@ class ReachedOverloads(Overloads):
                 return result
         # It made more of a fake tensor than there is to it; how its result looks is known all the same.
         self.counts = before
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
     def _is_composite(self, func: Any, args: tuple[Any, ...]) -> bool:
         if func.name() in _COMPUTES:
@@ -100,7 +94,7 @@ def trace(spec: OpSpec, case: str, **options: Any) -> list[dict[str, Any]]:
         spec: What to call.
         case: Its name.
         options: Those of ``Execution``: direction, dtype, device and seed. The device need not be there. The
-            backward direction has a third mode, in which the flag is turned on between the two parts.
+            backward direction has a third mode, in which the flag is turned on between the two phases.
     """
     backward = options["direction"] == "backward"
     modes = tuple(_MODES) if backward else ("off", "on")

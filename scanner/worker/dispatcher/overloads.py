@@ -15,12 +15,11 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opspecs.model import MissingError, OpSpec
+from opspecs.model import OpSpec
 from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.alerts import caller_in
-from scanner.worker import global_state
 from scanner.worker.dispatcher.native_functions import kernel_of
-from scanner.worker.execution import DRAWS, Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.execution import Execution, InvalidCaseError, attempt, first_line
 
 # What stands before the key of a device in the dispatch keys of other layouts.
 _LAYOUTS = ("Sparse", "SparseCsr", "Quantized", "Mkldnn", "NestedTensor")
@@ -45,7 +44,10 @@ class Overloads(TorchDispatchMode):  # type: ignore[misc] # torch is not there w
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        kwargs = kwargs or {}
+        return self.called(func, args, dict(kwargs or {}))
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Count the call of an overload, and make it."""
         self.counts[func.name()] += 1
         warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
         try:
@@ -67,7 +69,7 @@ class Overloads(TorchDispatchMode):  # type: ignore[misc] # torch is not there w
                 torch.use_deterministic_algorithms(True, warn_only=True)
 
 
-def record(spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, seed: int) -> dict[str, Any]:
+def record(spec: OpSpec, case: str, **drawn: Any) -> dict[str, Any]:
     """Execute a case once in each mode and return fields of ``overload_records.Dispatch``.
 
     The mode ``warn_only`` is that of a case which raises the alert with the flag on.
@@ -75,28 +77,11 @@ def record(spec: OpSpec, case: str, *, direction: str, dtype: str, device: str, 
     Args:
         spec: The op.
         case: Name of the case.
-        direction: ``"forward"`` or ``"backward"``.
-        dtype: Of the case's inputs.
-        device: ``"cpu"``, ``"cuda:0"``.
-        seed: Of the inputs.
+        drawn: Options of ``Execution``: direction, dtype, device and seed.
     """
-    with global_state.mode_restored():
-        torch.use_deterministic_algorithms(False)
-        # Behind the first use of the flag, which imports parts of torch that set variables in the environment.
-        before = global_state.snapshot()
-        try:
-            execution = Execution(
-                spec, case, direction=direction, dtype=dtype, device=device, seed=seed, kept=DRAWS
-            )
-            recorded = {"outcome": "ran", "modes": dict(_modes(execution))}
-        except (NotRunnableError, MissingError) as error:
-            recorded = {"outcome": "not_run", "message": str(error)}
-        except InvalidCaseError as error:
-            recorded = {"outcome": "invalid", "message": str(error)}
-        torch.use_deterministic_algorithms(False)
-        if changed := global_state.changes(before, global_state.snapshot()):
-            recorded |= {"outcome": "invalid", "message": f"changed global state ({changed})"}
-    return recorded
+    return attempt(
+        lambda execution: {"outcome": "ran", "modes": dict(_modes(execution))}, spec, case, **drawn
+    )
 
 
 def _modes(execution: Execution) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -60,26 +60,26 @@ def measure(
 
 
 def _measure(what: Property, variants: Variants, deadline: float) -> dict[str, Any]:
-    reference = variants.reference
-    reference.reseed()
-    fresh = reference.random_state()
-    value = _value(reference)
-    drew = any(not torch.equal(old, new) for old, new in zip(fresh, reference.random_state(), strict=True))
+    baseline = variants.baseline
+    baseline.reseed()
+    fresh = baseline.random_state()
+    value = _value(baseline)
+    drew = any(not torch.equal(old, new) for old, new in zip(fresh, baseline.random_state(), strict=True))
     if drew and what == "batch":
         raise NotAskedError("it draws random numbers, and which item gets which depends on the batch")
-    first = _parts(reference, value)
+    first = _parts(baseline, value)
     if not sum(tensor.numel() for _, tensor in first):
         raise InvalidCaseError("there is nothing to compare: no output has elements")
     again = OutputComparison(first, 3 * EXECUTIONS_IF_OTHER)
     for number in range(1, EXECUTIONS_IF_OTHER):
-        again.add(number, _executed(reference))
-    tried = [_tried(variant, reference, value, deadline) for variant in variants.tried]
+        again.add(number, _executed(baseline))
+    tried = [_tried(variant, baseline, value, deadline) for variant in variants.tried]
     # What an op leaves behind may be other bits from then on.
-    again.add(EXECUTIONS_IF_OTHER, _executed(reference))
+    again.add(EXECUTIONS_IF_OTHER, _executed(baseline))
     again.settle()
     return {
         "outcome": "ran",
-        "reference": variants.named,
+        "baseline": variants.named,
         "left_out": variants.left_out,
         "executions": EXECUTIONS_IF_OTHER + 1,
         "differing": again.differing,
@@ -87,22 +87,22 @@ def _measure(what: Property, variants: Variants, deadline: float) -> dict[str, A
     }
 
 
-def _tried(variant: Variant, reference: Execution, value: Any, deadline: float) -> dict[str, Any]:
-    """Execute a case at one value: often, where its bits are not those of the reference."""
+def _tried(variant: Variant, baseline: Execution, value: Any, deadline: float) -> dict[str, Any]:
+    """Execute a case at one value: often, where its bits are not those of the baseline."""
     if time.perf_counter() > deadline:
         return {"value": variant.name, "outcome": "not_tried", "message": "the time was over"}
     try:
         with variant.around():
-            return {"value": variant.name, **_compared(variant, reference, value)}
+            return {"value": variant.name, **_compared(variant, baseline, value)}
     except NotAskedError as error:
         return {"value": variant.name, "outcome": "not_tried", "message": str(error)}
     except Exception as error:  # noqa: BLE001 - what an op raises at one value is an answer
         return {"value": variant.name, "outcome": "raised", "message": first_line(error)}
 
 
-def _compared(variant: Variant, reference: Execution, value: Any) -> dict[str, Any]:
+def _compared(variant: Variant, baseline: Execution, value: Any) -> dict[str, Any]:
     execution = variant.prepare()
-    compare = OutputComparison(_parts(reference, variant.expected(value)), EXECUTIONS_IF_OTHER + 1)
+    compare = OutputComparison(_parts(baseline, variant.expected(value)), EXECUTIONS_IF_OTHER + 1)
     for number in itertools.count(1):
         compare.add(number, _executed(execution))
         if number == EXECUTIONS:

@@ -12,6 +12,7 @@ import torch
 
 from opspecs.model import Batch
 from scanner.invariance import LAYOUTS, POSITIONS, SIZES, THREADS, Property
+from scanner.plurals import several
 from scanner.worker.execution import Execution, tensors_in
 
 _SEED = 0  # of the order in which items are permuted
@@ -27,7 +28,7 @@ class Variant(NamedTuple):
 
     name: str  # "3", "8 last", "transposed args[0]"
     prepare: Callable[[], Execution]
-    # What of the reference's output, or of a gradient, is to come out.
+    # What of the baseline's output, or of a gradient, is to come out.
     expected: Callable[[Any], Any] = lambda value: value
     around: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 
@@ -35,8 +36,8 @@ class Variant(NamedTuple):
 class Variants(NamedTuple):
     """The values of a property, and what they are held against."""
 
-    reference: Execution
-    named: str  # the reference in words: "2 threads", "48 items", "the inputs as drawn"
+    baseline: Execution
+    named: str  # the baseline in words: "2 threads", "48 items", "the inputs as drawn"
     left_out: tuple[str, ...]  # gradients that say nothing of the property
     tried: list[Variant]
 
@@ -61,7 +62,7 @@ def _threads(execution: Execution) -> Variants:
         for count in THREADS
         if count != own
     ]
-    return Variants(execution, f"{own} thread{'s' * (own != 1)}", (), tried)
+    return Variants(execution, several(own, "thread"), (), tried)
 
 
 @contextlib.contextmanager
@@ -93,14 +94,14 @@ def _batches(execution: Execution, batch: Batch | None) -> Variants:
         raise NotAskedError("all of its gradients are summed over the batch")
     names = dict(zip(map(id, execution.leaves), execution.leaf_names, strict=True))
     left_out = tuple(f"grad of {names[id(leaf)]}" for leaf in execution.leaves if id(leaf) not in axes)
-    reference = execution.changed({}, leaves=kept)
+    baseline = execution.changed({}, leaves=kept)
 
     def variant(name: str, places: torch.Tensor) -> Variant:
         places = places.to(execution.device)
 
         def prepare() -> Execution:
             changed = {key: picked(held, axis, places) for key, (held, axis) in axes.items()}
-            upstream = [picked(one, batch.outputs, places) for one in reference.gradients_given()]
+            upstream = [picked(one, batch.outputs, places) for one in baseline.gradients_given()]
             return execution.changed(changed, leaves=kept, upstream=upstream)
 
         def expected(value: Any) -> Any:
@@ -124,7 +125,7 @@ def _batches(execution: Execution, batch: Batch | None) -> Variants:
         for size in SIZES
         if size < count
     ]
-    return Variants(reference, f"{count} items", left_out, [*tried, variant(f"{count} permuted", order)])
+    return Variants(baseline, f"{count} items", left_out, [*tried, variant(f"{count} permuted", order)])
 
 
 def _batch_axes(execution: Execution, batch: Batch) -> dict[int, tuple[torch.Tensor, int]]:

@@ -159,6 +159,8 @@ def _of_database(name: str, case: str, dtype: str, device: str, seed: int, grown
 def _upstream(key: str, options: dict[str, Any]) -> tuple[int, str]:
     """Return the seed of the upstream gradients, and how one is drawn."""
     inputs = Inputs(key, **options)
+    if options["device"] != "cpu":
+        return inputs.gradient_source()
     with Drawing(options["device"]) as drawing:
         drawn = inputs.normal(_ANY_SHAPE)
     (_, line) = Source(drawing, drawing.known(drawn)).lines

@@ -1,4 +1,4 @@
-"""How often a case is executed: chosen by rate and confidence, bounded by time."""
+"""How often a case is executed: by rate and confidence, bounded by time."""
 
 from __future__ import annotations
 

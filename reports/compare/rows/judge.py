@@ -6,47 +6,17 @@ The findings say what a change would be, ``class_of``; the evidence says whether
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.compare.comparable import NotComparable, Reason
-from reports.compare.rates import RateTest, process_test, rate_test
+from reports.compare.rows.comparable import NotComparable
+from reports.compare.rows.judged import MOVES, JudgedRow, Kind, doubted
+from reports.compare.rows.rates import RateTest, process_test, rate_test
 from reports.matrix.invariance import dependence_change
 from reports.matrix.model import COMPARED, bound_of, cell_of_mode
 from scanner.observations.records import MODES, WORKER_MODES, Mode, Observation
-from scanner.verdicts.cells import Cell
 from scanner.verdicts.chosen import ChosenCell
 from scanner.verdicts.findings import Finding, MatrixRow
-
-Kind = Literal["regressed", "improved", "changed", "added", "removed", "not_comparable", "same"]
-
-# One sentence each, printed with every report. The order is that of the reports.
-CLASS_MEANING: dict[Kind, str] = {
-    "regressed": "Worse than before: raises where it ran, differs where it was deterministic, or is silent where it was "
-    "not. Or its bits begin to vary with threads, batch or layout, where both scans asked.",
-    "improved": "Better than before: runs deterministically where it raised, is deterministic where it differed, or is "
-    "no longer silent. Or its bits no longer vary with threads, batch or layout.",
-    "changed": "Neither better nor worse: another alert caller, modes that give the same bits in one run and other "
-    "bits in the other, or bits that vary at other values.",
-    "added": "Only the later run planned the row, though both scans were asked for the same. Of what is written by hand "
-    "an op that a torch lacks is planned all the same, so this is the catalog's doing; PyTorch's databases differ from one "
-    "torch to another.",
-    "removed": "Only the earlier run planned the row.",
-    "not_comparable": "The runs cannot tell whether it changed, and the reason is given.",
-    "same": "The same finding in both runs. Other bits than in the other run, or another rate of differing, are no "
-    "change.",
-}
-# Of these something is told that is worth a look; the order is that in which checks tell it.
-CHANGES: tuple[Kind, ...] = ("regressed", "improved", "changed", "added", "removed")
-# A change of a row that both runs have.
-MOVES: tuple[Kind, ...] = ("regressed", "improved", "changed")
-
-CONFIRMED_MEANING = (
-    "Unconfirmed: each run saw the row once, and load changes what is seen. An alert is proof by itself: that an op "
-    "raises, or does not, does not depend on load; what it does where it no longer raises may."
-)
 
 # From worst to best. The flag on decides, since who needs determinism sets it: silent is worst, raising is better,
 # running deterministically is best. Among equals the flag off decides: not having differed is better. Whether the two
@@ -66,59 +36,10 @@ _UNMEASURED: set[Finding] = {"inconclusive", "order_dependent"}
 _CURED: set[Finding] = {"fixed_by_mode", "uninitialized"}
 # The same of the flag on alone.
 _RANK_ON: dict[str, int] = {"nondeterministic": 0, "raises": 1, "deterministic": 2}
-# What is told of a row that several chosen modes find other things of.
-_WORST: tuple[Kind, ...] = ("regressed", "improved", "changed", "not_comparable")
+# What a chosen mode finds that differs as little as off does: whether the two give the same bits.
+_BITS = {"as_off", "mode_dependent"}
 # Rates that 0 of n leaves plausible are comparable up to this factor: in two processes 0 of 100 with 0 of 20, not with 0 of 10.
 _BOUNDS_FACTOR = 2.5
-
-
-class JudgedRow(Struct, frozen=True, kw_only=True):
-    """What became of a row, and what says so."""
-
-    kind: Kind
-    confirmed: bool | None = None  # None: nothing changed that would need it
-    detail: str = ""  # what the class rests on
-    reason: Reason | None = None  # why the row is not comparable
-    apparent: Kind | None = None  # what the findings alone would make of a row that is not comparable
-    tests: tuple[RateTest, ...] = ()  # where a run saw it differ
-
-    @property
-    def chance(self) -> bool:
-        """Whether the exact test takes for chance that the row seems to have changed."""
-        return self.reason == "too_few_executions" and all(test.chance for test in self.tests)
-
-
-class Change(Struct, frozen=True, kw_only=True):
-    """One row of two runs."""
-
-    old: MatrixRow | None  # None: not planned
-    new: MatrixRow | None
-    judged: JudgedRow
-
-    @property
-    def row(self) -> MatrixRow:
-        """The later of the two, or the only one."""
-        row = self.new or self.old
-        assert row is not None
-        return row
-
-    @property
-    def kind(self) -> Kind:
-        """The class of the change."""
-        return self.judged.kind
-
-    @property
-    def differs(self) -> bool:
-        """Whether the runs' findings are a change, be it comparable or not."""
-        return self.kind in CHANGES or self.judged.apparent is not None
-
-    @property
-    def other_bits(self) -> tuple[Mode, ...]:
-        """The modes in which both runs were deterministic and gave bits that are not the same."""
-        if self.old is None or self.new is None:
-            return ()
-        pairs = ((mode, cell_of_mode(self.old, mode), cell_of_mode(self.new, mode)) for mode in MODES)
-        return tuple(mode for mode, old, new in pairs if _still(old, new) and old.first != new.first)
 
 
 def class_of(old: Finding, new: Finding) -> Kind:
@@ -137,49 +58,68 @@ def judge(old: MatrixRow, new: MatrixRow) -> JudgedRow:
 
     The bits of each value were the same in each of several executions: neither load nor chance speaks out of them.
     """
-    judged = _of_modes(old, new)
+    judged, _ = _of_modes(old, new)
     kind, texts = dependence_change(old, new)
     if texts and (judged.kind == "same" or (judged.kind == "not_comparable" and judged.apparent is None)):
         judged = JudgedRow(kind=kind, confirmed=True, tests=judged.tests)
     return replace(judged, detail="; ".join(filter(None, (judged.detail, *texts)))) if texts else judged
 
 
-def _of_modes(old: MatrixRow, new: MatrixRow) -> JudgedRow:
-    """Say what became of what a row shows run to run; where off and on show the same, of the chosen modes."""
-    judged = _of_flag(old, new)
-    moved = [(mode, old.chosen[mode], new.chosen[mode]) for mode in _moved(old, new)]
-    if judged.kind != "same" or not moved:
-        return judged
-    return min(
-        (_of_mode(mode, before, after, judged.tests) for mode, before, after in moved),
-        key=lambda one: (_WORST.index(one.kind), one.confirmed is not True),
-    )
+def _of_modes(old: MatrixRow, new: MatrixRow) -> tuple[JudgedRow, Sequence[Mode]]:
+    """Say what became of what a row shows run to run, and which modes' verdicts carry it.
+
+    What a chosen mode began to show is a change whatever off and on show. Where several changed the worst stands for all,
+    and each is told.
+    """
+    of_flag = _of_flag(old, new)
+    found: list[tuple[JudgedRow, Sequence[Mode]]] = [(of_flag, _flag_modes(old, new))]
+    for mode, before, after in _moved(old, new):
+        carried = (mode,) if before.cell.verdict != after.cell.verdict else ()
+        found.append((_of_mode(mode, before, after, of_flag.tests), carried))
+    changed = sorted((one for one in found if _seeming(one[0]) in MOVES), key=lambda one: _badness(one[0]))
+    if not changed:
+        return found[0]
+    (worst, modes), *_ = changed
+    return replace(worst, detail="; ".join(one.detail for one, _ in changed)), modes
 
 
-def _moved(old: MatrixRow, new: MatrixRow) -> tuple[Mode, ...]:
-    """Return the modes that both scans were asked for and that find other things of a row."""
-    return tuple(
-        mode
-        for mode, before in old.chosen.items()
-        if (after := new.chosen.get(mode)) is not None
-        and before.finding != after.finding
-        and {before.cell.verdict, after.cell.verdict} <= _RANK_ON.keys()
-    )
+def _seeming(judged: JudgedRow) -> Kind:
+    """Return what a row seems, where it is not proven."""
+    return judged.apparent or judged.kind
+
+
+def _badness(judged: JudgedRow) -> tuple[bool, int, bool, bool]:
+    """Order what became of a row, the worst first: what only seems so behind what is so, and chance behind all."""
+    kind = MOVES.index(_seeming(judged))
+    return judged.chance, kind, judged.apparent is not None, judged.confirmed is not True
+
+
+def _moved(old: MatrixRow, new: MatrixRow) -> Iterator[tuple[Mode, ChosenCell, ChosenCell]]:
+    """Yield the modes that both scans were asked for and in which a row does something else, with both cells.
+
+    It has another verdict, or gives other bits than off where it gave the same, or the reverse. What a mode finds may also
+    be something else because off is; that is told of off.
+    """
+    for mode, before in old.chosen.items():
+        after = new.chosen.get(mode)
+        if after is None or not {before.cell.verdict, after.cell.verdict} <= _RANK_ON.keys():
+            continue
+        if before.cell.verdict != after.cell.verdict or {before.finding, after.finding} == _BITS:
+            yield mode, before, after
 
 
 def _of_mode(mode: Mode, old: ChosenCell, new: ChosenCell, tests: tuple[RateTest, ...]) -> JudgedRow:
-    """Judge what a chosen mode finds of a row, which is not what it found; an alert is proof."""
+    """Judge what a row does in a chosen mode, which is not what it did; an alert is proof."""
     before, after = old.cell.verdict, new.cell.verdict
-    text = f"{mode}: {old.finding} → {new.finding}"
+    # Where off has no verdict the mode finds nothing, and differs all the same.
+    same = old.finding == new.finding
+    text = f"{mode}: {before} → {after}" if same else f"{mode}: {old.finding} → {new.finding}"
     rank = _RANK_ON[after] - _RANK_ON[before]
     kind: Kind = "changed" if not rank else "improved" if rank > 0 else "regressed"
-    if after == "raises":
-        return JudgedRow(
-            kind=kind,
-            confirmed=True,
-            detail=f"{text}; raises now, and did not; the alert is proof",
-            tests=tests,
-        )
+    if "raises" in (before, after) and after != "deterministic":
+        what = "raises now, and did not" if after == "raises" else "no longer raises"
+        detail = f"{text}; {what}; the alert is proof"
+        return JudgedRow(kind=kind, confirmed=True, detail=detail, tests=tests)
     for side, one in (("before", old), ("after", new)):
         if one.weak is not None:
             return doubted(kind, "low_power", f"{text}; {side}: {one.weak}", tests)
@@ -226,19 +166,11 @@ def _of_flag(old: MatrixRow, new: MatrixRow) -> JudgedRow:
 
 def blocked(old: MatrixRow, new: MatrixRow, obstacle: NotComparable) -> JudgedRow:
     """Say of a row that something stands against comparing it, and what its findings would make of it."""
-    kind = class_of(old.finding, new.finding)
-    return doubted(kind, obstacle.reason, obstacle.detail, tuple(_tests(old, new)))
-
-
-def doubted(kind: Kind, reason: Reason, detail: str, tests: tuple[RateTest, ...]) -> JudgedRow:
-    """Say that a row is not comparable, and what it would be if the findings were believed."""
-    return JudgedRow(
-        kind="not_comparable",
-        detail=detail,
-        reason=reason,
-        apparent=kind if kind in MOVES else None,
-        tests=tests,
-    )
+    tests = tuple(_tests(old, new))
+    of_modes = [_seeming(_of_mode(*moved, tests)) for moved in _moved(old, new)]
+    kinds = [kind for kind in (class_of(old.finding, new.finding), *of_modes) if kind in MOVES]
+    kind: Kind = min(kinds, key=MOVES.index) if kinds else "same"
+    return doubted(kind, obstacle.reason, obstacle.detail, tests)
 
 
 def few_processes(old: MatrixRow, new: MatrixRow) -> str | None:
@@ -362,12 +294,8 @@ def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTe
 
 
 def carrying_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
-    """Return the modes whose verdicts carry the change: those of the flag, or else those that were chosen."""
-    return _flag_modes(old, new) or tuple(
-        mode
-        for mode in _moved(old, new)
-        if cell_of_mode(old, mode).verdict != cell_of_mode(new, mode).verdict
-    )
+    """Return the modes whose verdicts carry what became of a row: those of the flag, or one that was chosen."""
+    return _of_modes(old, new)[1]
 
 
 def _flag_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
@@ -397,7 +325,3 @@ def _bounds_apart(old: MatrixRow, new: MatrixRow) -> str | None:
             continue
         return f"{mode}: 0 of {cells[0].runs} → 0 of {cells[1].runs} differed"
     return None
-
-
-def _still(old: Cell, new: Cell) -> bool:
-    return old.verdict == new.verdict == "deterministic"

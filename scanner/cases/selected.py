@@ -14,7 +14,7 @@ def names_of_row(row: Row) -> OpNames:
     return op_names(row.spec, row.family, row.op, row.documented)
 
 
-def chosen_rows(patterns: Sequence[str], rows: Sequence[Row], where: str) -> set[str]:
+def selected_rows(patterns: Sequence[str], rows: Sequence[Row], where: str) -> set[str]:
     """Return the ids of the rows that patterns select.
 
     Args:

@@ -1,0 +1,143 @@
+"""Numbers that were drawn before, so that they need not be drawn again: a GPU waits for what a CPU draws.
+
+On the CPU both directions of a case take the same draws. On an accelerator what is large is cut out of pools, which are drawn
+on the CPU once in a process and then lie on the device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+# Numbers in a pool, and what is drawn by itself although it would fit: a CPU is quick with so few.
+POOL = 1 << 24
+_FEW = 1 << 16
+# Drawn of integers, before they are brought into the range that is asked for.
+_HIGH = 1 << 62
+
+
+class Draw:
+    """One call of a random function of torch: what was asked for, what came, and the generator's state behind it."""
+
+    def __init__(self, asked: object, drawn: torch.Tensor, state: torch.Tensor) -> None:
+        self.asked = asked
+        self.drawn = drawn
+        self.state = state
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept."""
+        return int(self.drawn.numel() * self.drawn.element_size())
+
+
+class KeptDraws:
+    """What was drawn last, by key: both directions of a case draw the same numbers, and drawing is what a GPU waits for.
+
+    Numbers are kept as they were drawn, on the CPU. Of the keys that were asked for longest ago they are dropped.
+    """
+
+    def __init__(self, keys: int = 8, size: int = 1 << 29) -> None:
+        """Keep so many keys at most, and so many bytes; pools are kept beside them."""
+        self.pools = Pools()
+        self._keys, self._size = keys, size
+        self._held = 0
+        self._by_key: OrderedDict[str, list[Draw]] = OrderedDict()
+
+    def find(self, key: str, place: int, asked: object) -> Draw | None:
+        """Return the draw at a place of a key's sequence, if it is what is asked for."""
+        draws = self._by_key.get(key, ())
+        return draws[place] if place < len(draws) and draws[place].asked == asked else None
+
+    def keep(self, key: str, place: int, draw: Draw) -> None:
+        """Keep a draw at its place; what was kept behind it came from another sequence."""
+        draws = self._by_key.setdefault(key, [])
+        self._by_key.move_to_end(key)
+        if place > len(draws):
+            return  # what came before was dropped
+        self._held += draw.size - sum(one.size for one in draws[place:])
+        draws[place:] = [draw]
+        while self._held > self._size or len(self._by_key) > self._keys:
+            _, oldest = self._by_key.popitem(last=False)
+            self._held -= sum(one.size for one in oldest)
+
+
+class Pools:
+    """Numbers of each kind that is asked for, on the device; a draw is a window of them that goes round."""
+
+    def __init__(self) -> None:
+        """Draw nothing yet."""
+        self._pools: dict[tuple[str, Any, str], torch.Tensor] = {}
+
+    def window(self, key: str, device: str, function: str, *args: Any, **kwargs: Any) -> torch.Tensor | None:
+        """Return what stands for a call of a random function; ``None`` if it is to be called.
+
+        Equal arguments give equal numbers, in every process and on every device: no number is drawn twice, and none depends
+        on what was drawn before.
+
+        Args:
+            key: Decides where the window begins.
+            device: Where the numbers are wanted.
+            function: ``"randn"``, ``"rand"`` or ``"randint"``; permutations are no window of anything.
+            args: Its arguments, the shape last.
+            kwargs: Its keyword arguments.
+        """
+        import torch  # noqa: PLC0415 - spec modules load without it
+
+        if function == "randperm" or not _FEW < (count := math.prod(args[-1])) <= POOL:
+            return None
+        pool = self._pool(device, function, **kwargs)
+        start = seed_of(key) % POOL
+        # A copy, since an op may write into its input.
+        if start + count > POOL:
+            numbers = torch.cat([pool[start:], pool[: start + count - POOL]])
+        else:
+            numbers = pool[start : start + count].clone()
+        if function == "randint":
+            low, high, _ = args
+            numbers %= high - low
+            if low:
+                numbers += low
+        return numbers.reshape(*args[-1])
+
+    def gradient(self, key: str, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Return normal values for the gradient of an output of any size, on the device; ``gradient_source`` says how."""
+        count, start = math.prod(shape), seed_of(key) % POOL
+        pool = self._pool(device, "randn", dtype=dtype)
+        return pool.repeat(1 + (start + count) // POOL)[start : start + count].reshape(shape)
+
+    def _pool(self, device: str, function: str, **kwargs: Any) -> torch.Tensor:
+        import torch  # noqa: PLC0415
+
+        # What is made of uniform numbers is computed in float64, which not every accelerator has.
+        kind = (function, kwargs.get("dtype"), "cpu" if function == "rand" else device)
+        if kind not in self._pools:
+            generator = torch.Generator().manual_seed(_pool_seed(function, kwargs.get("dtype")))
+            args = (0, _HIGH, (POOL,)) if function == "randint" else ((POOL,),)
+            self._pools[kind] = getattr(torch, function)(*args, generator=generator, **kwargs).to(kind[2])
+        return self._pools[kind]
+
+
+def gradient_source(key: str, device: str, wide: torch.dtype, dtype: torch.dtype) -> tuple[int, str]:
+    """Return the seed of a generator ``g``, and the expression that makes of it what ``Pools.gradient`` gives an output ``o``."""
+    seed, start = _pool_seed("randn", wide), seed_of(key) % POOL
+    pool = f'torch.randn({POOL}, generator=g.manual_seed({seed}), dtype={wide}).to("{device}", {dtype})'
+    count = "o.numel()"
+    return (
+        seed,
+        f"{pool}.repeat(1 + ({start} + {count}) // {POOL})[{start}:{start} + {count}].reshape(o.shape)",
+    )
+
+
+def _pool_seed(function: str, dtype: torch.dtype | None) -> int:
+    return seed_of(f"{function}|{dtype}")
+
+
+def seed_of(text: str) -> int:
+    """Return what a generator is seeded with from a text, the same in every process."""
+    import hashlib  # noqa: PLC0415 - spec modules load without it
+
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")

@@ -1,0 +1,206 @@
+"""What a chosen mode is found to do: on which evidence, and what comparisons make of it whatever off and on show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from reports.compare.remeasured import Again
+from reports.compare.rows.judge import judge
+from reports.compare.rows.judged import Change
+from reports.compare.runs import compare
+from reports.matrix.model import Matrix
+from scanner.modes import Mode
+from scanner.observations.records import Observation, Sentinel
+from scanner.verdicts.findings import MatrixRow
+from tests.compared import run_of
+from tests.runs import PROCESSES, RUNS, drifting, ended, launching, raised, ran, row, stable
+
+POOL = row("torch.nn.MaxPool3d", "overlapping", "backward", family="pooling")
+LATE: Mode = "backward_only"
+OFTEN = {"a": RUNS - 20, **{f"x{number}": 1 for number in range(20)}}
+ROUNDS = 7
+
+
+def _eager(off: Sequence[dict[str, int]] = (), on: Sequence[dict[str, int]] = ()) -> list[Observation]:
+    modes: dict[Mode, Sequence[dict[str, int]]] = {"off": off or stable(), "on": on or stable()}
+    if off and not on:
+        modes["unfilled"] = stable()  # the flag fixes it, not the fill
+    return [one for mode, digests in modes.items() for one in ran(POOL, mode, *digests)]
+
+
+def _row(*observations: Observation, weak: Sequence[Mode] = ()) -> MatrixRow:
+    (found,) = _run(observations, weak=weak).rows
+    return found
+
+
+def _run(observations: Sequence[Observation], name: str = "run", weak: Sequence[Mode] = ()) -> Matrix:
+    """Return a run of one row, beside whose processes in some modes nothing raced."""
+    sentinels = [
+        Sentinel(mode=mode, process=process, before=0, op="s", executions=20, differing=0, load=1.0)
+        for mode in weak
+        for process in range(PROCESSES)
+    ]
+    return run_of((POOL, observations), name=name, sentinels=sentinels)
+
+
+def test_what_differs_as_off_does_has_a_word_of_its_own() -> None:
+    """No reader takes it for fine."""
+    seen = _row(*_eager(off=drifting()), *ran(POOL, "forward_only", *drifting()))
+
+    assert seen.chosen["forward_only"].finding == "also_differs"
+    assert _row(*_eager(), *ran(POOL, "forward_only", *stable())).chosen["forward_only"].finding == "as_off"
+
+
+@pytest.mark.parametrize("executions", [5, RUNS])
+def test_other_bits_take_enough_executions_in_the_mode_too(executions: int) -> None:
+    """Ten executions of a race that shows in one of a hundred look like other bits."""
+    seen = _row(*_eager(), *ran(POOL, LATE, *[{"b": executions}] * 2)).chosen[LATE]
+
+    if executions == RUNS:
+        assert (seen.finding, seen.reason) == ("mode_dependent", None)
+    else:
+        assert seen.finding == "inconclusive"
+        assert str(seen.reason).startswith(f"0 of 10 executions differed in {LATE}, of at least 100")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_other_inputs_void_the_cell_of_the_mode_alone(processes: int) -> None:
+    """In one process or in all of the mode; what off and on show stands."""
+    late = ran(POOL, LATE, *stable("b"))
+    other = [replace(one, inputs_digest="j" * 8) if one.process < processes else one for one in late]
+    seen = _row(*_eager(), *other)
+
+    assert seen.chosen[LATE].finding == "inconclusive"
+    assert "the inputs differed between processes" in str(seen.chosen[LATE].reason)
+    assert (seen.finding, seen.reason) == ("deterministic", None)
+
+
+def test_what_the_interpreter_ran_is_of_low_power_in_every_mode() -> None:
+    """A chosen mode rests on what off and on rest on; what another order changed is told otherwise."""
+    eager = [*launching(ran(POOL, "off", *stable())), *launching(ran(POOL, "on", *stable()))]
+    same = _row(*eager, *launching(ran(POOL, LATE, *stable())))
+    other = _row(*eager, *launching(ran(POOL, LATE, *stable()), 3))
+
+    assert same.chosen[LATE].weak == same.weak
+    assert str(same.weak).startswith("Triton's interpreter ran programs of kernels one after the other")
+    assert other.chosen[LATE].weak is None
+
+
+def test_a_sentinel_beside_the_mode_says_what_its_cell_is_worth() -> None:
+    """One beside another mode says nothing of it."""
+    late = ran(POOL, LATE, *stable())
+
+    assert str(_row(*_eager(), *late, weak=[LATE]).chosen[LATE].weak).startswith("the sentinel (s) differed")
+    assert _row(*_eager(), *late, weak=["off"]).chosen[LATE].weak is None
+
+
+# --- Comparisons
+
+
+@pytest.mark.parametrize("mode", [LATE, "forward_only"])
+@pytest.mark.parametrize(
+    ("old", "new", "weak"),
+    [
+        (_eager(), _eager(), ["off"]),
+        (
+            ended(POOL, "off", "raised", "no kernel", exception="NotImplementedError"),
+            ended(POOL, "off", "raised", "no kernel", exception="NotImplementedError"),
+            [],
+        ),
+        (_eager(off=[OFTEN, OFTEN]), _eager(), []),
+        (_eager(), _eager(off=[OFTEN, OFTEN]), []),
+    ],
+    ids=["off of low power", "off without a verdict", "off improved", "off began to differ"],
+)
+def test_a_mode_that_began_to_differ_is_a_change_whatever_off_is(
+    old: list[Observation], new: list[Observation], weak: list[Mode], mode: Mode
+) -> None:
+    """It is told beside what became of off, and no check for regressions passes over it."""
+    before = _row(*old, *ran(POOL, mode, *stable()), weak=weak)
+    after = _row(*new, *ran(POOL, mode, OFTEN, OFTEN), weak=weak)
+
+    judged = judge(before, after)
+
+    assert (judged.kind, judged.confirmed) == ("regressed", False)
+    assert f"{mode}: " in judged.detail
+    assert "40 of 98" in judged.detail
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        (ran(POOL, LATE, *stable()), raised(POOL, LATE, "pool"), "regressed"),
+        (raised(POOL, LATE, "pool"), ran(POOL, LATE, OFTEN, OFTEN), "regressed"),
+    ],
+    ids=["began to raise", "ceased to raise, and differs"],
+)
+def test_an_alert_in_a_mode_is_proof(before: list[Observation], after: list[Observation], kind: str) -> None:
+    """Of low power or not: load does not decide over it."""
+    judged = judge(_row(*_eager(), *before, weak=["off"]), _row(*_eager(), *after, weak=["off"]))
+
+    assert (judged.kind, judged.confirmed) == (kind, True)
+
+
+def test_what_became_of_off_alone_is_not_told_of_a_mode() -> None:
+    """A mode that differs as before is found to differ otherwise than off, and did nothing."""
+    late = ran(POOL, "forward_only", OFTEN, OFTEN)
+    judged = judge(_row(*_eager(off=[OFTEN, OFTEN]), *late), _row(*_eager(), *late))
+
+    assert judged.kind == "improved"
+    assert "forward_only" not in judged.detail
+
+
+def _again(late: Sequence[dict[str, int]], name: str, weak: Sequence[Mode] = ()) -> Matrix:
+    same = [{"a": RUNS}] * ROUNDS
+    return _run([*_eager(same, same), *ran(POOL, LATE, *late)], name, weak)
+
+
+def _settled(*late: Sequence[dict[str, int]]) -> Change:
+    """Return a mode that began to differ, as measuring it again in turns beside idle sentinels settles it."""
+    first = [
+        _run([*_eager(), *ran(POOL, LATE, *stable())], "a"),
+        _run([*_eager(), *ran(POOL, LATE, OFTEN, OFTEN)], "b"),
+    ]
+    measured = Again(old=_again(late[0], "a", [LATE]), new=_again(late[1], "b", [LATE]), left={})
+    (change,) = compare(first, {("a", "b"): measured}).pairs[0].changes
+    return change
+
+
+def test_a_mode_that_differs_in_turns_is_confirmed_whatever_the_sentinels_saw() -> None:
+    """Where one differed in each round the other could have."""
+    judged = _settled([{"a": RUNS}] * ROUNDS, [OFTEN] * ROUNDS).judged
+
+    assert (judged.kind, judged.confirmed) == ("regressed", True)
+
+
+def test_a_mode_of_low_power_drops_nothing() -> None:
+    """That neither differed where nothing could race undoes no difference that was seen."""
+    judged = _settled([{"a": RUNS}] * ROUNDS, [{"a": RUNS}] * ROUNDS).judged
+
+    assert (judged.kind, judged.confirmed) == ("regressed", False)
+    assert "measured again in vain, low_power: the sentinel (s) differed" in judged.detail
+
+
+def test_rows_that_cannot_be_compared_say_what_a_mode_seems() -> None:
+    """On another machine a mode that began to differ is no change, and a check counts what it seems."""
+    old = _run([*_eager(), *ran(POOL, LATE, *stable())], "a")
+    after = ran(POOL, LATE, OFTEN, OFTEN)
+    other = [replace(one, inputs_digest="j" * 8) for one in [*_eager(), *after]]
+    (change,) = compare([old, _run(other, "b")]).pairs[0].changes
+
+    assert (change.judged.reason, change.judged.apparent) == ("other_inputs", "regressed")
+
+
+def test_two_modes_stand_as_the_worse_and_are_both_told() -> None:
+    """Whichever the table has first."""
+    one: Mode = "forward_only"
+    before = _row(*_eager(), *ran(POOL, LATE, OFTEN, OFTEN), *ran(POOL, one, *stable()))
+    after = _row(*_eager(), *ran(POOL, LATE, *stable()), *ran(POOL, one, OFTEN, OFTEN))
+
+    judged = judge(before, after)
+
+    assert judged.kind == "regressed"
+    assert judged.detail.index(f"{one}: ") < judged.detail.index(f"{LATE}: ")
