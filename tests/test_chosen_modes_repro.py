@@ -15,6 +15,7 @@ import torch
 
 from opspecs.families import masked
 from opspecs.inputs import Inputs
+from opspecs.masked import masked_convolutions
 from opspecs.model import Call, OpSpec, call
 from opspecs.registry import select
 from reports.matrix.by_op import ops_view
@@ -129,8 +130,8 @@ def test_gradient_outside_of_the_masks_is_told(
 ) -> None:
     """One product that should be zero and is not shows in every mode; that is no error, and no report is silent about it."""
     monkeypatch.setattr(
-        "opspecs.gradients.masked_convolutions",
-        lambda image, *rest: masked.masked_convolutions(image, *rest) + 1e-30 * image[:, :, -1, -1],
+        "opspecs.masked.masked_convolutions",
+        lambda image, *rest: masked_convolutions(image, *rest) + 1e-30 * image[:, :, -1, -1],
     )
     small = replace(FIELD, cases={"small": replace(FIELD.cases["nonzero_gradient"], inputs=_small)})
 

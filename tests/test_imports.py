@@ -18,7 +18,7 @@ MOST, APART = 15, {"opspecs.families"}
 # What runs inside another interpreter, and what one of the two has of the other.
 WITH_TORCH = ("scanner/worker", "scanner/locate")
 # What specs name by its dotted path, so that a worker alone imports it.
-NAMED = ROOT / "opspecs/gradients.py"
+NAMED = ROOT / "opspecs/masked.py"
 # The process that lets cuDNN engines work on memory of torch.
 EXECUTES = ROOT / "scanner/cudnn/execute.py"
 READ_BITS = {"scanner.worker.bits", "scanner.worker.difference", "scanner.worker.launch_orders"}
@@ -74,7 +74,7 @@ def test_opspecs_describe(path: Path) -> None:
     """Specs import nothing but specs and the standard library, and torch only where a worker calls."""
     assert _roots(path) <= sys.stdlib_module_names | {"opspecs", "torch"}
     assert path == NAMED or "torch" not in _roots(path, nested=False)
-    assert "opspecs.gradients" not in _imports(path, nested=True)
+    assert "opspecs.masked" not in _imports(path, nested=True)
 
 
 @pytest.mark.parametrize("path", _modules("scanner"), ids=_name)

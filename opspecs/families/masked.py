@@ -6,7 +6,7 @@ domain (FFT, Winograd) does not multiply by the zeros of a mask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,24 +18,6 @@ if TYPE_CHECKING:
 
 LAYERS = 12
 KERNEL = 3
-# A negative slope as of leaky ReLU, so that no gradient is zero because a unit is off.
-SLOPE = 0.5
-
-
-def masked_convolutions(image: torch.Tensor, weights: Sequence[torch.Tensor], row: int, column: int) -> Any:
-    """Return what a stack of masked convolutions gives at one position of the image."""
-    import torch  # noqa: PLC0415 - specs load without it
-
-    for layer, weight in enumerate(weights):
-        masked = weight.clone()
-        middle = weight.shape[-1] // 2
-        masked[:, :, middle + 1 :] = 0
-        # The first layer does not see the pixel itself, which the others may.
-        masked[:, :, middle, middle + (layer > 0) :] = 0
-        image = torch.nn.functional.leaky_relu(
-            torch.nn.functional.conv2d(image, masked, padding=middle), negative_slope=SLOPE
-        )
-    return image[:, :, row, column]
 
 
 def receptive_field(call: Call, _: torch.Tensor | None = None) -> torch.Tensor:
@@ -86,9 +68,7 @@ WHY = (
 )
 
 
-def _spec(
-    name: str, op: str | Callable[..., Any], case: str, reference: Callable[..., Any] | None = None
-) -> OpSpec:
+def _spec(name: str, op: str, case: str, reference: Callable[..., Any] | None = None) -> OpSpec:
     """Return a spec of what the stack gives for its image."""
     provokes = "12 layers, each of which may be computed by another algorithm"
     return OpSpec(
@@ -105,10 +85,10 @@ def _spec(
 
 
 SPECS: tuple[OpSpec, ...] = (
-    _spec("masked_conv2d", masked_convolutions, "input_gradient"),
+    _spec("masked_conv2d", "opspecs.masked.masked_convolutions", "input_gradient"),
     _spec(
         "masked_conv2d.receptive_field",
-        "opspecs.gradients.seen_by_masked_convolutions",
+        "opspecs.masked.seen_by_masked_convolutions",
         "nonzero_gradient",
         receptive_field,
     ),
