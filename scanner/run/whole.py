@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from scanner.claims.matching import matches
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, unconcerned
-from scanner.observations.one_case import Key, one_case_rows
+from scanner.observations.one_case import Key
 from scanner.observations.records import MODES, Mode
 from scanner.observations.runfile import Run
 from scanner.verdicts.findings import MatrixRow, matrix, runs_missing
@@ -24,11 +24,10 @@ def whole_rows(run: Run) -> frozenset[Key]:
     dispatches = {one.key for one in run.dispatches}
     invariances = {(one.key, one.what) for one in run.invariances}
     seen = Counter((one.key, one.mode) for one in run.observations if one.process < settings.processes)
-    compiled = one_case_rows(run.header.planned, settings)
     whole = set()
     for found in matrix(run.header, run.observations, closed=False):
         key = found.row.key
-        needed = _needed(run, found, compiled=key in compiled)
+        needed = _needed(run, found)
         properties = settings.invariance if found.off.verdict == "deterministic" else ()
         if (
             all(seen[key, mode] >= count for mode, count in needed)
@@ -41,7 +40,7 @@ def whole_rows(run: Run) -> frozenset[Key]:
     return frozenset(whole)
 
 
-def _needed(run: Run, found: MatrixRow, *, compiled: bool) -> Iterator[tuple[Mode, int]]:
+def _needed(run: Run, found: MatrixRow) -> Iterator[tuple[Mode, int]]:
     """Yield the modes that concern a row, each with the processes it takes."""
     settings, row = run.header.settings, found.row
     yield from ((mode, settings.processes) for mode in MODES)
@@ -55,5 +54,5 @@ def _needed(run: Run, found: MatrixRow, *, compiled: bool) -> Iterator[tuple[Mod
         yield "no_workspace", settings.processes
     for mode in settings.modes:
         concerned = mode in CHOSEN_MODES and unconcerned(mode, row) is None
-        if concerned and (compiled or MODE_TABLE[mode].concern != "one_case"):
+        if concerned and (row.compiled or MODE_TABLE[mode].concern != "one_case"):
             yield mode, settings.processes
