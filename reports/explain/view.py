@@ -15,13 +15,14 @@ from reports.matrix.columns import all_columns
 from reports.matrix.listed import SECTION_WORDS
 from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
 from reports.matrix.ops import OpsView, OpView
-from reports.matrix.view import RowView, row_view
+from reports.matrix.view import UNLIKE_REFERENCE, RowView, row_view
 from reports.matrix.words import bullet_words, machine_of_row, named_machines, percent
 from reports.matrix.words import span as span_of
 from reports.render.json import View
 from scanner.claims.matching import device_kind
 from scanner.observations import versions
 from scanner.observations.records import Claim, Direction
+from scanner.plurals import several
 from scanner.verdicts.findings import FINDING_MEANING, Finding
 
 # What to do about an op of this finding.
@@ -102,7 +103,9 @@ def explained(
 def _advices(worst: Finding, by_op: OpsView) -> Iterator[str]:
     """Yield what to do, by what off and on show, and by further columns where they were asked for."""
     op = by_op.ops[0]
-    if worst == "deterministic" and not op.doubts and any(it.notable for it in op.further):
+    if op.unlike_reference:
+        yield f"In {several(op.unlike_reference, 'row')} it did not give what the reference of the case says, which holds in every mode."
+    if worst == "deterministic" and not op.doubts and not op.is_clean:
         yield "No difference was seen with the flag off and on."
     else:
         yield _advice(worst, op, _latest(by_op))
@@ -236,6 +239,7 @@ def _finding(finding: Finding, rows: Sequence[RowView]) -> View:
     doubts = {
         "serial": sum(one.serial for one in rows),
         "low power": sum(one.low_power is not None for one in rows),
+        UNLIKE_REFERENCE: sum(bool(one.unlike_reference) for one in rows),
     }
     differ = any(cell.verdict not in COMPARED or cell.differing for cell in (row.off, row.on))
     said: dict[str, Any] = {
