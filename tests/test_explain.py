@@ -86,6 +86,15 @@ def test_runs_of_one_release_are_told_together(detmatrix: Command, tmp_path: Pat
     )
 
 
+def test_no_line_of_a_run_file_leaves_the_code_of_markdown(detmatrix: Command, tmp_path: Path) -> None:
+    """A carriage return ends a line of Markdown too, and with it the code that commands stand in."""
+    path = write_run(tmp_path / "run.jsonl", [shows("silent", row("torch.take", "a\r<b>c"))])
+
+    shown = detmatrix("explain", "take", path, "--format", "md").stdout
+    assert "\r" not in shown
+    assert f"    detmatrix repro {path} 'torch.take:a <b>c:forward:float32'" in shown
+
+
 def test_doubts_come_with_the_advice(detmatrix: Command, tmp_path: Path) -> None:
     """That nothing differed where one thread did all the work is no reason to be at ease; n is that of the rows."""
     planned = row("torch.cumsum", "few")
