@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from opspecs.draws import POOL, KeptDraws  # noqa: E402
-from opspecs.inputs import Inputs  # noqa: E402 - it needs torch
+from opspecs.inputs import Inputs, UpstreamGradients  # noqa: E402 - it needs torch
 from opspecs.registry import SPECS  # noqa: E402
 from scanner.worker import execution  # noqa: E402
 from scanner.worker import observe as observing  # noqa: E402
@@ -211,7 +211,7 @@ def test_a_script_draws_the_gradients_of_a_worker(
 ) -> None:
     """On an accelerator they are cut out of a pool, too; the script knows the shape of an output when it is there."""
     monkeypatch.setattr(torch.Tensor, "to", _on_the_cpu(torch.Tensor.to))
-    t = Inputs(KEY, dtype=dtype, device=ACCELERATOR, direction="backward")
+    t = UpstreamGradients(KEY, dtype=dtype, device=ACCELERATOR, direction="backward")
     seed, text = t.gradient_source()
     output = torch.empty(shape, dtype=getattr(torch, dtype))
     made = eval(text, {"torch": torch, "o": output, "g": torch.Generator().manual_seed(seed)})

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from opspecs.inputs import Inputs
+from opspecs.inputs import Inputs, UpstreamGradients
 from opspecs.model import Call, MissingError, OpSpec
 from opspecs.pytorch import database
 from opspecs.registry import SPECS
@@ -158,7 +158,7 @@ def _of_database(name: str, case: str, dtype: str, device: str, seed: int, grown
 
 def _upstream(key: str, options: dict[str, Any]) -> tuple[int, str]:
     """Return the seed of the upstream gradients, and how one is drawn."""
-    inputs = Inputs(key, **options)
+    inputs = UpstreamGradients(key, **options)
     if options["device"] != "cpu":
         return inputs.gradient_source()
     with Drawing(options["device"]) as drawing:
