@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from opspecs.draws import POOL, KeptDraws  # noqa: E402
 from opspecs.inputs import Inputs  # noqa: E402 - it needs torch
+from opspecs.model import Case, OpSpec, call  # noqa: E402
 from opspecs.registry import SPECS  # noqa: E402
 from scanner.worker import execution  # noqa: E402
 from scanner.worker import observe as observing  # noqa: E402
@@ -209,3 +210,17 @@ def test_a_script_draws_the_gradients_of_a_worker(
 
     assert made.dtype == output.dtype
     assert torch.equal(made, t.gradient(*shape))
+
+
+def test_what_a_worker_only_tries_takes_the_pools_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing them takes longer than a trial of an enlarged sample may, and each trial would draw them again."""
+    monkeypatch.setattr(torch.Tensor, "to", _on_the_cpu(torch.Tensor.to))
+    monkeypatch.setattr(execution, "DRAWS", KeptDraws())
+    case = Case(inputs=lambda t: call(t.leaf(t.normal(1 << 17))))
+    spec = OpSpec(name="mine.large", op="torch.exp", why="Is described.", cases={"large": case})
+    counted = Counted(monkeypatch)
+
+    described = [execution.describe(spec, "large", device=ACCELERATOR, seed=seed) for seed in (0, 1)]
+
+    assert described == [{"directions": ["forward", "backward"], "dtype": "float32"}] * 2
+    assert counted.drawn == 1

@@ -23,7 +23,7 @@ from opspecs.pytorch import database, enlarge, traits
 from opspecs.pytorch.database import Entry, Sample
 from scanner.worker import bits, perturb
 from scanner.worker.device import accelerator
-from scanner.worker.execution import Execution, InvalidCaseError
+from scanner.worker.execution import DRAWS, Execution, InvalidCaseError
 from scanner.worker.growth import does_more, repeating
 
 # What makes CPU kernels run in two threads at least, and fills a GPU.
@@ -190,7 +190,7 @@ class _Planner:
     def _execute(self, case: str, direction: str, enlargement: str) -> float:
         """Execute once, and return the seconds."""
         spec = database.find(self._entry.name, seed=self._options["seed"], enlargement=enlargement)
-        execution = Execution(spec, case, direction=direction, **self._options)
+        execution = Execution(spec, case, direction=direction, kept=DRAWS, **self._options)
         execution.reseed()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -235,7 +235,7 @@ class _Planner:
         try:
             with warnings.catch_warnings(), _bounded_memory(self._options["device"]):
                 warnings.simplefilter("ignore")
-                execution = Execution(spec, case, direction="forward", **self._options)
+                execution = Execution(spec, case, direction="forward", kept=DRAWS, **self._options)
                 if not does_more(execution, target):
                     return ""
         except Exception:  # noqa: BLE001 - it was accepted a moment ago; it may not have the memory again

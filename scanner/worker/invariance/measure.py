@@ -13,7 +13,7 @@ from opspecs.model import MissingError, OpSpec
 from scanner.invariance import EXECUTIONS, EXECUTIONS_IF_OTHER, Property
 from scanner.worker import bits, global_state
 from scanner.worker.comparison import OutputComparison
-from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.execution import DRAWS, Execution, InvalidCaseError, NotRunnableError, first_line
 from scanner.worker.invariance.variants import NotAskedError, Variant, Variants, variants_of
 
 
@@ -46,7 +46,9 @@ def measure(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             batch = spec.cases[case].batch
-            execution = Execution(spec, case, direction=direction, dtype=dtype, device=device, seed=seed)
+            execution = Execution(
+                spec, case, direction=direction, dtype=dtype, device=device, seed=seed, kept=DRAWS
+            )
             measured = _measure(property, variants_of(property, execution, batch), deadline)
     except (NotAskedError, NotRunnableError, MissingError) as error:
         measured = {"outcome": "not_run", "message": str(error)}
