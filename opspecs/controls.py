@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from opspecs.model import Batch, Case, OpSpec, call
+from opspecs.model import Batch, Case, Direction, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
@@ -125,33 +125,34 @@ _ROWS = {
     "rows": Case(inputs=lambda t: call(t.leaf(t.normal(48, 8))), batch=Batch({0: 0})),
 }
 
+
+def _invariance_control(
+    name: str, op: Callable[..., Any], why: str, cases: Mapping[str, Case], *, backward: bool = False
+) -> OpSpec:
+    """Return a control that is asked whether its bits change with something else."""
+    directions: tuple[Direction, ...] = ("forward", "backward") if backward else ("forward",)
+    return OpSpec(name=f"control.{name}", op=op, why=why, directions=directions, cases=cases)
+
+
 # Asked where a scan asks for invariance; ``scanner.verdicts.invariance`` says where each must give other bits.
 INVARIANCE_CONTROLS: tuple[OpSpec, ...] = (
-    OpSpec(
-        name="control.invariant",
-        op=constant,
-        why="Elementwise: threads, batch and layout decide nothing.",
-        directions=("forward", "backward"),
-        cases=_IMAGE,
+    _invariance_control(
+        "invariant",
+        constant,
+        "Elementwise: threads, batch and layout decide nothing.",
+        _IMAGE,
+        backward=True,
     ),
-    OpSpec(
-        name="control.unrepeatable",
-        op=varies,
-        why="Flips low bits of one element, other ones each time.",
-        cases={
-            "each_time": Case(inputs=lambda t: call(t.normal(48), itertools.count()), batch=Batch({0: 0}))
-        },
+    _invariance_control(
+        "unrepeatable",
+        varies,
+        "Flips low bits of one element, other ones each time.",
+        {"each_time": Case(inputs=lambda t: call(t.normal(48), itertools.count()), batch=Batch({0: 0}))},
     ),
-    OpSpec(name="control.by_threads", op=by_threads, why="Multiplies by the number of threads.", cases=_ROWS),
-    OpSpec(
-        name="control.by_size",
-        op=by_size,
-        why="Multiplies by the number of items.",
-        directions=("forward", "backward"),
-        cases=_ROWS,
-    ),
-    OpSpec(name="control.by_place", op=by_place, why="Multiplies each item by its place.", cases=_ROWS),
-    OpSpec(name="control.by_layout", op=by_layout, why="Multiplies by a sum of the strides.", cases=_IMAGE),
+    _invariance_control("by_threads", by_threads, "Multiplies by the number of threads.", _ROWS),
+    _invariance_control("by_size", by_size, "Multiplies by the number of items.", _ROWS, backward=True),
+    _invariance_control("by_place", by_place, "Multiplies each item by its place.", _ROWS),
+    _invariance_control("by_layout", by_layout, "Multiplies by a sum of the strides.", _IMAGE),
 )
 
 # Of the CPU, and of accelerators.

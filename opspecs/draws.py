@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 # Numbers in a pool, and what is drawn by itself although it would fit: a CPU is quick with so few.
 POOL = 1 << 24
 _FEW = 1 << 16
-# Drawn of integers, before they are brought into the range that is asked for.
-_HIGH = 1 << 62
+# Bytes of all pools; beyond them those that were asked for longest ago are drawn again when they are.
+_POOLS_BYTES = 1 << 28
+# Drawn of integers, as int32, before they are brought into the range that is asked for.
+_HIGH = (1 << 31) - 1
 
 
 class Draw:
@@ -70,7 +72,7 @@ class Pools:
 
     def __init__(self) -> None:
         """Draw nothing yet."""
-        self._pools: dict[tuple[str, Any, str], torch.Tensor] = {}
+        self._pools: OrderedDict[tuple[str, Any, str], torch.Tensor] = OrderedDict()
 
     def window(self, key: str, device: str, function: str, *args: Any, **kwargs: Any) -> torch.Tensor | None:
         """Return what stands for a call of a random function; ``None`` if it is to be called.
@@ -81,44 +83,54 @@ class Pools:
         Args:
             key: Decides where the window begins.
             device: Where the numbers are wanted.
-            function: ``"randn"``, ``"rand"`` or ``"randint"``; permutations are no window of anything.
+            function: ``"randn"`` or ``"randint"``; permutations are no window of anything, and what is made of uniform numbers
+                is computed in float64, which not every accelerator has.
             args: Its arguments, the shape last.
             kwargs: Its keyword arguments.
         """
-        import torch  # noqa: PLC0415 - spec modules load without it
-
-        if function == "randperm" or not _FEW < (count := math.prod(args[-1])) <= POOL:
+        if function not in {"randn", "randint"} or not _FEW < (count := math.prod(args[-1])) <= POOL:
             return None
-        pool = self._pool(device, function, **kwargs)
-        start = seed_of(key) % POOL
+        if function == "randint" and args[1] - args[0] > _HIGH:
+            return None
         # A copy, since an op may write into its input.
-        if start + count > POOL:
-            numbers = torch.cat([pool[start:], pool[: start + count - POOL]])
-        else:
-            numbers = pool[start : start + count].clone()
+        numbers = _cut(self._pool(device, function, **kwargs), key, count).clone()
         if function == "randint":
             low, high, _ = args
-            numbers %= high - low
+            numbers = numbers.long().remainder_(high - low)
             if low:
                 numbers += low
         return numbers.reshape(*args[-1])
 
     def gradient(self, key: str, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return normal values for the gradient of an output of any size, on the device; ``gradient_source`` says how."""
-        count, start = math.prod(shape), seed_of(key) % POOL
-        pool = self._pool(device, "randn", dtype=dtype)
-        return pool.repeat(1 + (start + count) // POOL)[start : start + count].reshape(shape)
+        return _cut(self._pool(device, "randn", dtype=dtype), key, math.prod(shape)).reshape(shape)
 
     def _pool(self, device: str, function: str, **kwargs: Any) -> torch.Tensor:
-        import torch  # noqa: PLC0415
+        import torch  # noqa: PLC0415 - spec modules load without it
 
-        # What is made of uniform numbers is computed in float64, which not every accelerator has.
-        kind = (function, kwargs.get("dtype"), "cpu" if function == "rand" else device)
+        kind = (function, kwargs.get("dtype"), device)
         if kind not in self._pools:
             generator = torch.Generator().manual_seed(_pool_seed(function, kwargs.get("dtype")))
-            args = (0, _HIGH, (POOL,)) if function == "randint" else ((POOL,),)
-            self._pools[kind] = getattr(torch, function)(*args, generator=generator, **kwargs).to(kind[2])
+            args: tuple[Any, ...] = (POOL,)
+            if function == "randint":
+                args, kwargs = (0, _HIGH, (POOL,)), {"dtype": torch.int32}
+            self._pools[kind] = getattr(torch, function)(*args, generator=generator, **kwargs).to(device)
+        self._pools.move_to_end(kind)
+        while len(self._pools) > 1 and self._bytes() > _POOLS_BYTES:
+            self._pools.popitem(last=False)
         return self._pools[kind]
+
+    def _bytes(self) -> int:
+        return sum(one.numel() * one.element_size() for one in self._pools.values())
+
+
+def _cut(pool: torch.Tensor, key: str, count: int) -> torch.Tensor:
+    """Return so many numbers from where the key says, going round as often as it takes."""
+    start = seed_of(key) % POOL
+    if start + count > POOL:
+        pool = pool.repeat(1 + (start + count) // POOL)
+    # Not by an index, which asks for the device, and a trace has none.
+    return pool.narrow(0, start, count)
 
 
 def gradient_source(key: str, device: str, wide: torch.dtype, dtype: torch.dtype) -> tuple[int, str]:
@@ -128,7 +140,7 @@ def gradient_source(key: str, device: str, wide: torch.dtype, dtype: torch.dtype
     count = "o.numel()"
     return (
         seed,
-        f"{pool}.repeat(1 + ({start} + {count}) // {POOL})[{start}:{start} + {count}].reshape(o.shape)",
+        f"{pool}.repeat(1 + ({start} + {count}) // {POOL}).narrow(0, {start}, {count}).reshape(o.shape)",
     )
 
 

@@ -71,6 +71,9 @@ class Case:
     # gradient of the output); None where nothing is known, as on another device. Of two results that are both the same
     # each time it tells which one is meant.
     reference: Callable[..., Any] | None = None
+    # The reference is what the op gives in every mode, with the flag off too. A result that is another one is then told beside
+    # what the mode shows; of a reference that only the flag promises it is an error.
+    holds_always: bool = False
     # Which arguments hold a batch, so that it can be asked whether an item's bits depend on the others (scan --invariance).
     batch: Batch | None = None
     # Left out of a scan that names no op, unless it asks about batches: the case tells little of the flag.

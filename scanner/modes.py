@@ -24,6 +24,7 @@ Mode = Literal[
     "cudnn_both",
     "compile_off",
     "compile_on",
+    "compile_on_cached",
 ]
 
 # all       of every row
@@ -32,14 +33,15 @@ Mode = Literal[
 # cublas    of rows that the lists of torch up to 2.9 say raise unless CUBLAS_WORKSPACE_CONFIG is set
 # backward  of rows that have a backward phase
 # cudnn     of rows whose op cuDNN may compute: convolutions, RNNs, CTC loss and batch norm
-# one_case  of the rows of one case of each op, unless all are asked for: a compilation takes seconds
+# one_case  of one row of each op in each direction, unless all are asked for: a compilation takes seconds
 Concern = Literal["all", "raising", "cured", "cublas", "backward", "cudnn", "one_case"]
 # How a worker makes an execution (``scanner.worker.executions``).
 #
 # eager     calls the op, and differentiates
 # switched  likewise, with the flag in the backward phase the other way than in the forward one
 # compiled  calls the op under torch.compile, and differentiates
-ExecutionKind = Literal["eager", "switched", "compiled"]
+# cached    likewise, with code out of a cache that another process filled, whose flag was off in its first backward phase
+ExecutionKind = Literal["eager", "switched", "compiled", "cached"]
 
 # PyTorch's documentation asks for the workspace when the flag is on; users who leave the flag off live without it.
 _WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
@@ -76,7 +78,17 @@ class WorkerMode(NamedTuple):
     @property
     def compiles(self) -> bool:
         """Whether ops run under torch.compile."""
-        return self.execution == "compiled"
+        return self.execution in {"compiled", "cached"}
+
+    @property
+    def cached(self) -> bool:
+        """Whether another process fills the cache that compiled code is taken from."""
+        return self.execution == "cached"
+
+    @property
+    def backward_alone(self) -> bool:
+        """Whether it has nothing to say of a forward phase."""
+        return self.concern == "backward" or self.cached
 
     @property
     def deterministic_backward(self) -> bool:
@@ -137,6 +149,13 @@ MODE_TABLE: dict[Mode, WorkerMode] = {
         concern="one_case",
         head="CPN",
     ),
+    "compile_on_cached": WorkerMode(
+        "the flag on, under torch.compile, with a cache that a process filled whose flag was off in its first backward phase",
+        variables=_WORKSPACE | _COMPILER,
+        execution="cached",
+        concern="one_case",
+        head="CPC",
+    ),
 }
 # The modes of the matrix; the others only some rows live under, or some scans.
 MODES: tuple[Mode, ...] = ("off", "on")
@@ -195,7 +214,7 @@ def unconcerned(mode: Mode, row: _Planned) -> str | None:
     it = MODE_TABLE[mode]
     if mode not in modes_on(row.device):
         return _NOT_HERE[it.concern]
-    if it.concern == "backward" and row.direction != "backward":
+    if it.backward_alone and row.direction != "backward":
         return "the row has no backward phase"
     if it.concern == "cudnn" and not _CUDNN_OPS.search(row.op):
         return "only convolutions, RNNs, CTC loss and batch norm are run in it"

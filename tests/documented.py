@@ -14,23 +14,12 @@ from reports.docs.lists import regenerate
 from reports.docs.render import render_diff
 from reports.matrix.model import Matrix, matrix_of
 from scanner.claims.tables import parse_claims
-from scanner.observations.records import FORMAT, MODES, Claim, Header, Observation, Row
+from scanner.observations.records import FORMAT, MODES, Claim, Header
 from scanner.observations.runfile import Run
 from scanner.verdicts.findings import Finding
+from tests.compared import shows
 from tests.evidence_runs import sentinel
-from tests.runs import (
-    CLOSING,
-    ENVIRONMENT,
-    SETTINGS,
-    Planned,
-    drifting,
-    ended,
-    launching,
-    raised,
-    ran,
-    row,
-    stable,
-)
+from tests.runs import CLOSING, ENVIRONMENT, SETTINGS, Planned, row
 
 CPU, CUDA = "when called on a CPU tensor", "when called on a CUDA tensor"
 
@@ -44,31 +33,9 @@ def docstring(acting: Iterable[str] = (), raising: Iterable[str] = ()) -> str:
     return "Sets a flag.\n\n" + "\n".join(lists) + "\n    Note that this is all.\n"
 
 
-def found(planned: Row, finding: Finding) -> Planned:
-    """Return a row with observations that give it a finding."""
-    off: list[Observation] = ran(planned, "off", *stable())
-    on: list[Observation] = ran(planned, "on", *stable())
-    match finding:
-        case "mode_dependent":
-            on = ran(planned, "on", *stable("b"))
-        case "fixed_by_mode":
-            off = ran(planned, "off", *drifting(4))
-        case "raises":
-            off, on = ran(planned, "off", *drifting(4)), raised(planned, "on", f"{planned.op}_kernel")
-        case "over_alert":
-            on = raised(planned, "on", f"{planned.op}_kernel")
-        case "silent":
-            on = ran(planned, "on", *drifting(8))
-        case "order_dependent":
-            off, on = launching(off, 3), launching(on, 3)
-        case "inconclusive":
-            off = on = ended(planned, "off", "raised", "no kernel", exception="NotImplementedError")
-    return planned, [*off, *(on if on is not off else [])]
-
-
 def shown(op: str, finding: Finding, device: str = "cuda", **fields: Any) -> Planned:
     """Return a row of an op on a device with a finding; *fields* are those of ``tests.runs.row``."""
-    return found(row(op, fields.pop("case", finding), device=device, **fields), finding)
+    return shows(finding, row(op, fields.pop("case", finding), device=device, **fields), often=4)
 
 
 def run_of(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from scanner.invariance import Property
 from scanner.observations.invariance_records import Invariance, Tried
 from scanner.observations.records import Output, Row, Severity
+from scanner.run.requests import place_of
 from tests.runs import row
 
 VALUES: dict[Property, tuple[str, tuple[str, ...]]] = {
@@ -23,10 +24,7 @@ def asked_of(of: Row, varies: Mapping[Property, tuple[str, ...]]) -> list[Invari
     other = Output(name=name, shape=(200,), dtype=of.dtype, differing=10, severity=SEVERITY)
     return [
         Invariance(
-            spec=of.spec,
-            case=of.case,
-            direction=of.direction,
-            dtype=of.dtype,
+            **place_of(of),
             what=what,
             outcome="ran",
             baseline=VALUES[what][0],

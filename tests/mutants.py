@@ -33,7 +33,7 @@ from scanner.invariance import PROPERTIES
 from scanner.modes import CHOSEN_MODES, Mode
 from scanner.observations.merge import merge
 from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
-from scanner.observations.records import MODES, Compiled, Observation, Part
+from scanner.observations.records import MODES, Compiled, HeldReference, Observation, Part
 from scanner.repro.invariance import invariance_script
 from scanner.repro.script import BatchSource, InputSource, script
 from tests.evidence_runs import SEVERITY, controls, cost, evidence, sentinel
@@ -92,7 +92,8 @@ _REFUSAL = "This compiled backward function is being run with torch.use_determin
 
 def _in_chosen_modes() -> Iterator[Planned]:
     """Yield rows that show each thing that a row can show in a mode which a scan was asked for."""
-    take = row("torch.take", "duplicates", "backward", family="gather")
+    take = replace(row("torch.take", "duplicates", "backward", family="gather"), compiled=True)
+    cached = _compiled(ran(take, "compile_on_cached", *drifting(2), severity=SEVERITY))
     yield (
         take,
         [
@@ -102,6 +103,7 @@ def _in_chosen_modes() -> Iterator[Planned]:
             *ran(take, "forward_only", *stable()),
             *_compiled(ran(take, "compile_off", *drifting(2), severity=SEVERITY), breaks=1),
             *_compiled(ran(take, "compile_on", *stable("c"))),
+            *(replace(one, reference=HeldReference(digest="a", elements=3)) for one in cached),
         ],
     )
     pool = row("torch.nn.MaxPool3d", "overlapping", "backward", family="pooling")

@@ -32,6 +32,7 @@ from scanner.observations.records import (
 )
 from scanner.observations.runfile import Line
 from scanner.observations.writer import RunWriter
+from scanner.run.requests import place_of
 
 RUNS, PROCESSES = 50, 2
 SETTINGS = Settings(patterns=(), device="cpu", runs=RUNS, processes=PROCESSES, timeout=60.0, seed=0)
@@ -112,10 +113,7 @@ def ran(
     name = "output" if planned.direction == "forward" else "grad of args[0]"
     return [
         Observation(
-            spec=planned.spec,
-            case=planned.case,
-            direction=planned.direction,
-            dtype=planned.dtype,
+            **place_of(planned),
             mode=mode,
             process=process,
             outcome="ran",
@@ -158,10 +156,7 @@ def ended(
     """Return one observation per process of a case that did not run through."""
     return [
         Observation(
-            spec=planned.spec,
-            case=planned.case,
-            direction=planned.direction,
-            dtype=planned.dtype,
+            **place_of(planned),
             mode=mode,
             process=process,
             outcome=outcome,

@@ -353,6 +353,7 @@ def _trace(asked: Answer) -> Answer:
 
 _ANSWERS: dict[str, Callable[[Answer], Answer]] = {
     "observe": _observed,
+    "fill": lambda _: {},
     "sentinel": _sentinel,
     "cost": _cost,
     "dispatch": _dispatch,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,14 +15,20 @@ import torch
 
 from opspecs.families import masked
 from opspecs.inputs import Inputs
-from opspecs.model import Call, call
+from opspecs.masked import masked_convolutions
+from opspecs.model import Call, OpSpec, call
 from opspecs.registry import select
-from scanner.modes import Mode, with_chosen
+from reports.matrix.by_op import ops_view
+from reports.matrix.model import load
+from reports.matrix.view import row_view
+from scanner.modes import MODE_TABLE, Mode, with_chosen
 from scanner.observations.records import Observation
 from scanner.repro.script import script
 from scanner.verdicts.findings import matrix
+from scanner.worker.dispatcher.fake_trace import trace
 from scanner.worker.observe import observe
-from tests.runs import row
+from tests import scripts
+from tests.runs import SETTINGS, row, write_run
 from tests.scripts import OUTPUT, asked, header, loaded
 
 WHERE: dict[str, Any] = {"direction": "backward", "dtype": "float32", "device": "cpu", "seed": 0}
@@ -96,25 +103,69 @@ def test_masks_say_what_an_output_sees() -> None:
     ]
 
 
-@pytest.mark.parametrize("leaks", [False, True])
-def test_gradient_outside_of_the_masks_is_an_error(monkeypatch: pytest.MonkeyPatch, *, leaks: bool) -> None:
-    """The map is held against the masks with the flag on; one product that should be zero and is not shows."""
-    spec = next(one for one in masked.SPECS if one.name == "masked_conv2d.receptive_field")
-    if leaks:
-        clean = masked.masked_convolutions
-        monkeypatch.setattr(
-            masked,
-            "masked_convolutions",
-            lambda image, *rest: clean(image, *rest) + 1e-30 * image[:, :, -1, -1],
-        )
-    small = replace(spec, cases={"small": replace(spec.cases["nonzero_gradient"], inputs=_small)})
-    torch.use_deterministic_algorithms(True)
+FIELD = next(one for one in masked.SPECS if one.name == "masked_conv2d.receptive_field")
+CHOSEN: tuple[Mode, ...] = ("off", "on", "backward_only", "forward_only")
+
+
+def _seen(mode: Mode, spec: OpSpec, case: str) -> dict[str, Any]:
+    torch.use_deterministic_algorithms(MODE_TABLE[mode].deterministic)
     try:
-        seen = observe(small, "small", **WHERE, runs=2)
+        return observe(spec, case, **WHERE, runs=2, execution=MODE_TABLE[mode].execution)
     finally:
         torch.use_deterministic_algorithms(False)
 
-    assert seen["outcome"] == ("invalid" if leaks else "ran"), seen
+
+@pytest.mark.parametrize("mode", CHOSEN)
+def test_no_pixel_outside_of_the_masks_has_a_gradient_on_the_cpu(mode: Mode) -> None:
+    """The flag has no part in it."""
+    seen = _seen(mode, FIELD, "nonzero_gradient")
+
+    assert (seen["outcome"], seen["reference"]["elements"]) == ("ran", 0)
+    assert seen["digests"] == {seen["reference"]["digest"]: 2}
+
+
+@pytest.mark.parametrize("mode", CHOSEN)
+def test_gradient_outside_of_the_masks_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: Mode
+) -> None:
+    """One product that should be zero and is not shows in every mode; that is no error, and no report is silent about it."""
+    monkeypatch.setattr(
+        "opspecs.masked.masked_convolutions",
+        lambda image, *rest: masked_convolutions(image, *rest) + 1e-30 * image[:, :, -1, -1],
+    )
+    small = replace(FIELD, cases={"small": replace(FIELD.cases["nonzero_gradient"], inputs=_small)})
+
+    seen = _seen(mode, small, "small")
+
+    assert (seen["outcome"], seen["reference"]["elements"]) == ("ran", 1)
+    planned = row(FIELD.name, "small", "backward", family="convolution")
+    place = {"spec": FIELD.name, "case": "small", "direction": "backward", "dtype": "float32"}
+    both = [
+        msgspec.convert(place | seen | {"mode": one, "process": 0}, Observation)
+        for one in dict.fromkeys(("off", "on", mode))
+    ]
+    settings = msgspec.structs.replace(SETTINGS, runs=2, processes=1, modes=with_chosen((mode,)))
+    run = load([str(write_run(tmp_path / "run.jsonl", [(planned, both)], settings=settings))])
+    (op,) = ops_view(run, [[row_view(one) for one in run[0].rows]]).ops
+    assert (op.action, op.is_clean) == ("not its reference: 1 row", False)
+    (found,) = run[0].rows
+    assert mode in found.unlike_reference
+    view = row_view(found)
+    assert ", not its reference" in view.finding_words()
+    assert "2 not as its reference, 1 elements of the first" in view.cells[mode].details
+
+
+def test_masked_convolutions_are_traced_and_written_out() -> None:
+    """A trace walks their backward phase without values, and a script has all of the op that is not torch's."""
+    ((spec, planned),) = select([f"{FIELD.name}:*:backward:float32"], "cpu")
+
+    told = {one["mode"]: one["outcome"] for one in trace(spec, planned.case, **WHERE)}
+    names = loaded(script(asked(planned), scripts.seen(spec, planned), header()))
+
+    assert told == {"off": "traced", "on": "traced", "late": "traced"}
+    args, kwargs, leaves = names["inputs"]()
+    (gradient,) = names["execute"](args, kwargs, leaves)
+    assert torch.equal(gradient, masked.receptive_field(call(*args)))
 
 
 def _small(t: Inputs) -> Call:

@@ -9,6 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from scanner.cluster.files import ShardFiles
+from scanner.cluster.shard import ClusterShard
+from scanner.observations.runfile import read_run
 from tests.clusters import observed
 from tests.commands import Command, command_in
 from tests.conftest import shared_folder
@@ -89,6 +92,25 @@ def test_lost_shard_goes_on_with_what_it_sent(
     assert len(sent) == 4
     assert 0 == len(sent[0]) < len(sent[1]) < len(sent[2]) < len(sent[3])
     assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
+
+
+def test_invariance_is_progress(detmatrix: Command, tmp_path: Path) -> None:
+    """All that a complete shard has measured was planned; until then nobody knows which rows are asked."""
+    rule = {"do": "observe", "spec": "quick.put_", "mode": "off", "then": "vary"}
+    files = ShardFiles(tmp_path, "run", 1, 1)
+    scan = ("scan", *OPTIONS, "--invariance", "layout", "--python", StandIn(tmp_path, rule).python)
+    assert detmatrix(*scan, "-o", files.name).returncode == 0
+    data = (tmp_path / files.name).read_bytes()
+    rows = len(read_run(tmp_path / files.name).header.planned)
+
+    shard = ClusterShard(files, None, 1, 1)
+    found = [*shard.read(data[: data.rindex(b"\n", 0, -1) + 1])]
+    expected = shard.planned
+    found += shard.read(data[data.rindex(b"\n", 0, -1) + 1 :])
+
+    assert sum(one.what == "invariance to layout" for one in found) == rows - 1
+    assert shard.complete
+    assert sum(one.planned for one in found) == shard.planned == expected - 1
 
 
 def test_shard_that_is_always_lost_keeps_no_other_from_being_observed(
@@ -225,6 +247,7 @@ def test_cluster_that_lacks_what_is_asked_for(
         (["--ray", "ray://head:10001"], "'ray://head:10001' is no address"),
         (["--ray", "--shard", "1/2"], "--ray gives out all shards, --shard scans one"),
         (["--shards", "2"], "--shards says how --ray divides the ops"),
+        (["--ray", "--shards", "10001"], "10001 is not in the range 1<=x<=10000"),
         (["--python", "a", "--python", "b"], "more than one --python is for --ray"),
         (["--ray", "-o", "x.jsonl.gz"], "a scan writes plain run files"),
     ],

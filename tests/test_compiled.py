@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-from opspecs.model import Case, OpSpec, call
+from reports.matrix.model import load
+from reports.matrix.view import row_view
 from scanner.alerts import alert_caller, is_refusal
+from scanner.modes import Mode, with_chosen
 from scanner.observations.records import Compiled, Row
 from scanner.observations.runfile import read_run
 from scanner.verdicts.cells import Cell
@@ -17,7 +20,7 @@ from scanner.verdicts.chosen import chosen_cell
 from scanner.verdicts.findings import matrix
 from tests.commands import Command
 from tests.conftest import refused
-from tests.runs import row
+from tests.runs import SETTINGS, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
 QUICK = Path(__file__).with_name("quick.py")
@@ -31,34 +34,81 @@ ROW: Row = row("torch.take", "duplicates", "backward", family="gather")
 STILL = Cell(verdict="deterministic", runs=200, first="a", by_process=(100, 100))
 
 
-@pytest.mark.parametrize(("more", "cases"), [((), {"accumulate"}), (("--compile-all",), None)])
-def test_one_case_of_an_op_is_compiled(
+TWO_WAYS = """
+from opspecs.model import Case, OpSpec, call
+
+def case(*directions, provokes=""):
+    return Case(inputs=lambda t: call(t.leaf(t.normal(4))), directions=directions, provokes=provokes)
+
+SPECS = (
+    OpSpec(
+        name="mine.ways",
+        op="torch.neg",
+        why="Planted.",
+        dtypes=("float32", "float64"),
+        cases={
+            "innocent": case("forward", "backward"),
+            "there": case("forward", provokes="much"),
+            "back": case("backward", provokes="much"),
+        },
+    ),
+)
+"""
+CHOSEN = {"mine.ways:there:forward:float32", "mine.ways:back:backward:float32"}
+
+
+def _scan_two_ways(detmatrix: Command, standing: StandIn, folder: Path, *more: object) -> Path:
+    """Scan an op of which no case that provokes has both directions."""
+    (folder / "ways.py").write_text(TWO_WAYS)
+    path = folder / "run.jsonl"
+    given = ("--specs", folder / "ways.py", "--runs", 4, "--python", standing.python, "-o", path)
+    done = detmatrix("scan", "mine.ways", *OPTIONS, *given, *more)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+@pytest.mark.parametrize(("more", "cases"), [((), CHOSEN), (("--compile-all",), None)])
+def test_one_case_of_an_op_is_compiled_in_each_direction(
     detmatrix: Command, tmp_path: Path, more: tuple[str, ...], cases: set[str] | None
 ) -> None:
-    """The first that provokes, unless all are asked for; the others say why they were not."""
+    """The first that provokes, unless all are asked for; the others say why they were not, and the op how many were."""
     standing = StandIn(tmp_path)
 
-    options = (
-        *OPTIONS,
-        *MODES,
-        *more,
-        "--runs",
-        4,
-        "--python",
-        standing.python,
-        "-o",
-        tmp_path / "run.jsonl",
-    )
-    done = detmatrix("scan", "torch.Tensor.put_", *options)
+    path = _scan_two_ways(detmatrix, standing, tmp_path, *MODES, *more)
+
+    run = read_run(path)
+    asked = {row for mode, row in standing.asked("observe") if mode == "compile_on"}
+    assert asked == (cases or {one.id for one in run.header.planned})
+    left = [one for one in matrix(run.header, run.observations, closed=True) if one.row.id not in asked]
+    assert {one.chosen["compile_on"].cell.reason for one in left} <= {
+        "one case of each op is compiled in each direction; --compile-all compiles all"
+    }
+    (op,) = json.loads(detmatrix("report", path, "--format", "json").stdout)["ops"]
+    told = op["further"]["compile_on"]
+    assert (told["compiled"], told["among"]) == (len(asked), 8)
+    markdown = detmatrix("report", path, "--all", "--format", "md").stdout
+    assert f"| as_off; {len(asked)} of 8 rows compiled |" in re.sub(" +", " ", markdown)
+
+
+def test_another_machine_compiles_what_the_first_would_have(detmatrix: Command, tmp_path: Path) -> None:
+    """Which rows are compiled follows from the whole plan, not from what is left of it."""
+    standing = StandIn(tmp_path)
+    path = _scan_two_ways(detmatrix, standing, tmp_path, *MODES)
+    header, *rest = path.read_text().splitlines(keepends=True)
+    record = json.loads(header)
+    record["environment"]["cpu"] = "Another CPU"
+    # The row that was chosen in the forward direction is whole; nothing is known of the others.
+    kept = [line for line in rest if '"case":"there"' in line and "float32" in line]
+    path.write_text(json.dumps(record) + "\n" + "".join(kept))
+    standing.forget()
+
+    again = ("--resume", "--specs", tmp_path / "ways.py", "--python", standing.python, "-o", path)
+    done = detmatrix("scan", *again)
 
     assert done.returncode == 0, done.stderr
-    run = read_run(tmp_path / "run.jsonl")
-    asked = {row.split(":")[1] for mode, row in standing.asked("observe") if mode == "compile_on"}
-    assert asked == (cases or {one.case for one in run.header.planned})
-    left = [one for one in matrix(run.header, run.observations, closed=True) if one.row.case not in asked]
-    assert {one.chosen["compile_on"].cell.reason for one in left} <= {
-        "one case of each op is compiled; --compile-all compiles all"
-    }
+    assert len(read_run(tmp_path / "run.2.jsonl").header.planned) == 7
+    asked = {row for mode, row in standing.asked("observe") if mode == "compile_on"}
+    assert asked == {"mine.ways:back:backward:float32"}
 
 
 def test_each_process_compiles_into_a_folder_of_its_own(detmatrix: Command, tmp_path: Path) -> None:
@@ -77,6 +127,35 @@ def test_each_process_compiles_into_a_folder_of_its_own(detmatrix: Command, tmp_
     assert len(compiling) == len(set(compiling)) == 5
     assert not any(Path(folder).exists() for folder in compiling)
     assert {folder for mode, folder in folders if not mode.startswith("compile_")} == {None}
+
+
+def test_a_process_fills_the_cache_that_another_takes_from(detmatrix: Command, tmp_path: Path) -> None:
+    """Each process of the mode has a folder that another one has filled with its rows before; none is left."""
+    standing = StandIn(tmp_path)
+    mode: Mode = "compile_on_cached"
+
+    path = _scan_two_ways(detmatrix, standing, tmp_path, "--modes", mode)
+
+    noted = [one for one in standing.noted if one["mode"] == mode]
+    folder_of = {
+        one["worker"]: one["variables"]["TORCHINDUCTOR_CACHE_DIR"] for one in noted if one["do"] == "start"
+    }
+    filled, taken = (
+        [one["worker"] for one in noted if one["do"] == do and one["spec"] == "mine.ways"]
+        for do in ("fill", "observe")
+    )
+    assert {one["case"] for one in noted if one["do"] == "fill"} == {"back"}
+    assert (len(filled), len(taken)) == (2, 2)
+    for one, other in zip(filled, taken, strict=True):
+        assert one < other
+        assert folder_of[one] == folder_of[other]
+    assert folder_of[filled[0]] != folder_of[filled[1]]
+    assert not any(Path(folder).exists() for folder in folder_of.values())
+    run = read_run(path)
+    found = {
+        one.row.id: one.chosen[mode].finding for one in matrix(run.header, run.observations, closed=True)
+    }
+    assert {row for row, finding in found.items() if finding} == {"mine.ways:back:backward:float32"}
 
 
 def test_a_torch_without_the_compiler_is_one_line(detmatrix: Command, tmp_path: Path) -> None:
@@ -147,151 +226,28 @@ def test_how_much_was_compiled_is_said(first: str, compiled: Compiled, remarks: 
     assert (seen.finding, seen.remarks) == ("mode_dependent", remarks)
 
 
-def _spec(name: str, op: Any, inputs: Any, *directions: Any) -> OpSpec:
-    return OpSpec(
-        name=f"compiled.{name}",
-        op=op,
-        why="Planted.",
-        cases={"one": Case(inputs=inputs)},
-        directions=directions,
-    )
-
-
-@pytest.mark.nightly
-@pytest.mark.filterwarnings("ignore")  # of PyTorch's compiler, which a worker lets pass
-def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What breaks the graph, in part or as a whole, is told, and so is code that calls eager kernels alone."""
-    torch = pytest.importorskip("torch")
-    from scanner.worker import global_state  # noqa: PLC0415 - needs torch
-    from scanner.worker.compiled import failure  # noqa: PLC0415
-    from scanner.worker.observe import observe  # noqa: PLC0415
-
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    assert failure() is None
-    specs = [
-        _spec("sin", "torch.sin", lambda t: call(t.leaf(t.normal(100_000))), "forward"),
-        _spec("nonzero", "torch.nonzero", lambda t: call(t.normal(100)), "forward"),
-        _spec("item", lambda x: (x + x.sum().item()).sin(), lambda t: call(t.normal(100)), "forward"),
-        _spec("svd", "torch.linalg.svd", lambda t: call(t.normal(8, 8)), "forward"),
-    ]
-    before = global_state.snapshot()
-
-    seen = {
-        spec.op_name if isinstance(spec.op, str) else spec.name: observe(
-            spec,
-            "one",
-            direction="forward",
-            dtype="float32",
-            device="cpu",
-            seed=0,
-            runs=4,
-            execution="compiled",
-        )
-        for spec in specs
-    }
-
-    assert global_state.changes(before, global_state.snapshot()) == ""
-    told = {name: (one["outcome"], one["compiled"]) for name, one in seen.items()}
-    assert told["torch.sin"] == ("ran", {"graphs": 1, "breaks": 0, "kernels": 1})
-    assert told["torch.linalg.svd"] == ("ran", {"graphs": 1, "breaks": 0, "kernels": 0})
-    assert (told["torch.nonzero"][0], told["torch.nonzero"][1]["graphs"]) == ("not_run", 0)
-    assert seen["torch.nonzero"]["message"].startswith("not compiled: ")
-    assert told["compiled.item"][0] == "ran"
-    assert told["compiled.item"][1]["breaks"] > 0
-    assert not torch.are_deterministic_algorithms_enabled()
-
-
-@pytest.mark.nightly
-@pytest.mark.filterwarnings("ignore")  # of PyTorch's compiler, which a worker lets pass
-def test_an_alert_that_the_compiler_wraps_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An op that raises the alert while it is traced raises, as it does when it runs eagerly."""
-    torch = pytest.importorskip("torch")
-    from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
-
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    spec = _spec(
-        "unpool",
-        "torch.nn.functional.max_unpool2d",
-        lambda t: call(t.normal(1, 1, 2, 2), t.index(1, 1, 2, 2, high=16), 2),
-        "forward",
-    )
-    torch.use_deterministic_algorithms(True)
-    try:
-        seen = observe(
-            spec,
-            "one",
-            direction="forward",
-            dtype="float32",
-            device="cpu",
-            seed=0,
-            runs=2,
-            execution="compiled",
-        )
-    finally:
-        torch.use_deterministic_algorithms(False)
-
-    assert (seen["outcome"], alert_caller(seen["exception"], seen["message"])) == (
-        "raised",
-        "max_unpooling2d_forward_out",
-    )
-
-
-@pytest.mark.nightly
-@pytest.mark.alone
-def test_a_row_races_when_compiled_and_not_when_eager(detmatrix: Command, tmp_path: Path) -> None:
-    """Inductor's additions into one slot are atomic; the flag makes them serial."""
-    pytest.importorskip("torch")
-
-    options = (
-        *OPTIONS,
-        *MODES,
-        "--runs",
-        50,
-        "--processes",
-        1,
-        "--perturb",
-        "quiet",
-        "-o",
-        tmp_path / "run.jsonl",
-    )
-    done = detmatrix("scan", "torch.index_add:collisions:forward:float32", *options)
-
-    assert done.returncode == 0, done.stderr
-    run = read_run(tmp_path / "run.jsonl")
-    (seen,) = matrix(run.header, run.observations, closed=True)
-    assert (seen.off.differing, seen.chosen["compile_off"].finding) == (0, "differs")
-    assert seen.chosen["compile_on"].cell.verdict == "deterministic"
-
-
-@pytest.mark.nightly
-def test_no_compiler_on_the_path_is_one_line(
-    detmatrix: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("processes", "words"),
+    [
+        ([{"a": 50}, {"a": 50}], "0 of 100 differed, 1 distinct, in 2 processes"),
+        (
+            [{"a": 50}, {"b": 50}],
+            "50 of 100 differed, 2 distinct, between processes only, in 1 of 2 processes",
+        ),
+        ([{"a": 49, "b": 1}, {"a": 49, "b": 1}], "2 of 100 differed, 2 distinct, in 2 of 2 processes"),
+    ],
+)
+def test_cell_says_how_many_processes_compiled_it(
+    tmp_path: Path, processes: list[dict[str, int]], words: str
 ) -> None:
-    """The worker's torch says what it misses."""
-    pytest.importorskip("torch")
-    monkeypatch.setenv("PATH", str(tmp_path))
+    """Each of them compiled it anew; a cell of code that nothing compiled says nothing of that."""
+    compiled = Compiled(graphs=1, breaks=0, kernels=1)
+    seen = [msgspec.structs.replace(one, compiled=compiled) for one in ran(ROW, "compile_off", *processes)]
+    planned = [(ROW, [*ran(ROW, "off", *stable()), *ran(ROW, "on", *stable()), *seen])]
+    settings = msgspec.structs.replace(SETTINGS, modes=with_chosen(("compile_off",)))
+    (matrix_,) = load([str(write_run(tmp_path / "run.jsonl", planned, settings=settings))])
 
-    done = detmatrix("scan", "torch.index_add", *OPTIONS, *MODES, "-o", tmp_path / "run.jsonl")
+    view = row_view(matrix_.rows[0])
 
-    assert "torch.compile does not work there: " in refused(done)
-
-
-@pytest.mark.nightly
-@pytest.mark.alone
-def test_script_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path) -> None:
-    """A backward phase that was compiled with the flag off is taken from the cache with the flag on."""
-    pytest.importorskip("torch")
-    import subprocess  # noqa: PLC0415
-    import sys  # noqa: PLC0415
-
-    script = tmp_path / "hole.py"
-    assert detmatrix("repro", "--compile-cache", "-o", script).returncode == 0
-
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-
-    fresh, _, cached, about = done.stdout.splitlines()
-    assert fresh.startswith("flag on throughout, fresh cache: 0 of 50 differ from the first, 0 cache hits")
-    assert cached.startswith("flag on throughout, with that cache: ")
-    assert "1 cache hits" in cached
-    assert done.returncode == 1, about
+    assert view.chosen["compile_off"].details == words
+    assert "process" not in view.off.details

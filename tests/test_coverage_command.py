@@ -17,8 +17,9 @@ from scanner.claims.tables import parse_claims
 from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached, Writes
 from scanner.observations.records import Mode, Row, Settings
 from tests.commands import Command
+from tests.compared import shows
 from tests.conftest import one_line
-from tests.documented import docstring, found
+from tests.documented import docstring
 from tests.page_data import block, told
 from tests.runs import ENVIRONMENT, Planned, row, write_run
 
@@ -41,10 +42,10 @@ KERNELS = BuildOverloads(
         KernelGroup(kernel="none", writes="new", names=("aten::cuda_only",)),
     )
 )
-PUT = found(row("torch.Tensor.put_", "overwrite"), "raises")
-SUM = found(row("torch.sum", "rows", "backward"), "silent")
-STABLE = found(row("torch.sum", "one"), "deterministic")
-DEAD = found(row("torch.dead"), "deterministic")
+PUT = shows("raises", row("torch.Tensor.put_", "overwrite"))
+SUM = shows("silent", row("torch.sum", "rows", "backward"))
+STABLE = shows("deterministic", row("torch.sum", "one"))
+DEAD = shows("deterministic", row("torch.dead"))
 
 
 def reached(planned: Row, *overloads: str, alerts: Sequence[tuple[str, str | None]] = ()) -> Dispatch:

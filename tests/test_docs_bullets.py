@@ -10,7 +10,8 @@ import pytest
 from reports.docs.agreement import Docs
 from reports.docs.lists import regenerate
 from scanner.verdicts.findings import Finding
-from tests.documented import CUDA, bullets, diff, docs_of, docstring, found, regenerated, serial, shown, weak
+from tests.compared import shows
+from tests.documented import CUDA, bullets, diff, docs_of, docstring, regenerated, serial, shown, weak
 from tests.runs import row
 
 
@@ -156,8 +157,8 @@ def test_a_raising_bullet_narrows_to_what_raises() -> None:
 def test_nothing_seen_moves_no_bullet(provokes: str, left: list[str]) -> None:
     """0 of n in both modes and no alert never makes a bullet act; it goes if the inputs could have shown more."""
     quiet = [
-        found(row("torch.a", "quiet", device="cuda", provokes=provokes), "deterministic"),
-        found(row("torch.a", "innocent", device="cuda", provokes=""), "deterministic"),
+        shows("deterministic", row("torch.a", "quiet", device="cuda", provokes=provokes)),
+        shows("deterministic", row("torch.a", "innocent", device="cuda", provokes="")),
     ]
     docs = docs_of(docstring([], [f"torch.a {CUDA}", "torch.z"]), quiet)
     lists_found = regenerate(docs)
@@ -208,9 +209,9 @@ def test_nothing_seen_moves_no_part_of_a_bullet() -> None:
     """Of a bullet about several ops, one acts and moves, one was provoked in vain and goes, one is innocent and stays."""
     rows = [
         shown("torch.a", "fixed_by_mode"),
-        found(row("torch.a", "quiet", device="cuda"), "deterministic"),
-        found(row("torch.b", device="cuda"), "deterministic"),
-        found(row("torch.c", device="cuda", provokes=""), "deterministic"),
+        shows("deterministic", row("torch.a", "quiet", device="cuda")),
+        shows("deterministic", row("torch.b", device="cuda")),
+        shows("deterministic", row("torch.c", device="cuda", provokes="")),
     ]
     text = docstring([], [f"torch.a, torch.b, and torch.c {CUDA}"])
 

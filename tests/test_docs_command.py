@@ -12,8 +12,9 @@ from reports.docs.render import RENDERERS
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import Settings
 from tests.commands import Command, rendered_by_process
+from tests.compared import shows
 from tests.conftest import one_line
-from tests.documented import docstring, found
+from tests.documented import docstring
 from tests.runs import CLOSING, ENVIRONMENT, row, write_run
 
 TEXT = docstring(
@@ -25,15 +26,15 @@ TEXT = docstring(
 @pytest.fixture
 def drifted(tmp_path: Path) -> Path:
     """Return a run file that contradicts one bullet, confirms one, and speaks of no third."""
-    rows = [found(row("torch.a"), "raises"), found(row("torch.b"), "fixed_by_mode")]
+    rows = [shows("raises", row("torch.a")), shows("fixed_by_mode", row("torch.b"))]
     return write_run(tmp_path / "run.jsonl", rows, claims=parse_claims(TEXT))
 
 
 @pytest.fixture
 def agreeing(tmp_path: Path) -> Path:
     """Return a run file that confirms every bullet."""
-    rows = [found(row("torch.a"), "fixed_by_mode"), found(row("torch.b"), "mode_dependent")]
-    rows.append(found(row("torch.c"), "over_alert"))
+    rows = [shows("fixed_by_mode", row("torch.a")), shows("mode_dependent", row("torch.b"))]
+    rows.append(shows("over_alert", row("torch.c")))
     elsewhere = replace(ENVIRONMENT, gpu="another machine")
     return write_run(tmp_path / "good.jsonl", rows, claims=parse_claims(TEXT), environment=elsewhere)
 
@@ -88,7 +89,7 @@ def test_check_of_lists_that_agree(detmatrix: Command, agreeing: Path) -> None:
 
 def test_check_sends_nothing_to_the_terminal(detmatrix: Command, tmp_path: Path) -> None:
     """A run file's own words are spelled out where a terminal could take them for a command."""
-    run = write_run(tmp_path / "a\x1b[2J.jsonl", [found(row("torch.b"), "raises")], claims=parse_claims(TEXT),
+    run = write_run(tmp_path / "a\x1b[2J.jsonl", [shows("raises", row("torch.b"))], claims=parse_claims(TEXT),
                     settings=Settings(patterns=("*",), device="cpu", runs=50, processes=2, timeout=60.0, seed=0))  # fmt: skip
     done = detmatrix("docs", run, "--check", "-o", "out")
 
@@ -165,7 +166,7 @@ def test_markdown_into_rst_is_refused(detmatrix: Command, drifted: Path) -> None
 
 def test_check_tells_the_state_of_runs_first(detmatrix: Command, tmp_path: Path) -> None:
     """An unfinished scan is told and decides nothing; one that cannot be trusted fails the check, blocks included."""
-    rows, claims = [found(row("torch.a"), "fixed_by_mode")], parse_claims(docstring(["torch.a"]))
+    rows, claims = [shows("fixed_by_mode", row("torch.a"))], parse_claims(docstring(["torch.a"]))
     write_run(tmp_path / "part.jsonl", rows, claims=claims, closing=None)
     write_run(tmp_path / "bad.jsonl", rows, claims=claims, closing=replace(CLOSING, distrust=("it drifted",)))
     (tmp_path / "a.md").write_text("<!-- detmatrix docs:begin -->\n<!-- detmatrix docs:end -->\n")
@@ -188,7 +189,7 @@ def test_unparsed_bullets_fail_the_check(detmatrix: Command, tmp_path: Path) -> 
     """What was not understood is no agreement."""
     write_run(
         tmp_path / "run.jsonl",
-        [found(row("torch.b"), "deterministic")],
+        [shows("deterministic", row("torch.b"))],
         claims=parse_claims(docstring(["torch.a on Tuesdays"])),
     )
     done = detmatrix("docs", "run.jsonl", "--check", "--format", "diff")

@@ -15,8 +15,8 @@ from reports.matrix.model import Matrix
 from reports.render.output import write_report
 from scanner.claims.tables import parse_claims
 from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page, opened, put_back
-from tests.compared import run_of
-from tests.documented import docstring, found
+from tests.compared import run_of, shows
+from tests.documented import docstring
 from tests.runs import row
 
 pytestmark = NEEDS_BROWSER
@@ -31,9 +31,9 @@ Opener = Callable[..., Page]
 def _run() -> Matrix:
     """Return a run that contradicts one bullet, confirms one, and shows an op that no bullet is about."""
     rows = [
-        found(row("torch.a"), "raises"),
-        found(row("torch.b"), "fixed_by_mode"),
-        found(row("torch.e"), "raises"),
+        shows("raises", row("torch.a")),
+        shows("fixed_by_mode", row("torch.b")),
+        shows("raises", row("torch.e")),
     ]
     return run_of(*rows, claims=parse_claims(TEXT))
 

@@ -9,8 +9,9 @@ import pytest
 
 from scanner.claims.tables import parse_claims
 from tests.commands import Command
+from tests.compared import shows
 from tests.conftest import one_line
-from tests.documented import docstring, found
+from tests.documented import docstring
 from tests.runs import row, write_run
 
 ROOT = Path(__file__).parent.parent
@@ -48,7 +49,7 @@ def checkout(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """Return a run in which an op that is said to act raises."""
-    return write_run(tmp_path / "run.jsonl", [found(row("torch.a"), "raises")], claims=parse_claims(LISTS))
+    return write_run(tmp_path / "run.jsonl", [shows("raises", row("torch.a"))], claims=parse_claims(LISTS))
 
 
 def _applied(checkout: Path, patch: str) -> str:

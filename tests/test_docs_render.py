@@ -8,7 +8,8 @@ from reports.docs import render as docs_render
 from reports.docs.agreement import AGREEMENT_MEANING
 from reports.docs.render import RENDERERS, drift_lines
 from scanner.verdicts.bound import upper_bound
-from tests.documented import docs_of, docstring, found, shown
+from tests.compared import shows
+from tests.documented import docs_of, docstring, shown
 from tests.runs import RUNS, Planned, row
 
 
@@ -117,7 +118,7 @@ def test_drift_is_told_line_by_line() -> None:
 def test_no_drift_is_silent() -> None:
     """Lists that the rows confirm, or say nothing against, leave nothing to tell."""
     text = docstring(["torch.a"], ["torch.b"])
-    docs = docs_of(text, [found(row("torch.a"), "deterministic"), found(row("torch.b"), "over_alert")])
+    docs = docs_of(text, [shows("deterministic", row("torch.a")), shows("over_alert", row("torch.b"))])
 
     assert list(drift_lines(docs)) == []
 

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from reports.docs import render as docs_render
 from reports.docs.render import drift_lines
 from scanner.verdicts.findings import Finding
-from tests.documented import docs_of, docstring, found, shown
+from tests.compared import shows
+from tests.documented import docs_of, docstring, shown
 from tests.runs import Planned, row
 
 
@@ -52,7 +53,7 @@ def test_memory_that_the_flag_fills_misses_no_bullet(finding: Finding, missing: 
     """What uninitialised memory shows is documented elsewhere; that it still differs with the flag on is not."""
     planned = row("torch.empty", "floating", "forward", "float32", traits={"fill": "floating:NaN"})
 
-    docs = docs_of(docstring(), [found(planned, finding)])
+    docs = docs_of(docstring(), [shows(finding, planned)])
 
     assert missing == [one.op for one in docs.undocumented]
     assert len(docs.filled) == (not missing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import re
 import signal
 import sys
 import threading
@@ -167,6 +168,41 @@ def test_setting_the_flag_and_putting_it_back_is_an_error() -> None:
     assert "replaced" not in global_state.changes(before, global_state.snapshot())
 
     assert _observed(op)["message"] == "the op set the flag 8 times, and put it back"
+
+
+def test_configuration_of_the_compiler_is_state() -> None:
+    """An op that changes it is named; PyTorch's own setting of the flag is none, and nobody loads the compiler to look."""
+    config = pytest.importorskip("torch._inductor.config")
+    torch.use_deterministic_algorithms(False)
+    before = config.fallback_random
+
+    def op(x: Any) -> Any:
+        config.fallback_random = not before
+        return x + 1
+
+    try:
+        answer = _observed(op)
+    finally:
+        config.fallback_random = before
+
+    words = "changed global state (compiler configuration: torch._inductor.config.fallback_random)"
+    assert (answer["outcome"], answer["message"]) == ("invalid", words)
+    assert _observed(lambda x: x + 1)["outcome"] == "ran"
+
+
+def test_compiler_is_not_loaded_to_see_how_it_is_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes as long as torch itself; and that an op loads it is no change."""
+    names = [
+        name for name in sys.modules if re.fullmatch(r"torch\._(dynamo|inductor|functorch)\.config", name)
+    ]
+    loaded = {name: sys.modules[name] for name in names}
+    for name in names:
+        monkeypatch.delitem(sys.modules, name)
+    before = global_state.snapshot()
+
+    assert not {*names} & {*sys.modules}
+    sys.modules.update(loaded)
+    assert global_state.changes(before, global_state.snapshot()) == ""
 
 
 def test_nothing_left_behind_is_no_error() -> None:

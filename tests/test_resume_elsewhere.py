@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from scanner.observations.runfile import read_run
 from tests.commands import Command
 from tests.stand_in import StandIn
 
 SPECS = Path(__file__).with_name("quick.py")
-OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 8, "--processes", 1)
+ASKED = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 8, "--processes", 1)
+OPTIONS = (*ASKED, "--no-cost", "--no-overloads")
 
 
 def _cut(path: Path, machine: dict[str, object]) -> None:
@@ -76,6 +79,35 @@ def test_a_third_machine_leaves_out_what_both_have(detmatrix: Command, tmp_path:
     assert sum(map(len, whole)) == len(set().union(*whole)) == len(runs[0].header.planned)
     assert runs[2].header.continues == "run.jsonl"
     assert runs[2].header.began == tuple(run.header.started for run in runs[:2])
+
+
+@pytest.mark.parametrize("kind", ["cost", "dispatch", "invariance"])
+def test_what_is_asked_behind_the_observations_is_asked_of_every_row(
+    detmatrix: Command, tmp_path: Path, kind: str
+) -> None:
+    """A row of which some of that is missing is begun again, so that the merged file lacks nothing, and has nothing twice."""
+    python = ("--python", StandIn(tmp_path).python)
+    path = tmp_path / "run.jsonl"
+    scan = ("scan", *ASKED, "--invariance", "layout", *python, "-o", path)
+    assert detmatrix(*scan).returncode == 0
+    header, *lines = path.read_text().splitlines(keepends=True)
+    record = json.loads(header)
+    record["environment"]["cpu"] = "Another CPU"
+    at = [place for place, line in enumerate(lines) if f'"kind":"{kind}"' in line and "control." not in line]
+    path.write_text(json.dumps(record) + "\n" + "".join(lines[: at[1] + 1]))
+
+    assert detmatrix(*scan, "--resume").returncode == 0
+    done = detmatrix("merge", "run.jsonl", "run.2.jsonl", "-o", "all.jsonl")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    run = read_run(tmp_path / "all.jsonl")
+    rows = sorted(row.key for row in run.header.planned)
+    asked = [one.key for one in run.invariances if not one.spec.startswith("control.")]
+    assert sorted(one.key for one in run.costs) == sorted(one.key for one in run.dispatches) == rows
+    assert sorted(asked) == rows
+    # Of two rows all was asked before, if it was asked of the last thing.
+    taken = len(rows) - len(read_run(tmp_path / "run.2.jsonl").header.planned)
+    assert taken == (2 if kind == "invariance" else 0)
 
 
 def test_another_build_is_refused(detmatrix: Command, tmp_path: Path) -> None:

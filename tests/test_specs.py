@@ -191,6 +191,8 @@ def test_gives_what_its_reference_says(spec: OpSpec, planned: Planned) -> None:
         torch.use_deterministic_algorithms(False)
 
     assert (observed["outcome"], observed.get("message")) == ("ran", None)
+    assert ("reference" in observed) == spec.cases[planned.case].holds_always
+    assert observed.get("reference", {}).get("elements", 0) == 0
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)

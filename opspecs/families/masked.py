@@ -6,7 +6,7 @@ domain (FFT, Winograd) does not multiply by the zeros of a mask.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,44 +18,6 @@ if TYPE_CHECKING:
 
 LAYERS = 12
 KERNEL = 3
-# A negative slope as of leaky ReLU, so that no gradient is zero because a unit is off.
-SLOPE = 0.5
-
-
-def masked_convolutions(image: torch.Tensor, weights: Sequence[torch.Tensor], row: int, column: int) -> Any:
-    """Return what a stack of masked convolutions gives at one position of the image."""
-    import torch  # noqa: PLC0415 - specs load without it
-
-    for layer, weight in enumerate(weights):
-        masked = weight.clone()
-        middle = weight.shape[-1] // 2
-        masked[:, :, middle + 1 :] = 0
-        # The first layer does not see the pixel itself, which the others may.
-        masked[:, :, middle, middle + (layer > 0) :] = 0
-        image = torch.nn.functional.leaky_relu(
-            torch.nn.functional.conv2d(image, masked, padding=middle), negative_slope=SLOPE
-        )
-    return image[:, :, row, column]
-
-
-def seen_by_masked_convolutions(
-    image: torch.Tensor, weights: Sequence[torch.Tensor], row: int, column: int
-) -> Any:
-    """Return the same; the gradient of the image is 1 where it is not exactly zero, else 0."""
-    import torch  # noqa: PLC0415
-
-    class Seen(torch.autograd.Function):  # type: ignore[misc]
-        """Hands on whether a gradient is exactly zero."""
-
-        @staticmethod
-        def forward(_: Any, value: torch.Tensor) -> torch.Tensor:
-            return value.clone()
-
-        @staticmethod
-        def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:
-            return (gradient != 0).to(gradient.dtype)
-
-    return masked_convolutions(Seen.apply(image), weights, row, column)
 
 
 def receptive_field(call: Call, _: torch.Tensor | None = None) -> torch.Tensor:
@@ -105,29 +67,29 @@ WHY = (
     "https://uvadlc-notebooks.readthedocs.io/en/latest/tutorial_notebooks/tutorial12/Autoregressive_Image_Modeling.html."
 )
 
+
+def _spec(name: str, op: str, case: str, reference: Callable[..., Any] | None = None) -> OpSpec:
+    """Return a spec of what the stack gives for its image."""
+    provokes = "12 layers, each of which may be computed by another algorithm"
+    return OpSpec(
+        name=name,
+        op=op,
+        why=WHY,
+        directions=("backward",),
+        cases={
+            case: Case(
+                inputs=_stack, provokes=provokes, reference=reference, holds_always=reference is not None
+            )
+        },
+    )
+
+
 SPECS: tuple[OpSpec, ...] = (
-    OpSpec(
-        name="masked_conv2d",
-        op=masked_convolutions,
-        why=WHY,
-        directions=("backward",),
-        cases={
-            "input_gradient": Case(
-                inputs=_stack, provokes="12 layers, each of which may be computed by another algorithm"
-            )
-        },
-    ),
-    OpSpec(
-        name="masked_conv2d.receptive_field",
-        op=seen_by_masked_convolutions,
-        why=WHY,
-        directions=("backward",),
-        cases={
-            "nonzero_gradient": Case(
-                inputs=_stack,
-                provokes="12 layers, each of which may be computed by another algorithm",
-                reference=receptive_field,
-            )
-        },
+    _spec("masked_conv2d", "opspecs.masked.masked_convolutions", "input_gradient"),
+    _spec(
+        "masked_conv2d.receptive_field",
+        "opspecs.masked.seen_by_masked_convolutions",
+        "nonzero_gradient",
+        receptive_field,
     ),
 )

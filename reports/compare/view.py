@@ -35,6 +35,7 @@ from reports.matrix.listed import SECTION_WORDS, documented
 from reports.matrix.model import Matrix, cell_of_mode
 from reports.render.json import View, fields_of
 from reports.render.markdown import NONE
+from scanner.observations.parts import in_common, parts_of
 from scanner.observations.records import MODES
 from scanner.verdicts.findings import FINDING_MEANING, MatrixRow
 
@@ -106,16 +107,16 @@ def _run(one: Matrix) -> View:
             "torch": header.environment.torch,
             "device": header.settings.device,
             "hardware": hardware(one),
-            "threads": header.environment.threads,
+            "threads": in_common(header, "threads"),
             "started": header.started,
             "tool": header.tool,
-            "driver": header.environment.driver,
+            "driver": in_common(header, "driver"),
             "format": header.format,
             "executions": one.executions,
             "upper_bound": one.upper_bound,
             "perturb": header.settings.perturb,
             "planned": one.planned,
-            "complete": one.run.closing is not None,
+            "complete": not one.missing,
             "distrust": one.distrust,
             "low_power": one.weak,
             "serial": one.serial,
@@ -124,7 +125,7 @@ def _run(one: Matrix) -> View:
             "findings": one.counts,
         },
         machine=words.machine_words(one),
-        python=header.environment.python,
+        python=words.named_machines(part.environment.python for part in parts_of(header)),
     )
 
 

@@ -11,8 +11,10 @@ from reports.compare.runs import Comparison, Pair
 from reports.matrix.cells import counted
 from reports.matrix.model import COMPARED, Matrix, constant_of
 from reports.matrix.view import doubts
-from reports.matrix.words import states
+from reports.matrix.words import named_machines, states
 from scanner.observations import versions
+from scanner.observations.parts import parts_of
+from scanner.observations.records import Header
 from scanner.plurals import several
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import MatrixRow
@@ -168,9 +170,13 @@ def _unlike(pair: Pair) -> Iterator[str]:
         )
     pairs = [("detmatrix", [header.tool for header in headers])]
     if kind_of(pair.new) != "cpu":
-        pairs.append(("the driver", [header.environment.driver or "unknown" for header in headers]))
+        pairs.append(("the driver", [_drivers(header) for header in headers]))
     for what, (before, after) in pairs:
         if before != after:
             yield (
                 f"{pair.old.name} → {pair.new.name}: {what} was another, {before} → {after}; changes may be due to that."
             )
+
+
+def _drivers(header: Header) -> str:
+    return named_machines(part.environment.driver or "unknown" for part in parts_of(header))

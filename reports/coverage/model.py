@@ -237,7 +237,7 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> Coverage:
     return Coverage(
         torch=torch,
         device=device,
-        runs=tuple(CoveredRun(it.name, it.run.closing is not None, tuple(it.distrust)) for it in matrices),
+        runs=tuple(CoveredRun(it.name, not it.missing, tuple(it.distrust)) for it in matrices),
         states=tuple((it.name, state) for it in matrices for state in state_words(it)),
         not_recorded=None if listed else _unknown(matrices),
         planned=sum(one.planned for one in matrices),

@@ -74,7 +74,7 @@ def _run(one: Matrix) -> View:
     weak = sum(one.weak.values())
     power = f", {several(weak, 'underpowered row')}" if weak else ""
     power += f", {one.serial} serial" if one.serial else ""
-    state = ("complete" if one.run.closing else "incomplete") + power
+    state = ("incomplete" if one.missing else "complete") + power
     return View(
         {
             "path": one.name,
@@ -84,13 +84,13 @@ def _run(one: Matrix) -> View:
             "executions": one.executions,
             "upper_bound": one.upper_bound,
             "planned": one.planned,
-            "complete": one.run.closing is not None,
+            "complete": not one.missing,
             "distrust": one.distrust,
             "low_power": one.weak,
             "serial": one.serial,
         },
-        machine=" and ".join(
-            dict.fromkeys(part.environment.gpu or part.environment.cpu for part in parts_of(header))
+        machine=words.named_machines(
+            part.environment.gpu or part.environment.cpu for part in parts_of(header)
         ),
         state="not trustworthy, no evidence" if one.distrust else state,
         states=words.state_words(one),

@@ -16,7 +16,7 @@ from reports.matrix.listed import SECTION_WORDS
 from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
 from reports.matrix.ops import OpsView, OpView
 from reports.matrix.view import RowView, row_view
-from reports.matrix.words import bullet_words, machine_of_row, percent
+from reports.matrix.words import bullet_words, machine_of_row, named_machines, percent
 from reports.matrix.words import span as span_of
 from reports.render.json import View
 from scanner.claims.matching import device_kind
@@ -198,7 +198,7 @@ def _measured(
                 "run": paths[same[0]],
                 "torch": environment.torch,
                 "device": settings.device,
-                "machine": " and ".join(dict.fromkeys(machines)),
+                "machine": named_machines(machines),
                 "executions": one.executions,
                 "distrust": list(one.distrust),
                 "same": [_torch(matrices[place]) for place in same[1:]],

@@ -29,7 +29,7 @@ from reports.matrix.ops import (
     OpsView,
     OpView,
 )
-from reports.matrix.view import RowView, doubts
+from reports.matrix.view import UNLIKE_REFERENCE, RowView, doubts
 from scanner.claims.matching import device_kind, names_of
 from scanner.observations import versions
 from scanner.observations.records import Claim, Direction, Row
@@ -193,12 +193,14 @@ def _op(
     weak = [text for cell in judged for it in cell.directions.values() for text in it.doubts]
     elsewhere = _elsewhere(latest, judged)
     told = [cell_of(column, rows) for column in further]
+    unlike = sum(bool(row.unlike_reference) for row in rows)
     return OpView(
         name=names[0],
         short=names[1],
         family=records[0].row.row.family,
         finding=finding,
-        action=(pointer(further, told) if finding == "deterministic" else None)
+        action=(f"{UNLIKE_REFERENCE}: {several(unlike, 'row')}" if unlike else None)
+        or (pointer(further, told) if finding == "deterministic" else None)
         or _action(finding, rows, weak, latest if elsewhere else ()),
         listed=_listed(latest, judged),
         elsewhere=elsewhere,
@@ -209,6 +211,7 @@ def _op(
         cells=tuple(cells),
         rows=tuple(shown),
         further=tuple(told),
+        unlike_reference=unlike,
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from reports.matrix.difference import first_differing, worst
 from reports.matrix.model import COMPARED, bound_of, cell_of_mode, outputs_of
 from reports.render.markdown import NONE
 from scanner.observations.records import Compiled, Mode, Output, Severity
-from scanner.verdicts.cells import Cell, GroupCount, OrderCount, Verdict
+from scanner.verdicts.cells import Cell, GroupCount, OrderCount, ReferenceCount, Verdict
 from scanner.verdicts.chosen import ModeFinding
 from scanner.verdicts.findings import MatrixRow
 
@@ -51,6 +51,7 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
     orders: OrderCount | None = None
     alerts: tuple[str, ...] = ()
     launches: int = 0  # Triton kernels that the interpreter ran in an execution
+    reference: ReferenceCount | UnsetType = UNSET  # of cases whose reference holds in every mode
 
     @property
     def compared(self) -> bool:
@@ -66,6 +67,7 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
             counted(self),
             "constant" if self.constant else f"{self.distinct} distinct",
             self.where if not self.within else None,
+            self.reference.words if self.reference else None,
             self._threads,
             self._orders,
             "seeded" if self.seeded else None,
@@ -129,6 +131,13 @@ class NotRun(CellView, frozen=True, kw_only=True, omit_defaults=True):
     """The cell of a mode that a row was not run in: its verdict and why."""
 
 
+class ProcessCount(Struct, frozen=True, kw_only=True):
+    """The processes that compiled a row, each anew."""
+
+    differing: int  # that saw other bits than the first execution of all
+    of: int
+
+
 class ChosenView(CellView, frozen=True, kw_only=True):
     """The cell of a mode that the scan was asked for, with what differs there from the flag off."""
 
@@ -137,6 +146,17 @@ class ChosenView(CellView, frozen=True, kw_only=True):
     low_power: str | None
     remarks: tuple[str, ...]
     compiled: Compiled | None  # the least that torch.compile made of it in a process
+    processes: ProcessCount | None  # under torch.compile
+
+    @cached_property
+    def details(self) -> str:
+        """What the cell says behind its verdict; of compiled code also in how many processes, each of which compiled it anew."""
+        counted = super().details
+        if self.processes is None:
+            return counted
+        of = self.processes.of
+        seen = f"{self.processes.differing} of {of}" if self.differing else str(of)
+        return f"{counted}, in {seen} {'process' if of == 1 else 'processes'}"
 
 
 def counted(cell: Cell | CellView) -> str:
@@ -159,6 +179,7 @@ def cell_fields(row: MatrixRow, mode: Mode) -> dict[str, Any]:
     return {
         **same,
         "upper_bound": bound_of(cell),
+        "reference": cell.reference or UNSET,
         "seeded": any(observation.seeded for observation in mine),
         "forward_differing": sum(observation.forward_differing for observation in mine) if mine else None,
         "outputs": outputs_of(mine),

@@ -52,6 +52,11 @@ class Column(Struct, frozen=True, kw_only=True):
     ]  # its findings and what they mean, the worst first, and last what needs no attention
 
     @property
+    def compiles(self) -> bool:
+        """Whether what it says is of compiled code."""
+        return False
+
+    @property
     def told(self) -> tuple[str, str]:
         """What the script of a page is told of it."""
         return self.name, self.meaning
@@ -91,6 +96,11 @@ class ModeColumn(Column, frozen=True, kw_only=True):
     """A mode that ``--modes`` chose."""
 
     mode: Mode
+
+    @property
+    def compiles(self) -> bool:
+        """Whether ops run under torch.compile in the mode."""
+        return MODE_TABLE[self.mode].compiles
 
     def finding(self, row: MatrixRow) -> str | None:
         """Return what differs in the mode from the flag off."""
@@ -193,6 +203,8 @@ class ColumnCell(Struct, frozen=True, kw_only=True):
     rows: int  # that have it
     of: int  # of which it says something
     notable: bool  # it is none that needs no attention
+    compiled: int | None  # rows that ran compiled, of a mode under torch.compile
+    among: int  # of so many that it could say something of
 
     @property
     def settled(self) -> bool:
@@ -201,10 +213,11 @@ class ColumnCell(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The finding, and how many of the rows have it if not all do."""
+        """The finding, and how many of the rows have it if not all do; which rows were compiled is a choice, and told."""
         if self.finding is None:
             return NOTHING
-        return self.finding if self.rows == self.of else f"{self.finding} in {self.rows} of {self.of}"
+        text = self.finding if self.rows == self.of else f"{self.finding} in {self.rows} of {self.of}"
+        return text if self.compiled is None else f"{text}; {self.compiled} of {self.among} rows compiled"
 
 
 def all_columns(matrices: Iterable[Matrix]) -> tuple[Column, ...]:
@@ -256,6 +269,7 @@ def pointer(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> str | Non
 
 def cell_of(column: Column, rows: Iterable[MatrixRow]) -> ColumnCell:
     """Return what a column says of the rows of an op."""
+    rows = [row for row in rows if column.why_not(row.row) is None]
     found = Counter(finding for row in rows if (finding := column.finding(row)) is not None)
     worst = next((finding for finding in column.findings if found[finding]), None)
     return ColumnCell(
@@ -263,4 +277,6 @@ def cell_of(column: Column, rows: Iterable[MatrixRow]) -> ColumnCell:
         rows=found[worst] if worst else 0,
         of=found.total(),
         notable=worst not in {None, [*column.findings][-1]},
+        compiled=found.total() - found["not_compiled"] if column.compiles else None,
+        among=len(rows),
     )

@@ -7,6 +7,7 @@ from typing import Literal
 
 from reports.matrix.difference import NOT_MEASURED
 from scanner.invariance import POSITIONS
+from scanner.observations.parts import part_by_worker
 from scanner.observations.runfile import Run
 from scanner.verdicts.findings import MatrixRow
 from scanner.verdicts.invariance import Dependence, PropertyVerdict, is_control, misled
@@ -88,10 +89,13 @@ def distrust(run: Run) -> Iterable[str]:
     """Yield why what a run says of invariance cannot be trusted."""
     controls = [one for one in run.invariances if is_control(one)]
     yield from misled(controls)
-    for what in run.header.settings.invariance:
-        asked = any(one.what == what and not is_control(one) for one in run.invariances)
-        if run.closing is not None and asked and not any(one.what == what for one in controls):
-            yield f"no control was asked of {what}"
+    if run.closing is None:
+        return
+    part_of = part_by_worker(run.header)
+    # Those of one machine vouch for no other.
+    answered = {(part_of[one.worker], one.what) for one in controls}
+    asked = {(part_of[one.worker], one.what) for one in run.invariances}
+    yield from (f"no control was asked of {what}" for _, what in sorted(asked - answered))
 
 
 def dependence_change(

@@ -22,6 +22,7 @@ from reports.matrix.invariance import distrust as misled_words
 from scanner.cases.selected import selected_rows
 from scanner.errors import UsageError
 from scanner.modes import CHOSEN_MODES
+from scanner.observations.parts import missing_words, parts_of
 from scanner.observations.records import Mode, Observation, Output
 from scanner.observations.runfile import Run, read_run
 from scanner.verdicts.bound import upper_bound
@@ -82,6 +83,13 @@ class Matrix(Struct, frozen=True, kw_only=True):
     def planned(self) -> int:
         """How many rows the whole scan has."""
         return len(self.scanned)
+
+    @property
+    def missing(self) -> str:
+        """What of its plan is not in the file or not finished, in words; empty if nothing is."""
+        header, closing = self.run.header, self.run.closing
+        cut = "" if closing else "the file is cut short"
+        return missing_words(header, parts_of(header, closing)) or cut
 
     @property
     def executions(self) -> int:

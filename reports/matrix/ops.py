@@ -195,11 +195,15 @@ class OpView(Struct, frozen=True, kw_only=True):
     cells: tuple[OpCell, ...]  # one for each column
     rows: tuple[OpRow, ...]  # those that the report shows
     further: tuple[ColumnCell, ...] = ()  # one for each further column, of the latest release
+    unlike_reference: int = (
+        0  # rows of the latest release that in some mode did not give what their reference says
+    )
 
     @property
     def is_clean(self) -> bool:
         """Whether there is nothing to do and nothing in doubt but what the summary says of all."""
-        return self.finding == "deterministic" and not any(it.notable for it in self.further)
+        notable = any(it.notable for it in self.further)
+        return self.finding == "deterministic" and not notable and not self.unlike_reference
 
     @property
     def docs_words(self) -> str:

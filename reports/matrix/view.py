@@ -14,6 +14,7 @@ from reports.matrix.cells import (
     NO_REASON,
     CellView,
     ChosenView,
+    ProcessCount,
     cell_fields,
     cell_view,
     further_cell,
@@ -21,14 +22,16 @@ from reports.matrix.cells import (
 from reports.matrix.cost import CostView, Timed, cost_text, cost_view
 from reports.matrix.difference import NOT_MEASURED, distance
 from reports.matrix.expected import ExpectedRows, disagreement, link_fields
-from reports.matrix.model import alerts_of, constant_of
+from reports.matrix.model import COMPARED, alerts_of, constant_of
 from reports.render.markdown import NONE
 from scanner.invariance import Property
 from scanner.modes import DEFAULT_MODES, unconcerned
 from scanner.observations.records import Direction, Mode, Output, Provoked, Source
+from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import Finding, MatrixRow
 from scanner.verdicts.invariance import PropertyVerdict
 
+UNLIKE_REFERENCE = "not its reference"  # said of what a row gave, whatever its finding
 # What a row view takes from a planned row: as it is, and with absence in place of an empty text.
 _PLANNED = ("spec", "case", "direction", "dtype", "device", "family", "op", "source")
 _OPTIONAL = ("provokes", "why", "provoked", "enlargement", "samples")
@@ -69,6 +72,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     alerts: tuple[str, ...]  # callers of all alerts
     low_power: str | None  # why that the row did not differ says little
     serial: bool  # one thread did all the work
+    unlike_reference: tuple[Mode, ...] | UnsetType  # modes in which it did not give what its reference says
     constant: str | None
     source: Source
     provoked: Provoked | None
@@ -190,6 +194,8 @@ class RowView(Struct, frozen=True, kw_only=True):
     def finding_words(self, *, trusted: bool = True) -> str:
         """Return the finding with all that must not be read without it."""
         finding = f"{self.finding} ({self.note})" if self.note else self.finding
+        if self.unlike_reference:
+            finding = f"{finding}, {UNLIKE_REFERENCE}"
         return ", ".join([finding, *doubts(self.low_power, serial=self.serial, trusted=trusted)])
 
 
@@ -218,6 +224,7 @@ def row_view(
         alerts=alerts_of(row),
         low_power=row.weak,
         serial=row.serial,
+        unlike_reference=row.unlike_reference or UNSET,
         constant=constant_of(row),
         cost=cost_view(row.cost),
         machine=machine,
@@ -229,6 +236,7 @@ def row_view(
                 low_power=it.weak,
                 remarks=it.remarks,
                 compiled=it.cell.compiled,
+                processes=_processes(it.cell),
             )
             for mode, it in row.chosen.items()
             if it.finding is not None or unconcerned(mode, row.row) is None
@@ -237,6 +245,13 @@ def row_view(
         invariance=row.invariance or UNSET,
         expected=[_expected(row, build) for build in builds] or UNSET,
     )
+
+
+def _processes(cell: Cell) -> ProcessCount | None:
+    """Return how many processes compiled a row, and in how many of them it differed."""
+    if cell.compiled is None or cell.verdict not in COMPARED:
+        return None
+    return ProcessCount(differing=cell.differing_processes, of=len(cell.by_process))
 
 
 def _expected(row: MatrixRow, build: ExpectedRows) -> dict[str, object]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Literal
 
@@ -18,7 +18,7 @@ from reports.matrix.view import row_view
 from reports.render.markdown import NONE
 from scanner.claims.matching import device_kind
 from scanner.modes import CHOSEN_MODES, DEFAULT_MODES
-from scanner.observations.parts import machine_of, missing_words, parts_of, ranges, shard_words
+from scanner.observations.parts import machine_of, parts_of, ranges, shard_words
 from scanner.observations.records import (
     MODES,
     WORKER_MODES,
@@ -110,7 +110,19 @@ def on_words(row: MatrixRow) -> str:
 def machine_words(one: Matrix) -> str:
     """Return what a run's ops ran on."""
     header = one.run.header
-    return " and ".join(dict.fromkeys(_machine(header, part.environment) for part in parts_of(header)))
+    return named_machines(_machine(header, part.environment) for part in parts_of(header))
+
+
+def named_machines(names: Iterable[str]) -> str:
+    """Name machines, those of one name once: "2 kinds of machines: A100; H100"."""
+    # Neither who merged first nor which shard ran where makes another text.
+    kinds = sorted(set(names))
+    return kinds[0] if len(kinds) == 1 else f"{len(kinds)} kinds of machines: {_first_of(kinds)}"
+
+
+def _first_of(texts: Sequence[str]) -> str:
+    more = len(texts) - _MACHINES
+    return "; ".join([*texts[:_MACHINES], *[f"and {more} others"] * (more > 0)])
 
 
 def machine_of_row(header: Header, row: Row) -> str:
@@ -192,15 +204,15 @@ def _executions(one: Matrix, rows: Sequence[MatrixRow]) -> list[tuple[int, ...]]
 def states(one: Matrix) -> list[tuple[State, str]]:
     """Return what a reader must know before believing anything below, each with what it is called."""
     found: list[tuple[State, str]] = [("untrusted", f"Not trustworthy: {reason}") for reason in one.distrust]
-    if one.run.closing is None:
+    if one.missing:
         seen = len({observation.key for observation in one.run.observations})
         header = one.run.header
-        text = (
-            f"Incomplete: {missing_words(header, header.parts) if header.parts else 'the scan did not finish'}; {seen} of "
-            f"{one.planned} rows were observed at least once. Finish {'them' if header.parts else 'it'} with scan --resume"
-        )
-        text += ", and merge again" if header.parts else ""
-        found.append(("incomplete", text))
+        rows, finish = "rows", "Finish it with scan --resume"
+        if shard_words(header):
+            rows = "rows of this file"
+            finish = "Go on with scan --resume where a scan did not finish, and join all files with detmatrix merge"
+        text = f"{one.missing}; {seen} of {one.planned} {rows} were observed at least once. {finish}"
+        found.append(("incomplete", f"Incomplete: {text}"))
     settings, machines = one.run.header.settings, [part.environment for part in parts_of(one.run.header)]
     if settings.device == "cpu" and all(min(it.threads, len(it.affinity)) == 1 for it in machines):
         text = (
@@ -243,9 +255,9 @@ def environment_words(one: Matrix) -> list[tuple[str, str]]:
 
 def _by_shard(header: Header, texts: Mapping[str, Sequence[int]]) -> str:
     """Say what several machines have, each with the shards that it observed."""
-    lines = [f"{text} (shards {ranges(shards)} of {header.shards})" for text, shards in texts.items()]
-    more = len(lines) - _MACHINES
-    return "; ".join([*lines[:_MACHINES], *[f"and {more} others"] * (more > 0)])
+    return _first_of(
+        [f"{text} (shards {ranges(shards)} of {header.shards})" for text, shards in texts.items()]
+    )
 
 
 def _environment(header: Header, environment: Environment, closing: Closing | None) -> list[tuple[str, str]]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from reports.matrix import words
 from reports.matrix.columns import all_columns
 from reports.matrix.difference import MEASURES
 from reports.matrix.expected import EXPECTED_MEANING
@@ -20,6 +19,7 @@ from reports.matrix.view import RowView
 from reports.render.json import fields_of, json_of, object_pieces
 from reports.report.view import RunView, report_view
 from scanner.errors import one_line
+from scanner.observations.parts import shard_words
 from scanner.observations.records import MODES
 from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.controls import check_controls
@@ -147,7 +147,7 @@ def _rows(matrices: Sequence[Matrix]) -> Iterator[list[object]]:
             cells = [_value(row, path) for path in _COLUMNS.values()]
             told = (column.flat(row if column.name in asked else None) for column in further)
             more = [value for columns in told for value in columns.values()]
-            machine = [row.machine or words.machine_words(run.matrix)] * merged
+            machine = [row.machine or run.machine] * merged
             yield [*map(_cell, (run.name, *cells, distrust, *_expected(row, devices), *more, *machine))]
 
 
@@ -219,13 +219,15 @@ def _member(one: dict[str, object]) -> Iterable[str]:
 
 def _run(run: RunView) -> dict[str, object]:
     one, header, closing = run.matrix, run.header, run.matrix.run.closing
+    held = ["parts"] if header.parts else ["shard", "file"]
     fields = {
         **fields_of(header, "environment", "settings"),
-        **(fields_of(header, "plan", "shards", "parts") if header.parts else {}),
+        **(fields_of(header, "plan", "shards", *held) if shard_words(header) else {}),
         "rows": run.rows,
         "path": run.name,
         **fields_of(header, "format", "tool", "started"),
-        "complete": closing is not None,
+        "complete": not one.missing,
+        **({"missing": one.missing} if one.missing else {}),
         **fields_of(one, "distrust", "serial", "executions", "planned", "counts"),
         "controls": [asdict(it) | {"ok": it.ok} for it in check_controls(header, one.run.controls)],
         "sentinels": one.run.sentinels,

@@ -15,6 +15,7 @@ from reports.matrix.columns import NOTHING, Column
 from reports.matrix.cost import Timed, ratio_words
 from reports.matrix.model import WORST_FIRST, Matrix
 from reports.matrix.ops import MISSING, OpColumn, OpRow, OpsView, OpView
+from reports.matrix.view import UNLIKE_REFERENCE
 from reports.render.signs import COLUMN_SIGN, FINDING_SIGN, NO_SIGN
 from reports.render.terminal import WIDTH, wrapped
 from reports.report.view import ReportView, report_view
@@ -179,7 +180,7 @@ def _rows(ones: Sequence[OpRow], further: Sequence[Column], paint: Paint) -> Ite
         cost = ratio_words(row.cost) if isinstance(row.cost, Timed) else ""
         shown = f"{row.off.short} → {row.on.short}"
         found = [f"{it.head} {finding}" for it in further if (finding := it.finding(one.record))]
-        told = ", ".join([*row.doubts, *found])
+        told = ", ".join([*[UNLIKE_REFERENCE] * bool(row.unlike_reference), *row.doubts, *found])
         lines.append((row, one_line(row.id.removeprefix(f"{row.spec}:")), shown, cost, told))
     both, costs, doubts = (max(len(str(line[place])) for line in lines) for place in (2, 3, 4))
     width = min(max(len(line[1]) for line in lines), WIDTH - both - costs - doubts - 9)

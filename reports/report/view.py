@@ -77,6 +77,11 @@ class RunView(Struct, frozen=True, kw_only=True):
     options: str  # of the command that runs a row again
 
     @property
+    def machine(self) -> str:
+        """What its ops ran on."""
+        return words.machine_words(self.matrix)
+
+    @property
     def families(self) -> list[FamilyView]:
         """The families of this run alone."""
         return _families([self])
@@ -134,7 +139,7 @@ class ReportView(Struct, frozen=True, kw_only=True):
     @property
     def machines(self) -> str:
         """What the ops ran on."""
-        return " and ".join(dict.fromkeys(words.machine_words(run.matrix) for run in self.runs))
+        return " and ".join(dict.fromkeys(run.machine for run in self.runs))
 
     @property
     def states(self) -> list[tuple[words.State, str]]:

@@ -14,6 +14,7 @@ from opspecs.registry import names_of, selected
 from scanner.accelerators import kind_of
 from scanner.cases.catalog import choose
 from scanner.cases.discovery import EntrySpec, Tell, described, enumerated_entries, names_in, recorded, wanted
+from scanner.observations.one_case import with_compiled
 from scanner.observations.records import EnumeratedEntry, Header, Row, Settings, Source
 from scanner.processes.supervisor import WorkerSupervisor
 
@@ -35,10 +36,11 @@ def known_rows(device: str, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
 
 def _rows_of(selection: Iterable[tuple[OpSpec, Planned]], settings: Settings) -> tuple[Row, ...]:
     requested = bool(settings.patterns) or "batch" in settings.invariance
-    return tuple(
+    rows = (
         row_of(spec, planned, settings.device)
         for spec, planned in without_unrequested(selection, requested=requested)
     )
+    return with_compiled(rows, settings)
 
 
 def without_unrequested(

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import click
 
 from scanner.cli.options import ParamType, Whole
+from scanner.observations.records import MOST_SHARDS
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_MOST_SHARDS = 9999
 _HOST_AND_PORT = re.compile(r"[^\s/@]+:[0-9]{1,5}")
 
 
@@ -37,7 +37,7 @@ def ray_options(command: _Command) -> _Command:
     for option in (
         click.option(
             "--shards",
-            type=Whole(1, _MOST_SHARDS),
+            type=Whole(1, MOST_SHARDS),
             metavar="N",
             help="With --ray: divide the ops of each run among N shards. Default: as many as nodes or GPUs scan side by side.",
         ),

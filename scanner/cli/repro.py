@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from opspecs.functions import file_of, resolved
 from opspecs.pytorch.sources import databases
@@ -21,6 +22,7 @@ from scanner.cases.selected import selected_rows
 from scanner.cli.options import python_option, specs_option, tell
 from scanner.errors import UsageError
 from scanner.invariance import PROPERTIES, Property
+from scanner.observations.parts import machine_of
 from scanner.observations.records import Header, Row, digest_kind
 from scanner.observations.runfile import read_run
 from scanner.observations.writer import cannot_write
@@ -108,10 +110,12 @@ def command(
         )
     tell("repro: starting torch, which draws the inputs")
     input_source = _input_source(chosen, read.header, spec_files, python)
+    # Of the machines of a merged file it is the one that observed the row.
+    header = replace(read.header, environment=machine_of(read.header, chosen))
     if what is None:
-        written = script(input_source, seen, read.header)
+        written = script(input_source, seen, header)
     else:
-        written = invariance_script(input_source, seen, read.header, what)
+        written = invariance_script(input_source, seen, header, what)
     _out(written, output, run)
     if note := _other_inputs(input_source, seen):
         click.echo(f"detmatrix: {note}", err=True)

@@ -9,6 +9,7 @@ import msgspec
 
 from scanner.cluster.files import ShardFiles
 from scanner.errors import RunFileError
+from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import Dispatch
 from scanner.observations.records import MODES, Closing, Cost, EnumeratedEntry, Header, Observation, Row
 from scanner.observations.runfile import Line
@@ -18,7 +19,7 @@ _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
 class ShardMeasurement(NamedTuple):
-    """One row in one process, or its cost, or its overloads."""
+    """One row in one process, or its cost, its overloads, or its invariance to a property."""
 
     row: Row
     what: str  # as progress says it
@@ -36,10 +37,10 @@ class ClusterShard:
         self.header: Header | None = None  # as its first file has it
         self.complete = False
         self.host = ""
-        self.measured = 0  # in the course of this scan
         self.fruitless = 0  # tasks in a row that ended without a measurement
         self._rows: dict[tuple[str, ...], Row] = {}
         self._seen: set[Any] = set()
+        self._invariances = 0
 
     @property
     def planned(self) -> int:
@@ -47,7 +48,10 @@ class ClusterShard:
         if self.header is None:
             return 0
         settings = self.header.settings
-        return len(self._rows) * (settings.processes * len(MODES) + settings.cost + settings.overloads)
+        ordinary = len(self._rows) * (settings.processes * len(MODES) + settings.cost + settings.overloads)
+        # Which rows are asked of their invariance is known only when they were.
+        asked = self._invariances if self.complete else len(self._rows) * len(settings.invariance)
+        return ordinary + asked
 
     def read(self, lines: bytes) -> Iterator[ShardMeasurement]:
         """Take in lines of its files, and yield what they measure.
@@ -83,6 +87,10 @@ class ClusterShard:
                 case Cost() | Dispatch() if record.key in self._rows:
                     what = "cost" if isinstance(record, Cost) else "overloads"
                     yield ShardMeasurement(self._rows[record.key], what, None, self._is_new(record.key, what))
+                case Invariance(what=what) if record.key in self._rows:
+                    new = self._is_new(record.key, what)
+                    self._invariances += new
+                    yield ShardMeasurement(self._rows[record.key], f"invariance to {what}", None, new)
 
     def _plan(self, rows: tuple[Row, ...]) -> None:
         for row in rows:

@@ -128,10 +128,12 @@ class Check:
             place = self._cell(row or 0, record)
             planned = row is not None and self._lives(record)
         elif isinstance(record, Invariance):
-            name, place = f"the {record.what} of {':'.join(record.key)}", (record.what, *record.key)
-            # Controls of it stand in no plan.
-            known = known or record.spec.startswith("control.")
-            planned = known and record.what in self._settings.invariance
+            name = f"the {record.what} of {':'.join(record.key)}"
+            # Controls of it stand in no plan, and each part of a merged file asked them.
+            control = record.spec.startswith("control.")
+            place = (record.what, *record.key, record.worker if control else 0)
+            planned = (known or control) and record.what in self._settings.invariance
+            planned = planned and record.worker < self._workers
         else:
             said = "cost" if isinstance(record, Cost) else "overloads"
             name, place, planned = f"the {said} of {':'.join(record.key)}", (said, row), known

@@ -37,6 +37,7 @@ class Invariance(Record, frozen=True, tag="invariance", tag_field="kind"):
     executions: Count = 0  # of the baseline, before and behind those of the values
     differing: Count = 0  # of those, from the first one
     trials: Annotated[tuple[Tried, ...], Meta(max_length=MOST_NAMES)] = ()
+    worker: Count = 0  # of a merged file: one of the part that asked
 
     @property
     def key(self) -> tuple[str, str, str, str]:

@@ -84,8 +84,7 @@ class _Source:
                 case Closing() as one:
                     closing = one
         self.end = reader.end
-        parts = header.parts or tuple(replace(part, closing=closing) for part in parts_of(header))
-        self.parts: dict[_Id, Part] = {(part.shard, part.file): part for part in parts}
+        self.parts: dict[_Id, Part] = {(part.shard, part.file): part for part in parts_of(header, closing)}
         self.rows = (*header.planned, *(row for entry in entries for row in entry.rows))
         shared.plan(self.rows)
         self.groups: dict[str, _Group] = {entry.spec: _Group([], entry) for entry in entries}
@@ -130,7 +129,6 @@ class _Merger:
     def __init__(self, sources: Sequence[_Source], kernels: BuildOverloads | None) -> None:
         self._sources = sources
         self._kernels = kernels
-        self._asked: set[tuple[tuple[str, ...], str]] = set()  # of the controls of invariance
         self._source_of: dict[_Id, _Source] = {}
         header = sources[0].header
         for source in sources:
@@ -247,17 +245,11 @@ class _Merger:
                 if isinstance(record, (Observation, Cost, Dispatch, Invariance))
                 else None
             )
-            if isinstance(record, Invariance) and place is None:
-                # Each part asked the controls; what one answered wrongly its closing line says.
-                if (record.key, record.what) in self._asked:
-                    continue
-                self._asked.add((record.key, record.what))
-                number = max(last, numbers[0])
-            elif isinstance(record, (Cost, Dispatch, Invariance)):
+            if isinstance(record, (Cost, Dispatch)):
                 number = self._owners[place or 0]
                 if number not in numbers:
                     continue
-            elif isinstance(record, (Observation, Sentinel, Distrust)):
+            elif isinstance(record, (Observation, Sentinel, Distrust, Invariance)):
                 if record.worker >= len(part_of):
                     raise RunFileError(
                         f"{source.path}: has a line of worker {record.worker}, and {len(part_of)} workers; restore the file"

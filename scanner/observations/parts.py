@@ -7,14 +7,14 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from scanner.accelerators import kind_of
-from scanner.observations.records import Environment, Header, Part, Row, Settings
+from scanner.observations.records import Closing, Environment, Header, Part, Row, Settings
 
-# What of an environment is the build's; the rest is the machine's.
-BUILD = ("torch", "torch_git", "cuda", "rocm")
+# What of an environment is the build's, with the libraries that are installed beside it; the rest is the machine's.
+BUILD = ("torch", "torch_git", "cuda", "rocm", "cudnn", "triton")
 
 
-def parts_of(header: Header) -> tuple[Part, ...]:
-    """Return the parts of a merged file; any other file is one, of which the closing line is not known here."""
+def parts_of(header: Header, closing: Closing | None = None) -> tuple[Part, ...]:
+    """Return the parts of a merged file; any other file is one, of which the closing line must be given to stand there."""
     return header.parts or (
         Part(
             shard=header.shard,
@@ -22,7 +22,7 @@ def parts_of(header: Header) -> tuple[Part, ...]:
             started=header.started,
             environment=header.environment,
             workers=header.settings.workers,
-            closing=None,
+            closing=closing,
             began=header.began,
         ),
     )
@@ -31,6 +31,12 @@ def parts_of(header: Header) -> tuple[Part, ...]:
 def machine_of(header: Header, row: Row) -> Environment:
     """Return the machine on which a row was observed."""
     return header.parts[row.part].environment if header.parts else header.environment
+
+
+def in_common(header: Header, name: str) -> object:
+    """Return a field of the environment in which all machines of a run are alike; ``None`` if they are not."""
+    values = {getattr(part.environment, name) for part in parts_of(header)}
+    return values.pop() if len(values) == 1 else None
 
 
 def machines(header: Header) -> list[Environment]:
@@ -103,13 +109,16 @@ def missing_words(header: Header, parts: Sequence[Part]) -> str:
     for shard, files in by_shard.items():
         there = {part.file for part in files}
         texts += [
-            f"file {file} of shard {shard} is missing"
+            f"file {file} of {part_name(shard, 1, header.shards)} is missing"
             for file in range(1, max(there) + 1)
             if file not in there
         ]
     # What machines wrote before the last one is finished in its file.
     open_ones = [shard for shard, files in by_shard.items() if files[-1].closing is None]
-    texts += [_are(open_ones, header.shards, "not finished")] if open_ones else []
+    if open_ones:
+        texts.append(
+            _are(open_ones, header.shards, "not finished") if header.shards > 1 else "the scan did not finish"
+        )
     return "; ".join(texts)
 
 
@@ -119,6 +128,8 @@ def shard_words(header: Header) -> str:
         return (
             f"{len({part.shard for part in header.parts})} of {header.shards}, in {len(header.parts)} files"
         )
+    if header.file > 1:
+        return f"{header.shard} of {header.shards}, file {header.file}"
     return f"{header.shard} of {header.shards}" if header.shards > 1 else ""
 
 

@@ -126,6 +126,7 @@ class Row(Record, frozen=True):
         default="", name="recipe"
     )  # how an enlarged case was grown, as opspecs.pytorch.enlarge reads it
     samples: Count = 0  # that the database has of the entry in this dtype
+    compiled: bool = False  # it runs in the modes under torch.compile that the scan was asked for
     part: Count = 0  # of a merged file: the place in `Header.parts` of the one that observed it
 
     @property
@@ -279,6 +280,14 @@ class Compiled(Record, frozen=True):
     graphs: Count  # that were compiled; none: the op ran eagerly
     breaks: Count  # where a graph ended and what came next ran eagerly
     kernels: Count  # that the compiler wrote; without them its code calls those of eager ops
+    hits: Count = 0  # graphs that were taken out of a cache
+
+
+class HeldReference(Record, frozen=True):
+    """What a reference gives that holds in every mode."""
+
+    digest: str
+    elements: Count  # of the first execution that are not those of the reference
 
 
 class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
@@ -310,6 +319,7 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     blank_output: str | None = None  # the one compared tensor that `blank` is said of; None: all of them
     alerts: tuple[str, ...] = ()  # mode warn_only: callers of the alerts of one execution, in order
     compiled: Compiled | None = None  # modes under torch.compile
+    reference: HeldReference | None = None  # None: its case has none that holds in every mode
     exception: str | None = None  # type name
     message: str | None = None
     worker: Count = (

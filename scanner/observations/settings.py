@@ -188,8 +188,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             label="all cases compiled",
             default=False,
             option="--compile-all",
-            help="In modes compile_off and compile_on run all cases: by default one of each op, since a compilation takes "
-            "seconds.",
+            help="In modes under torch.compile run all cases: by default one of each op in each direction, since a compilation "
+            "takes seconds.",
         ),
     ] = False
     perturb: Annotated[  # share the executions, in this order

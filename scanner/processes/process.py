@@ -105,16 +105,27 @@ class WorkerProcess:
         *,
         device: str,
         perturb: Sequence[str] = (),
+        cache: Path | None = None,
     ) -> None:
         """Start it and wait for its hello.
+
+        Args:
+            python: The interpreter.
+            mode: That it lives under.
+            sandbox: The folder that it starts in.
+            spec_files: Files of the user's own specs.
+            device: As asked for, or as resolved.
+            perturb: The perturbations of the scan.
+            cache: The folder for what it compiles, which others have too; without it one of its own, which goes with it.
 
         Raises:
             UntrustedScanError: It did not start.
             UsageError: A perturbation needs a package that is not there.
         """
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
-        self._compiled = cache_folder(sandbox) if MODE_TABLE[mode].compiles else None
-        caches = {} if self._compiled is None else {"TORCHINDUCTOR_CACHE_DIR": str(self._compiled)}
+        self._compiled = cache_folder(sandbox) if cache is None and MODE_TABLE[mode].compiles else None
+        folder = cache or self._compiled
+        caches = {} if folder is None else {"TORCHINDUCTOR_CACHE_DIR": str(folder)}
         requests, self._requests = os.pipe()
         self._replies, replies = os.pipe()
         alive, self._alive = os.pipe()

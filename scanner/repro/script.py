@@ -268,7 +268,9 @@ def executed(
     before = ""
     if compiled := tuple(mode for mode in chosen if MODE_TABLE[mode].compiles):
         before = text.COMPILED.replace("$OP", f"{input_source.op}(*args, **kwargs)")
-        before = before.replace("$COMPILED", repr(compiled)) + "\n"
+        own = tuple(mode for mode in compiled if not MODE_TABLE[mode].cached)
+        before = before.replace("$OWN", repr(own)) + "\n"
+        before = before.replace("$COMPILED", repr((*compiled, *_fillers(chosen))))
         call = f"call({arguments})"
     names = [output.name for output in outputs]
     # What a function of one's own returned without dims may have been a number.
@@ -282,7 +284,8 @@ def executed(
         simple = known and all(re.fullmatch(r"output\[\d+\]", name) for name in names)
         judged = f"[t for t in {call} if t is not None]" if simple else call
     code = code or (text.BACKWARD if input_source.upstream else text.FORWARD)
-    if switched := tuple(mode for mode in chosen if MODE_TABLE[mode].execution == "switched"):
+    switching = tuple(mode for mode in chosen if MODE_TABLE[mode].execution == "switched")
+    if switched := (*switching, *_fillers(chosen)):
         last = text.SWITCHED.lstrip("\n").replace("$SWITCHED", repr(switched))
         code = code.replace("    return $JUDGED\n", last)
     upstream_seed, drawn = input_source.upstream or (0, "")
@@ -299,6 +302,11 @@ def executed(
     }.items():
         code = code.replace(name, value)
     return before + code, "" if simple else _parts(names if known else None)
+
+
+def _fillers(chosen: Iterable[Mode]) -> tuple[str, ...]:
+    """Return what a process is called that fills the cache of others, if any mode needs one."""
+    return ("fill_cache",) * any(MODE_TABLE[mode].cached for mode in chosen)
 
 
 def _parts(names: Sequence[str] | None) -> str:
@@ -343,8 +351,10 @@ def _cell(device: str, set_by_mode: dict[str, str], chosen: Sequence[Mode]) -> s
     without = _is_none_of(
         mode for mode in ("off", *chosen) if MODE_TABLE[mode].variables.keys().isdisjoint(set_by_mode)
     )
-    environment = f"    environment = os.environ | {set_by_mode!r} if mode {without} else None\n"
+    environment = f"        environment = os.environ | {set_by_mode!r} if mode {without} else None\n"
     code = text.CELL.replace("$ENVIRONMENT", environment if set_by_mode else "")
+    cached = tuple(mode for mode in chosen if MODE_TABLE[mode].cached)
+    code = code.replace("$FILL_CACHE", text.FILL_CACHE.replace("$CACHED", repr(cached)) if cached else "")
     code = code.replace("$ENV", ", env=environment" if set_by_mode else "")
     return code.replace(
         "$ALERTED", "ALERT in one" if device == "cpu" else "any(alert in one for alert in ALERTS)"

@@ -135,10 +135,18 @@ COMPILED = """
 def call(*args, **kwargs):
     return $OP
 
-if sys.argv[1:] and sys.argv[1] in $COMPILED:
+if sys.argv[1:] and sys.argv[1] in $OWN:
     cache = tempfile.TemporaryDirectory()  # with what other processes compiled this one would show nothing of its own
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache.name
+if sys.argv[1:] and sys.argv[1] in $COMPILED:
     call = torch.compile(call, dynamic=False)
+"""
+# Before a process of a mode that takes compiled code out of a cache: another one, whose flag is off in the backward phase.
+FILL_CACHE = """\
+        if mode in $CACHED:
+            cache = tempfile.TemporaryDirectory()
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache.name
+            subprocess.run([*command[:-1], "fill_cache"], capture_output=True)
 """
 # In place of the last line, where the flag is another one in the backward phase.
 SWITCHED = """
@@ -184,8 +192,8 @@ CELL = '''
 def cell(mode):
     """Print the verdict of a mode, whose processes make one set of outputs; return it and the first output."""
     command, hashes, errors = [sys.executable, "-W", "ignore", __file__, mode], [], []
-$ENVIRONMENT    for _ in range(PROCESSES):
-        child = subprocess.run(command, capture_output=True, text=True$ENV)
+    for _ in range(PROCESSES):
+$FILL_CACHE$ENVIRONMENT        child = subprocess.run(command, capture_output=True, text=True$ENV)
         if child.returncode == 0:
             hashes += json.loads(child.stdout.splitlines()[-1])
         else:

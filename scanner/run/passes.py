@@ -6,9 +6,10 @@ them. A scan makes the passes of one build; to confirm a change those of two bui
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -18,7 +19,6 @@ from scanner.alerts import alert_caller
 from scanner.cases.rows import row_of
 from scanner.claims.matching import matches
 from scanner.modes import MODE_TABLE, unconcerned
-from scanner.observations.one_case import one_case_rows
 from scanner.observations.records import (
     MODES,
     Count,
@@ -87,7 +87,6 @@ class PassRunner:
         self._prefix = text
         self._number = number
         self._control_keys = {row.key for row in header.controls}
-        self._one_case = one_case_rows(header.planned, header.settings)
         self._places = {row.key: place for place, row in enumerate(header.planned)}
         self._done: set[tuple[tuple[str, ...], Mode, int]] = set()
         self._inputs: dict[tuple[str, ...], Observation] = {}  # of each row the first one that had inputs
@@ -175,6 +174,8 @@ class PassRunner:
             supervisor.renew(mode)
         if mode not in MODES or runs is not None:
             self._progress.further(len(rows))
+        if MODE_TABLE[mode].cached:
+            self._fill_cache(supervisor, [row for _, row in rows], mode, process)
         since = _SENTINEL_ROWS
         watched = 0.0
         for place, row in rows:
@@ -198,6 +199,23 @@ class PassRunner:
         self._watch(supervisor, mode, process, places.stop)
         self._control_again(supervisor, mode, process, places.stop)
 
+    def _fill_cache(
+        self, supervisor: WorkerSupervisor, rows: Iterable[Row], mode: Mode, process: int
+    ) -> None:
+        """Let a process of its own compile rows with the flag off in the backward phase, for those of a supervisor to find.
+
+        What it cannot compile they do not find, and say so of the row.
+        """
+        filler = supervisor.filler()
+        try:
+            for row in rows:
+                self._progress.at(row, f"{self._prefix}{mode}, process {process}, filling the cache")
+                request = request_for("fill", row, self._header.settings)
+                with contextlib.suppress(WorkerEndedError):
+                    filler.ask(mode, request, self._header.settings.timeout)
+        finally:
+            filler.retire()
+
     def _due(self, mode: Mode, process: int, places: range) -> Iterator[tuple[int, Row]]:
         """Yield the rows still to be observed, each with its place in the plan."""
         for place in places:
@@ -215,7 +233,7 @@ class PassRunner:
         if concern == "cured":
             return len(self._digests[row.key, "off"]) > 1 and len(self._digests[row.key, "on"]) == 1
         if concern == "one_case":
-            return row.key in self._one_case
+            return row.compiled
         return concern != "cublas" or any(
             matches(row, claim) for claim in self._header.claims if claim.section == "cublas"
         )

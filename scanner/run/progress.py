@@ -1,7 +1,8 @@
 """Progress on standard error: a live line in a terminal, a plain line now and then elsewhere.
 
-A measurement is one row in one process, or its cost, or its overloads. How many there will be is known when the rows are:
-that total stays. Which rows need more executions, or another mode, is known only later; those are told apart from it.
+A measurement is one row in one process, or its cost, its overloads, or its invariance to a property. How many there will be is
+known when the rows are: that total stays. Which rows need more executions, or another mode, is known only later; those are told
+apart from it.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ class Progress(Protocol):
         """The next so many measurements are beyond those that were planned."""
 
     def at(self, row: Row, what: str) -> None:
-        """This row is being executed: "on, process 1", "cost", or "overloads"."""
+        """This row is being executed: "on, process 1", "cost", "overloads", or "invariance to batch"."""
 
     def saw(self, verdict: Verdict) -> None:
         """It came out like this in one process."""
 
     def timed(self) -> None:
-        """Its cost was measured, or its overloads were recorded."""
+        """Its cost was measured, its overloads were recorded, or it was asked of its invariance, if it had to be."""
 
     def end(self) -> None:
         """Nothing more will come."""
@@ -82,7 +83,7 @@ class _Counted:
         self._further, self._of_further = 0, count
 
     def saw(self, verdict: Verdict | None) -> None:
-        """Count a measurement; one without a verdict is a cost, or overloads."""
+        """Count a measurement; one without a verdict is none of bits run to run."""
         if verdict is not None:
             self.verdicts[verdict] += 1
         if self._further < self._of_further:

@@ -1,4 +1,4 @@
-"""Which rows of a run file are observed whole: another machine need not observe these again."""
+"""Which rows of a run file are whole: of these another machine need not ask anything again."""
 
 from __future__ import annotations
 
@@ -7,31 +7,40 @@ from collections.abc import Iterator
 
 from scanner.claims.matching import matches
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, unconcerned
-from scanner.observations.one_case import Key, one_case_rows
+from scanner.observations.one_case import Key
 from scanner.observations.records import MODES, Mode
 from scanner.observations.runfile import Run
 from scanner.verdicts.findings import MatrixRow, matrix, runs_missing
 
 
 def whole_rows(run: Run) -> frozenset[Key]:
-    """Return the keys of the rows whose findings are known: all modes that concern them have spoken, often enough.
+    """Return the keys of the rows of which all is known that the scan asks.
 
-    What is asked behind that, cost, overloads and invariance, is no reason to observe a row again: where it is missing
-    reports say so.
+    All modes that concern them have spoken, often enough, and cost, overloads and invariance are there where they are asked for:
+    a merged file has all lines of a row from one machine.
     """
     settings = run.header.settings
+    costs = {one.key for one in run.costs}
+    dispatches = {one.key for one in run.dispatches}
+    invariances = {(one.key, one.what) for one in run.invariances}
     seen = Counter((one.key, one.mode) for one in run.observations if one.process < settings.processes)
-    compiled = one_case_rows(run.header.planned, settings)
     whole = set()
     for found in matrix(run.header, run.observations, closed=False):
         key = found.row.key
-        needed = _needed(run, found, compiled=key in compiled)
-        if all(seen[key, mode] >= count for mode, count in needed) and not runs_missing(found):
+        needed = _needed(run, found)
+        properties = settings.invariance if found.off.verdict == "deterministic" else ()
+        if (
+            all(seen[key, mode] >= count for mode, count in needed)
+            and not runs_missing(found)
+            and (key in costs or not settings.cost)
+            and (key in dispatches or not settings.overloads)
+            and all((key, what) in invariances for what in properties)
+        ):
             whole.add(key)
     return frozenset(whole)
 
 
-def _needed(run: Run, found: MatrixRow, *, compiled: bool) -> Iterator[tuple[Mode, int]]:
+def _needed(run: Run, found: MatrixRow) -> Iterator[tuple[Mode, int]]:
     """Yield the modes that concern a row, each with the processes it takes."""
     settings, row = run.header.settings, found.row
     yield from ((mode, settings.processes) for mode in MODES)
@@ -45,5 +54,5 @@ def _needed(run: Run, found: MatrixRow, *, compiled: bool) -> Iterator[tuple[Mod
         yield "no_workspace", settings.processes
     for mode in settings.modes:
         concerned = mode in CHOSEN_MODES and unconcerned(mode, row) is None
-        if concerned and (compiled or MODE_TABLE[mode].concern != "one_case"):
+        if concerned and (row.compiled or MODE_TABLE[mode].concern != "one_case"):
             yield mode, settings.processes

@@ -59,6 +59,21 @@ class OrderCount(Struct, frozen=True, kw_only=True):
     distinct: int
 
 
+class ReferenceCount(Struct, frozen=True, kw_only=True):
+    """How executions are to a reference that holds in every mode, all processes joined."""
+
+    unlike: int  # executions whose bits are not those of the reference
+    elements: int  # of a first execution, at most, that are not
+
+    @property
+    def words(self) -> str:
+        """Say it, but for the n that stands beside it."""
+        if not self.unlike:
+            return "as its reference"
+        where = f", {self.elements} elements of the first" if self.elements else ""
+        return f"{self.unlike} not as its reference{where}"
+
+
 class Cell(Struct, frozen=True, kw_only=True):
     """One row under one mode, all processes joined."""
 
@@ -80,6 +95,10 @@ class Cell(Struct, frozen=True, kw_only=True):
     launches: int = 0  # Triton kernels that the interpreter ran in an execution
     orders: OrderCount | None = None  # what their programs gave in other orders
     by_process: tuple[int, ...] = ()  # executions of each process, without those under other thread counts
+    reference: ReferenceCount | None = None  # None: it has none that holds in every mode
+    differing_processes: int = (
+        0  # in which some differed from the first of all, or from the first of their own set
+    )
     compiled: Compiled | None = (
         None  # the least that torch.compile made of it in a process; None: not asked to
     )
@@ -153,6 +172,7 @@ def _least(compiled: Sequence[Compiled]) -> Compiled | None:
         graphs=min(one.graphs for one in compiled),
         breaks=max(one.breaks for one in compiled),
         kernels=min(one.kernels for one in compiled),
+        hits=min(one.hits for one in compiled),
     )
 
 
@@ -208,6 +228,19 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
         launches=max(observation.launches for observation in ordered),
         orders=_orders(ordered),
         by_process=tuple(sum(observation.digests.values()) for observation in ordered),
+        reference=_reference(ordered),
+        differing_processes=sum(next(iter(one.digests)) != first or _within(one) > 0 for one in ordered),
+    )
+
+
+def _reference(ordered: Sequence[Observation]) -> ReferenceCount | None:
+    """Count what is not as the reference of the case."""
+    held = [(one, one.reference) for one in ordered if one.reference]
+    if not held:
+        return None
+    return ReferenceCount(
+        unlike=sum(count for one, it in held for digest, count in one.digests.items() if digest != it.digest),
+        elements=max(it.elements for _, it in held),
     )
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from scanner.invariance import Property
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, unconcerned
 from scanner.observations.invariance_records import Invariance
-from scanner.observations.one_case import WHY_NOT, one_case_rows
+from scanner.observations.one_case import WHY_NOT
 from scanner.observations.parts import machine_of
 from scanner.observations.records import (
     MODES,
@@ -92,6 +92,16 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     observations: tuple[Observation, ...]  # by mode and process, for details
 
     @property
+    def unlike_reference(self) -> tuple[Mode, ...]:
+        """The modes in which some execution did not give what the reference of its case says of every mode."""
+        cells: dict[Mode, Cell] = {
+            "off": self.off,
+            "on": self.on,
+            **{mode: it.cell for mode, it in self.chosen.items()},
+        }
+        return tuple(mode for mode, cell in cells.items() if cell.reference and cell.reference.unlike)
+
+    @property
     def found(self) -> set[str]:
         """All that was found of it, in the words that --only and --fail-on know: beside off and on also what was chosen."""
         modes = {it.finding for it in self.chosen.values() if it.finding is not None}
@@ -99,9 +109,9 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
         return {self.finding, *modes, *properties}
 
 
-def _left_out(mode: Mode, row: Row, one_case: frozenset[tuple[str, ...]]) -> str | None:
+def _left_out(mode: Mode, row: Row) -> str | None:
     """Return why a row is not run in a mode that the scan was asked for; ``None`` if it is."""
-    if MODE_TABLE[mode].concern == "one_case" and row.key not in one_case:
+    if MODE_TABLE[mode].concern == "one_case" and not row.compiled:
         return WHY_NOT
     return unconcerned(mode, row)
 
@@ -222,7 +232,6 @@ def matrix(
     cost_of = {cost.key: cost for cost in costs}
     asked = {(one.key, one.what): one for one in invariances}
     power_check = PowerCheck(header, sentinels)
-    compiled = one_case_rows(header.planned, header.settings)
     missing = "not recorded" if closed else "the scan was interrupted before this case"
     for place, row in enumerate(header.planned):
         # What is joined is let go of: there may be a million rows.
@@ -274,7 +283,7 @@ def matrix(
                 mode,
                 row,
                 (off, on),
-                (cell := row_cell(by_mode[mode], _left_out(mode, row, compiled) or missing, row)),
+                (cell := row_cell(by_mode[mode], _left_out(mode, row) or missing, row)),
                 weak=power_check.weak(place, {mode: cell}, lines),
                 unequal=bool(unequal_inputs((*own, *by_mode[mode]))),
             )

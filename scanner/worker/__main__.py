@@ -116,7 +116,7 @@ def _serve(requests: Any, replies: Any, specs: Specs, execution: ExecutionKind) 
         identity, do = request.pop("id"), request.pop("do")
         if do == "observe":
             # Controls ask whether this process sees what there is; compiled code is what is asked of rows alone.
-            control = execution == "compiled" and request["spec"] in _CONTROLS
+            control = execution in {"compiled", "cached"} and request["spec"] in _CONTROLS
             request["execution"] = "eager" if control else execution
         _send(replies, {"id": identity, **_HANDLERS[do](specs, request)})
 
@@ -150,6 +150,12 @@ def _observe(spec: OpSpec, case: str, **request: Any) -> Request:
     from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
 
     return observe(spec, case, **request)
+
+
+def _fill(spec: OpSpec, case: str, **request: Any) -> Request:
+    from scanner.worker.compiled import fill  # noqa: PLC0415 - needs torch
+
+    return fill(spec, case, **request)
 
 
 def _cost(spec: OpSpec, case: str, **request: Any) -> Request:
@@ -264,6 +270,7 @@ def _tainted(device: str, answer: dict[str, Any]) -> bool:
 # By the "do" of a request.
 _HANDLERS: dict[str, Handler] = {
     "observe": _row(_observe),
+    "fill": _row(_fill),
     "sentinel": _row(_sentinel),
     "cost": _row(_cost),
     "dispatch": _row(_dispatch),

@@ -113,6 +113,18 @@ class OutputComparison:
                 if flag:
                     severity.add(tensor)
 
+    def elements_unlike(self, parts: list[bits.Part]) -> int:
+        """Return how many elements of the first execution have other bits than these parts; all if it has another structure."""
+        if not bits.same_structure(self._first, parts):
+            elements: int = sum(tensor.numel() for _, tensor in self._first)
+            return max(1, elements)
+        unlike = 0
+        for (_, first), (_, tensor) in zip(self._first, parts, strict=True):
+            severity = SeverityAccumulator(first)
+            severity.add(tensor)
+            unlike += int((severity.result() or {})["differing_elements"])
+        return unlike
+
     def result(self) -> dict[str, Any]:
         """Return digests, first differing execution and outputs, as fields of an observation."""
         self.settle()

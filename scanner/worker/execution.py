@@ -67,6 +67,7 @@ class Execution:
             raise NotRunnableError(f"torch {torch.__version__} has no dtype {dtype}")
         self.in_place = spec.in_place
         self.reference = spec.cases[case].reference
+        self.reference_always = spec.cases[case].holds_always
         self._some_leaves = spec.some_leaves
         self.device = device
         self.backward = direction == "backward"

@@ -8,7 +8,7 @@ import torch
 
 from scanner.modes import ExecutionKind
 from scanner.worker import global_state
-from scanner.worker.compiled import CompiledExecution
+from scanner.worker.compiled import CachedExecution, CompiledExecution
 from scanner.worker.execution import Execution
 
 
@@ -32,4 +32,5 @@ EXECUTIONS: dict[ExecutionKind, type[Execution]] = {
     "eager": Execution,
     "switched": SwitchedExecution,
     "compiled": CompiledExecution,
+    "cached": CachedExecution,
 }

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reports.matrix.model import Matrix
+from reports.matrix.words import named_machines
 from scanner.claims.matching import device_kind
 from scanner.observations.parts import machine_of, part_without, parts_of
 from scanner.observations.records import MODES, Environment, Row, digest_kind
@@ -156,8 +157,7 @@ def kind_of(one: Matrix) -> str:
 
 def hardware(one: Matrix) -> str:
     """Name what the ops of a run ran on."""
-    parts = parts_of(one.run.header)
-    return " and ".join(dict.fromkeys(_hardware(kind_of(one), part.environment) for part in parts))
+    return named_machines(_hardware(kind_of(one), part.environment) for part in parts_of(one.run.header))
 
 
 def _hardware(kind: str, environment: Environment) -> str:

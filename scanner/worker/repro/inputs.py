@@ -213,6 +213,8 @@ class _Op:
         self.imports: list[str] = []
         self.definitions: list[str] = []
         self._seen: set[str] = set()
+        if isinstance(op, str) and op.startswith(_WRITTEN_OUT):
+            op = resolve(op)
         if isinstance(op, str):
             self.text = op
             self._import_parents(op)
@@ -269,7 +271,7 @@ class _Op:
         except (OSError, TypeError) as error:
             raise UntraceableError(f"the source of {name} cannot be read") from error
         # Whoever reads a script has no linter to quiet.
-        return re.sub(r"  # noqa.*", "", text)
+        return re.sub(r"  # (noqa|type: ignore).*", "", text)
 
 
 def _import(name: str, value: Any, module: str) -> str:

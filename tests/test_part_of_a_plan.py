@@ -1,0 +1,171 @@
+"""What is a part of a plan alone says so wherever it is shown, and a run of several machines names them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from reports.compare.runs import compare
+from reports.compare.words import notes
+from reports.coverage.model import coverages
+from reports.matrix.model import load
+from reports.matrix.words import named_machines
+from scanner.observations.records import Part
+from scanner.observations.runfile import read_run
+from tests.commands import Command, command_in
+from tests.runs import CLOSING, ENVIRONMENT, SETTINGS, write_run
+from tests.sharded import SHARDS, changed, shard_name
+
+# What ``scanner.worker.repro.inputs`` would say of inputs, with torch.
+DRAWN: dict[str, Any] = {
+    "lines": [],
+    "args": "()",
+    "kwargs": "{}",
+    "leaves": "()",
+    "digest": None,
+    "op": "torch.cumsum",
+    "in_place": False,
+    "imports": [],
+    "definitions": [],
+    "upstream": None,
+}
+
+
+@pytest.fixture(params=["shard", "second file"])
+def lone(request: pytest.FixtureRequest, in_shards: Path, tmp_path: Path) -> tuple[Path, str]:
+    """Return a complete file that holds a part of its plan, and what it lacks."""
+    if request.param == "shard":
+        return in_shards / shard_name(3), "shards 1-2, 4-8 of 8 are missing"
+    path = Path(shutil.copy(in_shards / "whole.jsonl", tmp_path / "run.2.jsonl"))
+    changed(path, file=2, continues="run.jsonl", began=["2026-01-02T03:04:05Z"])
+    return path, "file 1 of the whole plan is missing"
+
+
+@pytest.mark.parametrize("form", ["text", "md", "html"])
+def test_readers_are_told_what_is_missing(detmatrix: Command, lone: tuple[Path, str], form: str) -> None:
+    """Before anything else, with what to do about it."""
+    path, missing = lone
+
+    told = " ".join(detmatrix("report", path, "--format", form).stdout.split())
+
+    rows = len(read_run(path).header.planned)
+    assert f"Incomplete: {missing}; {rows} of {rows} rows of this file were observed" in told
+    assert (
+        "Go on with scan --resume where a scan did not finish, and join all files with detmatrix merge"
+        in told
+    )
+
+
+def test_machines_are_told_what_is_missing(
+    detmatrix: Command, in_shards: Path, lone: tuple[Path, str]
+) -> None:
+    """The file is whole, what it is of is not: in the reports of one run, of lists, and of changes."""
+    path, missing = lone
+    whole = in_shards / "whole.jsonl"
+
+    report = json.loads(detmatrix("report", path, "--format", "json").stdout)
+    docs = json.loads(detmatrix("docs", path, "--format", "json").stdout)
+    compared = json.loads(detmatrix("compare", whole, path, "--format", "json").stdout)
+
+    assert (report["complete"], report["missing"]) == (False, missing)
+    assert (report["shard"], report["shards"], report["file"]) == (
+        (3, 8, 1) if "shards" in missing else (1, 1, 2)
+    )
+    assert [run["complete"] for run in docs["runs"]] == [False]
+    assert [run["complete"] for run in compared["runs"]] == [True, False]
+    assert [run.complete for it in coverages(load([str(whole)])) for run in it.runs] == [True]
+    assert [run.complete for it in coverages(load([str(path)])) for run in it.runs] == [False]
+
+
+def test_lists_and_changes_are_not_of_a_whole_run(
+    detmatrix: Command, in_shards: Path, lone: tuple[Path, str]
+) -> None:
+    """What a reader sees of both commands says it too."""
+    path, missing = lone
+
+    assert f"Incomplete: {missing}" in detmatrix("docs", path).stdout
+    assert (
+        f"{path.name}: Incomplete: {missing}" in detmatrix("compare", in_shards / "whole.jsonl", path).stdout
+    )
+
+
+@pytest.fixture
+def merged(in_shards: Path, tmp_path: Path) -> Path:
+    """Return what two machines observed, of which the second has other variables too."""
+    for number in range(1, SHARDS + 1):
+        path = Path(shutil.copy(in_shards / shard_name(number), tmp_path))
+        if number > 5:
+            changed(path, environment={"variables": {"off": {"OMP_NUM_THREADS": "16"}, "on": {}}})
+    run = command_in(tmp_path)
+    assert run("merge", *map(shard_name, range(1, SHARDS + 1)), "-o", "all.jsonl").returncode == 0
+    return tmp_path / "all.jsonl"
+
+
+def test_all_machines_of_a_run_are_named(detmatrix: Command, merged: Path) -> None:
+    """None of them stands for the others, on the page of a report, in a comparison, for scripts."""
+    cpu = read_run(merged).header.environment.cpu
+    kinds = named_machines([f"{cpu}, 2 threads", "Another CPU, 16 threads"])
+    assert kinds.startswith("2 kinds of machines: ")
+
+    page = detmatrix("report", merged, "--format", "html").stdout
+    compared = detmatrix("compare", merged, merged).stdout
+    (one, _) = json.loads(detmatrix("compare", merged, merged, "--format", "json").stdout)["runs"]
+
+    assert f"<span>{kinds}</span>" in page
+    assert f"| {kinds} |" in compared
+    assert one["hardware"] == named_machines([cpu, "Another CPU"])
+    assert one["threads"] is None
+
+
+def test_many_machines_take_a_line() -> None:
+    """The first of them are named, in an order of their own."""
+    names = [f"GPU {number}" for number in range(12)]
+
+    assert named_machines(["GPU 1", "GPU 1"]) == "GPU 1"
+    assert named_machines(names) == named_machines(reversed(names))
+    assert named_machines(names).startswith("12 kinds of machines: GPU 0; GPU 1; ")
+    assert named_machines(names).endswith("; and 4 others")
+
+
+def test_drivers_are_those_of_all_machines(tmp_path: Path) -> None:
+    """That the first machine has the same as before says nothing of the second."""
+
+    def run_on(name: str, *drivers: str) -> str:
+        machines = [replace(ENVIRONMENT, gpu="Example GPU", driver=driver) for driver in drivers]
+        parts = [
+            Part(shard=shard, file=1, started="2026", environment=one, workers=1, closing=CLOSING)
+            for shard, one in enumerate(machines, start=1)
+        ]
+        settings = replace(SETTINGS, device="cuda:0")
+        path = write_run(tmp_path / name, environment=machines[0], settings=settings, parts=tuple(parts))
+        return str(path)
+
+    runs = [run_on("a.jsonl", "550", "550"), run_on("b.jsonl", "550", "560"), run_on("c.jsonl", "560", "550")]
+    told = [*notes(compare(load(runs)))]
+
+    text = "the driver was another, 550 → 2 kinds of machines: 550; 560"
+    assert [one for one in told if "the driver" in one] == [
+        f"a.jsonl → b.jsonl: {text}; changes may be due to that."
+    ]
+
+
+@pytest.mark.parametrize("shard", [1, 6])
+def test_a_script_is_of_the_machine_that_observed_its_row(
+    detmatrix: Command, merged: Path, monkeypatch: pytest.MonkeyPatch, shard: int
+) -> None:
+    """It names that one, and sets its variables."""
+    monkeypatch.setattr("scanner.cli.repro._ask", lambda *_: DRAWN)
+    header = read_run(merged).header
+    row = next(one for one in header.planned if header.parts[one.part].shard == shard)
+
+    done = detmatrix("repro", merged, row.id)
+
+    assert done.returncode == 0, done.stderr
+    of_second = "on Another CPU, 16 threads" in " ".join(done.stdout.replace("\n# ", " ").split())
+    assert of_second == (shard == 6)
+    assert ("os.environ.setdefault('OMP_NUM_THREADS', '16')" in done.stdout) == of_second
