@@ -103,7 +103,8 @@ class Pools:
 
     def gradient(self, key: str, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return normal values for the gradient of an output of any size, on the device; ``gradient_source`` says how."""
-        return _cut(self._pool(device, "randn", dtype=dtype), key, math.prod(shape)).reshape(shape)
+        # A copy here too: of a sparse output it is the gradient's very memory.
+        return _cut(self._pool(device, "randn", dtype=dtype), key, math.prod(shape)).clone().reshape(shape)
 
     def _pool(self, device: str, function: str, **kwargs: Any) -> torch.Tensor:
         import torch  # noqa: PLC0415 - spec modules load without it

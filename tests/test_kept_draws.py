@@ -182,14 +182,15 @@ def test_pools_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted.drawn == pools + 1
 
 
-def test_what_an_op_writes_into_is_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("what", ["normal", "gradient"])
+def test_what_an_op_writes_into_is_no_pool(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """Later draws of the same key are what they were."""
     monkeypatch.setattr(torch.Tensor, "to", _on_the_cpu(torch.Tensor.to))
     kept = KeptDraws()
 
     def draw() -> Any:
         t = Inputs(KEY, dtype="float32", device=ACCELERATOR, direction="forward", kept=kept)
-        return t.normal(1 << 17)
+        return getattr(t, what)(1 << 17)
 
     before = draw().clone()
     draw().zero_()
