@@ -51,7 +51,10 @@ class KeptDraws:
 
     def find(self, key: str, place: int, asked: object) -> Draw | None:
         """Return the draw at a place of a key's sequence, if it is what is asked for."""
-        draws = self._by_key.get(key, ())
+        draws = self._by_key.get(key)
+        if draws is None:
+            return None
+        self._by_key.move_to_end(key)
         return draws[place] if place < len(draws) and draws[place].asked == asked else None
 
     def keep(self, key: str, place: int, draw: Draw) -> None:

@@ -87,6 +87,17 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch, limits: dict[s
     assert counted.drawn > drawn
 
 
+def test_what_is_asked_for_again_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two keys the one goes that nobody asked for since."""
+    kept, counted = KeptDraws(keys=2), Counted(monkeypatch)
+    for key in "abac":
+        _all(_inputs(kept, key=key))
+    drawn = counted.drawn
+    _all(_inputs(kept, key="a"))
+
+    assert counted.drawn == drawn
+
+
 def test_cases_of_the_catalog_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a case does with what it draws."""
     monkeypatch.setattr(Inputs, "size", lambda _, **sizes: sizes["cpu"])
