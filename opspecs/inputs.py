@@ -1,7 +1,8 @@
 """Seeded inputs: what a case's generator draws from.
 
 Everything is drawn on the CPU by generators of its own and then moved, so that every process and mode gets the same bits and
-the global generator is left alone. So does every device, but for what is large: on an accelerator that is cut out of pools.
+the global generator is left alone. So does every device, but for what is large and the gradients of outputs: on an accelerator
+those are cut out of pools.
 """
 
 from __future__ import annotations

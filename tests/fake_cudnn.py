@@ -20,6 +20,7 @@ _SOURCE = r"""
 typedef struct { int kind, index, crash, count; void *pointers[16]; void *handle; } descriptor;
 static int device, runs;
 static int fake(const char *word) { const char *is = getenv("FAKE_CUDNN"); return is && !strcmp(is, word); }
+__attribute__((destructor)) static void unload(void) { if (fake("unloads")) abort(); }
 size_t cudnnGetVersion(void) { puts("noise"); return 92800; }
 const char *cudnnGetErrorString(int status) { return status == 3000 ? "CUDNN_STATUS_NOT_SUPPORTED" : "CUDNN_STATUS_BAD_PARAM"; }
 int cudnnBackendCreateDescriptor(int kind, void **out) {

@@ -69,6 +69,14 @@ def test_heuristics_that_end_the_process(library: Path, monkeypatch: pytest.Monk
     assert "SIGABRT" in (crashed[0].refused or "")
 
 
+def test_a_process_that_fails_at_its_end(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has said until then is all that was asked."""
+    expected = _take(library).cells
+    monkeypatch.setenv("FAKE_CUDNN", "unloads")
+
+    assert _take(library).cells == expected
+
+
 def test_cudnn_without_described_gpus(
     detmatrix: Command, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

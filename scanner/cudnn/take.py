@@ -187,7 +187,10 @@ def _ask(
             unordered.append(last.gpu)
             cells[last.place] = replace(last, refused=f"{_NO_ORDER} ({ending})")
         else:
-            at = next(place for place in wanted if place not in cells and place[0] in known)
+            at = next((place for place in wanted if place not in cells and place[0] in known), None)
+            if at is None:
+                # It had said all before it ended: some libraries fail as they are unloaded.
+                return loaded, list(cells.values())
             # What cuDNN lacks for attention, as cuBLAS, it lacks for all of them.
             alike = [one for one in wanted if one[:2] == at[:2]] if at[1] in ATTENTIONS else [at]
             for one in alike:

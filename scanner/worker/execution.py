@@ -336,9 +336,8 @@ def describe(spec: OpSpec, case: str, *, device: str, seed: int) -> dict[str, An
 
     Inputs that cannot be drawn take no part in backward; the row says what is wrong with them.
     """
-    inputs = Inputs(
-        f"{seed}|{spec.name}|{case}|float32", dtype="float32", device=device, direction="backward"
-    )
+    key = f"{seed}|{spec.name}|{case}|float32"
+    inputs = Inputs(key, dtype="float32", device=device, direction="backward", kept=DRAWS)
     try:
         drawn = spec.cases[case].inputs(inputs)
     except Exception:  # noqa: BLE001 - a function of the user's fails in any way it likes
