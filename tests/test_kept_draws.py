@@ -200,7 +200,7 @@ def test_what_an_op_writes_into_is_no_pool(monkeypatch: pytest.MonkeyPatch, what
     kept = KeptDraws()
 
     def draw() -> Any:
-        t = Inputs(KEY, dtype="float32", device=ACCELERATOR, direction="forward", kept=kept)
+        t = UpstreamGradients(KEY, dtype="float32", device=ACCELERATOR, direction="forward", kept=kept)
         return getattr(t, what)(1 << 17)
 
     before = draw().clone()
