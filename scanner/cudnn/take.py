@@ -183,11 +183,22 @@ def _ask(
         if ending is None:
             return loaded, list(cells.values())
         last = found[-1] if found else None
-        if last is not None and last.engines and not last.order and last.refused is None:
+        left = [place for place in wanted if place not in cells and place[0] in known]
+        # It is said without its order first, and once more when the heuristics have answered.
+        unanswered = last is not None and sum(cell.place == last.place for cell in found) == 1
+        if (
+            last is not None
+            and unanswered
+            and last.engines
+            and last.refused is None
+            and last.gpu not in unordered
+        ):
             unordered.append(last.gpu)
             cells[last.place] = replace(last, refused=f"{_NO_ORDER} ({ending})")
+        elif not left:
+            return loaded, list(cells.values())  # it ended with everything answered
         else:
-            at = next(place for place in wanted if place not in cells and place[0] in known)
+            at = left[0]
             # What cuDNN lacks for attention, as cuBLAS, it lacks for all of them.
             alike = [one for one in wanted if one[:2] == at[:2]] if at[1] in ATTENTIONS else [at]
             for one in alike:
