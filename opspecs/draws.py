@@ -51,7 +51,10 @@ class KeptDraws:
 
     def find(self, key: str, place: int, asked: object) -> Draw | None:
         """Return the draw at a place of a key's sequence, if it is what is asked for."""
-        draws = self._by_key.get(key, ())
+        draws = self._by_key.get(key)
+        if draws is None:
+            return None
+        self._by_key.move_to_end(key)
         return draws[place] if place < len(draws) and draws[place].asked == asked else None
 
     def keep(self, key: str, place: int, draw: Draw) -> None:
@@ -103,7 +106,8 @@ class Pools:
 
     def gradient(self, key: str, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return normal values for the gradient of an output of any size, on the device; ``gradient_source`` says how."""
-        return _cut(self._pool(device, "randn", dtype=dtype), key, math.prod(shape)).reshape(shape)
+        # A copy here too: of a sparse output it is the gradient's very memory.
+        return _cut(self._pool(device, "randn", dtype=dtype), key, math.prod(shape)).clone().reshape(shape)
 
     def _pool(self, device: str, function: str, **kwargs: Any) -> torch.Tensor:
         import torch  # noqa: PLC0415 - spec modules load without it

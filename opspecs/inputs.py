@@ -1,7 +1,8 @@
 """Seeded inputs: what a case's generator draws from.
 
 Everything is drawn on the CPU by generators of its own and then moved, so that every process and mode gets the same bits and
-the global generator is left alone. So does every device, but for what is large: on an accelerator that is cut out of pools.
+the global generator is left alone. So does every device, but for what is large and the gradients of outputs: on an accelerator
+those are cut out of pools.
 """
 
 from __future__ import annotations
@@ -96,17 +97,6 @@ class Inputs:
         """What is drawn of the case's dtype: half types as float32, since not every torch draws them on the CPU."""
         return {2: self._torch.float32}.get(self.itemsize, self.dtype)
 
-    def gradient(self, *shape: int) -> torch.Tensor:
-        """Standard normal values for the gradient of an output; shape as given."""
-        if self.device == "cpu":
-            return self.normal(*shape)
-        drawn = self._pools.gradient(self._key, self.device, shape, self._wide)
-        return drawn.to(self.device, self.dtype)
-
-    def gradient_source(self) -> tuple[int, str]:
-        """Return the seed of a generator ``g``, and how ``gradient`` makes one of it for an output ``o``, on an accelerator."""
-        return gradient_source(self._key, self.device, self._wide, self.dtype)
-
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
         """Uniform values between *low* and *high* of the case's floating dtype; rounding may reach *high*."""
         drawn = self._draw("rand", shape, dtype=self._torch.float64)
@@ -197,3 +187,18 @@ class Inputs:
         tensor = tensor.detach().requires_grad_()
         self.leaves.append(tensor)
         return tensor
+
+
+class UpstreamGradients(Inputs):
+    """Draws the gradients of a case's outputs, whose shapes are known when they are there."""
+
+    def gradient(self, *shape: int) -> torch.Tensor:
+        """Standard normal values for the gradient of an output; shape as given."""
+        if self.device == "cpu":
+            return self.normal(*shape)
+        drawn = self._pools.gradient(self._key, self.device, shape, self._wide)
+        return drawn.to(self.device, self.dtype)
+
+    def gradient_source(self) -> tuple[int, str]:
+        """Return the seed of a generator ``g``, and how ``gradient`` makes one of it for an output ``o``, on an accelerator."""
+        return gradient_source(self._key, self.device, self._wide, self.dtype)

@@ -28,8 +28,9 @@ class SpecFileError(Exception):
 def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
     """Execute a Python file and return the ``SPECS`` it declares, each in the family named after the file.
 
-    Of ``FILE.py:FUNCTION``, as ``opspecs.functions`` reads it, return the one that is made of the function. A file that lies in a package is executed as a part of it, whether or not this Python has it installed, so that it
-    may import what lies beside it.
+    Of ``FILE.py:FUNCTION``, as ``opspecs.functions`` reads it, return the one that is made of the function. A file that
+    lies in a package is executed as a part of it, whether or not this Python has it installed, so that it may import what
+    lies beside it.
 
     Raises:
         SpecFileError: It cannot be executed, or ``SPECS`` is not a sequence of specs that can be scanned.

@@ -11,6 +11,8 @@ A message says what happened, where, and what to do.
 
 from __future__ import annotations
 
+import signal
+
 EXIT_DONE = 0
 EXIT_CHECK_FAILED = 1
 EXIT_USAGE = 2
@@ -33,6 +35,14 @@ def _spelled(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def signal_name(number: int) -> str:
+    """Return what a signal that ended a process is called; those of real time have no names."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class DetmatrixError(Exception):

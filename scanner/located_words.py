@@ -193,8 +193,8 @@ def notes(located: Located) -> list[str]:
         )
     if located.launches:
         found.append(
-            f"{located.launches} launch{'es' if located.launches > 1 else ''} of Triton kernels ran in Triton's interpreter, with "
-            f"their programs in {located.replays} other orders, which a GPU may or may not take."
+            f"{several(located.launches, 'launch', 'es')} of Triton kernels ran in Triton's interpreter, with their "
+            f"programs in {located.replays} other orders, which a GPU may or may not take."
         )
     what = "Not executed again" if located.runs == 1 else "Outputs not digested"
     found += [

@@ -18,6 +18,7 @@ from opspecs.inputs import Inputs
 from opspecs.masked import masked_convolutions
 from opspecs.model import Call, OpSpec, call
 from opspecs.registry import select
+from reports.explain.view import explained
 from reports.matrix.by_op import ops_view
 from reports.matrix.model import load
 from reports.matrix.view import row_view
@@ -152,7 +153,11 @@ def test_gradient_outside_of_the_masks_is_told(
     assert mode in found.unlike_reference
     view = row_view(found)
     assert ", not its reference" in view.finding_words()
-    assert "2 not as its reference, 1 elements of the first" in view.cells[mode].details
+    assert "2 not as its reference, 1 element of the first" in view.cells[mode].details
+    told = explained(FIELD.name, (), (), {}, run, ["run.jsonl"], libraries=())
+    assert told["action"].startswith("In 1 row it did not give what the reference of the case says")
+    assert "Nothing" not in told["action"]
+    assert told["measured"][0]["cases"]["backward"][0]["doubts"]["not its reference"] == 1
 
 
 def test_masked_convolutions_are_traced_and_written_out() -> None:

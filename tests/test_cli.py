@@ -144,7 +144,7 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "locate": ((ROOT / "tests" / "programs" / "planted.py",), "detmatrix_planted::add_count"),
     "explain": (("take", RUN), "torch.take:collisions:backward:float32"),
-    "libraries": (("cuFFT",), "bitwise reproducible"),
+    "libraries": (("cuFFT",), "called by: cuda: torch.fft"),
     "repro": ((RUN, "torch.Tensor.put_:overwrite:forward:float32"), "import torch"),
     "trace": (("torch.cumsum:long_rows:forward:float32",), "1 traced"),
     "docs": ((RUN,), "torch.Tensor.put_"),

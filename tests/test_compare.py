@@ -17,7 +17,19 @@ from scanner.errors import UsageError
 from scanner.observations.records import MODES, Observation
 from scanner.verdicts.findings import FINDING_MEANING, Finding
 from tests.compared import OFTEN, pair_of, run_of, shows
-from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, drifting, ended, raised, ran, row, stable
+from tests.runs import (
+    ENVIRONMENT,
+    PROCESSES,
+    RUNS,
+    SETTINGS,
+    Planned,
+    drifting,
+    ended,
+    raised,
+    ran,
+    row,
+    stable,
+)
 
 RECORDED = ("reports/runs/torch-2.13.0-cpu.jsonl.gz", "reports/runs/torch-2.15.0-cpu.jsonl.gz")
 FINDINGS: tuple[Finding, ...] = (
@@ -155,6 +167,15 @@ def test_other_bits_are_no_change() -> None:
     change = only(shows("deterministic"), (PLANNED, both))
 
     assert (change.kind, change.other_bits) == ("same", MODES)
+
+
+@pytest.mark.parametrize(("bits", "cpu"), [("2:z", ENVIRONMENT.cpu), ("z", "Another CPU")])
+def test_other_bits_take_digests_of_one_kind_and_one_machine(bits: str, cpu: str) -> None:
+    """Digests of another kind, as older run files have, and bits of another CPU say nothing of the release."""
+    both = [o for mode in MODES for o in ran(PLANNED, mode, *stable(bits))]
+    (change,) = pair_of(run_of(shows("deterministic")), run_of((PLANNED, both), cpu=cpu)).changes
+
+    assert change.other_bits == ()
 
 
 def test_bits_of_what_differs_are_not_counted() -> None:

@@ -210,6 +210,15 @@ def test_comparison_counts_what_came(queued: bool, outputs: list[int]) -> None:
     assert result["outputs"][0]["differing"] == len(differing)
 
 
+def test_a_reference_may_have_parts_without_elements() -> None:
+    """What is compared with it is all the others."""
+    compare = OutputComparison([("output[0]", torch.ones(3)), ("output[1]", torch.ones(0))], 2)
+
+    assert compare.elements_unlike([("output[0]", torch.ones(3)), ("output[1]", torch.ones(0))]) == 0
+    assert compare.elements_unlike([("output[0]", torch.arange(3.0)), ("output[1]", torch.ones(0))]) == 2
+    assert compare.elements_unlike([("output[0]", torch.ones(3))]) == 3
+
+
 @pytest.mark.parametrize("queued", [False, True], ids=["at once", "queued"])
 def test_other_structure_differs(queued: bool) -> None:
     """An output of another shape, dtype or number differs, and the comparison goes on behind it."""

@@ -110,6 +110,13 @@ def test_unknown_order_is_not_never_first() -> None:
     ]  # fmt: skip
 
 
+def test_what_is_refused_is_not_said_to_be_deterministic() -> None:
+    """Without an accepted engine there is none that could carry the note."""
+    ((_, _, *told),) = view(_table(replace(_cell(), engines=(), order=()))).engine_lines
+
+    assert told == ["none accepted"]
+
+
 @pytest.mark.parametrize("form", ["text", "md", "html"])
 def test_every_format_states_its_limits(detmatrix: Command, form: str) -> None:
     """Nobody reads an engine's note as a measurement."""

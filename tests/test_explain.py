@@ -12,7 +12,9 @@ import pytest
 from reports.explain.view import span
 from scanner.observations.records import MODES
 from scanner.verdicts.bound import upper_bound
+from scanner.verdicts.findings import Finding
 from tests.commands import Command
+from tests.compared import shows
 from tests.conftest import refused
 from tests.runs import ran, row, stable, write_run
 
@@ -69,6 +71,28 @@ def test_an_op_that_raises_in_some_cases_says_which_the_flag_fixes(detmatrix: Co
         "Cases that raise: overwrite, overwrite_permutation. The flag fixes: accumulate."
     )
     assert len(found["why"]) == 2  # of put_ and of put
+
+
+def test_runs_of_one_release_are_told_together(detmatrix: Command, tmp_path: Path) -> None:
+    """A case that raises may stand in one run, and the one that the flag fixes in another."""
+    cases: dict[str, Finding] = {"overwrite": "raises", "accumulate": "fixed_by_mode"}
+    runs = [
+        write_run(tmp_path / f"{case}.jsonl", [shows(finding, row("torch.Tensor.put_", case))])
+        for case, finding in cases.items()
+    ]
+
+    assert explained(detmatrix, "put", *runs)["action"].endswith(
+        "Cases that raise: overwrite. The flag fixes: accumulate."
+    )
+
+
+def test_no_line_of_a_run_file_leaves_the_code_of_markdown(detmatrix: Command, tmp_path: Path) -> None:
+    """A carriage return ends a line of Markdown too, and with it the code that commands stand in."""
+    path = write_run(tmp_path / "run.jsonl", [shows("silent", row("torch.take", "a\r<b>c"))])
+
+    shown = detmatrix("explain", "take", path, "--format", "md").stdout
+    assert "\r" not in shown
+    assert f"    detmatrix repro {path} 'torch.take:a <b>c:forward:float32'" in shown
 
 
 def test_doubts_come_with_the_advice(detmatrix: Command, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from opspecs.draws import POOL, KeptDraws  # noqa: E402
-from opspecs.inputs import Inputs  # noqa: E402 - it needs torch
+from opspecs.inputs import Inputs, UpstreamGradients  # noqa: E402 - it needs torch
+from opspecs.model import Case, OpSpec, call  # noqa: E402
 from opspecs.registry import SPECS  # noqa: E402
 from scanner.worker import execution  # noqa: E402
 from scanner.worker import observe as observing  # noqa: E402
@@ -84,6 +85,17 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch, limits: dict[s
     _all(_inputs(kept, key="a"))
 
     assert counted.drawn > drawn
+
+
+def test_what_is_asked_for_again_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two keys the one goes that nobody asked for since."""
+    kept, counted = KeptDraws(keys=2), Counted(monkeypatch)
+    for key in "abac":
+        _all(_inputs(kept, key=key))
+    drawn = counted.drawn
+    _all(_inputs(kept, key="a"))
+
+    assert counted.drawn == drawn
 
 
 def test_cases_of_the_catalog_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,14 +193,15 @@ def test_pools_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted.drawn == pools + 1
 
 
-def test_what_an_op_writes_into_is_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("what", ["normal", "gradient"])
+def test_what_an_op_writes_into_is_no_pool(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """Later draws of the same key are what they were."""
     monkeypatch.setattr(torch.Tensor, "to", _on_the_cpu(torch.Tensor.to))
     kept = KeptDraws()
 
     def draw() -> Any:
-        t = Inputs(KEY, dtype="float32", device=ACCELERATOR, direction="forward", kept=kept)
-        return t.normal(1 << 17)
+        t = UpstreamGradients(KEY, dtype="float32", device=ACCELERATOR, direction="forward", kept=kept)
+        return getattr(t, what)(1 << 17)
 
     before = draw().clone()
     draw().zero_()
@@ -211,10 +224,24 @@ def test_a_script_draws_the_gradients_of_a_worker(
 ) -> None:
     """On an accelerator they are cut out of a pool, too; the script knows the shape of an output when it is there."""
     monkeypatch.setattr(torch.Tensor, "to", _on_the_cpu(torch.Tensor.to))
-    t = Inputs(KEY, dtype=dtype, device=ACCELERATOR, direction="backward")
+    t = UpstreamGradients(KEY, dtype=dtype, device=ACCELERATOR, direction="backward")
     seed, text = t.gradient_source()
     output = torch.empty(shape, dtype=getattr(torch, dtype))
     made = eval(text, {"torch": torch, "o": output, "g": torch.Generator().manual_seed(seed)})
 
     assert made.dtype == output.dtype
     assert torch.equal(made, t.gradient(*shape))
+
+
+def test_what_a_worker_only_tries_takes_the_pools_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing them takes longer than a trial of an enlarged sample may, and each trial would draw them again."""
+    monkeypatch.setattr(torch.Tensor, "to", _on_the_cpu(torch.Tensor.to))
+    monkeypatch.setattr(execution, "DRAWS", KeptDraws())
+    case = Case(inputs=lambda t: call(t.leaf(t.normal(1 << 17))))
+    spec = OpSpec(name="mine.large", op="torch.exp", why="Is described.", cases={"large": case})
+    counted = Counted(monkeypatch)
+
+    described = [execution.describe(spec, "large", device=ACCELERATOR, seed=seed) for seed in (0, 1)]
+
+    assert described == [{"directions": ["forward", "backward"], "dtype": "float32"}] * 2
+    assert counted.drawn == 1

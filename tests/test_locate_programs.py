@@ -90,6 +90,19 @@ def test_a_root_says_what_its_author_recognises() -> None:
     assert root.reached > 3
 
 
+def test_an_op_that_changes_its_argument_is_no_later_op_of_its_own() -> None:
+    """Of later ops each is given what came of it, a further call of the same op too."""
+    x = torch.zeros(3)
+    with locate() as found:
+        planted.planted.add_count_(x)
+    with locate() as again:
+        for _ in range(2):
+            planted.planted.add_count_(x)
+        x.sum()
+
+    assert [root.reached for root in (*found.roots, *again.roots)] == [0, 2]
+
+
 def test_backward_ops_stand_at_the_line_of_the_forward_call() -> None:
     """Also where the forward phase ran twice."""
     with locate() as found:

@@ -103,6 +103,8 @@ def test_several_runs_are_columns(open_page: Opener, tmp_path: Path) -> None:
     page.shows("8 of 9 ops")
 
     assert [head.text for head in page.all(".ops thead .of")] == ["2.13.0 CPU", "2.11.0 CUDA"]
+    assert [name.text for name in page.all(".runs code")] == ["cpu.jsonl", "cuda.jsonl"]
+    assert [run.text for run in page.all("#run option")] == ["any", "2.13.0 CPU", "2.11.0 CUDA"]
     cells = [
         cell.text.split("\n") for cell in page.all("tbody.op")[2].find_elements("css selector", "td[class]")
     ]

@@ -175,7 +175,8 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.nn.NLLLoss",
         op="torch.nn.functional.nll_loss",
         why="On CUDA the losses of an image's pixels are summed with atomic additions "
-        f"({KERNELS}/cuda/NLLLoss2d.cu), those of rows by one block. On a CPU one thread sums the losses ({KERNELS}/LossNLL.cpp, {KERNELS}/LossNLL2d.cpp).",
+        f"({KERNELS}/cuda/NLLLoss2d.cu), those of rows by one block. On a CPU one thread sums the losses "
+        f"({KERNELS}/LossNLL.cpp, {KERNELS}/LossNLL2d.cpp).",
         cases={
             **_classification_cases(spatial=False),
             **_classification_cases(spatial=True),

@@ -190,7 +190,7 @@ def grow(tree: tuple[tuple[Any, ...], dict[str, Any]], enlargement: str, key: st
 
     Args:
         tree: The arguments of the sample.
-        enlargement: One of ``recipes``.
+        enlargement: One of ``enlargements``.
         key: Seeds the draws.
     """
     import torch  # noqa: PLC0415

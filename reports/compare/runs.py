@@ -206,7 +206,7 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None, found: Fo
         changes=tuple(changes),
         claims=claims,
         undocumented=undocumented(claims, changes),
-        cost=None if obstacles else compare_costs(_computing_the_same(changes)),
+        cost=None if obstacles else compare_costs([change for change in changes if change.alike]),
         again=again,
     )
 
@@ -257,11 +257,6 @@ def _across(
         return judged
     text = f"since {one.name}: {earlier.finding} → {after.finding}" + f"; {since.detail}" * bool(since.detail)
     return replace(judged, apparent=apparent, detail=f"{judged.detail}; {text}" if judged.detail else text)
-
-
-def _computing_the_same(changes: Sequence[Change]) -> list[Change]:
-    others = {"other_inputs", "other_device", "other_threads", "other_variables"}
-    return [change for change in changes if change.judged.reason not in others]
 
 
 def _timeline(pairs: Sequence[Pair]) -> Timeline:

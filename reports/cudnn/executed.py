@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from reports.render.json import View
+from reports.render.markdown import NONE
 from scanner.cudnn.problems import cudnn_operation
 from scanner.cudnn.record import EngineTable
 
@@ -55,9 +56,9 @@ def executed(table: EngineTable) -> View | None:
             f"input, its outputs compared bit by bit. {left} engines of cells were not tried."
         ),
         lines=[
-            [one["operation"], one["engine"], "nondeterministic" if one["noted_nondeterministic"] else "",
+            [one["operation"], one["engine"], "nondeterministic" if one["noted_nondeterministic"] else NONE,
              f"{one['cells_run']} of {one['cells']}", one["cells_differed"], one["held"],
-             "; ".join(one["failures"][:2])]
+             "; ".join(one["failures"][:2]) or NONE]
             for one in engines
         ],
     )  # fmt: skip

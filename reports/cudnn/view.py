@@ -127,6 +127,8 @@ def accepted_engines(table: EngineTable, gpus: Sequence[str]) -> list[dict[str, 
 
 def _text_of(on: dict[str, Any]) -> str:
     """Return in words how many engines one GPU accepts, and which are nondeterministic."""
+    if not on["cells"]:
+        return "none accepted"
     range_ = f"{on['fewest']} to {on['most']}" if on["fewest"] < on["most"] else str(on["most"])
     numbers = ", ".join(map(str, on["nondeterministic"]))
     if not numbers:

@@ -15,13 +15,14 @@ from reports.matrix.columns import all_columns
 from reports.matrix.listed import SECTION_WORDS
 from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
 from reports.matrix.ops import OpsView, OpView
-from reports.matrix.view import RowView, row_view
+from reports.matrix.view import UNLIKE_REFERENCE, RowView, row_view
 from reports.matrix.words import bullet_words, machine_of_row, named_machines, percent
 from reports.matrix.words import span as span_of
 from reports.render.json import View
 from scanner.claims.matching import device_kind
 from scanner.observations import versions
 from scanner.observations.records import Claim, Direction
+from scanner.plurals import several
 from scanner.verdicts.findings import FINDING_MEANING, Finding
 
 # What to do about an op of this finding.
@@ -34,7 +35,7 @@ ADVICE: dict[Finding, str] = {
     "fixed_by_mode": "Set the flag: torch.use_deterministic_algorithms(True).",
     "uninitialized": "It returns memory that nobody wrote: write it before it is read. The flag fills it, with "
     "torch.utils.deterministic.fill_uninitialized_memory, which is on unless turned off.",
-    "mode_dependent": "Keep the flag as it is, on or off: each gives the same bits every time, and other ones.",
+    "mode_dependent": "Keep one setting, on or off: each gives the same bits every time, and other ones.",
     "inconclusive": "Not settled: see the reasons, and scan again.",
     "deterministic": "Nothing for what was measured: no difference was seen. What was not measured may differ.",
 }
@@ -90,7 +91,7 @@ def explained(
             "builds": list(_builds(matrices, views)),
             "libraries": list(libraries),
             "finding": worst,
-            "action": " ".join(_advices(worst, by_op, _latest(matrices, views))) if worst else None,
+            "action": " ".join(_advices(worst, by_op)) if worst else None,
             "cost": {op.name: op.cost_words for op in ops if op.cost or op.fill},
             "commands": list(_commands(name, by_op, matrices, paths)),
         },
@@ -99,13 +100,15 @@ def explained(
     )
 
 
-def _advices(worst: Finding, by_op: OpsView, rows: Sequence[RowView]) -> Iterator[str]:
+def _advices(worst: Finding, by_op: OpsView) -> Iterator[str]:
     """Yield what to do, by what off and on show, and by further columns where they were asked for."""
     op = by_op.ops[0]
-    if worst == "deterministic" and not op.doubts and any(it.notable for it in op.further):
+    if op.unlike_reference:
+        yield f"In {several(op.unlike_reference, 'row')} it did not give what the reference of the case says, which holds in every mode."
+    if worst == "deterministic" and not op.doubts and not op.is_clean:
         yield "No difference was seen with the flag off and on."
     else:
-        yield _advice(worst, op, rows)
+        yield _advice(worst, op, _latest(by_op))
     yield from further_advice(by_op.further, op.further)
 
 
@@ -125,13 +128,14 @@ def _advice(worst: Finding, op: OpView, rows: Sequence[RowView]) -> str:
     return ADVICE[worst]
 
 
-def _latest(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> list[RowView]:
-    """Return the rows of the latest release on each kind of device."""
-    latest: dict[str, Sequence[RowView]] = {}
-    for place in sorted(range(len(matrices)), key=lambda place: versions.key(_torch(matrices[place]))):
-        if views[place]:
-            latest[device_kind(matrices[place].run.header.settings.device)] = views[place]
-    return [row for some in latest.values() for row in some]
+def _latest(by_op: OpsView) -> list[RowView]:
+    """Return the rows of the latest release on each kind of device, of all runs that are of it."""
+    latest: dict[str, tuple[int, ...]] = {}
+    for place, column in enumerate(by_op.columns):
+        if any(op.cells[place].finding for op in by_op.ops):
+            latest[column.device] = column.runs
+    runs = {run for some in latest.values() for run in some}
+    return [it.row for op in by_op.ops for it in op.rows if it.run in runs]
 
 
 def _named(rows: Iterable[RowView]) -> str:
@@ -235,6 +239,7 @@ def _finding(finding: Finding, rows: Sequence[RowView]) -> View:
     doubts = {
         "serial": sum(one.serial for one in rows),
         "low power": sum(one.low_power is not None for one in rows),
+        UNLIKE_REFERENCE: sum(bool(one.unlike_reference) for one in rows),
     }
     differ = any(cell.verdict not in COMPARED or cell.differing for cell in (row.off, row.on))
     said: dict[str, Any] = {

@@ -122,7 +122,7 @@ def named_machines(names: Iterable[str]) -> str:
 
 def _first_of(texts: Sequence[str]) -> str:
     more = len(texts) - _MACHINES
-    return "; ".join([*texts[:_MACHINES], *[f"and {more} others"] * (more > 0)])
+    return "; ".join([*texts[:_MACHINES], *[f"and {several(more, 'other')}"] * (more > 0)])
 
 
 def machine_of_row(header: Header, row: Row) -> str:

@@ -122,6 +122,7 @@ def _environment() -> jinja2.Environment:
         "cells": cells,
         "code": code,
         "codes": codes,
+        "line": one_line,
         "meanings": meanings,
         "safe": Markdown,
         "table": aligned,

@@ -173,8 +173,7 @@ def _expected(row: RowView, devices: Sequence[str]) -> Iterator[str | None]:
     for device in devices:
         found = [one for one in row.expected or () if one["device"] == device]
         for name in _EXPECTED:
-            told = (str(one[name]) for one in found if one[name] is not None)
-            yield " | ".join(dict.fromkeys(told)) or None
+            yield " | ".join(dict.fromkeys(str(one[name]) for one in found if one[name] is not None)) or None
 
 
 def _op(op: OpView, view: OpsView) -> dict[str, object]:

@@ -134,7 +134,7 @@ def _result(row: RowView, observations: Sequence[Observation], pool: Pool) -> tu
         int(row.serial),
         row.alerts,
         pool.place(row.further_words),
-        tuple(pool.place(_cell(mode, cell, pool)) for mode, cell in row.cells.items()),
+        tuple(pool.place(_cell(mode, cell, row, pool)) for mode, cell in row.cells.items()),
         groups,
         tuple(line[1:] for line in counts) if any(any(line[1:]) for line in counts) else (),
         tuple((it.mode, it.output, it.first, *it.distance) for it in row.differences),
@@ -163,8 +163,9 @@ def _by_mode(modes: Sequence[Sequence[tuple[Hashable, ...]]]) -> tuple[tuple[Has
     return tuple(map(tuple, lines.values()))
 
 
-def _cell(mode: Mode, cell: CellView, pool: Pool) -> tuple[Hashable, ...]:
-    bound = percent(cell.upper_bound) if cell.upper_bound else None
+def _cell(mode: Mode, cell: CellView, row: RowView, pool: Pool) -> tuple[Hashable, ...]:
+    # Where nothing could race, no number of executions bounds anything.
+    bound = percent(cell.upper_bound) if cell.upper_bound and not row.serial else None
     cause = None if cell.compared or cell.verdict == "raises" else cell.cause
     texts = (mode, cell.verdict, cell.details, bound, cause, cell.reason, cell.where)
     return (*map(pool.place, texts), int(cell.seeded), cell.alerts)

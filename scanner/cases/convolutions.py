@@ -11,7 +11,6 @@ from functools import cache
 from typing import NamedTuple, TypeVar, cast
 
 from opspecs.inputs import Inputs
-from scanner.cases.catalog import load_catalog
 from scanner.cudnn.problems import Operation, Problem
 from scanner.observations.records import Row
 
@@ -68,6 +67,9 @@ def layer_of(row: Row) -> CaseLayer | None:
 
 @cache
 def _layer(name: str, case: str, op: str) -> CaseLayer | None:
+    # Reports load the catalog only for rows that ask for it.
+    from scanner.cases.catalog import load_catalog  # noqa: PLC0415
+
     spec = next((one for one in load_catalog(()) if (one.name, one.op_name) == (name, op)), None)
     found = _OP.search(op)
     if spec is None or found is None or case not in spec.cases:

@@ -11,7 +11,6 @@ import itertools
 import os
 import re
 import shlex
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from scanner.errors import (
     DetmatrixError,
     UntrustedScanError,
     UsageError,
+    signal_name,
 )
 from scanner.observations.merge import difference, merge
 from scanner.observations.runfile import Run, read_run
@@ -229,7 +229,7 @@ class _Fleet:
         """
         run, shard = self._going[going]
         if code < 0 or code >= EXIT_INTERRUPTED:
-            self._again(going, f"it was stopped ({signal.Signals(-code).name if code < 0 else code})")
+            self._again(going, f"it was stopped ({signal_name(-code) if code < 0 else code})")
             return
         lines = [line.removeprefix(_COMMAND) for line in said.splitlines() if line.startswith(_COMMAND)]
         text = lines[-1] if lines else said.strip().rpartition("\n")[2] or f"ended with {code}"

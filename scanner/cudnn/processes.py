@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
+
+from scanner.errors import signal_name
 
 _ROOT = str(Path(__file__).parent.parent.parent)
 _CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from scanner.cudnn.{} import main; main()"
@@ -44,7 +45,7 @@ def ask(module: Literal["probe", "execute"], request: object, seconds: float) ->
         )
     except subprocess.TimeoutExpired as error:
         return ProcessAnswer(_lines(error.stdout or b""), "SIGKILL", "", late=True)
-    ending = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
+    ending = signal_name(-done.returncode) if done.returncode < 0 else f"exit code {done.returncode}"
     errors = done.stderr.decode(errors="replace").strip().splitlines()
     said = errors[-1] if errors else ""
     return ProcessAnswer(_lines(done.stdout), ending if done.returncode else None, said, late=False)

@@ -184,19 +184,20 @@ def _ask(
             return loaded, list(cells.values())
         last = found[-1] if found else None
         left = [place for place in wanted if place not in cells and place[0] in known]
-        # It is said without its order first, and once more when the heuristics have answered.
-        unanswered = last is not None and sum(cell.place == last.place for cell in found) == 1
+        # A cell is said without its order first, and once more when the heuristics have answered.
+        said = [cell.place for cell in found]
         if (
-            last is not None
-            and unanswered
+            last
             and last.engines
             and last.refused is None
             and last.gpu not in unordered
+            and said.count(last.place) == 1
         ):
             unordered.append(last.gpu)
             cells[last.place] = replace(last, refused=f"{_NO_ORDER} ({ending})")
         elif not left:
-            return loaded, list(cells.values())  # it ended with everything answered
+            # It had said all before it ended: some libraries fail as they are unloaded.
+            return loaded, list(cells.values())
         else:
             at = left[0]
             # What cuDNN lacks for attention, as cuBLAS, it lacks for all of them.

@@ -134,6 +134,8 @@ class LocateMode(TorchDispatchMode):
         key = self.places.of(op.name)
         self._count(key)
         given = among(args, kwargs)
+        # Asked ahead of the call: what an op itself makes different in its arguments has not reached it.
+        reached = self._downstream.reach(given) if self._downstream else _NONE
         if origin := self.unwritten.reads(op, func, args, kwargs, given):
             self._read_unwritten(key, origin, given)
         reason = self._refusal(op, args, kwargs)
@@ -147,7 +149,7 @@ class LocateMode(TorchDispatchMode):
                 result = self._record_undigested(self.recorder, op, func, args, kwargs)
         else:
             result = self._look_again(op, func, args, kwargs, given, key, again=reason is None)
-        if self._downstream and (reached := self._downstream.reach(given)):
+        if reached:
             changed = op.changed(args, kwargs)
             self._downstream.mark(reached, [*returned(result, changed), *changed])
         return result

@@ -63,7 +63,8 @@ class RepeatedCall:
         for generator, state in self._generators:
             generator.set_state(state)
         result = self._func(*self._args, **self._kwargs)
-        return returned(result, self.changed) + self.changed
+        # Runs once per execution.
+        return returned(result, self.changed) + self.changed if self.changed else tensors(result)
 
     def other(self) -> list[torch.Tensor] | None:
         """Execute it again; return what is to be looked at closer, ``None`` where all is the same.

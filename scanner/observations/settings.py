@@ -129,7 +129,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             reruns=True,
         ),
     ]
-    processes: Annotated[
+    processes: Annotated[  # mode off may have one more, for rows that need more executions
         int,
         Meta(ge=1, le=MOST_PROCESSES),
         Setting(
@@ -138,7 +138,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             option="--processes",
             metavar="P",
             limits=Meta(ge=1, le=100),
-            help="Worker processes per mode; more of them narrow the bound on the rate of differing.",  # mode off may have one more, for rows that need more executions
+            help="Worker processes per mode; more of them narrow the bound on the rate of differing.",
             reruns=True,
         ),
     ]

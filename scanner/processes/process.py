@@ -28,7 +28,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from scanner.errors import UntrustedScanError, UsageError
+from scanner.errors import UntrustedScanError, UsageError, signal_name
 from scanner.modes import MODE_TABLE
 from scanner.observations.records import Mode
 from scanner.processes.sandbox import cache_folder
@@ -252,7 +252,7 @@ class WorkerProcess:
         if code >= 0:
             text = f"exited with code {code}" + (" in the middle of the case" if self._started else "")
         else:
-            text = f"killed by {_signal_name(-code)}"
+            text = f"killed by {signal_name(-code)}"
             if -code == signal.SIGKILL:
                 text += " (out of memory?)"
         return f"{text}; last printed: {printed}" if printed else text
@@ -344,10 +344,3 @@ def _version_of(python: str) -> str | None:
         return None
     text = done.stdout.strip()
     return text if done.returncode == 0 and re.fullmatch(r"\d+\.\d+\.\d+", text) else None
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from scanner.errors import UntrustedScanError, UsageError
+from scanner.errors import UntrustedScanError, UsageError, signal_name
 from scanner.located import Located
 from scanner.perturbations import INTERPRET
 from scanner.programs.judge import judge
@@ -177,5 +177,5 @@ def _environment(settings: ProgramSettings) -> dict[str, str]:
 
 def _ending(code: int) -> str:
     if code < 0:
-        return f"its process was killed by {signal.Signals(-code).name}"
+        return f"its process was killed by {signal_name(-code)}"
     return f"its process ended with code {code} before the end of the program"

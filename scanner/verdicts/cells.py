@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from scanner.alerts import alert_caller
 from scanner.observations.records import Blank, Compiled, Observation, Row
+from scanner.plurals import several
 from scanner.verdicts.bound import upper_bound
 
 Verdict = Literal["deterministic", "nondeterministic", "raises", "error", "timeout", "crash", "not_run"]
@@ -70,7 +71,7 @@ class ReferenceCount(Struct, frozen=True, kw_only=True):
         """Say it, but for the n that stands beside it."""
         if not self.unlike:
             return "as its reference"
-        where = f", {self.elements} elements of the first" if self.elements else ""
+        where = f", {several(self.elements, 'element')} of the first" if self.elements else ""
         return f"{self.unlike} not as its reference{where}"
 
 

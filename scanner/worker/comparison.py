@@ -120,6 +120,8 @@ class OutputComparison:
             return max(1, elements)
         unlike = 0
         for (_, first), (_, tensor) in zip(self._first, parts, strict=True):
+            if not first.numel():
+                continue  # it has nothing that could be measured
             severity = SeverityAccumulator(first)
             severity.add(tensor)
             unlike += int((severity.result() or {})["differing_elements"])

@@ -10,7 +10,7 @@ import torch
 from opspecs.model import OpSpec
 from scanner.alerts import alert_caller
 from scanner.worker import global_state
-from scanner.worker.execution import Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.execution import DRAWS, Execution, InvalidCaseError, NotRunnableError, first_line
 
 
 class CompiledExecution(Execution):
@@ -94,7 +94,7 @@ def fill(spec: OpSpec, case: str, **options: Any) -> dict[str, Any]:
         Why nothing was compiled, as ``message``, if so. Whoever takes from the cache sees it too, and says it of the row.
     """
     try:
-        _FillingExecution(spec, case, **options)()
+        _FillingExecution(spec, case, kept=DRAWS, **options)()
     except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included
         return {"message": first_line(error)}
     return {}

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from opspecs.draws import KeptDraws
-from opspecs.inputs import Inputs
+from opspecs.inputs import Inputs, UpstreamGradients
 from opspecs.model import Call, MissingError, OpSpec
 from opspecs.user import place_of
 from scanner.worker import bits, global_state
@@ -89,7 +89,7 @@ class Execution:
         if self.backward and not self.leaves:
             raise InvalidCaseError("no input takes part in backward")
         # For the upstream gradients, drawn when the first forward call shows their shapes.
-        self._upstream = Inputs(
+        self._upstream = UpstreamGradients(
             f"{key}|upstream",
             dtype=dtype,
             device=device,
@@ -336,9 +336,8 @@ def describe(spec: OpSpec, case: str, *, device: str, seed: int) -> dict[str, An
 
     Inputs that cannot be drawn take no part in backward; the row says what is wrong with them.
     """
-    inputs = Inputs(
-        f"{seed}|{spec.name}|{case}|float32", dtype="float32", device=device, direction="backward"
-    )
+    key = f"{seed}|{spec.name}|{case}|float32"
+    inputs = Inputs(key, dtype="float32", device=device, direction="backward", kept=DRAWS)
     try:
         drawn = spec.cases[case].inputs(inputs)
     except Exception:  # noqa: BLE001 - a function of the user's fails in any way it likes

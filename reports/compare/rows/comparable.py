@@ -55,6 +55,11 @@ REASON_MEANING: dict[Reason, str] = {
     "not_reproduced": "Measured again, the row changed in another way than the runs suggest.",
 }
 
+# With these the runs did not compute the same, or cannot be believed: what is other in them says nothing of torch.
+UNLIKE: frozenset[Reason] = frozenset(
+    ("untrusted_run", "other_device", "other_threads", "other_variables", "other_inputs")
+)
+
 # Where libraries lie and which devices are seen, not what they compute; two environments on one machine differ here. And
 # what a scan sets itself for PyTorch's databases, and older ones did not.
 _PLACES = {

@@ -6,10 +6,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from reports.compare.rows.comparable import Reason
+from reports.compare.rows.comparable import UNLIKE, Reason
 from reports.compare.rows.rates import RateTest
 from reports.matrix.model import cell_of_mode
-from scanner.observations.records import MODES, Mode
+from scanner.observations.records import MODES, Mode, digest_kind
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import MatrixRow
 
@@ -83,12 +83,17 @@ class Change(Struct, frozen=True, kw_only=True):
         return self.kind in CHANGES or self.judged.apparent is not None
 
     @property
+    def alike(self) -> bool:
+        """Whether both runs computed the same, so that bits and times of the two can be held against each other."""
+        return self.judged.reason not in UNLIKE
+
+    @property
     def other_bits(self) -> tuple[Mode, ...]:
-        """The modes in which both runs were deterministic and gave bits that are not the same."""
-        if self.old is None or self.new is None:
+        """The modes in which both runs were deterministic and, computing the same, gave bits that are not the same."""
+        if self.old is None or self.new is None or not self.alike:
             return ()
         pairs = ((mode, cell_of_mode(self.old, mode), cell_of_mode(self.new, mode)) for mode in MODES)
-        return tuple(mode for mode, old, new in pairs if _still(old, new) and old.first != new.first)
+        return tuple(mode for mode, old, new in pairs if _apart(old, new))
 
 
 def doubted(kind: Kind, reason: Reason, detail: str, tests: tuple[RateTest, ...]) -> JudgedRow:
@@ -102,5 +107,7 @@ def doubted(kind: Kind, reason: Reason, detail: str, tests: tuple[RateTest, ...]
     )
 
 
-def _still(old: Cell, new: Cell) -> bool:
-    return old.verdict == new.verdict == "deterministic"
+def _apart(old: Cell, new: Cell) -> bool:
+    """Tell whether two cells that did not differ have digests of one kind that are not the same."""
+    firsts = [one.first for one in (old, new) if one.verdict == "deterministic" and one.first is not None]
+    return len(set(firsts)) > 1 and len(set(map(digest_kind, firsts))) == 1

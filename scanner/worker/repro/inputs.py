@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from opspecs.inputs import Inputs
+from opspecs.inputs import Inputs, UpstreamGradients
 from opspecs.model import Call, MissingError, OpSpec
 from opspecs.pytorch import database
 from opspecs.registry import SPECS
@@ -40,11 +40,11 @@ _WRITTEN_OUT = ("opspecs.", "detmatrix_specs_")
 
 
 class InputSourceError(Exception):
-    """There is no recipe; the message says why."""
+    """There is no source of a row's inputs; the message says why."""
 
 
 def main() -> None:
-    """Answer the request: the arguments of ``recipe``, as a JSON object."""
+    """Answer the request: the arguments of ``input_source``, as a JSON object."""
     answers = os.dup(1)
     os.dup2(2, 1)
     try:
@@ -85,7 +85,7 @@ def input_source(
         draws one for an output ``o`` from a generator ``g``; ``batch``, the axes of the case's batch.
 
     Raises:
-        RecipeError: There is no such row here, or something in it has no source.
+        InputSourceError: There is no such row here, or something in it has no source.
         SpecFileError: A file cannot be used.
     """
     known: dict[str, OpSpec] = {one.name: one for one in SPECS}
@@ -136,7 +136,7 @@ def _of_database(name: str, case: str, dtype: str, device: str, seed: int, grown
     """Return the spec of a database's entry whose samples are written as the numbers they consist of.
 
     Raises:
-        RecipeError: It is not there, or its samples were drawn on a device that this machine lacks.
+        InputSourceError: It is not there, or its samples were drawn on a device that this machine lacks.
     """
     if device != "cpu":
         raise InputSourceError(
@@ -158,7 +158,7 @@ def _of_database(name: str, case: str, dtype: str, device: str, seed: int, grown
 
 def _upstream(key: str, options: dict[str, Any]) -> tuple[int, str]:
     """Return the seed of the upstream gradients, and how one is drawn."""
-    inputs = Inputs(key, **options)
+    inputs = UpstreamGradients(key, **options)
     if options["device"] != "cpu":
         return inputs.gradient_source()
     with Drawing(options["device"]) as drawing:
@@ -173,7 +173,7 @@ def _digest(lines: list[str], texts: list[str], values: list[Any], device: str, 
     Of a database's entry that holds what is no tensor too, for it is drawn.
 
     Raises:
-        RecipeError: They are not those that were drawn.
+        InputSourceError: They are not those that were drawn.
     """
     if device != "cpu" and not is_there(device):
         return None
