@@ -74,9 +74,10 @@ def test_place_of_the_first_nondeterministic_engine() -> None:
     """Among those that PyTorch tries, over the layers and layouts; layers without one say nothing of it."""
     orders = [(3, 1, 2), (2, 1), (1,)]
     shown = [places(_table(*(_cell("float16", order=order) for order in orders[:count]))) for count in (1, 3)]
-    shown.append(places(_table(_cell("float16", order=(1,)))))
+    shown += [places(_table(_cell("float16", order=order))) for order in ((1,), ())]
 
-    assert [one["ranks"] for found in shown for one in found] == ["2nd of 2", "1st to 2nd of 2", "none"]
+    told = [one["ranks"] for found in shown for one in found]
+    assert told == ["2nd of 2", "1st to 2nd of 2", "none", "not known"]
     assert [(one["first"], one["later"], one["never"]) for one in shown[1]] == [(1, 1, 1)]
 
 

@@ -120,7 +120,7 @@ def places(table: EngineTable) -> list[dict[str, Any]]:
             "gpu": gpu,
             "dtype": dtype,
             **dict(zip(PLACES, found, strict=True)),
-            "ranks": _ranks(ranks[operation, gpu, dtype]),
+            "ranks": _ranks(ranks[operation, gpu, dtype]) if any(found[:3]) else "not known",
         }
         for (operation, gpu, dtype), found in counts.items()
     ]

@@ -109,7 +109,7 @@ def _changes(shown: View) -> Iterator[str]:
             yield "\n"
             yield _table(["operation", "GPU", *CHANGES.values()], step["counts"])
     yield from _lines(
-        "--format md names the layers and dtypes. Some layers come in one dtype and go in another."
+        "--format md names the layers, dtypes and layouts; a layer may come in one and go in another."
     )
 
 
