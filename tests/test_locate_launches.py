@@ -118,7 +118,7 @@ def test_an_ignored_kernel_is_no_root(
         lambda one: ([one.data_ptr()],),
         lambda one: torch.tensor([3, one.data_ptr()]),
         lambda one: (torch.tensor([one.data_ptr(), 3])[1:],),
-        lambda one: torch.tensor([one.data_ptr()]).view(torch.uint64),
+        lambda one: torch.tensor([one.data_ptr()]).view(getattr(torch, "uint64", torch.int64)),
         Pointer,
     ],
     ids=["number", "inside", "nested number", "tensor", "beside a view", "unsigned", "object"],
