@@ -213,8 +213,9 @@ $REFUSED    return "raises" if "RuntimeError" in error and $ALERTED else "error"
 def error_of(child):
     """Return the line that says why a process failed."""
     said = [line.strip() for line in child.stderr.splitlines() if line.strip()]
-    said = [line for line in said if "Error: " in line] or said or [f"ended with code {child.returncode}"]
-    return next((line for line in said if verdict_of(line) != "error"), said[-1])
+    alerts = [line for line in said if verdict_of(line) != "error"]
+    last = [line for line in said if "Error: " in line][-1:] or said[-1:]
+    return (alerts or last or [f"ended with code {child.returncode}"])[0]
 
 def cell(mode):
     """Print the verdict of a mode, whose processes make one set of outputs; return it and the first output."""
