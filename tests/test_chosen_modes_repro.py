@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -143,19 +142,15 @@ def test_script_fills_the_cache_in_the_environment_of_the_mode(
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
     names: dict[str, Any] = {"PROCESSES": 2, "ALERTS": [], "REFUSAL": REFUSAL, "__file__": "script.py"}
-    names |= {
-        "json": json,
-        "os": os,
-        "sys": sys,
-        "tempfile": tempfile,
-        "subprocess": SimpleNamespace(run=run),
-    }
+    folders = (SimpleNamespace(name=f"folder {number}") for number in range(2))
+    names["tempfile"] = SimpleNamespace(TemporaryDirectory=lambda: next(folders))
+    names |= {"json": json, "os": os, "sys": sys, "subprocess": SimpleNamespace(run=run)}
     exec(code, names)
 
     names["cell"]("compile_on_cached")
 
     assert [one[:2] for one in started] == [("fill_cache", ":4096:8"), ("compile_on_cached", ":4096:8")] * 2
-    assert started[0][2] == started[1][2] != started[2][2] == started[3][2]
+    assert [one[2] for one in started] == ["folder 0", "folder 0", "folder 1", "folder 1"]
     assert capsys.readouterr().out.splitlines()[:2] == ["fill_cache: error: ValueError: no"] * 2
 
 
