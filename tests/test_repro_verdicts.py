@@ -56,7 +56,7 @@ def test_findings_are_those_of_the_report(
 
 ALERT = f"RuntimeError: put_ {script_parts.ALERT})'. You can"
 # What torch.compile makes of it.
-WRAPPED = f"torch._inductor.exc.InductorError: {ALERT}"
+WRAPPED = f"  Explanation: Dynamo failed to run FX node with fake tensors: got {ALERT}"
 HINT = "\n\nSet TORCHDYNAMO_VERBOSE=1 for the internal stack trace (please do this especially if you're reporting a bug)"
 
 
@@ -72,7 +72,7 @@ HINT = "\n\nSet TORCHDYNAMO_VERBOSE=1 for the internal stack trace (please do th
         ("on", [ALERT, ["a", "a"]], f"error: {ALERT[:100]}"),
         ("on", [ALERT.replace("Runtime", "Value")] * 2, f"error: {ALERT.replace('Runtime', 'Value')[:100]}"),
         ("on", ["Traceback\n  line\nValueError: no"] * 2, "error: ValueError: no"),
-        ("on", [f"Traceback\n{WRAPPED}{HINT}"] * 2, f"raises: {WRAPPED[:100]}"),
+        ("on", [f"Traceback\n{WRAPPED}{HINT}"] * 2, f"raises: {ALERT[:100]}"),
         ("on", [f"Traceback\nInductorError: no compiler{HINT}"] * 2, "error: InductorError: no compiler"),
         ("on", ["", ""], "error: ended with code -11"),
     ],

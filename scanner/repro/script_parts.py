@@ -213,7 +213,7 @@ $REFUSED    return "raises" if "RuntimeError" in error and $ALERTED else "error"
 def error_of(child):
     """Return the line that says why a process failed."""
     said = [line.strip() for line in child.stderr.splitlines() if line.strip()]
-    alerts = [line for line in said if verdict_of(line) != "error"]
+    alerts = [line[line.find(" RuntimeError") + 1 :] for line in said if verdict_of(line) != "error"]
     last = [line for line in said if "Error: " in line][-1:] or said[-1:]
     return (alerts or last or [f"ended with code {child.returncode}"])[0]
 
