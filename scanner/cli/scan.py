@@ -26,6 +26,7 @@ from scanner.observations.settings import SETTINGS
 from scanner.processes.process import ENDS_ALL
 from scanner.run.progress import progress_for
 from scanner.run.scan import scan
+from scanner.verdicts.distrust import distrust
 
 DEFAULT_OUTPUT = "detmatrix.jsonl"
 _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
@@ -218,9 +219,9 @@ def _tell(run: Run, fails: tuple[str, ...]) -> int:
         _say(f"{run.path}: {rows} row{'s are' if rows > 1 else ' is'} {voided[0].message}")
     if not ENDS_ALL:
         _say("Processes that an op starts in a session of their own are ended on Linux alone")
-    distrust = run.closing.distrust if run.closing else ()
-    if distrust:
-        _say(f"detmatrix: the scan cannot be trusted: {distrust[0]} ({len(distrust)} such)")
+    # A merged file has the controls of scans that never came to their closing lines.
+    if reasons := distrust(run):
+        _say(f"detmatrix: the scan cannot be trusted: {reasons[0]} ({len(reasons)} such)")
         return EXIT_UNTRUSTED
     if voided and len(voided) == len(run.observations):
         _say("detmatrix: the scan cannot be trusted: no control vouches for any of its rows")
