@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -128,7 +129,8 @@ def command(
         balance=balance,
         python=pythons[0] if pythons else sys.executable,
     )
-    campaign = Campaign(plan=plan, address=ray, pythons=pythons, shards=shards) if ray else None
+    placed = tuple(map(_anywhere, pythons))
+    campaign = Campaign(plan=plan, address=ray, pythons=placed, shards=shards) if ray else None
     # A batch system that ends the job gives it time to say how to go on.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -145,6 +147,11 @@ def command(
         # Nobody reads the progress any more, so nobody can be told; the file is valid.
         return EXIT_INTERRUPTED
     return max(_tell(run, fail_on or ()) for run in runs)
+
+
+def _anywhere(python: str) -> str:
+    """Return an interpreter as it is called in any folder: a task has one of its own. One without a folder is looked up there."""
+    return os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
 
 
 def _check_cluster(

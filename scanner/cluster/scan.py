@@ -53,7 +53,9 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: Plan  # but for the interpreter
     address: str
-    pythons: tuple[str, ...]  # as they are called on the nodes; empty: the one that Ray has there
+    pythons: tuple[
+        str, ...
+    ]  # as they are called on the nodes, in any folder; empty: the one that Ray has there
     shards: int | None  # None: as many as there are nodes or GPUs, or as the scan that goes on has
 
 
