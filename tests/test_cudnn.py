@@ -77,6 +77,20 @@ def test_a_process_that_fails_at_its_end(library: Path, monkeypatch: pytest.Monk
     assert _take(library).cells == expected
 
 
+def test_an_empty_order_before_a_crash(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heuristics that list nothing have answered: what ends the process behind them is told of its own cell."""
+    monkeypatch.setenv("FAKE_CUDNN", "unlisted")
+    cells = _take(library).cells
+
+    # Each process ends at its second graph.
+    assert [cell.operation for cell in cells] == ["forward", "data gradient", "weight gradient"]
+    assert [(len(cell.engines), cell.order, cell.refused) for cell in cells] == [
+        (2, (), None),
+        (0, (), "the process of cuDNN ended (SIGABRT)"),
+        (2, (), None),
+    ]
+
+
 def test_cudnn_without_described_gpus(
     detmatrix: Command, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

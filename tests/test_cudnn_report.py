@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from msgspec.structs import replace
 
 from reports.cli import cudnn as command
 from reports.cudnn.algorithms import algorithm_lines
-from reports.cudnn.view import changes, met_first, view
+from reports.cudnn.changes import changes
+from reports.cudnn.layers import labels, met_first, places
+from reports.cudnn.view import view
 from scanner.cudnn.problems import Problem
 from scanner.cudnn.pytorch import TF32, first_place, ways
 from scanner.cudnn.record import Engine, EngineCell, EngineTable, encode, read_table
@@ -61,7 +64,32 @@ def test_layout_is_told_where_only_one_is_so() -> None:
     """A dtype that meets the engine first in one layout alone is followed by it."""
     table = _table(_cell(), _cell(layout="channels_last", order=(2, 1)))
 
-    assert list(met_first(table).values()) == [{"H100": {"float32", f"{TF32} (channels_last)"}}]
+    (found,) = (on["H100"] for on in met_first(table).values())
+    asked = {(dtype, layout) for dtype in ("float32", TF32) for layout in ("contiguous", "channels_last")}
+    assert labels(found, asked) == ["float32", f"{TF32} (channels_last)"]
+    assert labels(asked, asked) == ["float32", TF32]
+
+
+def test_place_of_the_first_nondeterministic_engine() -> None:
+    """Among those that PyTorch tries, over the layers and layouts; layers without one say nothing of it."""
+    orders = [(3, 1, 2), (2, 1), (1,)]
+    shown = [places(_table(*(_cell("float16", order=order) for order in orders[:count]))) for count in (1, 3)]
+    shown += [places(_table(_cell("float16", order=order))) for order in ((1,), ())]
+
+    told = [one["ranks"] for found in shown for one in found]
+    assert told == ["2nd of 2", "1st to 2nd of 2", "none", "not known"]
+    assert [(one["first"], one["later"], one["never"]) for one in shown[1]] == [(1, 1, 1)]
+
+
+@pytest.mark.parametrize("form", ["text", "md", "html"])
+def test_every_format_tells_the_place(detmatrix: Command, tmp_path: Path, form: str) -> None:
+    """A reader sees how far behind an engine is; in a terminal what never meets one is named, not dropped."""
+    never = replace(_cell("bfloat16", order=(1,)), operation="forward")
+    (tmp_path / "one.json").write_text(encode(_table(_cell("float16"), never)))
+    said = detmatrix("cudnn", "--read", "one.json", "--format", form).stdout
+
+    assert "2nd of 2" in said
+    assert ("Never in any layer: forward on H100 in bfloat16." in said) is (form == "text")
 
 
 def test_unknown_order_is_not_never_first() -> None:
@@ -139,7 +167,7 @@ def test_recorded_tables_are_read_again(detmatrix: Command) -> None:
     assert done.stdout == encode(read_table(RECORDED[-1]))
 
 
-@pytest.mark.parametrize("form", ["md", "html"])
+@pytest.mark.parametrize("form", ["text", "md", "html"])
 def test_changes(detmatrix: Command, tmp_path: Path, form: str) -> None:
     """Of two tables the layers are named where the first engine changed, and their text stays text."""
     for name, order in (("old.json", (1, 2)), ("new.json", (2, 1))):
@@ -147,9 +175,12 @@ def test_changes(detmatrix: Command, tmp_path: Path, form: str) -> None:
     done = detmatrix("cudnn", "--read", "old.json", "--read", "new.json", "--format", form)
 
     assert done.returncode == 0
+    assert "<b>" not in done.stdout.partition("old.json to new.json")[2].partition("Accepted engines")[0]
+    if form == "text":
+        assert ["data", "gradient", "H100", "1", "0"] in [line.split() for line in done.stdout.splitlines()]
+        return
     assert "newly first" in done.stdout
     assert "no longer first" not in done.stdout
-    assert "<b>" not in done.stdout.partition("old.json to new.json")[2].partition("Accepted engines")[0]
     assert ("\x1b" in done.stdout) is (form == "html")
 
 
@@ -171,6 +202,56 @@ def test_a_dtype_whose_order_is_unknown_is_no_change() -> None:
 
     steps = changes([unknown, known, unknown])["steps"]
     assert [(step["newly_first"], step["no_longer_first"]) for step in steps] == [([], []), ([], [])]
+
+
+def test_a_layout_that_stays_is_no_change() -> None:
+    """A dtype that was first in both layouts and now is in one has lost the other, and gained nothing; and the reverse."""
+    both, one = (
+        _table(*(_cell("float16", layout, order) for layout, order in zip(layouts, orders, strict=True)))
+        for layouts in [("contiguous", "channels_last")]
+        for orders in (((2, 1), (2, 1)), ((2, 1), (1, 2)))
+    )
+
+    steps = changes([both, one, both])["steps"]
+    assert [[found["dtypes"] for found in step["no_longer_first"]] for step in steps] == [
+        [["float16 (channels_last)"]],
+        [],
+    ]
+    assert [[found["dtypes"] for found in step["newly_first"]] for step in steps] == [
+        [],
+        [["float16 (channels_last)"]],
+    ]
+
+
+def test_recorded_changes_are_true() -> None:
+    """What 9.19.0 and 9.24.0 list for a layer of ResNet-50 is read from the orders themselves, and told as it is."""
+    place = "ResNet-50 layer4.0.conv3", "data gradient"
+    tables = list(map(read_table, RECORDED))
+    truth = [
+        {
+            (cell.gpu, cell.layout)
+            for cell in table.cells
+            if (table.problems[cell.problem].name, cell.operation, cell.dtype) == (*place, "float32")
+            and first_place(ways(cell)["float32"]) == 1
+        }
+        for table in tables
+    ]
+    lost = [
+        {
+            (one["gpu"], dtype)
+            for one in step["no_longer_first"]
+            for dtype in one["dtypes"]
+            if (one["layer"], one["operation"]) == place and dtype.startswith("float32") and TF32 not in dtype
+        }
+        for step in changes(tables)["steps"]
+    ]
+
+    assert truth[0] - truth[1] == {("A100", "channels_last")}
+    assert ("A100", "contiguous") in truth[0] & truth[1]
+    assert lost[0] == {("A100", "float32 (channels_last)")}
+    assert [len(before - after) for before, after in itertools.pairwise(truth[1:])] == list(
+        map(len, lost[1:])
+    )
 
 
 def test_recorded_changes_are_those_of_the_tables(detmatrix: Command) -> None:

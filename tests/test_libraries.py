@@ -48,7 +48,7 @@ def test_a_copy_without_a_number_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "call", TABLE.calls, ids=lambda call: f"{call.ops[0]}-{call.device}-{call.entries[0]}"
+    "call", TABLE.every_call, ids=lambda call: f"{call.ops[0]}-{call.device}-{call.entries[0]}"
 )
 def test_a_call_has_its_place_in_the_source(call: LibraryCall) -> None:
     """The source of PyTorch at a commit, quoted."""
@@ -102,6 +102,7 @@ def test_all_libraries_are_there() -> None:
         (('id = "cublas-streams"', 'id = "cublas-routines"'), "the id 'cublas-routines' stands twice"),
         (('entries = ["cub-scan"]', 'entries = ["nowhere"]'), "no entry has the id 'nowhere'"),
         (('promise = "gpu_to_gpu"', 'promise = "always"'), "Invalid enum value 'always'"),
+        (('through = "torch.geqrf"', 'through = "torch.qeqrf"'), "no call is by 'torch.qeqrf'"),
         (('area = "all transforms"', 'area = ""'), "length >= 1"),
         (('via = "https://', 'via = "javascript:'), "matching regex"),
     ],
@@ -160,6 +161,12 @@ def test_a_library_that_is_not_there(detmatrix: Command) -> None:
         (["torch.nn.functional.grid_sample"], ["cuDNN on cuda"]),
         (["torch.nn.Conv2d"], ["cuDNN on cuda", "MIOpen on rocm", "oneDNN on cpu"]),
         (["torch.mm"], ["cuBLAS on cuda", "MKL on cpu", "oneDNN on cpu"]),
+        (["torch.einsum"], ["cuBLAS on cuda", "MKL on cpu", "oneDNN on cpu"]),
+        (["torch.vdot"], ["cuBLAS on cuda"]),
+        (["torch._scaled_mm"], ["cuBLAS on cuda"]),
+        (["torch.nn.MultiheadAttention"], ["cuBLAS on cuda", "MKL on cpu", "oneDNN on cpu"]),
+        (["torch.nn.LazyConvTranspose3d"], ["cuDNN on cuda", "MIOpen on rocm", "oneDNN on cpu"]),
+        (["torch.sparse.mm"], ["cuSPARSE on cuda", "rocSPARSE on rocm"]),
         (["torch.fft.rfftn"], ["cuFFT on cuda", "MKL on cpu"]),
         (["torch.fft.fftshift"], []),
         (["torch.take"], []),
@@ -168,6 +175,30 @@ def test_a_library_that_is_not_there(detmatrix: Command) -> None:
 def test_libraries_that_an_op_calls(names: list[str], expected: list[str]) -> None:
     """By its dotted names, each with its device."""
     assert [one.title.partition(" (")[0] for one in libraries_of(names)] == expected
+
+
+@pytest.mark.parametrize("name", ["torch.geqrf", "torch.linalg.qr", "torch.linalg.eigh", "torch.linalg.svd"])
+def test_what_cusolver_does_not_guarantee_is_told_of_each_op(name: str) -> None:
+    """The functions that its documentation names are those that these ops call."""
+    told = [entry["id"] for one in libraries_of([name]) for entry in one["entries"]]
+
+    assert told == ["cusolver-deterministic", "cusolver-nondeterministic"]
+
+
+def test_an_op_that_calls_another_one_says_so() -> None:
+    """With the place where it does, under the condition of the other one, and without what sparse tensors alone call."""
+    titles = [one.title for one in libraries_of(["torch.addbmm"])]
+    through = {
+        one["source"] for name in ("torch.tensordot", "torch.nn.Bilinear") for one in libraries_of([name])
+    }
+
+    assert titles[:2] == [
+        "cuBLAS on cuda (by way of addmm)",
+        "MKL on cpu (by way of addmm; float32 and float64, in a build whose BLAS is MKL)",
+    ]
+    assert {source.rpartition("/")[2] for source in through} == {"Linear.cpp"}
+    assert "cuSPARSE" in {one["library"] for one in libraries_of(["torch.bmm"])}
+    assert "cuSPARSE" not in {one["library"] for one in libraries_of(["torch.einsum"])}
 
 
 def test_a_row_tells_each_entry_by_itself() -> None:

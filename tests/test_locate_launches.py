@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +15,26 @@ import torch
 
 from scanner.locate import launches
 from scanner.locate.launches import LaunchReplay
+from scanner.locate.memory.given import given_to
 from scanner.locate.mode import LocateMode
 
 Kernel = Callable[..., None]
+ADDRESSES = "are given addresses of memory"
+
+
+@dataclass
+class Descriptor:
+    """Stands for Triton's tensor descriptor."""
+
+    base: torch.Tensor
+    shape: list[int]
+
+
+class Pointer:
+    """An object of the program's own that Triton takes for a tensor."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.data_ptr = tensor.data_ptr
 
 
 class Interpreter:
@@ -89,6 +108,81 @@ def test_an_ignored_kernel_is_no_root(
     assert [root.site.op for root in mode.found()] == roots
     assert (mode.ops, mode.launches) == (2, 0 if left_out else 1)
     assert {reason: list(names) for reason, names in mode.left_out_ops.items()} == left_out
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        lambda one: one.data_ptr(),
+        lambda one: one.data_ptr() + 4,
+        lambda one: ([one.data_ptr()],),
+        lambda one: torch.tensor([3, one.data_ptr()]),
+        lambda one: (torch.tensor([one.data_ptr(), 3])[1:],),
+        lambda one: torch.tensor([one.data_ptr()]).view(getattr(torch, "uint64", torch.int64)),
+        Pointer,
+    ],
+    ids=["number", "inside", "nested number", "tensor", "beside a view", "unsigned", "object"],
+)
+def test_a_kernel_that_is_given_an_address_runs_once(
+    interpreter: Interpreter, argument: Callable[[torch.Tensor], Any]
+) -> None:
+    """What it writes could not be put back: the program computes what it computes without us, and is told so."""
+    out = torch.zeros(2)
+
+    def add_one(_: Any) -> None:
+        ctypes.c_float.from_address(out.data_ptr()).value += 1
+
+    with observed() as mode:
+        interpreter.GridExecutor(add_one)(argument(out))
+
+    assert out.tolist() == [1.0, 0.0]
+    assert mode.launches == 0
+    assert {reason: list(names) for reason, names in mode.left_out_ops.items()} == {
+        ADDRESSES: ["triton::add_one"]
+    }
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        lambda one: (one,),
+        lambda one: [{"x": one}],
+        lambda one: Descriptor(one, [2]),
+        lambda one: (3, (Descriptor(one, [2]),)),
+        lambda one: SimpleNamespace(base=one, data_ptr=one.data_ptr),
+    ],
+    ids=["tuple", "mapping in a list", "descriptor", "descriptor in tuples", "another dtype's"],
+)
+def test_tensors_are_found_wherever_they_are(
+    interpreter: Interpreter, argument: Callable[[torch.Tensor], Any]
+) -> None:
+    """A launch is run again on what it was given, its race is seen, and what it wrote is put back."""
+    out = torch.zeros(2)
+
+    def add_order(_: Any) -> None:
+        out.numpy()[:] += 1 + interpreter.order
+
+    with observed() as mode:
+        interpreter.GridExecutor(add_order)(argument(out))
+
+    assert out.tolist() == [1.0, 1.0]
+    assert [(root.site.op, root.differing) for root in mode.found()] == [("triton::add_order", 2)]
+    assert not mode.left_out
+
+
+def test_numbers_that_are_no_addresses(interpreter: Interpreter) -> None:
+    """Sizes, seeds and indices are none, nor is what stands in memory that nothing has written."""
+    out, index = torch.zeros(2), torch.tensor([1 << 20, 1 << 40, -1])
+    with observed() as mode:
+        interpreter.GridExecutor(lambda *_: None)(out, index, 1 << 20, 1 << 40, -5, True, None, 1 << 63)
+        left_over = torch.empty(2, dtype=torch.int64)
+
+    assert mode.unwritten.untouched(left_over)
+    left_over.numpy()[:] = out.data_ptr()
+    assert not mode.unwritten.untouched(left_over)
+    assert (mode.launches, dict(mode.left_out)) == (1, {})
+    assert given_to([left_over], mode.unwritten.untouched).addresses
+    assert not given_to([left_over], torch.is_tensor).addresses
 
 
 def test_a_launch_of_another_thread_waits_and_is_not_run_again(interpreter: Interpreter) -> None:

@@ -147,3 +147,15 @@ print(kernels.step().double().item().hex())
     ]
 
     assert printed[0] == printed[1]
+
+
+def test_locate_leaves_memory_that_is_reached_by_address(detmatrix_process: Command) -> None:
+    """Kernels that are given addresses run once and are named; one whose descriptor lies in a tuple is run again."""
+    done = detmatrix_process("locate", "--order", HERE / "programs" / "addresses.py")
+
+    assert done.stdout.splitlines()[0] == "[16.0, 16.0, 16.0, 16.0, 512.0]"
+    assert "1 launch of Triton kernels ran" in done.stdout
+    assert (
+        "Not executed again: 2 calls to ops that are given addresses of memory: triton::by_number, triton::by_table."
+        in done.stdout
+    )

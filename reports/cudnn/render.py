@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from tabulate import tabulate
 
-from reports.cudnn.view import PLACES, changes, view
+from reports.cudnn.changes import CHANGES, changes
+from reports.cudnn.layers import PLACES
+from reports.cudnn.view import view
 from reports.render import page
-from reports.render.json import json_of
+from reports.render.json import View, json_of
 from reports.render.markdown import generate
 from reports.render.terminal import wrapped
 from scanner.cudnn.record import EngineTable, encode
@@ -60,16 +63,19 @@ def text(tables: Sequence[EngineTable]) -> Iterator[str]:
             "a dtype and a layout."
         )
         yield "\n"
+        met = [one for one in shown.places if any(one[key] for key in PLACES if key != "never")]
         yield _table(
-            ["operation of PyTorch", "GPU", "dtype", *(name.replace("_", " ") for name in PLACES)],
-            ([one[key] for key in ("operation", "gpu", "dtype", *PLACES)]
-             for one in shown.places if any(one[key] for key in PLACES if key != "never")),
-        )  # fmt: skip
+            ["operation", "GPU", "dtype", *(name.replace("_", " ") for name in PLACES), "place"],
+            ([one[key] for key in ("operation", "gpu", "dtype", *PLACES, "ranks")] for one in met),
+        )
         yield from _lines(
             "In how many layers and layouts PyTorch, with benchmark off, tries a nondeterministic engine first, later or never. "
-            "fallback: the heuristics list none that it keeps; not known: they gave no answer. The forward of a transposed "
-            "convolution is a data gradient for cuDNN, and the reverse."
+            "fallback: the heuristics list none that it keeps; not known: they gave no answer. place: of the first nondeterministic "
+            "engine among those that PyTorch tries, over the layers that have one. The forward of a transposed convolution is a "
+            "data gradient for cuDNN, and the reverse."
         )
+        if never := [one for one in shown.places if one not in met]:
+            yield from _lines(f"Never in any layer: {_never(never)}.")
         yield from _lines(
             "--format md names the layers, and what is said of the older API's algorithms (BWD_FILTER_ALGO_0, ...)."
         )
@@ -78,6 +84,43 @@ def text(tables: Sequence[EngineTable]) -> Iterator[str]:
             yield from _lines(shown.executed.sentence)
             yield "\n"
             yield _table(_EXECUTED, shown.executed.lines)
+    if len(tables) > 1:
+        yield from _changes(changes(tables))
+
+
+def _changes(shown: View) -> Iterator[str]:
+    """Yield what changed from release to release, in numbers."""
+    yield "\n"
+    yield from _lines("Layers where PyTorch tries a nondeterministic engine first, by release of cuDNN:")
+    yield "\n"
+    yield _table(
+        ["operation", "GPU", *shown.names], ([line[1], line[0], *line[2:]] for line in shown.count_lines)
+    )
+    for step in shown.step_lines:
+        yield "\n"
+        yield from _lines(
+            f"{step['title']}: {'layers that differ in a dtype and layout' if step['counts'] else 'no layer differs'}."
+        )
+        if step["not_compared"]:
+            yield from _lines(
+                f"Not compared, because the order is not known in both: {step['not_compared']}."
+            )
+        if step["counts"]:
+            yield "\n"
+            yield _table(["operation", "GPU", *CHANGES.values()], step["counts"])
+    yield from _lines(
+        "--format md names the layers, dtypes and layouts; a layer may come in one and go in another."
+    )
+
+
+def _never(some: Iterable[Mapping[str, str]]) -> str:
+    """Name operations, GPUs and dtypes."""
+    dtypes: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for one in some:
+        dtypes[one["operation"], one["gpu"]].append(one["dtype"])
+    return "; ".join(
+        f"{operation} on {gpu} in {', '.join(names)}" for (operation, gpu), names in dtypes.items()
+    )
 
 
 def _lines(said: str) -> Iterator[str]:

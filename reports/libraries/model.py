@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from scanner.errors import UsageError
 
@@ -69,19 +70,43 @@ class LibraryCall(Struct, frozen=True, forbid_unknown_fields=True):
     source: Link
     quotation: Words
     condition: Words | None = None
+    sparse: bool = False  # of sparse tensors alone
 
     def is_by(self, names: Collection[str]) -> bool:
         """Tell whether an op of these names makes the call."""
         return any(fnmatchcase(name, pattern) for name in names for pattern in self.ops)
 
 
-class LibraryTable(Struct, frozen=True, forbid_unknown_fields=True):
+class ComposedOps(Struct, frozen=True, forbid_unknown_fields=True):
+    """Ops that PyTorch computes by another op, of dense tensors, and the place in its source that says so."""
+
+    ops: tuple[Words, ...]  # dotted names, as patterns
+    through: Words  # the dotted name of the other op
+    source: Link
+    quotation: Words
+
+    def calls(self, known: Iterable[LibraryCall]) -> Iterator[LibraryCall]:
+        """Yield the calls that the other op makes, as these ops'."""
+        for call in known:
+            if call.is_by({self.through}) and not call.sparse:
+                way = f"by way of {self.through.removeprefix('torch.')}"
+                yield replace(
+                    call,
+                    ops=self.ops,
+                    source=self.source,
+                    quotation=self.quotation,
+                    condition=f"{way}; {call.condition}" if call.condition else way,
+                )
+
+
+class LibraryTable(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """All of it, and the day on which the places were read."""
 
     read: Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\d\Z")]
     entries: tuple[LibraryEntry, ...]
     nothing_found: tuple[NothingFound, ...]
     calls: tuple[LibraryCall, ...]
+    composed: tuple[ComposedOps, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse ids that stand twice, and calls of what no entry is about."""
@@ -90,6 +115,14 @@ class LibraryTable(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"the id {twice[0]!r} stands twice")
         if unknown := {name for call in self.calls for name in call.entries} - set(ids):
             raise ValueError(f"no entry has the id {min(unknown)!r}")
+        for one in self.composed:
+            if not any(one.calls(self.calls)):
+                raise ValueError(f"no call is by {one.through!r}")
+
+    @cached_property
+    def every_call(self) -> tuple[LibraryCall, ...]:
+        """The calls of ops, and those that ops make by way of other ops."""
+        return (*self.calls, *(call for one in self.composed for call in one.calls(self.calls)))
 
     @property
     def libraries(self) -> tuple[str, ...]:
@@ -99,12 +132,12 @@ class LibraryTable(Struct, frozen=True, forbid_unknown_fields=True):
 
     def calling(self, entry: LibraryEntry) -> list[LibraryCall]:
         """Return the calls of the routines of an entry."""
-        return [call for call in self.calls if entry.id in call.entries]
+        return [call for call in self.every_call if entry.id in call.entries]
 
     def called_by(self, names: Collection[str]) -> Iterator[tuple[LibraryCall, LibraryEntry]]:
         """Yield what an op of these names calls, with what is documented of it."""
         known = {entry.id: entry for entry in self.entries}
-        for call in self.calls:
+        for call in self.every_call:
             if call.is_by(names):
                 yield from ((call, known[name]) for name in call.entries)
 

@@ -183,14 +183,23 @@ def _ask(
         if ending is None:
             return loaded, list(cells.values())
         last = found[-1] if found else None
-        if last is not None and last.engines and not last.order and last.refused is None:
+        left = [place for place in wanted if place not in cells and place[0] in known]
+        # A cell is said without its order first, and once more when the heuristics have answered.
+        said = [cell.place for cell in found]
+        if (
+            last
+            and last.engines
+            and last.refused is None
+            and last.gpu not in unordered
+            and said.count(last.place) == 1
+        ):
             unordered.append(last.gpu)
             cells[last.place] = replace(last, refused=f"{_NO_ORDER} ({ending})")
+        elif not left:
+            # It had said all before it ended: some libraries fail as they are unloaded.
+            return loaded, list(cells.values())
         else:
-            at = next((place for place in wanted if place not in cells and place[0] in known), None)
-            if at is None:
-                # It had said all before it ended: some libraries fail as they are unloaded.
-                return loaded, list(cells.values())
+            at = left[0]
             # What cuDNN lacks for attention, as cuBLAS, it lacks for all of them.
             alike = [one for one in wanted if one[:2] == at[:2]] if at[1] in ATTENTIONS else [at]
             for one in alike:

@@ -11,14 +11,16 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from scanner.locate.memory.comparison import COMPOUND, sort_of
+from scanner.locate.memory.given import Given, given_to
 from scanner.locate.mode import IGNORED, LocateMode
-from scanner.locate.overloads import tensors
 from scanner.locate.replay import differing, measure, settled, too_large
 from scanner.worker.launch_orders import NATURAL, launch_orders
 
 _LARGE = "are larger than --max-bytes"
 _FAILED = "raised when their programs ran in another order"
 _ELSEWHERE = "are launched by other threads"
+_ADDRESSES = "are given addresses of memory"
+_COMPOUND = "are given tensors that are sparse, nested, quantized or conjugate"
 
 
 class LaunchReplay:
@@ -71,11 +73,11 @@ class LaunchReplay:
         mode.launching = True
         try:
             with torch.no_grad():
-                given = [one.detach() for one in map(_tensor, arguments) for one in tensors(one)]
-                given = [one for one in given if sort_of(one) < COMPOUND]
+                found = given_to(arguments, mode.unwritten.untouched)
+                given = [one for one in found.tensors if sort_of(one) < COMPOUND]
                 memories = _memories(given)
-                if too_large(memories, self._max_bytes // 3):
-                    mode.leave_out(_LARGE, name)
+                if reason := self._refusal(found, memories):
+                    mode.leave_out(reason, name)
                     launch()
                     mode.outside.forget(given)
                     return
@@ -101,6 +103,14 @@ class LaunchReplay:
         finally:
             mode.launching = False
 
+    def _refusal(self, found: Given, memories: list[torch.Tensor]) -> str | None:
+        """Tell why a launch is not run again: what it writes could not be put back before each order, and behind the last."""
+        if found.addresses:
+            return _ADDRESSES
+        if any(sort_of(one) >= COMPOUND for one in found.tensors):
+            return _COMPOUND
+        return _LARGE if too_large(memories, self._max_bytes // 3) else None
+
     def _again(
         self,
         launch: Callable[[], None],
@@ -124,11 +134,6 @@ class LaunchReplay:
             root.differing += 1
             root.outputs = tuple(sorted({*root.outputs, *found}))
             measure(root.distance, kept, given, found)
-
-
-def _tensor(argument: Any) -> Any:
-    """Return the tensor that Triton's own kinds of argument stand for."""
-    return getattr(argument, "base", argument) if not isinstance(argument, torch.Tensor) else argument
 
 
 def _memories(given: list[torch.Tensor]) -> list[torch.Tensor]:

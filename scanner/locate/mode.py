@@ -78,10 +78,10 @@ class LocateMode(TorchDispatchMode):
         self._max_ops, self._only_first, self._progress = max_ops, only_first, progress
         self._save = save
         self.places = CallPlaces()
-        self._unwritten = UnwrittenMemory()
+        self.unwritten = UnwrittenMemory()
         self._downstream = Downstream()
         self.outside = OutsideWrites()
-        self.recorder = RunRecorder(record, self._unwritten) if record else None
+        self.recorder = RunRecorder(record, self.unwritten) if record else None
         # Set where ops run without being looked at: outside of the window, or in another process.
         self.paused = False
         # Set while the interpreter runs a launch: what it calls is no op of the program.
@@ -123,7 +123,7 @@ class LocateMode(TorchDispatchMode):
             return func(*args, **kwargs)
         if op.empty:
             result = func(*args, **kwargs)
-            self._unwritten.handed_out(op, result)
+            self.unwritten.handed_out(op, result)
             if self.recorder is None:
                 self.outside.written(tensors(result))
             return result
@@ -136,7 +136,7 @@ class LocateMode(TorchDispatchMode):
         given = among(args, kwargs)
         # Asked ahead of the call: what an op itself makes different in its arguments has not reached it.
         reached = self._downstream.reach(given) if self._downstream else _NONE
-        if origin := self._unwritten.reads(op, func, args, kwargs, given):
+        if origin := self.unwritten.reads(op, func, args, kwargs, given):
             self._read_unwritten(key, origin, given)
         reason = self._refusal(op, args, kwargs)
         if reason is not None:
@@ -272,7 +272,7 @@ class LocateMode(TorchDispatchMode):
         """Return the outputs that an op leaves unwritten, wholly or in part, and follow their memory."""
         found = left_open(call)
         for place, other in found.items():
-            self._unwritten.left_open(op, call.returned[place], other)
+            self.unwritten.left_open(op, call.returned[place], other)
         return found
 
     def _replay(self, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey) -> Any:
@@ -338,7 +338,7 @@ class LocateMode(TorchDispatchMode):
         if flag == "filled":
             for place in found:
                 if place < len(call.returned):
-                    self._unwritten.left_open(op, call.returned[place], again[place])
+                    self.unwritten.left_open(op, call.returned[place], again[place])
             call.restore()
             return None
         root = self._root(key, "replay", among(args, kwargs))

@@ -98,6 +98,11 @@ class UnwrittenMemory:
             return False
         return bool(_like(blank.open, tensor).any())
 
+    def untouched(self, tensor: torch.Tensor) -> bool:
+        """Tell whether nothing has written to the memory of a tensor: what stands there is what was left of another one."""
+        blank = self._blanks.get(tensor) if self._blanks else None
+        return blank is not None and bool(blank.open.all()) and not self._written_behind_us(tensor, blank)
+
     def reads(
         self,
         op: KnownOverload,

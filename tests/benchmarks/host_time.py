@@ -1,6 +1,6 @@
 """What a pass costs the host of a GPU, by part, without one. Prints ratios from this one run.
 
-python tests/benchmarks/host_time.py [STEP]: of every STEP-th case of the catalog (12 unless told) all rows on CUDA
+python tests/benchmarks/host_time.py [STEP]: of every STEP-th case of the catalog (2 unless told) all rows on CUDA
 
 * are drawn in the sizes of CUDA, anew on the host and as a worker draws them, and their bits hashed with SHA-256 as once they
   were; a few that ask what they have drawn need a device that has memory, and are left out;
@@ -25,7 +25,7 @@ from opspecs.registry import SPECS
 from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 
-STEP = 12
+STEP = 2
 _PATIENCE = 300.0
 _DIGESTED = 2  # once inputs were hashed before and after the executions
 
