@@ -213,6 +213,8 @@ def _observed(asked: Answer) -> Answer:
         text["seeded"] = True
     elif name == "control.uninitialised":
         text["blank"] = "nan"
+    if MODE_TABLE[mode].compiles and not name.startswith("control."):
+        text["compiled"] = {"graphs": 1, "breaks": 0, "kernels": 1}
     return _ran(asked, lambda *_: "first") | text
 
 

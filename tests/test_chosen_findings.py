@@ -13,13 +13,24 @@ from reports.compare.rows.judged import Change
 from reports.compare.runs import compare
 from reports.matrix.model import Matrix
 from scanner.modes import Mode
-from scanner.observations.records import Observation, Sentinel
+from scanner.observations.records import Compiled, HeldReference, Observation, Sentinel
 from scanner.verdicts.findings import MatrixRow
 from tests.compared import run_of
 from tests.runs import PROCESSES, RUNS, drifting, ended, launching, raised, ran, row, stable
 
 POOL = row("torch.nn.MaxPool3d", "overlapping", "backward", family="pooling")
 LATE: Mode = "backward_only"
+REFUSED = ended(
+    POOL,
+    LATE,
+    "raised",
+    "This compiled backward function is being run with torch.use_deterministic_algorithms(True), but",
+    exception="RuntimeError",
+)
+NOT_COMPILED = [
+    replace(one, compiled=Compiled(graphs=0, breaks=1, kernels=0))
+    for one in ended(POOL, LATE, "not_run", "not compiled: dynamic shape")
+]
 OFTEN = {"a": RUNS - 20, **{f"x{number}": 1 for number in range(20)}}
 ROUNDS = 7
 
@@ -142,6 +153,84 @@ def test_an_alert_in_a_mode_is_proof(before: list[Observation], after: list[Obse
     judged = judge(_row(*_eager(), *before, weak=["off"]), _row(*_eager(), *after, weak=["off"]))
 
     assert (judged.kind, judged.confirmed) == (kind, True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "confirmed"),
+    [
+        (ran(POOL, LATE, *stable()), REFUSED, "regressed", True),
+        (REFUSED, ran(POOL, LATE, OFTEN, OFTEN), "regressed", True),
+        (REFUSED, ran(POOL, LATE, *stable()), "improved", False),
+        (REFUSED, raised(POOL, LATE, "pool"), "changed", True),
+        (REFUSED, REFUSED, "same", None),
+    ],
+)
+def test_a_mode_that_is_refused_ranks_as_one_that_raises(
+    before: list[Observation], after: list[Observation], kind: str, confirmed: bool | None
+) -> None:
+    """PyTorch decides over it, and neither load nor chance does."""
+    judged = judge(_row(*_eager(), *before), _row(*_eager(), *after))
+
+    assert (judged.kind, judged.confirmed) == (kind, confirmed)
+    assert ("refused" in judged.detail) == (kind != "same")
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        (ended(POOL, LATE, "crash", "killed by SIGSEGV"), "crash; after: killed by SIGSEGV"),
+        (ended(POOL, LATE, "timeout", "stopped after 60 s"), "timeout; after: stopped after 60 s"),
+        (ended(POOL, LATE, "raised", "no", exception="TypeError"), "error; after: TypeError: no"),
+        (NOT_COMPILED, "not_compiled; after: not compiled: dynamic shape"),
+    ],
+    ids=["crash", "timeout", "error", "not compiled"],
+)
+def test_a_mode_that_lost_its_result_is_told(lost: list[Observation], words: str) -> None:
+    """Nothing is known of it, which is not the same; beside a change of another mode it is told too."""
+    before, after = _row(*_eager(), *ran(POOL, LATE, *stable())), _row(*_eager(), *lost)
+
+    judged = judge(before, after)
+
+    assert (judged.kind, judged.reason, judged.apparent) == ("not_comparable", "no_verdict", None)
+    assert judged.detail == f"{LATE}: deterministic → {words}"
+    assert judge(after, before).reason == "no_verdict"
+    assert judge(after, after).kind == "same"
+    assert judge(before, _row(*_eager())).kind == "same"
+    flag = judge(
+        before,
+        _row(
+            *ran(POOL, "off", *stable()),
+            *raised(POOL, "on", "pool"),
+            *ran(POOL, "warn_only", *stable()),
+            *lost,
+        ),
+    )
+    assert flag.kind == "regressed"
+    assert words in flag.detail
+
+
+@pytest.mark.parametrize(("unlike", "kind"), [((0, 3), "regressed"), ((3, 0), "improved"), ((3, 3), "same")])
+def test_a_row_that_began_not_to_be_its_reference_is_a_change(unlike: tuple[int, int], kind: str) -> None:
+    """Told with the modes, whatever else is the same; it is nothing where no reference was held against it."""
+    old, new = (
+        _row(
+            *(
+                replace(one, reference=HeldReference(digest="b" if more else "a", elements=more))
+                for one in _eager()
+            )
+        )
+        for more in unlike
+    )
+
+    judged = judge(old, new)
+
+    assert judged.kind == kind
+    if kind == "same":
+        assert judge(_row(*_eager()), new).kind == "same"
+    else:
+        assert judged.detail.startswith("off, on: ")
+        assert "→" in judged.detail
+        assert judged.confirmed is False
 
 
 def test_what_became_of_off_alone_is_not_told_of_a_mode() -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import tempfile
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -16,7 +21,7 @@ import torch
 from opspecs.families import masked
 from opspecs.inputs import Inputs
 from opspecs.masked import masked_convolutions
-from opspecs.model import Call, OpSpec, call
+from opspecs.model import Call, OpSpec, Planned, call
 from opspecs.registry import select
 from reports.explain.view import explained
 from reports.matrix.by_op import ops_view
@@ -24,7 +29,8 @@ from reports.matrix.model import load
 from reports.matrix.view import row_view
 from scanner.modes import MODE_TABLE, Mode, with_chosen
 from scanner.observations.records import Observation
-from scanner.repro.script import script
+from scanner.repro import script_parts
+from scanner.repro.script import _cell, script
 from scanner.verdicts.findings import matrix
 from scanner.worker.dispatcher.fake_trace import trace
 from scanner.worker.observe import observe
@@ -35,11 +41,12 @@ from tests.scripts import OUTPUT, asked, header, loaded
 WHERE: dict[str, Any] = {"direction": "backward", "dtype": "float32", "device": "cpu", "seed": 0}
 
 
-def _script() -> str:
-    """Return the script of a row that was run in four modes."""
+def _script(
+    modes: tuple[Mode, ...] = ("off", "on", "backward_only", "forward_only"),
+) -> str:
+    """Return the script of a row that was run in these modes."""
     ((spec, planned),) = select(["torch.take:permutation:backward:float32"], "cpu")
     planned_row = row(planned.spec, planned.case, planned.direction, planned.dtype, family=spec.family)
-    modes: tuple[Mode, ...] = ("off", "on", "backward_only", "forward_only")
     observed = [
         Observation(
             **planned._asdict(), mode=mode, process=0, outcome="ran", executions=2, digests={"a": 2},
@@ -83,6 +90,136 @@ def test_script_switches_the_flag_as_the_scan_did(
         set_flag(False)
 
     assert calls == settings
+
+
+COMPILED: tuple[Mode, ...] = ("off", "on", "compile_on", "compile_on_cached")
+REFUSAL = f"RuntimeError: {script_parts.REFUSAL}, but it was previously generated"
+HINT = "\n\nSet TORCHDYNAMO_VERBOSE=1 for the internal stack trace"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (REFUSAL, f"refused: {REFUSAL[:100]}"),
+        (
+            f"{REFUSAL}\n\nThe above exception was the cause:\n\nBackendError: failed{HINT}",
+            f"refused: {REFUSAL[:100]}",
+        ),
+        (
+            f"RuntimeError: put_ {script_parts.ALERT}\n\nInductorError: failed{HINT}",
+            "raises: RuntimeError: put_ does",
+        ),
+        (f"InductorError: no compiler{HINT}", "error: InductorError: no compiler"),
+    ],
+)
+def test_script_tells_what_a_compiler_wrapped(
+    error: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hint that the compiler ends with is no reason."""
+    names = loaded(_script(COMPILED))
+    names["PROCESSES"] = 2
+    failed = SimpleNamespace(returncode=1, stdout="about", stderr=f"Traceback\n{error}\n")
+    names["subprocess"] = SimpleNamespace(run=lambda *_, **__: failed)
+    names["__file__"] = "script.py"
+
+    names["cell"]("compile_on")
+
+    assert capsys.readouterr().out.startswith(f"compile_on: {text}")
+
+
+def test_script_fills_the_cache_in_the_environment_of_the_mode(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both processes of each pair have the same; that the filler failed is told."""
+    code = _cell("cuda", {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}, ("compile_on_cached",))
+    started: list[tuple[str, str, str]] = []
+
+    def run(command: list[str], *, env: dict[str, str], **_: Any) -> SimpleNamespace:
+        started.append((command[-1], env["CUBLAS_WORKSPACE_CONFIG"], env["TORCHINDUCTOR_CACHE_DIR"]))
+        filler = command[-1] == "fill_cache"
+        return SimpleNamespace(
+            returncode=int(filler), stdout='about\n["a"]', stderr="ValueError: no" * filler
+        )
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
+    names: dict[str, Any] = {"PROCESSES": 2, "ALERTS": [], "REFUSAL": REFUSAL, "__file__": "script.py"}
+    names |= {
+        "json": json,
+        "os": os,
+        "sys": sys,
+        "tempfile": tempfile,
+        "subprocess": SimpleNamespace(run=run),
+    }
+    exec(code, names)
+
+    names["cell"]("compile_on_cached")
+
+    assert [one[:2] for one in started] == [("fill_cache", ":4096:8"), ("compile_on_cached", ":4096:8")] * 2
+    assert started[0][2] == started[1][2] != started[2][2] == started[3][2]
+    assert capsys.readouterr().out.splitlines()[:2] == ["fill_cache: error: ValueError: no"] * 2
+
+
+@pytest.mark.parametrize("hits", [0, 1])
+def test_script_says_that_nothing_came_out_of_the_cache(monkeypatch: pytest.MonkeyPatch, hits: int) -> None:
+    """What was compiled anew shows nothing of the cache."""
+    names = loaded(_script(COMPILED))
+    counters = {"aot_autograd": {"autograd_cache_hit": hits}}
+    monkeypatch.setattr(
+        torch, "_dynamo", SimpleNamespace(utils=SimpleNamespace(counters=counters)), raising=False
+    )
+    monkeypatch.setattr(sys, "argv", ["script", "off"])
+    try:
+        with nullcontext() if hits else pytest.raises(SystemExit, match="nothing was taken from the cache"):
+            names["observe"]("compile_on_cached")
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+DECORATED = """
+import torch
+from opspecs.model import Case, OpSpec, call
+
+
+@torch.no_grad()
+def scaled(x, factor=torch.tensor(2.0)):
+    return x * factor
+
+
+class Holder(torch.nn.Module):
+    def forward(self, x):
+        return scaled(x)
+
+
+def held(x, kind=Holder):
+    return kind()(x)
+
+
+SPECS = (OpSpec(name="mine.held", op=held, why="Planted.", cases={"only": Case(inputs=lambda t: call(t.normal(8)))}),)
+"""
+
+
+@pytest.mark.parametrize("name", ["masked_conv2d.receptive_field", "mine.held"])
+def test_script_runs_whose_definitions_need_torch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    """Bases, decorators and defaults are evaluated where torch is loaded, which the first process does not."""
+    monkeypatch.setenv("OMP_PROC_BIND", "true")
+    (tmp_path / "mine.py").write_text(DECORATED)
+    planned = (
+        Planned("mine.held", "only", "forward", "float32")
+        if name == "mine.held"
+        else Planned(name, "nonzero_gradient", "backward", "float32")
+    )
+    specs = [str(tmp_path / "mine.py")] * (name == "mine.held")
+    head = header(variables={"off": {"OMP_PROC_BIND": "true"}})
+
+    text = script(asked(planned, specs=specs), scripts.seen(FIELD, planned), head)
+
+    assert scripts.printed(text).splitlines()[1:] == [
+        "off: deterministic: 0 of 2 differed, 1 distinct",
+        "on: deterministic: 0 of 2 differed, 1 distinct",
+        "finding: deterministic",
+    ]
 
 
 def test_masks_say_what_an_output_sees() -> None:

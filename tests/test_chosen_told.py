@@ -175,6 +175,30 @@ def test_an_op_is_no_longer_sent_to_what_was_not_settled(tmp_path: Path) -> None
     assert result["action"] == "see forward_only"
 
 
+def test_an_op_is_sent_to_its_worst_result(detmatrix: Command, tmp_path: Path) -> None:
+    """Whichever column stands first: what differs though the flag is on before other bits."""
+    modes: tuple[Mode, ...] = ("forward_only", "compile_on")
+    seen = [*_both(MM), *ran(MM, "forward_only", *stable("b")), *ran(MM, "compile_on", *drifting(40))]
+    rows = [(MM, seen), (READ, [*_both(READ), *ran(READ, "compile_on", *stable())])]
+    path = write_run(tmp_path / "run.jsonl", rows, settings=replace(SETTINGS, modes=with_chosen(modes)))
+
+    assert as_json(path)["ops"][0]["action"] == "see compile_on"
+    assert _explained(detmatrix, "mm", path)["commands"] == [
+        f"detmatrix repro {path} torch.mm:batch:backward:float32"
+    ]
+
+
+def test_rows_that_never_compiled_do_not_count_as_compiled(tmp_path: Path) -> None:
+    """An op that raised before anything was compiled has a finding, and no compiled code."""
+    failed = ended(MM, "compile_on", "raised", "no kernel", exception="NotImplementedError")
+    fine = [replace(one, compiled=GRAPH) for one in ran(READ, "compile_on", *stable())]
+    settings = replace(SETTINGS, modes=with_chosen(("compile_on",)))
+    rows = [(MM, [*_both(MM), *failed]), (READ, [*_both(READ), *fine])]
+    told = as_json(write_run(tmp_path / "run.jsonl", rows, settings=settings))["ops"][0]["further"]
+
+    assert (told["compile_on"]["of"], told["compile_on"]["compiled"]) == (2, 1)
+
+
 def test_a_terminal_marks_what_differs_as_off_does(tmp_path: Path) -> None:
     """The sign of what is fine stands for nothing else, and the line below names it."""
     seen = [*ran(MM, "off", *drifting()), *ran(MM, "on", *stable()), *ran(MM, "unfilled", *stable())]

@@ -15,12 +15,12 @@ from scanner.alerts import alert_caller, is_refusal
 from scanner.modes import Mode, with_chosen
 from scanner.observations.records import Compiled, Row
 from scanner.observations.runfile import read_run
-from scanner.verdicts.cells import Cell
-from scanner.verdicts.chosen import chosen_cell
+from scanner.verdicts.cells import Cell, row_cell
+from scanner.verdicts.chosen import ChosenCell, chosen_cell
 from scanner.verdicts.findings import matrix
 from tests.commands import Command
 from tests.conftest import refused
-from tests.runs import SETTINGS, ran, row, stable, write_run
+from tests.runs import SETTINGS, ended, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
 QUICK = Path(__file__).with_name("quick.py")
@@ -202,9 +202,30 @@ def test_a_backward_part_that_refuses_to_run_is_no_alert() -> None:
     """PyTorch's guard says nothing of the op."""
     assert is_refusal(REFUSAL)
     assert alert_caller("RuntimeError", REFUSAL) is None
-    cell = Cell(verdict="error", reason=f"RuntimeError: {REFUSAL}")
 
-    assert chosen_cell("backward_only", ROW, (STILL, STILL), cell).finding == "refused"
+    assert _in_backward_only(REFUSAL, REFUSAL).finding == "refused"
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_one_process_that_refuses_is_no_refusal(first: bool) -> None:
+    """Another one ran, and differed: what each did is told, and nothing is settled; nor is it where one failed otherwise."""
+    seen = _in_backward_only(*((REFUSAL, None) if first else (None, REFUSAL)))
+
+    assert seen.finding == "inconclusive"
+    assert "ran, 2 distinct in 50" in str(seen.reason)
+    assert REFUSAL in str(seen.reason)
+    assert _in_backward_only(REFUSAL, "no kernel").finding == "inconclusive"
+
+
+def _in_backward_only(*messages: str | None) -> ChosenCell:
+    """Return what processes showed that raised; one without a message ran, and differed."""
+    seen = [
+        ended(ROW, "backward_only", "raised", message, exception="RuntimeError", processes=process + 1)[-1]
+        if message
+        else msgspec.structs.replace(ran(ROW, "backward_only", {"a": 49, "b": 1})[0], process=process)
+        for process, message in enumerate(messages)
+    ]
+    return chosen_cell("backward_only", ROW, (STILL, STILL), row_cell(seen, "", ROW))
 
 
 @pytest.mark.parametrize(

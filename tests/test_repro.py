@@ -48,7 +48,7 @@ SHOWN = {
 
 # Runs scripts in forks of one process that has loaded torch and done nothing with it: loading takes seconds.
 FORKS = """
-import os, runpy, subprocess, sys, tempfile, traceback
+import contextlib, os, runpy, subprocess, sys, tempfile, traceback
 from types import SimpleNamespace
 import torch
 
@@ -78,7 +78,8 @@ subprocess.run = run
 sys.argv, scripts = sys.argv[:1], sys.argv[1:]
 for script in scripts:
     print("script:", script, flush=True)
-    runpy.run_path(script, run_name="__main__")
+    with contextlib.suppress(SystemExit):
+        runpy.run_path(script, run_name="__main__")
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.matrix.columns import NOTHING, Column, ColumnCell, PropertyColumn, Said, all_columns
+from reports.matrix.columns import NOTHING, Column, ColumnCell, PropertyColumn, Said, all_columns, worst
 from reports.matrix.model import Matrix
 from reports.matrix.ops import OpRow, OpView
 from reports.matrix.view import RowView
@@ -97,9 +97,10 @@ def _listed(places: Sequence[str]) -> str:
 
 
 def showing(op: OpView, columns: Sequence[Column]) -> tuple[list[OpRow], list[str]]:
-    """Return the rows of an op that show a result of a further column, and the options that a script of them takes."""
-    for column, cell in zip(columns, op.further, strict=True):
-        rows = [one for one in op.rows if column.finding(one.record) == cell.finding]
-        if cell.notable and cell.settled and rows:
-            return rows, ["--invariance", column.name] if isinstance(column, PropertyColumn) else []
-    return [], []
+    """Return the rows of an op that show the worst result of its further columns, and the options that a script of them takes."""
+    found = worst(columns, op.further)
+    if found is None or not found[1].settled:
+        return [], []
+    column, cell = found
+    rows = [one for one in op.rows if column.finding(one.record) == cell.finding]
+    return rows, ["--invariance", column.name] if isinstance(column, PropertyColumn) else []

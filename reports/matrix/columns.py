@@ -25,6 +25,8 @@ from scanner.verdicts.invariance import DEPENDENCE_FOUND
 NOTHING = "not_run"  # what a cell says of a row that the column says nothing of
 # Findings that are no result.
 UNSETTLED = ("not_compiled", "inconclusive", "error")
+# Findings of all columns, the worst first: what a mode does before what bits depend on.
+_SEVERITY: tuple[str | None, ...] = (*MODE_FINDING_MEANING, *DEPENDENCE_FOUND)
 # What is other than for the finding of the row, as a sentence goes on with it.
 _OTHER: dict[Property, str] = {
     "threads": "with other threads",
@@ -52,11 +54,6 @@ class Column(Struct, frozen=True, kw_only=True):
     ]  # its findings and what they mean, the worst first, and last what needs no attention
 
     @property
-    def compiles(self) -> bool:
-        """Whether what it says is of compiled code."""
-        return False
-
-    @property
     def told(self) -> tuple[str, str]:
         """What the script of a page is told of it."""
         return self.name, self.meaning
@@ -73,6 +70,10 @@ class Column(Struct, frozen=True, kw_only=True):
     def why_not(self, row: Row) -> str | None:
         """Return why it can say nothing of a row; ``None`` if it may say something."""
         raise NotImplementedError
+
+    def compiled(self, rows: Iterable[MatrixRow]) -> int | None:  # noqa: ARG002 - most columns say nothing of compiled code
+        """Return in how many rows something was compiled; ``None`` of a column that says nothing of compiled code."""
+        return None
 
     def said(self, row: RowView) -> Said:
         """Return what it says of a row."""
@@ -97,11 +98,6 @@ class ModeColumn(Column, frozen=True, kw_only=True):
 
     mode: Mode
 
-    @property
-    def compiles(self) -> bool:
-        """Whether ops run under torch.compile in the mode."""
-        return MODE_TABLE[self.mode].compiles
-
     def finding(self, row: MatrixRow) -> str | None:
         """Return what differs in the mode from the flag off."""
         seen = row.chosen.get(self.mode)
@@ -110,6 +106,15 @@ class ModeColumn(Column, frozen=True, kw_only=True):
     def why_not(self, row: Row) -> str | None:
         """Return why the mode has nothing to say of a row."""
         return unconcerned(self.mode, row)
+
+    def compiled(self, rows: Iterable[MatrixRow]) -> int | None:
+        """Return in how many rows a process says that torch.compile compiled something, whatever came of it."""
+        if not MODE_TABLE[self.mode].compiles:
+            return None
+        return sum(
+            any(one.mode == self.mode and one.compiled and one.compiled.graphs for one in row.observations)
+            for row in rows
+        )
 
     def said(self, row: RowView) -> Said:
         """Return the finding, or why there is none."""
@@ -203,7 +208,7 @@ class ColumnCell(Struct, frozen=True, kw_only=True):
     rows: int  # that have it
     of: int  # of which it says something
     notable: bool  # it is none that needs no attention
-    compiled: int | None  # rows that ran compiled, of a mode under torch.compile
+    compiled: int | None  # rows of which something was compiled, of a mode under torch.compile
     among: int  # of so many that it could say something of
 
     @property
@@ -258,25 +263,32 @@ def idle_words(columns: Iterable[Column], rows: Sequence[Row]) -> list[str]:
     return [f"{', '.join(names)}: {NOTHING}, {why}." for why, names in reasons.items()]
 
 
-def pointer(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> str | None:
-    """Return where to look for what off and on do not show of an op: at a result, or else at what was not settled."""
+def worst(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> tuple[Column, ColumnCell] | None:
+    """Return the column with the worst result of an op, or else one that was not settled; ``None`` if nothing needs attention."""
     notable = [(column, cell) for column, cell in zip(columns, cells, strict=True) if cell.notable]
-    if not notable:
+    return min(
+        notable, key=lambda pair: (not pair[1].settled, _SEVERITY.index(pair[1].finding)), default=None
+    )
+
+
+def pointer(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> str | None:
+    """Return where to look for what off and on do not show of an op: at the worst result, or else at what was not settled."""
+    if (found := worst(columns, cells)) is None:
         return None
-    column, cell = min(notable, key=lambda pair: not pair[1].settled)
+    column, cell = found
     return f"see {column.name}" if cell.settled else f"not settled: {column.name}"
 
 
 def cell_of(column: Column, rows: Iterable[MatrixRow]) -> ColumnCell:
     """Return what a column says of the rows of an op."""
     rows = [row for row in rows if column.why_not(row.row) is None]
-    found = Counter(finding for row in rows if (finding := column.finding(row)) is not None)
-    worst = next((finding for finding in column.findings if found[finding]), None)
+    found = Counter(one for row in rows if (one := column.finding(row)) is not None)
+    finding = next((one for one in column.findings if found[one]), None)
     return ColumnCell(
-        finding=worst,
-        rows=found[worst] if worst else 0,
+        finding=finding,
+        rows=found[finding] if finding else 0,
         of=found.total(),
-        notable=worst not in {None, [*column.findings][-1]},
-        compiled=found.total() - found["not_compiled"] if column.compiles else None,
+        notable=finding not in {None, [*column.findings][-1]},
+        compiled=column.compiled(rows),
         among=len(rows),
     )

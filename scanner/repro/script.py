@@ -3,7 +3,7 @@
 Its readers have never heard of this project, so only what the row needs stands in it, in as few lines as can be read.
 
 A run file may come from anyone, and the script is run: names of its own choosing stand in comments alone, spelled out;
-what stands in code are numbers, names out of tables, and values of the variables in ``_STEERING``, each as ``repr`` gives it.
+what stands in code are numbers, names out of tables, and values of variables that steer a scan, each as ``repr`` gives it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil, prod
 
 import msgspec
 
 from scanner.accelerators import ACCELERATORS
-from scanner.errors import UsageError, one_line
+from scanner.errors import one_line
 from scanner.modes import MODE_TABLE, Mode
-from scanner.observations.records import Environment, Header, Output
+from scanner.observations.records import Header, Output
 from scanner.perturbations import CaseContext
 from scanner.repro import script_parts as text
+from scanner.repro.variables import set_by_mode, set_variables, steering_of
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import FINDING_MEANING, NEED_RUNS, MatrixRow
 from scanner.verdicts.power import LEAST_RUNS
@@ -29,20 +30,6 @@ from scanner.verdicts.power import LEAST_RUNS
 # Lines are broken behind so many characters, where they can be.
 _WIDTH = 118
 _STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
-# The variables of a worker's environment that change what is computed, or in what order; no others are set.
-_STEERING = (
-    "ATEN_CPU_CAPABILITY",
-    "GOMP_CPU_AFFINITY",
-    "KMP_AFFINITY",
-    "MKL_CBWR",
-    "MKL_NUM_THREADS",
-    "NVIDIA_TF32_OVERRIDE",
-    "OMP_NUM_THREADS",
-    "OMP_PLACES",
-    "OMP_PROC_BIND",
-)
-# What such variables consist of: "granularity=fine,compact,1,0", "{0:4},{4:4}".
-_VALUE = re.compile(r"[\w ,:;=+*!.{}()-]{0,200}", re.ASCII)
 _THREADS = re.compile(r"threads=([1-9][0-9]{0,3})")
 
 
@@ -97,17 +84,20 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     around = [_circumstance(name, device) for name in perturbations(row) if name not in lacks]
     chosen = tuple(mode for mode, it in row.chosen.items() if it.finding is not None)
     execute, parts = executed(input_source, outputs, header.settings.seed, chosen)
-    set_by_mode = _set_by_mode(header.environment) if device == "cuda" else {}
+    by_mode = set_by_mode(header.environment) if device == "cuda" else {}
     functions = [
+        # The first process ends behind these: it evaluates nothing that needs torch.
+        _cell(device, by_mode, chosen),
+        text.MAIN,
+        "\n".join(["import torch", *input_source.imports]),
         *input_source.definitions,
         inputs_of(input_source),
         parts,
         execute,
         text.DIGEST,
         *(one.definition for one in around),
-        _observe(around),
-        _cell(device, set_by_mode, chosen),
-        text.MAIN,
+        _observe(around, chosen),
+        text.END,
     ]
     body = "\n\n".join(function.strip("\n") for function in functions if function)
     filled = row.unfilled.verdict != "not_run"
@@ -128,10 +118,16 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     }.items():
         body = body.replace(name, value)
     imports = {statement for one in around for statement in one.imports}
-    if any(MODE_TABLE[mode].compiles for mode in chosen):
+    if _compiled(chosen):
         imports.add("import tempfile")
     return "\n".join(
-        [*_comment(row, header), *_head(input_source, header, row, imports, set_by_mode), "", body, ""]
+        [
+            *_comment(row, header),
+            *_head(input_source, header, row, chosen, imports, by_mode),
+            "",
+            body,
+            "",
+        ]
     )
 
 
@@ -175,7 +171,12 @@ def _described(cell: Cell) -> str:
 
 
 def _head(
-    input_source: InputSource, header: Header, row: MatrixRow, imports: set[str], set_by_mode: dict[str, str]
+    input_source: InputSource,
+    header: Header,
+    row: MatrixRow,
+    chosen: Sequence[Mode],
+    imports: set[str],
+    by_mode: dict[str, str],
 ) -> list[str]:
     """Return imports, environment and constants."""
     settings = header.settings
@@ -183,16 +184,10 @@ def _head(
     lines = ["import ctypes, hashlib, json, os, subprocess, sys", *sorted(imports)]
     if input_source.definitions:
         lines.insert(0, "from __future__ import annotations")
-    lines += [f"os.environ.pop({name!r}, None)" for name in set_by_mode]
+    lines += [f"os.environ.pop({name!r}, None)" for name in by_mode]
     lines += set_variables(steering)
     if "OMP_PROC_BIND" in steering:
         lines[-1] += "  # Threads that share a core never race."
-        lines += [
-            'if sys.argv[1:] or __name__ != "__main__":',
-            "    import torch  # Not in the first process: it would be bound to one core, and with it all that it starts.",
-        ]
-    else:
-        lines.append("import torch")
     # A single execution has nothing to differ from.
     runs = settings.runs if settings.processes > 1 else max(settings.runs, 2)
     if row.finding in NEED_RUNS:
@@ -204,44 +199,14 @@ def _head(
             *(f"    {json.dumps(alert)}," for alert in (text.ALERT, text.CUBLAS_ALERT)),
             "]",
         ]
+    if _compiled(chosen):
+        alerts.append(f"REFUSAL = {json.dumps(text.REFUSAL)}")
     return [
         *lines,
-        *input_source.imports,
         "",
         f"RUNS, PROCESSES = {runs}, {settings.processes}  # executions in each process, processes of each mode",
         *alerts,
     ]
-
-
-def steering_of(header: Header) -> dict[str, str]:
-    """Return the variables that steered the threads and kernels of a run."""
-    recorded = header.environment.variables.get("off", {})
-    return {name: _value(recorded[name]) for name in _STEERING if name in recorded}
-
-
-def set_variables(variables: Mapping[str, str]) -> list[str]:
-    """Return the statements that set them, unless whoever runs the script has."""
-    return [f"os.environ.setdefault({name!r}, {value!r})" for name, value in variables.items()]
-
-
-def _set_by_mode(env: Environment) -> dict[str, str]:
-    """Return the variables that a scan sets when the flag is on, and only then."""
-    off, on = (env.variables.get(mode, {}) for mode in ("off", "on"))
-    return {name: _value(on[name]) for name in MODE_TABLE["on"].variables if name in on and name not in off}
-
-
-def _value(recorded: str) -> str:
-    """Return the value of a variable.
-
-    Raises:
-        UsageError: It is none that any of them has.
-    """
-    if not _VALUE.fullmatch(recorded):
-        raise UsageError(
-            f"no script can be written: the run file has {one_line(recorded[:80])!r} as the value of a variable that steers "
-            f"threads or kernels; restore the file"
-        )
-    return recorded
 
 
 def inputs_of(input_source: InputSource) -> str:
@@ -266,7 +231,7 @@ def executed(
     arguments = "args[0].clone(), *args[1:], **kwargs" if input_source.in_place else "*args, **kwargs"
     call = f"{input_source.op}({arguments})"
     before = ""
-    if compiled := tuple(mode for mode in chosen if MODE_TABLE[mode].compiles):
+    if compiled := _compiled(chosen):
         before = text.COMPILED.replace("$OP", f"{input_source.op}(*args, **kwargs)")
         own = tuple(mode for mode in compiled if not MODE_TABLE[mode].cached)
         before = before.replace("$OWN", repr(own)) + "\n"
@@ -304,9 +269,19 @@ def executed(
     return before + code, "" if simple else _parts(names if known else None)
 
 
+def _compiled(chosen: Iterable[Mode]) -> tuple[Mode, ...]:
+    """Return the modes in which the op runs under torch.compile."""
+    return tuple(mode for mode in chosen if MODE_TABLE[mode].compiles)
+
+
+def _cached(chosen: Iterable[Mode]) -> tuple[Mode, ...]:
+    """Return the modes in which compiled code comes out of a cache that another process has filled."""
+    return tuple(mode for mode in chosen if MODE_TABLE[mode].cached)
+
+
 def _fillers(chosen: Iterable[Mode]) -> tuple[str, ...]:
     """Return what a process is called that fills the cache of others, if any mode needs one."""
-    return ("fill_cache",) * any(MODE_TABLE[mode].cached for mode in chosen)
+    return ("fill_cache",) * bool(_cached(chosen))
 
 
 def _parts(names: Sequence[str] | None) -> str:
@@ -331,13 +306,14 @@ def _circumstance(name: str, device: str) -> text.Circumstance:
     return {"poison": text.POISON, "shift": text.SHIFT, "stress": stress}[name]
 
 
-def _observe(around: Sequence[text.Circumstance]) -> str:
+def _observe(around: Sequence[text.Circumstance], chosen: Iterable[Mode]) -> str:
     """Return the function that runs in each process."""
     repeat = text.REPEAT
     if around:
         repeat = text.REPEAT_DISTURBED.replace("$START", "".join(one.start for one in around))
         repeat = repeat.replace("$BEFORE", _indented(1, *(one.before for one in around)))
-    return text.OBSERVE.replace("$REPEAT", _indented(1, repeat))
+    taken = text.TAKEN.replace("$CACHED", repr(cached)) if (cached := _cached(chosen)) else ""
+    return text.OBSERVE.replace("$REPEAT", _indented(1, repeat)).replace("$TAKEN", taken)
 
 
 def _is_none_of(modes: Iterable[Mode]) -> str:
@@ -346,18 +322,20 @@ def _is_none_of(modes: Iterable[Mode]) -> str:
     return f'!= "{names[0]}"' if len(names) == 1 else f"not in {names!r}"
 
 
-def _cell(device: str, set_by_mode: dict[str, str], chosen: Sequence[Mode]) -> str:
+def _cell(device: str, by_mode: dict[str, str], chosen: Sequence[Mode]) -> str:
     """Return the function that runs one mode."""
     without = _is_none_of(
-        mode for mode in ("off", *chosen) if MODE_TABLE[mode].variables.keys().isdisjoint(set_by_mode)
+        mode for mode in ("off", *chosen) if MODE_TABLE[mode].variables.keys().isdisjoint(by_mode)
     )
-    environment = f"        environment = os.environ | {set_by_mode!r} if mode {without} else None\n"
-    code = text.CELL.replace("$ENVIRONMENT", environment if set_by_mode else "")
-    cached = tuple(mode for mode in chosen if MODE_TABLE[mode].cached)
-    code = code.replace("$FILL_CACHE", text.FILL_CACHE.replace("$CACHED", repr(cached)) if cached else "")
-    code = code.replace("$ENV", ", env=environment" if set_by_mode else "")
+    environment = f"        environment = os.environ | {by_mode!r} if mode {without} else None\n"
+    code = text.CELL.replace("$ENVIRONMENT", environment if by_mode else "")
+    cached = _cached(chosen)
+    for name, part in {"$CACHE": text.CACHE, "$FILL_CACHE": text.FILL_CACHE}.items():
+        code = code.replace(name, part.replace("$CACHED", repr(cached)) if cached else "")
+    code = code.replace("$REFUSED", text.REFUSED if _compiled(chosen) else "")
+    code = code.replace("$ENV", ", env=environment" if by_mode else "")
     return code.replace(
-        "$ALERTED", "ALERT in one" if device == "cpu" else "any(alert in one for alert in ALERTS)"
+        "$ALERTED", "ALERT in error" if device == "cpu" else "any(alert in error for alert in ALERTS)"
     )
 
 

@@ -10,6 +10,8 @@ import msgspec
 # What the alerts say behind the name of their caller (scanner/alerts.py).
 ALERT = "does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True"
 CUBLAS_ALERT = "Deterministic behavior was enabled with either `torch.use_deterministic_algorithms(True)` or"
+# What a backward phase says that was compiled with another flag, and refuses to run.
+REFUSAL = "This compiled backward function is being run with torch.use_deterministic_algorithms(True)"
 
 
 class Circumstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,11 +144,21 @@ if sys.argv[1:] and sys.argv[1] in $COMPILED:
     call = torch.compile(call, dynamic=False)
 """
 # Before a process of a mode that takes compiled code out of a cache: another one, whose flag is off in the backward phase.
-FILL_CACHE = """\
+CACHE = """\
         if mode in $CACHED:
             cache = tempfile.TemporaryDirectory()
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache.name
-            subprocess.run([*command[:-1], "fill_cache"], capture_output=True)
+"""
+FILL_CACHE = """\
+        if mode in $CACHED:
+            filler = subprocess.run([*command, "fill_cache"], capture_output=True, text=True$ENV)
+            if filler.returncode:
+                print(f"fill_cache: error: {error_of(filler)[:100]}")
+"""
+# Behind the executions of such a process.
+TAKEN = """\
+    if mode in $CACHED and not torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"]:
+        sys.exit("nothing was taken from the cache")
 """
 # In place of the last line, where the flag is another one in the backward phase.
 SWITCHED = """
@@ -176,7 +188,7 @@ def observe(mode):
     about = f"torch {torch.__version__}, CUDA {torch.version.cuda}, {torch.get_num_threads()} threads"
     print(about, $WHERE, sep=", ", flush=True)
     torch.use_deterministic_algorithms($FLAG, warn_only=mode == "warn_only")
-$CUDNN$UNFILLED$REPEAT'''
+$CUDNN$UNFILLED$REPEAT$TAKEN'''
 REPEAT = """
 drawn = inputs()
 print(json.dumps([digest(execute(*drawn)) for _ in range(RUNS)]))
@@ -188,22 +200,37 @@ $BEFORE    hashes.append(digest(execute(*drawn)))
 print(json.dumps(hashes))
 """
 
+# Where some modes run the op under torch.compile.
+REFUSED = """\
+    if REFUSAL in error:
+        return "refused"
+"""
 CELL = '''
+def verdict_of(error):
+    """Tell PyTorch's alert from other errors; a compiler wraps it into errors of its own."""
+$REFUSED    return "raises" if "RuntimeError" in error and $ALERTED else "error"
+
+def error_of(child):
+    """Return the line that says why a process failed."""
+    said = [line.strip() for line in child.stderr.splitlines() if line.strip()]
+    alerts = [line for line in said if verdict_of(line) != "error"]
+    last = [line for line in said if "Error: " in line][-1:] or said[-1:]
+    return (alerts or last or [f"ended with code {child.returncode}"])[0]
+
 def cell(mode):
     """Print the verdict of a mode, whose processes make one set of outputs; return it and the first output."""
-    command, hashes, errors = [sys.executable, "-W", "ignore", __file__, mode], [], []
+    command, hashes, errors = [sys.executable, "-W", "ignore", __file__], [], []
     for _ in range(PROCESSES):
-$FILL_CACHE$ENVIRONMENT        child = subprocess.run(command, capture_output=True, text=True$ENV)
+$CACHE$ENVIRONMENT$FILL_CACHE        child = subprocess.run([*command, mode], capture_output=True, text=True$ENV)
         if child.returncode == 0:
             hashes += json.loads(child.stdout.splitlines()[-1])
         else:
-            said = [line for line in child.stderr.splitlines() if line.strip()]
-            errors.append((said or [f"ended with code {child.returncode}"])[-1])
+            errors.append(error_of(child))
     if mode == "off":
         print(*child.stdout.splitlines()[:1])
     if errors:
-        alerts = [one for one in errors if one.startswith("RuntimeError") and $ALERTED]
-        verdict = "raises" if mode != "off" and len(alerts) == PROCESSES else "error"
+        verdicts = [verdict_of(one) for one in errors]
+        verdict = verdicts[0] if mode != "off" and verdicts == verdicts[:1] * PROCESSES else "error"
         print(f"{mode}: {verdict}: {errors[0][:100]}")
         return verdict, None
     differing = len(hashes) - hashes.count(hashes[0])
@@ -244,6 +271,11 @@ $CHOSEN$FILLED    finding = "silent" if on == "nondeterministic" else findings.g
         finding = "inconclusive (a larger RUNS shows whether it differs)"
     print(f"finding: {finding}")
 
+if __name__ == "__main__" and not sys.argv[1:]:
+    main()
+    sys.exit()  # Its processes alone load torch, which would bind this one to one core, and with it all that it starts.
+"""
+END = """
 if __name__ == "__main__":
-    observe(sys.argv[1]) if sys.argv[1:] else main()
+    observe(sys.argv[1])
 """

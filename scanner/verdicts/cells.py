@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from scanner.alerts import alert_caller
+from scanner.alerts import alert_caller, is_refusal
 from scanner.observations.records import Blank, Compiled, Observation, Row
 from scanner.plurals import several
 from scanner.verdicts.bound import upper_bound
@@ -103,6 +103,7 @@ class Cell(Struct, frozen=True, kw_only=True):
     compiled: Compiled | None = (
         None  # the least that torch.compile made of it in a process; None: not asked to
     )
+    refused: bool = False  # in every process PyTorch refused to run what was compiled with another flag
 
     @property
     def where(self) -> str | None:
@@ -162,7 +163,14 @@ def cell_of(
         # Processes that disagree prove nothing, even if one of them raised the alert.
         verdict = "error" if verdict == "raises" else verdict
         return Cell(verdict=verdict, reason=f"processes disagree ({text})", seconds=seconds)
-    return Cell(verdict=verdict, alert=alert, reason=reason, seconds=seconds, compiled=compiled)
+    return Cell(
+        verdict=verdict,
+        alert=alert,
+        reason=reason,
+        seconds=seconds,
+        compiled=compiled,
+        refused=all(one.outcome == "raised" and is_refusal(one.message or "") for one in failed),
+    )
 
 
 def _least(compiled: Sequence[Compiled]) -> Compiled | None:

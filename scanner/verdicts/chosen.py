@@ -7,7 +7,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from scanner.alerts import is_refusal
 from scanner.modes import MODE_TABLE, Mode
 from scanner.observations.records import Row
 from scanner.verdicts.cells import Cell
@@ -80,7 +79,7 @@ def chosen_cell(
         return ChosenCell(
             cell=cell, finding="not_compiled" if eagerly else None, reason=cell.reason if eagerly else None
         )
-    if cell.verdict == "error" and is_refusal(cell.reason or ""):
+    if cell.refused:
         return ChosenCell(cell=cell, finding="refused", reason=cell.reason)
     flag = (
         MODE_TABLE[mode].deterministic_backward

@@ -34,8 +34,12 @@ _RANK: dict[Finding, int] = {
 _UNMEASURED: set[Finding] = {"inconclusive", "order_dependent"}
 # A scan that does not run ops without the fill cannot tell these two apart.
 _CURED: set[Finding] = {"fixed_by_mode", "uninitialized"}
-# The same of the flag on alone.
-_RANK_ON: dict[str, int] = {"nondeterministic": 0, "raises": 1, "deterministic": 2}
+# The same of the flag on alone, and of a chosen mode, which PyTorch may refuse to run as surely as it raises an alert.
+_RANK_ON: dict[str, int] = {"nondeterministic": 0, "raises": 1, "refused": 1, "deterministic": 2}
+_PROOF: dict[str, tuple[str, str]] = {
+    "raises": ("raises now, and did not", "no longer raises"),
+    "refused": ("is refused now, and was not", "is no longer refused"),
+}
 # What a chosen mode finds that differs as little as off does: whether the two give the same bits.
 _BITS = {"as_off", "mode_dependent"}
 # Rates that 0 of n leaves plausible are comparable up to this factor: in two processes 0 of 100 with 0 of 20, not with 0 of 10.
@@ -76,11 +80,12 @@ def _of_modes(old: MatrixRow, new: MatrixRow) -> tuple[JudgedRow, Sequence[Mode]
     for mode, before, after in _moved(old, new):
         carried = (mode,) if before.cell.verdict != after.cell.verdict else ()
         found.append((_of_mode(mode, before, after, of_flag.tests), carried))
+    found += [(one, ()) for one in _of_reference(old, new, of_flag.tests)]
     changed = sorted((one for one in found if _seeming(one[0]) in MOVES), key=lambda one: _badness(one[0]))
-    if not changed:
-        return found[0]
-    (worst, modes), *_ = changed
-    return replace(worst, detail="; ".join(one.detail for one, _ in changed)), modes
+    untold = [one for one in found[1:] if _seeming(one[0]) not in MOVES]
+    told = [*(changed or [one for one in found[:1] if one[0].kind != "same" or not untold]), *untold]
+    (worst, modes), *_ = told
+    return replace(worst, detail="; ".join(one.detail for one, _ in told)), modes
 
 
 def _seeming(judged: JudgedRow) -> Kind:
@@ -98,37 +103,73 @@ def _moved(old: MatrixRow, new: MatrixRow) -> Iterator[tuple[Mode, ChosenCell, C
     """Yield the modes that both scans were asked for and in which a row does something else, with both cells.
 
     It has another verdict, or gives other bits than off where it gave the same, or the reverse. What a mode finds may also
-    be something else because off is; that is told of off.
+    be something else because off is; that is told of off. A mode that one run did not come to has not changed.
     """
     for mode, before in old.chosen.items():
         after = new.chosen.get(mode)
-        if after is None or not {before.cell.verdict, after.cell.verdict} <= _RANK_ON.keys():
+        if after is None or not all(any(one.mode == mode for one in row.observations) for row in (old, new)):
             continue
-        if before.cell.verdict != after.cell.verdict or {before.finding, after.finding} == _BITS:
+        verdicts = {_verdict(before), _verdict(after)}
+        if (len(verdicts) > 1 and verdicts & _RANK_ON.keys()) or {before.finding, after.finding} == _BITS:
             yield mode, before, after
 
 
+def _verdict(one: ChosenCell) -> str:
+    """Return the verdict of a mode, in which PyTorch may have refused to run the row."""
+    return "refused" if one.cell.refused else one.cell.verdict
+
+
 def _of_mode(mode: Mode, old: ChosenCell, new: ChosenCell, tests: tuple[RateTest, ...]) -> JudgedRow:
-    """Judge what a row does in a chosen mode, which is not what it did; an alert is proof."""
-    before, after = old.cell.verdict, new.cell.verdict
+    """Judge what a row does in a chosen mode, which is not what it did; an alert is proof, and so is a refusal."""
+    before, after = _verdict(old), _verdict(new)
+    if not {before, after} <= _RANK_ON.keys():
+        return _without_result(mode, old, new, tests)
     # Where off has no verdict the mode finds nothing, and differs all the same.
     same = old.finding == new.finding
     text = f"{mode}: {before} → {after}" if same else f"{mode}: {old.finding} → {new.finding}"
     rank = _RANK_ON[after] - _RANK_ON[before]
     kind: Kind = "changed" if not rank else "improved" if rank > 0 else "regressed"
-    if "raises" in (before, after) and after != "deterministic":
-        what = "raises now, and did not" if after == "raises" else "no longer raises"
-        detail = f"{text}; {what}; the alert is proof"
+    if {before, after} & _PROOF.keys() and after != "deterministic":
+        what = _PROOF[after][0] if after in _PROOF else _PROOF[before][1]
+        proof = "alert" if "raises" in (before, after) else "refusal"
+        detail = f"{text}; {what}; the {proof} is proof"
         return JudgedRow(kind=kind, confirmed=True, detail=detail, tests=tests)
     for side, one in (("before", old), ("after", new)):
         if one.weak is not None:
             return doubted(kind, "low_power", f"{text}; {side}: {one.weak}", tests)
-    if before not in (after, "raises"):
+    if before not in (after, *_PROOF):
         decisive = [test for test in tests if test.mode == mode]
         text = "; ".join([text, *map(str, decisive)])
         if not any(test.differ for test in decisive):
             return doubted(kind, "too_few_executions", text, tests)
     return JudgedRow(kind=kind, confirmed=False, detail=text, tests=tests)
+
+
+def _without_result(mode: Mode, old: ChosenCell, new: ChosenCell, tests: tuple[RateTest, ...]) -> JudgedRow:
+    """Judge a mode in which one of the runs has no result: what that is, and why, is told."""
+    words = [
+        one.finding if one.finding == "not_compiled" or one.cell.refused else one.cell.verdict
+        for one in (old, new)
+    ]
+    reasons = [
+        f"{side}: {one.cell.reason}" for side, one in (("before", old), ("after", new)) if one.cell.reason
+    ]
+    detail = "; ".join([f"{mode}: {' → '.join(map(str, words))}", *reasons])
+    return doubted("not_comparable", "no_verdict", detail, tests)
+
+
+def _of_reference(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Iterator[JudgedRow]:
+    """Yield what became of whether a row gives what the reference of its case says, in modes in which both were held to it."""
+    held = [mode for mode in WORKER_MODES if all(cell_of_mode(row, mode).reference for row in (old, new))]
+    before, after = ({mode for mode in held if mode in row.unlike_reference} for row in (old, new))
+    changes: tuple[tuple[Kind, set[Mode], str], ...] = (
+        ("regressed", after - before, "as its reference → not its reference"),
+        ("improved", before - after, "not its reference → as its reference"),
+    )
+    for kind, modes, text in changes:
+        if modes:
+            detail = f"{', '.join(mode for mode in held if mode in modes)}: {text}"
+            yield JudgedRow(kind=kind, confirmed=False, detail=detail, tests=tests)
 
 
 def _of_flag(old: MatrixRow, new: MatrixRow) -> JudgedRow:
@@ -167,8 +208,8 @@ def _of_flag(old: MatrixRow, new: MatrixRow) -> JudgedRow:
 def blocked(old: MatrixRow, new: MatrixRow, obstacle: NotComparable) -> JudgedRow:
     """Say of a row that something stands against comparing it, and what its findings would make of it."""
     tests = tuple(_tests(old, new))
-    of_modes = [_seeming(_of_mode(*moved, tests)) for moved in _moved(old, new)]
-    kinds = [kind for kind in (class_of(old.finding, new.finding), *of_modes) if kind in MOVES]
+    others = [*(_of_mode(*moved, tests) for moved in _moved(old, new)), *_of_reference(old, new, tests)]
+    kinds = [kind for kind in (class_of(old.finding, new.finding), *map(_seeming, others)) if kind in MOVES]
     kind: Kind = min(kinds, key=MOVES.index) if kinds else "same"
     return doubted(kind, obstacle.reason, obstacle.detail, tests)
 
