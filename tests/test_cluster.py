@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -104,13 +106,83 @@ def test_invariance_is_progress(detmatrix: Command, tmp_path: Path) -> None:
     rows = len(read_run(tmp_path / files.name).header.planned)
 
     shard = ClusterShard(files, None, 1, 1)
-    found = [*shard.read(data[: data.rindex(b"\n", 0, -1) + 1])]
+    found = [*shard.read(1, data[: data.rindex(b"\n", 0, -1) + 1])]
     expected = shard.planned
-    found += shard.read(data[data.rindex(b"\n", 0, -1) + 1 :])
+    found += shard.read(1, data[data.rindex(b"\n", 0, -1) + 1 :])
 
     assert sum(one.what == "invariance to layout" for one in found) == rows - 1
     assert shard.complete
     assert sum(one.planned for one in found) == shard.planned == expected - 1
+
+
+def test_shard_is_complete_when_its_last_file_is(prepared: Path, tmp_path: Path) -> None:
+    """What closes a file before it finishes nothing: rows of that come from the last one."""
+    header, *lines, closing = (prepared / "1-of-2.jsonl").read_bytes().splitlines(keepends=True)
+    shard = ClusterShard(ShardFiles(tmp_path, "run", 1, 2), None, 1, 2)
+
+    def complete_after(number: int, *some: bytes) -> bool:
+        for _ in shard.read(number, b"".join(some)):
+            pass
+        return shard.complete
+
+    assert not complete_after(1, header, *lines)
+    assert not complete_after(2, header)
+    assert not complete_after(1, closing)
+    assert complete_after(2, *lines, closing)
+
+
+def test_what_lacks_a_shard_is_no_run(
+    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
+) -> None:
+    """Nothing is written, nothing is removed, and the line says what is missing."""
+    ray = cluster()
+    ray.prepared = tmp_path
+    shutil.copy(prepared / "1-of-2.jsonl", tmp_path / "1-of-1.jsonl")
+
+    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 1)
+
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        4,
+        "detmatrix: detmatrix.shards: shard 2 of 2 is missing; go on with --resume, or start over with --force",
+    )
+    assert not (tmp_path / "detmatrix.jsonl").exists()
+    kept = tmp_path / "detmatrix.shards" / "python-1-1-of-1.jsonl"
+    assert kept.read_bytes() == (prepared / "1-of-2.jsonl").read_bytes()
+
+
+def test_run_that_a_report_does_not_trust_is_none_to_trust(
+    detmatrix: Command, cluster: Cluster, tmp_path: Path
+) -> None:
+    """A scan that ended with its machine has closed nothing: its controls say themselves what they show."""
+    ray = cluster()
+    ray.prepared = tmp_path
+    wrong = {"do": "observe", "spec": "control.constant", "mode": "off", "then": "vary"}
+    scan = ("scan", *OPTIONS, "--python", StandIn(tmp_path, wrong).python)
+    assert detmatrix(*scan, "-o", "1-of-1.jsonl").returncode == 4
+    *lines, closing = (tmp_path / "1-of-1.jsonl").read_text().splitlines()
+    lines = [line for line in lines if '"kind":"distrust"' not in line]
+    lines.append(json.dumps(json.loads(closing) | {"distrust": []}))
+    (tmp_path / "1-of-1.jsonl").write_text("\n".join(lines) + "\n")
+
+    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 1)
+
+    assert done.returncode == 4
+    assert "the scan cannot be trusted: the control constant in process 0 of mode off should" in done.stderr
+    reasons = json.loads(detmatrix("report", "detmatrix.jsonl", "--format", "json").stdout)["distrust"]
+    assert f"cannot be trusted: {reasons[0]} ({len(reasons)} such)" in done.stderr
+
+
+def test_interpreter_is_the_one_of_the_folder_where_the_command_runs(
+    detmatrix: Command, cluster: Cluster, tmp_path: Path
+) -> None:
+    """A task has a folder of its own; a name alone is looked up where the task runs."""
+    ray = cluster()
+
+    done = detmatrix("scan", *OPTIONS, "--ray", "--python", "./env/python", "--python", "python3.12")
+
+    assert done.returncode == 0, done.stderr
+    asked = {words[words.index("--python") + 1] for _, words, _ in ray.asked}
+    assert asked == {f"{tmp_path}/env/python", "python3.12"}
 
 
 def test_shard_that_is_always_lost_keeps_no_other_from_being_observed(

@@ -15,7 +15,7 @@ from scanner.observations.invariance_records import Invariance, Tried
 from scanner.observations.records import Output, Severity
 from scanner.observations.runfile import Run, read_run
 from scanner.verdicts.cells import Cell
-from scanner.verdicts.invariance import is_control, verdict_of
+from scanner.verdicts.invariance import is_control, misled, verdict_of
 from tests.commands import Command
 from tests.conftest import lines, refusal, refused
 from tests.stand_in import StandIn
@@ -256,3 +256,13 @@ def test_shards_are_merged_with_what_their_rows_depend_on(detmatrix: Command, tm
         assert controls == [0] * (len(controls) // 2) + [1] * (len(controls) // 2) != []
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
     assert "Not trustworthy" not in detmatrix("report", "a.jsonl").stdout
+
+
+@pytest.mark.parametrize("control", ["invariant", "by_threads"])
+def test_a_control_that_tried_no_value_has_not_answered(control: str) -> None:
+    """Where nothing was tried nothing can be the same."""
+    (text,) = misled([replace(TRIED, spec=f"control.{control}", trials=())])
+
+    assert text == (
+        f"the control {control} (forward) should show values that are tried of threads, and shows none"
+    )

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from reports.compare.runs import compare
-from reports.matrix.invariance import distrust, values_words
+from reports.matrix.invariance import values_words
 from reports.matrix.model import load
 from scanner.errors import UsageError
 from scanner.invariance import PROPERTIES, Property
@@ -18,6 +18,7 @@ from scanner.observations.invariance_records import Invariance
 from scanner.observations.runfile import read_run
 from scanner.repro.invariance import invariance_script
 from scanner.repro.script import InputSource
+from scanner.verdicts.distrust import invariance_distrust
 from scanner.verdicts.findings import MatrixRow, matrix
 from scanner.verdicts.invariance import is_control
 from tests.commands import Command
@@ -119,7 +120,7 @@ def test_controls_of_each_machine_are_believed_of_its_rows_alone(detmatrix: Comm
     assert [text.partition(" (")[0] for text in matrix_.distrust] == ["the control by_layout"]
     ours = [one for one in matrix_.run.invariances if one.worker == 0 or not is_control(one)]
     finished = replace(matrix_.run, invariances=tuple(ours), closing=CLOSING)
-    assert [*distrust(finished)] == ["no control was asked of layout"]
+    assert [*invariance_distrust(finished)] == ["no control was asked of layout"]
 
 
 @pytest.mark.parametrize(

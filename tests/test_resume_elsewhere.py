@@ -9,6 +9,7 @@ import pytest
 
 from scanner.observations.runfile import read_run
 from tests.commands import Command
+from tests.sharded import changed
 from tests.stand_in import StandIn
 
 SPECS = Path(__file__).with_name("quick.py")
@@ -79,6 +80,57 @@ def test_a_third_machine_leaves_out_what_both_have(detmatrix: Command, tmp_path:
     assert sum(map(len, whole)) == len(set().union(*whole)) == len(runs[0].header.planned)
     assert runs[2].header.continues == "run.jsonl"
     assert runs[2].header.began == tuple(run.header.started for run in runs[:2])
+
+
+def test_the_first_machine_goes_on_behind_the_second(detmatrix: Command, tmp_path: Path) -> None:
+    """A merged file takes a row from the last file that plans it: what the first one would add to its own would be lost."""
+    standing = StandIn(tmp_path)
+    path, beside, third = (tmp_path / name for name in ("run.jsonl", "run.2.jsonl", "run.3.jsonl"))
+    scan = ("scan", *OPTIONS, "--python", standing.python, "-o", path)
+    detmatrix(*scan)
+    here = read_run(path).header.environment.cpu
+    _cut(path, {"cpu": "Another CPU"})
+    detmatrix(*scan, "--resume")
+    _cut(beside, {"cpu": "Another CPU"})
+    changed(path, environment={"cpu": here})
+    before = path.read_bytes()
+
+    done = detmatrix(*scan, "--resume")
+
+    assert done.returncode == 0, done.stderr
+    assert f"{path}: another machine went on with it; what it has not whole goes into {beside}" in done.stderr
+    assert path.read_bytes() == before
+    merged = detmatrix("merge", path, beside, third, "-o", "all.jsonl")
+    assert (merged.returncode, merged.stderr) == (0, "")
+    runs = [read_run(one) for one in (path, beside, third)]
+    whole = [{one.key for one in run.observations if one.mode == "on"} for run in runs]
+    assert all(whole)
+    assert sum(map(len, whole)) == len(set().union(*whole)) == len(runs[0].header.planned)
+    # There is nothing left to do, on either machine.
+    standing.forget()
+    assert detmatrix(*scan, "--resume").returncode == 0
+    assert not standing.noted
+    assert not (tmp_path / "run.4.jsonl").exists()
+
+
+def test_a_file_of_another_attempt_is_refused(detmatrix: Command, tmp_path: Path) -> None:
+    """What it leaves out was observed by a scan that is no more; complete as it is, it finishes nothing."""
+    path, beside = tmp_path / "run.jsonl", tmp_path / "run.2.jsonl"
+    scan = ("scan", *OPTIONS, "--python", StandIn(tmp_path).python, "-o", path)
+    detmatrix(*scan)
+    _cut(path, {"cpu": "Another CPU"})
+    assert detmatrix(*scan, "--resume").returncode == 0
+    changed(path, started="2026-01-02T03:04:05Z")
+
+    done = detmatrix(*scan, "--resume")
+
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        f"detmatrix: {beside}: continues another attempt than {path}; remove it, or choose another place with -o"
+    )
+    beside.unlink()
+    assert detmatrix(*scan, "--resume").returncode == 0
+    assert detmatrix("merge", path, beside, "-o", "all.jsonl").stderr == ""
 
 
 @pytest.mark.parametrize("kind", ["cost", "dispatch", "invariance"])

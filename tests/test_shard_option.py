@@ -82,6 +82,24 @@ def test_balanced_by_an_earlier_run(in_shards: Path, tmp_path: Path, detmatrix: 
     )
 
 
+def test_shards_on_gpus_of_one_kind_are_of_one_plan(tmp_path: Path, detmatrix: Command) -> None:
+    """Which of its GPUs a machine gives to a shard is no part of the plan; the kind of device is."""
+    gpu = {"kind": "cuda", "name": "Pretended GPU", "capability": "8.0", "memory": 80 << 30}
+    python = StandIn(tmp_path, build={"devices": [gpu, gpu]}).python
+    options = ("cumsum", "cumprod", "--runs", 4, "--processes", 1, "--no-cost", "--no-overloads")
+    for number, device in ((1, "cuda:0"), (2, "cuda:1"), (2, "cpu")):
+        name = ("--shard", f"{number}/2", "-o", f"{device}.jsonl")
+        done = detmatrix("scan", *options, "--python", python, "--device", device, *name)
+        assert done.returncode == 0, done.stderr
+
+    done = detmatrix("merge", "cuda:0.jsonl", "cuda:1.jsonl", "-o", "all.jsonl")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    run = read_run(tmp_path / "all.jsonl")
+    assert {one.key for one in run.observations} == {row.key for row in run.header.planned}
+    assert detmatrix("merge", "cuda:0.jsonl", "cpu.jsonl", "-o", "both.jsonl").returncode == 2
+
+
 def test_groups_are_divided_by_their_seconds() -> None:
     """Every Nth without seconds; with them no shard has much more to do than another, and each has a group."""
     groups = [f"op{number}" for number in range(100)]

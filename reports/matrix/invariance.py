@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from reports.matrix.difference import NOT_MEASURED
 from scanner.invariance import POSITIONS
-from scanner.observations.parts import part_by_worker
-from scanner.observations.runfile import Run
 from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.invariance import Dependence, PropertyVerdict, is_control, misled
+from scanner.verdicts.invariance import Dependence, PropertyVerdict
 
 # The words of https://docs.nvidia.com/cudnn/operations/determinism, of repeatability and batch together.
 CUDNN_WORDS: dict[Dependence, str] = {
@@ -83,19 +81,6 @@ def values_words(values: Sequence[str], tried: Sequence[str]) -> str:
         places = set(rests) == set(POSITIONS) == all_of.get(first)
         groups.setdefault(("anywhere",) if places else tuple(rests), []).append(first)
     return ", ".join(f"{', '.join(firsts)} ({', '.join(rests)})" for rests, firsts in groups.items())
-
-
-def distrust(run: Run) -> Iterable[str]:
-    """Yield why what a run says of invariance cannot be trusted."""
-    controls = [one for one in run.invariances if is_control(one)]
-    yield from misled(controls)
-    if run.closing is None:
-        return
-    part_of = part_by_worker(run.header)
-    # Those of one machine vouch for no other.
-    answered = {(part_of[one.worker], one.what) for one in controls}
-    asked = {(part_of[one.worker], one.what) for one in run.invariances}
-    yield from (f"no control was asked of {what}" for _, what in sorted(asked - answered))
 
 
 def dependence_change(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from reports.matrix.difference import joined
 from reports.matrix.expected import ExpectedRows
-from reports.matrix.invariance import distrust as misled_words
 from scanner.cases.selected import selected_rows
 from scanner.errors import UsageError
 from scanner.modes import CHOSEN_MODES
@@ -27,14 +26,13 @@ from scanner.observations.records import Mode, Observation, Output
 from scanner.observations.runfile import Run, read_run
 from scanner.verdicts.bound import upper_bound
 from scanner.verdicts.cells import Cell
-from scanner.verdicts.controls import misbehaving
+from scanner.verdicts.distrust import distrust
 from scanner.verdicts.findings import (
     FINDING_MEANING,
     FINDING_WORDS,
     Finding,
     MatrixRow,
     matrix,
-    unequal_inputs,
 )
 
 FINDINGS: tuple[Finding, ...] = tuple(FINDING_MEANING)
@@ -154,32 +152,8 @@ def matrix_of(
         serial=sum(row.serial for row in rows),
         serial_provoking=sum(row.serial and bool(row.row.provokes or row.row.provoked) for row in rows),
         sampled=sampled_words(rows),
-        distrust=_distrust(run),
+        distrust=distrust(run),
     )
-
-
-def unobserved(run: Run) -> Iterator[tuple[str, Mode, int]]:
-    """Yield the controls that a finished scan passed over where it observed rows, each with mode and process."""
-    if run.closing is None:
-        return
-    seen = {(control.key, control.mode, control.process, control.worker) for control in run.controls}
-    for mode, process, worker in dict.fromkeys(
-        (one.mode, one.process, one.worker) for one in run.observations
-    ):
-        for control in run.header.controls:
-            if (control.key, mode, process, worker) not in seen:
-                yield control.spec.removeprefix("control."), mode, process
-
-
-def _distrust(run: Run) -> tuple[str, ...]:
-    """Say why a scan cannot be trusted; its observations are asked even where its closing line says nothing."""
-    stored = run.closing.distrust if run.closing else ()
-    missing = (
-        f"the control {control} was not observed in process {process} of mode {mode}"
-        for control, mode, process in unobserved(run)
-    )
-    shown = (*unequal_inputs(run.observations), *misbehaving(run.header, run.controls), *misled_words(run))
-    return tuple(dict.fromkeys((*stored, *run.distrust, *shown, *missing)))
 
 
 def parse_findings(texts: Iterable[str]) -> tuple[str, ...]:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from reports.matrix.model import Matrix, unobserved
+from reports.matrix.model import Matrix
 from reports.render.markdown import NONE
 from scanner.observations.parts import ranges
 from scanner.observations.records import WORKER_MODES, Mode, Sentinel
 from scanner.plurals import several
 from scanner.verdicts.controls import check_controls
+from scanner.verdicts.distrust import unobserved
 from scanner.verdicts.power import POWER_SHARE, has_power
 
 # The format that brought controls, sentinels, perturbations, severity and cost.

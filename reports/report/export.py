@@ -19,8 +19,8 @@ from reports.matrix.view import RowView
 from reports.render.json import fields_of, json_of, object_pieces
 from reports.report.view import RunView, report_view
 from scanner.errors import one_line
-from scanner.observations.parts import shard_words
-from scanner.observations.records import MODES
+from scanner.observations.parts import in_common, shard_words
+from scanner.observations.records import MODES, Environment, Header
 from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.controls import check_controls
 from scanner.verdicts.findings import FINDING_MEANING
@@ -217,11 +217,19 @@ def _member(one: dict[str, object]) -> Iterable[str]:
     return object_pieces(one, "rows") if "environment" in one else [json_of(one)]
 
 
+def _environment(header: Header) -> object:
+    """Return the machine and the build; of a merged run what all machines have in common, and ``None`` for the rest."""
+    if not header.parts:
+        return header.environment
+    return {name: in_common(header, name) for name in Environment.__struct_fields__}
+
+
 def _run(run: RunView) -> dict[str, object]:
     one, header, closing = run.matrix, run.header, run.matrix.run.closing
     held = ["parts"] if header.parts else ["shard", "file"]
     fields = {
-        **fields_of(header, "environment", "settings"),
+        "environment": _environment(header),
+        "settings": header.settings,
         **(fields_of(header, "plan", "shards", *held) if shard_words(header) else {}),
         "rows": run.rows,
         "path": run.name,

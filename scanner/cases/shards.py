@@ -10,7 +10,9 @@ from pathlib import Path
 from statistics import median
 
 import msgspec
+from msgspec.structs import replace
 
+from scanner.accelerators import kind_of
 from scanner.errors import UsageError
 from scanner.observations.parts import BUILD, common_settings
 from scanner.observations.records import Header, Observation, Row
@@ -79,7 +81,8 @@ def plan_digest(header: Header, rows: Sequence[Row]) -> str:
         "build": [getattr(environment, name) for name in BUILD],
         "settings": common_settings(header.settings),
         "claims": header.claims,
-        "controls": header.controls,
+        # Which of its GPUs a machine gives is its own affair.
+        "controls": [replace(row, device=kind_of(row.device)) for row in header.controls],
         # The module of a file of specs is named after its place.
         "rows": [(row.key, row.digest or row.op) for row in rows],
         "groups": header.groups,

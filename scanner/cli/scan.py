@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -26,6 +27,7 @@ from scanner.observations.settings import SETTINGS
 from scanner.processes.process import ENDS_ALL
 from scanner.run.progress import progress_for
 from scanner.run.scan import scan
+from scanner.verdicts.distrust import distrust
 
 DEFAULT_OUTPUT = "detmatrix.jsonl"
 _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
@@ -127,7 +129,8 @@ def command(
         balance=balance,
         python=pythons[0] if pythons else sys.executable,
     )
-    campaign = Campaign(plan=plan, address=ray, pythons=pythons, shards=shards) if ray else None
+    placed = tuple(map(_anywhere, pythons))
+    campaign = Campaign(plan=plan, address=ray, pythons=placed, shards=shards) if ray else None
     # A batch system that ends the job gives it time to say how to go on.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -144,6 +147,11 @@ def command(
         # Nobody reads the progress any more, so nobody can be told; the file is valid.
         return EXIT_INTERRUPTED
     return max(_tell(run, fail_on or ()) for run in runs)
+
+
+def _anywhere(python: str) -> str:
+    """Return an interpreter as it is called in any folder: a task has one of its own. One without a folder is looked up there."""
+    return os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
 
 
 def _check_cluster(
@@ -218,9 +226,9 @@ def _tell(run: Run, fails: tuple[str, ...]) -> int:
         _say(f"{run.path}: {rows} row{'s are' if rows > 1 else ' is'} {voided[0].message}")
     if not ENDS_ALL:
         _say("Processes that an op starts in a session of their own are ended on Linux alone")
-    distrust = run.closing.distrust if run.closing else ()
-    if distrust:
-        _say(f"detmatrix: the scan cannot be trusted: {distrust[0]} ({len(distrust)} such)")
+    # A merged file has the controls of scans that never came to their closing lines.
+    if reasons := distrust(run):
+        _say(f"detmatrix: the scan cannot be trusted: {reasons[0]} ({len(reasons)} such)")
         return EXIT_UNTRUSTED
     if voided and len(voided) == len(run.observations):
         _say("detmatrix: the scan cannot be trusted: no control vouches for any of its rows")

@@ -53,7 +53,9 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: Plan  # but for the interpreter
     address: str
-    pythons: tuple[str, ...]  # as they are called on the nodes; empty: the one that Ray has there
+    pythons: tuple[
+        str, ...
+    ]  # as they are called on the nodes, in any folder; empty: the one that Ray has there
     shards: int | None  # None: as many as there are nodes or GPUs, or as the scan that goes on has
 
 
@@ -206,7 +208,7 @@ class _Fleet:
     def _take(self, run: _Run, shard: ClusterShard, number: int, lines: bytes) -> None:
         """Keep lines of a shard, and count what they measure."""
         began = shard.header is None
-        found = [*shard.read(lines)]
+        found = [*shard.read(number, lines)]
         if began:
             _check(run, shard)
         shard.files.append(number, lines)
@@ -274,7 +276,8 @@ class _Fleet:
 
 def _recall(run: _Run, shard: ClusterShard) -> int:
     """Read what there is of a shard already, and return how many measurements that is."""
-    done = sum(one.planned for lines in shard.files.held() for one in shard.read(lines))
+    held = enumerate(shard.files.held(), start=1)
+    done = sum(one.planned for number, lines in held for one in shard.read(number, lines))
     _check(run, shard)
     return done
 
@@ -296,10 +299,18 @@ def _check(run: _Run, shard: ClusterShard) -> None:
 
 
 def _merged(campaign: Campaign, runs: Sequence[_Run], progress: Progress) -> list[Path]:
-    """Join the shards of each run into one run file, and remove them."""
+    """Join the shards of each run into one run file, and remove them.
+
+    Raises:
+        UntrustedScanError: Something is missing; the shards stay.
+    """
     found: list[Path] = []
     for run in runs:
-        header, _, lines = merge([path for shard in run.shards for path in shard.files.paths])
+        header, missing, lines = merge([path for shard in run.shards for path in shard.files.paths])
+        if missing:
+            raise UntrustedScanError(
+                f"{folder_for(campaign.plan.output)}: {missing}; go on with --resume, or start over with --force"
+            )
         named = [
             f"torch-{header.environment.torch}" * (len(campaign.pythons) > 1),
             run.pool.gpu * (len({one.pool.gpu for one in runs}) > 1),

@@ -35,12 +35,13 @@ class ClusterShard:
         self.python = python  # None: that of the node
         self.shard = f"{number}/{count}"
         self.header: Header | None = None  # as its first file has it
-        self.complete = False
+        self.complete = False  # its last file is
         self.host = ""
         self.fruitless = 0  # tasks in a row that ended without a measurement
         self._rows: dict[tuple[str, ...], Row] = {}
         self._seen: set[Any] = set()
         self._invariances = 0
+        self._last = 1  # the number of its last file
 
     @property
     def planned(self) -> int:
@@ -53,8 +54,8 @@ class ClusterShard:
         asked = self._invariances if self.complete else len(self._rows) * len(settings.invariance)
         return ordinary + asked
 
-    def read(self, lines: bytes) -> Iterator[ShardMeasurement]:
-        """Take in lines of its files, and yield what they measure.
+    def read(self, number: int, lines: bytes) -> Iterator[ShardMeasurement]:
+        """Take in lines of its file of a number, and yield what they measure.
 
         Raises:
             RunFileError: They are none of a run file.
@@ -67,8 +68,9 @@ class ClusterShard:
                     f"{self.files.name}: what came from {self.host or 'a node'} is no run file of this detmatrix ({error}); "
                     f"install the same detmatrix on all nodes"
                 ) from error
-            # A further file begins anew, with the rows that are not whole.
-            self.complete = isinstance(record, Closing)
+            # A further file begins anew, with the rows that are not whole: what closes one before it finishes nothing.
+            if number >= self._last:
+                self._last, self.complete = number, isinstance(record, Closing)
             if self.complete:
                 self._seen.clear()
             match record:

@@ -35,8 +35,8 @@ def machine_of(header: Header, row: Row) -> Environment:
 
 def in_common(header: Header, name: str) -> object:
     """Return a field of the environment in which all machines of a run are alike; ``None`` if they are not."""
-    values = {getattr(part.environment, name) for part in parts_of(header)}
-    return values.pop() if len(values) == 1 else None
+    values = [getattr(part.environment, name) for part in parts_of(header)]
+    return values[0] if values.count(values[0]) == len(values) else None
 
 
 def machines(header: Header) -> list[Environment]:

@@ -14,7 +14,7 @@ from scanner.errors import RunFileError, UsageError
 from scanner.observations.one_case import Key
 from scanner.observations.parts import BUILD
 from scanner.observations.records import FORMAT, MODES, Environment, Header, Row, Settings
-from scanner.observations.runfile import Run, read_run
+from scanner.observations.runfile import Run, RunReader, read_run
 from scanner.observations.settings import SETTINGS, written
 from scanner.processes.environment import tool_version
 from scanner.run.whole import whole_rows
@@ -71,7 +71,7 @@ def continued(plan: Plan, settings: Settings) -> Plan:
 
 
 class OtherMachineError(Exception):
-    """A scan cannot go on in its file, for another machine began it; the text says what differs."""
+    """A scan cannot go on in its file, for another machine has a part in it; the text says why."""
 
 
 def check_header(plan: Plan, header: Header, here: Environment, rows: tuple[Row, ...]) -> None:
@@ -115,6 +115,28 @@ def elsewhere(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, output=beside, continues=files)
 
 
+def starts(plan: Plan) -> tuple[str, ...]:
+    """Return when the files of other machines were begun that a scan continues.
+
+    Raises:
+        RunFileError: One is damaged.
+    """
+    return tuple(RunReader(path).header.started for path in plan.continues)
+
+
+def continued_elsewhere(plan: Plan) -> bool:
+    """Tell whether another machine went on with a scan in the file beside: what it observed there must stay.
+
+    Raises:
+        RunFileError: That file is damaged.
+    """
+    beside = elsewhere(plan)
+    path = beside.output
+    if not path.exists() or path.stat().st_size == 0 or _torn_header(path):
+        return False
+    return RunReader(path).header.began == starts(beside)
+
+
 def left(plan: Plan, rows: Iterable[Row]) -> tuple[Row, ...]:
     """Return the rows that no other machine has observed whole.
 
@@ -126,13 +148,17 @@ def left(plan: Plan, rows: Iterable[Row]) -> tuple[Row, ...]:
 
 
 def _check_settings(plan: Plan, header: Header) -> None:
-    """Refuse to go on with a scan under settings that are not its own; those not given are not asked for.
+    """Refuse to go on with a scan under settings that are not its own, or of another attempt; those not given are not asked for.
 
     Raises:
         UsageError: Names what differs.
     """
     if header.parts:
         raise UsageError(f"{plan.output}: is a merged file; go on with the files that it was made of")
+    if plan.continues and header.began != starts(plan):
+        raise UsageError(
+            f"{plan.output}: continues another attempt than {plan.continues[0]}; remove it, or choose another place with -o"
+        )
     settings, shard = header.settings, Shard(header.shard, header.shards)
     if plan.shard is not None and plan.shard != shard:
         raise not_resumable(plan, "--shard", plan.shard, shard)

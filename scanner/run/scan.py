@@ -43,7 +43,16 @@ from scanner.run.invariance import InvariancePass
 from scanner.run.passes import PassRunner
 from scanner.run.progress import Progress
 from scanner.run.requests import PATIENCE, Seen, ask, place_of, request_for
-from scanner.run.resume import OtherMachineError, begun, check_header, continued, elsewhere, left
+from scanner.run.resume import (
+    OtherMachineError,
+    begun,
+    check_header,
+    continued,
+    continued_elsewhere,
+    elsewhere,
+    left,
+    starts,
+)
 from scanner.run.shares import Shares
 from scanner.verdicts.findings import MatrixRow, matrix, runs_missing
 
@@ -77,6 +86,8 @@ def _scan(plan: Plan, progress: Progress) -> Run:
         if before is not None:
             if before.closing is not None:
                 return before
+            if continued_elsewhere(plan):
+                raise OtherMachineError("another machine went on with it")
             plan = continued(plan, before.header.settings)
         elif plan.continues:
             plan = continued(plan, read_run(plan.continues[0]).header.settings)
@@ -277,7 +288,7 @@ class _Scan:
             planned=rows,
             enumerated=(),
             continues=first.name,
-            began=tuple(read_run(path).header.started for path in self._plan.continues),
+            began=starts(self._plan),
             file=len(self._plan.continues) + 1,
         )
 

@@ -113,6 +113,8 @@ def _expected(record: Invariance) -> str:
         return "executions of the baseline that differ"
     # The value of a batch is its size and which items it holds: "8 last"; the whole is there in a random order alone.
     values = [one.value for one in record.trials]
+    if not values:
+        return "values that are tried"
     whole = f"{(record.baseline or '').partition(' ')[0]} permuted"
     other: dict[tuple[str, Property], list[str]] = {
         ("by_threads", "threads"): values,
@@ -120,7 +122,7 @@ def _expected(record: Invariance) -> str:
         ("by_place", "batch"): [value for value in values if not value.endswith(" first")],
         ("by_layout", "layout"): values,
     }
-    return _listed(other.get((control, what), []), bool(values))
+    return _listed(other.get((control, what), []))
 
 
 def _seen(record: Invariance) -> str:
@@ -128,13 +130,13 @@ def _seen(record: Invariance) -> str:
         return f"{record.outcome} ({record.message})"
     if record.differing:
         return "executions of the baseline that differ"
+    if not record.trials:
+        return "none"
     odd = [one for one in record.trials if one.outcome not in {"same", "varies"}]
     if odd:
         return f"{odd[0].outcome} at {odd[0].value} ({odd[0].message})"
-    return _listed([one.value for one in record.trials if one.outcome == "varies"], bool(record.trials))
+    return _listed([one.value for one in record.trials if one.outcome == "varies"])
 
 
-def _listed(values: Sequence[str], tried: bool) -> str:
-    if not tried:
-        return "values that are tried"
+def _listed(values: Sequence[str]) -> str:
     return f"other bits at {', '.join(values)}" if values else "the same bits everywhere"
