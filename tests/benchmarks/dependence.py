@@ -85,9 +85,12 @@ def by_process(runs: Sequence[Run]) -> Clusters:
     return _racing(found.values())
 
 
-def _place(run: Run) -> tuple[str, str]:
-    """Return the CPU and the build, each of which has rates of its own: what depends on them is no dependence of executions."""
-    return run.header.environment.cpu, run.header.environment.torch
+def _place(run: Run) -> tuple[str, str, int]:
+    """Return the CPU, the build and n, each of which has rates of its own: what depends on them is no dependence of executions.
+
+    Of another n other shares are executed under each perturbation.
+    """
+    return run.header.environment.cpu, run.header.environment.torch, run.header.settings.runs
 
 
 def by_perturbation(runs: Iterable[Run]) -> Clusters:
