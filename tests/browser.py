@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -172,6 +173,10 @@ class Page:
         WebDriverWait(self.driver, 10).until(
             lambda _: self.one("#shown").text == text, f"never told {text!r}"
         )
+
+    def until(self, true: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        WebDriverWait(self.driver, 10).until(lambda _: true())
 
     def focused(self, beginning: str) -> None:
         """Wait until what has the focus begins with a text."""

@@ -192,6 +192,8 @@ def test_overloads_are_filtered(open_page: Opener, tmp_path: Path) -> None:
             value,
         )
 
+    # The page is told a moment later that the section is open, and lists them then.
+    page.until(lambda: bool(shown()))
     assert len(shown()) == 12
     choose("worst", "silent")
     assert len(shown()) == 3
