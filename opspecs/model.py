@@ -6,6 +6,7 @@ looks the path up and calls the functions, so specs load on a machine that has n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -137,8 +138,8 @@ class OpSpec:
             return self.op
         # A partial or an instance that can be called has no name of its own.
         name = getattr(self.op, "__qualname__", None) or type(self.op).__qualname__
-        # Runs were recorded before families had a folder of their own, and join by this name.
-        module = self.op.__module__.replace("opspecs.families.", "opspecs.")
+        # Runs were recorded before families had folders, and join by this name.
+        module = re.sub(r"^opspecs\.families(\.\w+)+\.", "opspecs.", self.op.__module__)
         return f"{module}.{name}"
 
     def rows(self, device: str) -> Iterator[Planned]:

@@ -8,31 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from opspecs.families import (
-    attention,
-    convolution,
-    cumulative,
-    embedding,
-    fold,
-    gather,
-    histogram,
-    indexing,
-    interpolation,
-    loss,
-    masked,
-    matmul,
-    normalization,
-    overlap,
-    padding,
-    pooling,
-    recurrent,
-    reduction,
-    sampling,
-    scatter,
-    sorting,
-    sparse,
-    uninitialized,
-)
+from opspecs.families.by_index import embedding, gather, indexing, scatter
+from opspecs.families.images import convolution, fold, interpolation, masked, padding, pooling, sampling
+from opspecs.families.matrices import matmul, sparse
+from opspecs.families.memory import overlap, uninitialized
+from opspecs.families.networks import attention, loss, normalization, recurrent
+from opspecs.families.reductions import cumulative, histogram, reduction, sorting
 from opspecs.model import OpSpec, Planned
 from opspecs.patterns import OpNames, near, op_names, recorded_names, rows_of
 

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from opspecs.families import masked
+from opspecs.families.images import masked
 from opspecs.inputs import Inputs
 from opspecs.masked import masked_convolutions
 from opspecs.model import Call, OpSpec, Planned, call

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from opspecs.families import masked
+from opspecs.families.images import masked
 from opspecs.model import Case, OpSpec, call
 from scanner.alerts import alert_caller
 from scanner.modes import MODE_TABLE

@@ -28,7 +28,7 @@ def test_adding_a_spec_takes_the_four_steps(tmp_path: Path) -> None:
         )
     for file in ("pyproject.toml", "detmatrix.py"):
         shutil.copy(ROOT / file, tmp_path)
-    family = tmp_path / "opspecs" / "families" / "cumulative.py"
+    family = tmp_path / "opspecs" / "families" / "reductions" / "cumulative.py"
     source = family.read_text(encoding="utf-8").rstrip()
     assert source.endswith(")")
     family.write_text(source[:-1] + textwrap.dedent(example).rstrip() + "\n)\n", encoding="utf-8")

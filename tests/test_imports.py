@@ -13,8 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("opspecs", "scanner", "reports")
-# Modules of a folder that a reader can still take in. Families of ops are many, and alike.
-MOST, APART = 15, {"opspecs.families"}
+# Modules of a folder that a reader can still take in.
+MOST = 15
 # What runs inside another interpreter, and what one of the two has of the other.
 WITH_TORCH = ("scanner/worker", "scanner/locate")
 # What specs name by its dotted path, so that a worker alone imports it.
@@ -170,7 +170,7 @@ def test_no_folder_holds_more_than_a_reader_can_take_in(package: str) -> None:
         if path.name != "__init__.py":
             counts[_name(path.parent / "__init__.py")] = counts.get(_name(path.parent / "__init__.py"), 0) + 1
 
-    assert {name: count for name, count in counts.items() if count > MOST and name not in APART} == {}
+    assert {name: count for name, count in counts.items() if count > MOST} == {}
 
 
 @pytest.mark.parametrize(

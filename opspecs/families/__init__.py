@@ -1,1 +1,1 @@
-"""Op specs, a module for each family of ops."""
+"""Op specs: a module for each family of ops, in folders of what they work on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opspecs.families.indexing import KERNELS
+from opspecs.families.by_index.indexing import KERNELS
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, OpSpec, call
 

@@ -1,0 +1,1 @@
+"""Ops that read, write or add where an index says."""

@@ -1,0 +1,1 @@
+"""Ops on images and other grids: windows, borders, and points between the elements."""

@@ -1,0 +1,1 @@
+"""Ops whose result depends on memory itself: nobody wrote it, or several elements share it."""

@@ -1,0 +1,1 @@
+"""Layers and losses that are neither windows nor lookups."""

@@ -1,0 +1,1 @@
+"""Ops that join or order the elements of a dim."""
