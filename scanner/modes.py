@@ -110,6 +110,20 @@ def _cudnn(head: str, *switches: str) -> WorkerMode:
     )
 
 
+def _compiler(
+    head: str, text: str, *, deterministic: bool = True, execution: ExecutionKind = "compiled"
+) -> WorkerMode:
+    """Return a mode in which one row of an op and direction runs under torch.compile."""
+    return WorkerMode(
+        text,
+        deterministic=deterministic,
+        variables=_COMPILER | _WORKSPACE if deterministic else _COMPILER,
+        execution=execution,
+        concern="one_case",
+        head=head,
+    )
+
+
 MODE_TABLE: dict[Mode, WorkerMode] = {
     "off": WorkerMode("the flag off", deterministic=False, variables={}),
     "on": WorkerMode("the flag on"),
@@ -134,27 +148,12 @@ MODE_TABLE: dict[Mode, WorkerMode] = {
     "cudnn_deterministic": _cudnn("CUD", "deterministic"),
     "cudnn_benchmark": _cudnn("CUB", "benchmark"),
     "cudnn_both": _cudnn("CDB", "deterministic", "benchmark"),
-    "compile_off": WorkerMode(
-        "the flag off, under torch.compile",
-        deterministic=False,
-        variables=_COMPILER,
-        execution="compiled",
-        concern="one_case",
-        head="CPF",
-    ),
-    "compile_on": WorkerMode(
-        "the flag on, under torch.compile",
-        variables=_WORKSPACE | _COMPILER,
-        execution="compiled",
-        concern="one_case",
-        head="CPN",
-    ),
-    "compile_on_cached": WorkerMode(
+    "compile_off": _compiler("CPF", "the flag off, under torch.compile", deterministic=False),
+    "compile_on": _compiler("CPN", "the flag on, under torch.compile"),
+    "compile_on_cached": _compiler(
+        "CPC",
         "the flag on, under torch.compile, with a cache that a process filled whose flag was off in its first backward phase",
-        variables=_WORKSPACE | _COMPILER,
         execution="cached",
-        concern="one_case",
-        head="CPC",
     ),
 }
 # The modes of the matrix; the others only some rows live under, or some scans.

@@ -33,6 +33,22 @@ def _spec(name: str, op: Any, inputs: Any, *directions: Any) -> OpSpec:
     )
 
 
+def _observed(spec: OpSpec, *, runs: int) -> dict[str, Any]:
+    """Observe the only case of a spec under torch.compile, in this process."""
+    from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
+
+    return observe(
+        spec,
+        "one",
+        direction=spec.directions[0],
+        dtype="float32",
+        device="cpu",
+        seed=0,
+        runs=runs,
+        execution="compiled",
+    )
+
+
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")  # of PyTorch's compiler, which a worker lets pass
 def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -40,7 +56,6 @@ def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, 
     torch = pytest.importorskip("torch")
     from scanner.worker import global_state  # noqa: PLC0415 - needs torch
     from scanner.worker.compiled import failure  # noqa: PLC0415
-    from scanner.worker.observe import observe  # noqa: PLC0415
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -54,17 +69,7 @@ def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, 
     before = global_state.snapshot()
 
     seen = {
-        spec.op_name if isinstance(spec.op, str) else spec.name: observe(
-            spec,
-            "one",
-            direction="forward",
-            dtype="float32",
-            device="cpu",
-            seed=0,
-            runs=4,
-            execution="compiled",
-        )
-        for spec in specs
+        spec.op_name if isinstance(spec.op, str) else spec.name: _observed(spec, runs=4) for spec in specs
     }
 
     assert global_state.changes(before, global_state.snapshot()) == ""
@@ -83,7 +88,6 @@ def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, 
 def test_an_alert_that_the_compiler_wraps_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An op that raises the alert while it is traced raises, as it does when it runs eagerly."""
     torch = pytest.importorskip("torch")
-    from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     spec = _spec(
@@ -94,16 +98,7 @@ def test_an_alert_that_the_compiler_wraps_is_one(monkeypatch: pytest.MonkeyPatch
     )
     torch.use_deterministic_algorithms(True)
     try:
-        seen = observe(
-            spec,
-            "one",
-            direction="forward",
-            dtype="float32",
-            device="cpu",
-            seed=0,
-            runs=2,
-            execution="compiled",
-        )
+        seen = _observed(spec, runs=2)
     finally:
         torch.use_deterministic_algorithms(False)
 
