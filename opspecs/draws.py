@@ -18,6 +18,8 @@ POOL = 1 << 24
 _FEW = 1 << 16
 # Bytes of all pools; beyond them those that were asked for longest ago are drawn again when they are.
 _POOLS_BYTES = 1 << 28
+# How far apart the gradients of two outputs begin: equal ones would hide which output they came through.
+_APART = 1_000_003
 # Drawn of integers, as int32, before they are brought into the range that is asked for.
 _HIGH = (1 << 31) - 1
 
@@ -96,7 +98,7 @@ class Pools:
         if function == "randint" and args[1] - args[0] > _HIGH:
             return None
         # A copy, since an op may write into its input.
-        numbers = _cut(self._pool(device, function, **kwargs), key, count).clone()
+        numbers = _cut(self._pool(device, function, **kwargs), seed_of(key) % POOL, count).clone()
         if function == "randint":
             low, high, _ = args
             numbers = numbers.long().remainder_(high - low)
@@ -104,10 +106,21 @@ class Pools:
                 numbers += low
         return numbers.reshape(*args[-1])
 
-    def gradient(self, key: str, device: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Return normal values for the gradient of an output of any size, on the device; ``gradient_source`` says how."""
+    def gradient(
+        self, key: str, place: int, device: str, shape: tuple[int, ...], dtype: torch.dtype
+    ) -> torch.Tensor:
+        """Return normal values for the gradient of an output of any size, on the device; ``gradient_source`` says how.
+
+        Args:
+            key: That of all outputs of the op.
+            place: The output's among those that are differentiated.
+            device: Where the numbers are wanted.
+            shape: The output's.
+            dtype: In which they are drawn.
+        """
+        start = (seed_of(key) + place * _APART) % POOL
         # A copy here too: of a sparse output it is the gradient's very memory.
-        return _cut(self._pool(device, "randn", dtype=dtype), key, math.prod(shape)).clone().reshape(shape)
+        return _cut(self._pool(device, "randn", dtype=dtype), start, math.prod(shape)).clone().reshape(shape)
 
     def _pool(self, device: str, function: str, **kwargs: Any) -> torch.Tensor:
         import torch  # noqa: PLC0415 - spec modules load without it
@@ -128,9 +141,8 @@ class Pools:
         return sum(one.numel() * one.element_size() for one in self._pools.values())
 
 
-def _cut(pool: torch.Tensor, key: str, count: int) -> torch.Tensor:
-    """Return so many numbers from where the key says, going round as often as it takes."""
-    start = seed_of(key) % POOL
+def _cut(pool: torch.Tensor, start: int, count: int) -> torch.Tensor:
+    """Return so many numbers from a place of the pool, going round as often as it takes."""
     if start + count > POOL:
         pool = pool.repeat(1 + (start + count) // POOL)
     # Not by an index, which asks for the device, and a trace has none.
@@ -138,13 +150,13 @@ def _cut(pool: torch.Tensor, key: str, count: int) -> torch.Tensor:
 
 
 def gradient_source(key: str, device: str, wide: torch.dtype, dtype: torch.dtype) -> tuple[int, str]:
-    """Return the seed of a generator ``g``, and the expression that makes of it what ``Pools.gradient`` gives an output ``o``."""
-    seed, start = _pool_seed("randn", wide), seed_of(key) % POOL
+    """Return the seed of a generator ``g``, and the expression that makes of it what ``Pools.gradient`` gives output ``o`` at place ``i``."""
+    seed, start = _pool_seed("randn", wide), f"({seed_of(key) % POOL} + i * {_APART}) % {POOL}"
     pool = f'torch.randn({POOL}, generator=g.manual_seed({seed}), dtype={wide}).to("{device}", {dtype})'
     count = "o.numel()"
     return (
         seed,
-        f"{pool}.repeat(1 + ({start} + {count}) // {POOL}).narrow(0, {start}, {count}).reshape(o.shape)",
+        f"{pool}.repeat(2 + {count} // {POOL}).narrow(0, {start}, {count}).reshape(o.shape)",
     )
 
 

@@ -193,12 +193,13 @@ class UpstreamGradients(Inputs):
     """Draws the gradients of a case's outputs, whose shapes are known when they are there."""
 
     def gradient(self, *shape: int) -> torch.Tensor:
-        """Standard normal values for the gradient of an output; shape as given."""
+        """Standard normal values for the gradient of the next output; shape as given."""
         if self.device == "cpu":
             return self.normal(*shape)
-        drawn = self._pools.gradient(self._key, self.device, shape, self._wide)
+        drawn = self._pools.gradient(self._key, self._windows, self.device, shape, self._wide)
+        self._windows += 1
         return drawn.to(self.device, self.dtype)
 
     def gradient_source(self) -> tuple[int, str]:
-        """Return the seed of a generator ``g``, and how ``gradient`` makes one of it for an output ``o``, on an accelerator."""
+        """Return the seed of a generator ``g``, and how ``gradient`` makes one of it for output ``o`` at place ``i``, on an accelerator."""
         return gradient_source(self._key, self.device, self._wide, self.dtype)

@@ -227,10 +227,14 @@ def test_a_script_draws_the_gradients_of_a_worker(
     t = UpstreamGradients(KEY, dtype=dtype, device=ACCELERATOR, direction="backward")
     seed, text = t.gradient_source()
     output = torch.empty(shape, dtype=getattr(torch, dtype))
-    made = eval(text, {"torch": torch, "o": output, "g": torch.Generator().manual_seed(seed)})
+    made = [
+        eval(text, {"torch": torch, "o": output, "i": place, "g": torch.Generator().manual_seed(seed)})
+        for place in range(2)
+    ]
 
-    assert made.dtype == output.dtype
-    assert torch.equal(made, t.gradient(*shape))
+    assert made[0].dtype == output.dtype
+    assert all(torch.equal(one, t.gradient(*shape)) for one in made)
+    assert not torch.equal(*made)
 
 
 def test_what_a_worker_only_tries_takes_the_pools_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ def execute(args, kwargs, leaves, upstream=UPSTREAM):
     outputs = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     if not UPSTREAM:
         g = torch.Generator().manual_seed($UPSTREAM)  # random, since equal gradients hide a reordered sum
-        UPSTREAM.extend(torch.empty_like(o).copy_($DRAWN) for o in outputs)
+        UPSTREAM.extend(torch.empty_like(o).copy_($DRAWN) for $EACH)
     return $JUDGED
 """
 

@@ -262,6 +262,8 @@ def executed(
         if input_source.definitions
         else "output if isinstance(output, tuple) else [output]",
         "$UPSTREAM": str(upstream_seed),
+        # On the CPU each is the generator's next; on an accelerator its place says where it is cut out.
+        "$EACH": "i, o in enumerate(outputs)" if " i * " in drawn else "o in outputs",
         "$DRAWN": drawn,
         "$JUDGED": judged if simple else f"parts({judged})",
     }.items():

@@ -129,7 +129,7 @@ def execute(args, kwargs, leaves):
     outputs = $OUTPUTS
     outputs = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
     g = torch.Generator().manual_seed($UPSTREAM)  # random, since equal gradients hide a reordered sum
-    upstream = [torch.empty_like(o).copy_($DRAWN) for o in outputs]
+    upstream = [torch.empty_like(o).copy_($DRAWN) for $EACH]
     return $JUDGED
 """
 # Where some modes run the op under torch.compile.
