@@ -8,14 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from reports.compare.claims import ClaimKind, Measured, compare_claims
-from reports.compare.runs import Pair
+from reports.compare.render import markdown
+from reports.compare.runs import Pair, compare
 from reports.matrix.listed import NOT_LISTED, documented, lists_of
 from scanner.claims.tables import documented_claims, parse_claims
-from scanner.observations.records import Claim
+from scanner.observations.records import MODES, Claim
 from scanner.verdicts.findings import Finding
-from tests.compared import pair_of, run_of, shows
+from scanner.verdicts.invariance import PropertyVerdict
+from tests.compared import OFTEN, line_with, pair_of, run_of, shows
 from tests.documented import docstring
-from tests.runs import row
+from tests.runs import SETTINGS, drifting, ran, row, stable
 
 PUT = ":func:`torch.Tensor.put_`"
 TAKE = ":func:`torch.take` when attempting to differentiate a CPU tensor"
@@ -136,6 +138,41 @@ def test_documented_beside_measured(
     (one,) = pair_of(old, new).claims
 
     assert ("moved", measured, unmeasured) == (one.kind, one.measured, one.unmeasured)
+
+
+def test_a_mode_is_no_measured_change_of_a_bullet() -> None:
+    """Bullets speak of the flag off and on: what a chosen mode began or ceased to do is neither promised nor undocumented."""
+    planned = row("torch.cumsum", device="cuda")
+    eager = [one for mode in MODES for one in ran(planned, mode, *stable())]
+    settings = replace(SETTINGS, device="cuda:0")
+    old, new = (
+        run_of(
+            (planned, [*eager, *ran(planned, "compile_on", *seen)]),
+            name=name,
+            claims=documented_claims(release),
+            settings=settings,
+        )
+        for name, release, seen in (("a", "2.13", drifting(OFTEN)), ("b", "2.14", stable()))
+    )
+    pair = pair_of(old, new)
+    (moved,) = (one for one in pair.claims if one.kind == "moved")
+
+    assert (pair.counts["improved"], moved.measured, moved.unmeasured) == (1, "same", True)
+    assert pair.undocumented == ()
+    shown = "".join(markdown(compare([old, new])))
+    assert line_with(shown, "| moved")[-2:] == ["same", "1 same: deterministic"]
+
+
+def test_what_bits_depend_on_is_in_no_list() -> None:
+    """A row whose bits began to vary with the layout is no measured change without a documented one."""
+    asked = []
+    for name, at in (("a", ()), ("b", ("sliced args[0]",))):
+        one = run_of(shows("deterministic", PLANNED), name=name, claims=claims([CPU]))
+        found = PropertyVerdict(verdict="varies" if at else "invariant", tried=("sliced args[0]",), at=at)
+        asked.append(replace(one, rows=tuple(replace(it, invariance={"layout": found}) for it in one.rows)))
+    pair = pair_of(*asked)
+
+    assert (pair.counts["regressed"], pair.undocumented) == (1, ())
 
 
 def test_reworded_alone_promises_nothing() -> None:

@@ -1,4 +1,7 @@
-"""The documented lists of two releases: what moved, came, went or was reworded, beside what was measured to change."""
+"""The documented lists of two releases: what moved, came, went or was reworded, beside what was measured to change.
+
+The lists speak of the flag, so that what counts of a row is what it does with the flag off and on: ``Change.of_flag``.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ MEASURED_MEANING: dict[Measured, str] = {
     "changed": "At least one row that speaks to the bullet changed as the bullet did, or, beside one that was reworded, at "
     "all.",
     "otherwise": "Rows that speak to it changed, and none as the bullet did: a documented change without a measured one.",
-    "same": "A documented change without a measured one: the rows that speak to it show the same in both runs.",
+    "same": "A documented change without a measured one: with the flag off and on the rows that speak to it show the same in "
+    "both runs, whatever they do in chosen modes.",
     "not_comparable": "No row that speaks to it can be compared.",
     "other_device": "It is about another device than these runs.",
     "not_covered": "No row of these runs speaks to it.",
@@ -89,7 +93,7 @@ def undocumented(claims: Sequence[ClaimChange], changes: Iterable[Change]) -> tu
     return tuple(
         change
         for change in changes
-        if change.kind in MOVES
+        if change.of_flag in MOVES
         and change.row.row.key not in heard
         and names_of(change.row.row)[0].startswith("torch.")
     )
@@ -147,11 +151,11 @@ def _speaking(
 def _measured(old: Claim | None, new: Claim | None, changes: Sequence[Change]) -> Measured:
     """Say what the rows that speak to a changed claim show."""
     rows = list(_speaking(old, new, changes))
-    kinds = {change.kind for change in rows}
+    kinds = {change.of_flag for change in rows}
     if not kinds:
         elsewhere = any(_speaking(old, new, changes, ignore_device=True))
         return "other_device" if elsewhere else "not_covered"
-    moved = [change for change in rows if change.kind in MOVES]
+    moved = [change for change in rows if change.of_flag in MOVES]
     if moved:
         reworded = _kind(old, new) == "reworded"
         return "changed" if reworded or any(_agrees(old, new, change) for change in moved) else "otherwise"
@@ -174,7 +178,7 @@ def _agrees(old: Claim | None, new: Claim | None, change: Change) -> bool:
     if came:
         if came <= _RAISING:
             return raises and not raised
-        return came != {"deterministic"} or (change.kind == "improved" and not raises)
+        return came != {"deterministic"} or (change.of_flag == "improved" and not raises)
     if went <= _RAISING:
         return bool(went) and raised and not raises
-    return went != {"deterministic"} or change.kind != "improved"
+    return went != {"deterministic"} or change.of_flag != "improved"

@@ -291,8 +291,8 @@ def _doubt(pair: Pair, reason: Reason, changes: Sequence[Change]) -> View:
 def _claim(one: ClaimChange) -> View:
     claims = [claim for claim in (one.old, one.new) if claim is not None]
     bullet = ("id", "section", "text", "conditions")
-    kinds = [change.kind for change in one.rows]
-    findings = dict.fromkeys(str(change.row.finding) for change in one.rows if change.kind == "same")
+    kinds = [change.of_flag for change in one.rows]
+    findings = dict.fromkeys(str(change.row.finding) for change in one.rows if change.of_flag == "same")
     return View(
         {
             "change": one.kind,
@@ -300,14 +300,14 @@ def _claim(one: ClaimChange) -> View:
             "from": one.old and fields_of(one.old, *bullet),
             "to": one.new and fields_of(one.new, *bullet),
             **fields_of(one, "measured", "unmeasured"),
-            "rows": [{"id": change.row.row.id, "class": change.kind} for change in one.rows],
+            "rows": [{"id": change.row.row.id, "class": change.of_flag} for change in one.rows],
         },
         bullet=words.bullet_words(one.claim),
         bullets=arrow(words.bullet_words(claims[0]), words.bullet_words(claims[-1])),
         sections=arrow(*(SECTION_WORDS[claim.section] if claim else NONE for claim in (one.old, one.new))),
         # Of the rows that speak to it how many are of each class, the first that changed, what those show that did not.
         counts=", ".join(f"{kinds.count(kind)} {kind}" for kind in CLASS_MEANING if kind in kinds) or NONE,
-        moved=[change.row.row.id for change in one.rows if change.kind in MOVES][:MOST],
+        moved=[change.row.row.id for change in one.rows if change.of_flag in MOVES][:MOST],
         same=", ".join(findings),
     )
 

@@ -65,7 +65,7 @@ def judge(old: MatrixRow, new: MatrixRow) -> JudgedRow:
     judged, _ = _of_modes(old, new)
     kind, texts = dependence_change(old, new)
     if texts and (judged.kind == "same" or (judged.kind == "not_comparable" and judged.apparent is None)):
-        judged = JudgedRow(kind=kind, confirmed=True, tests=judged.tests)
+        judged = JudgedRow(kind=kind, confirmed=True, tests=judged.tests, of_flag=judged.of_flag)
     return replace(judged, detail="; ".join(filter(None, (judged.detail, *texts)))) if texts else judged
 
 
@@ -85,7 +85,7 @@ def _of_modes(old: MatrixRow, new: MatrixRow) -> tuple[JudgedRow, Sequence[Mode]
     untold = [one for one in found[1:] if _seeming(one[0]) not in MOVES]
     told = [*(changed or [one for one in found[:1] if one[0].kind != "same" or not untold]), *untold]
     (worst, modes), *_ = told
-    return replace(worst, detail="; ".join(one.detail for one, _ in told)), modes
+    return replace(worst, detail="; ".join(one.detail for one, _ in told), of_flag=of_flag.kind), modes
 
 
 def _seeming(judged: JudgedRow) -> Kind:

@@ -51,6 +51,7 @@ class JudgedRow(Struct, frozen=True, kw_only=True):
     reason: Reason | None = None  # why the row is not comparable
     apparent: Kind | None = None  # what the findings alone would make of a row that is not comparable
     tests: tuple[RateTest, ...] = ()  # where a run saw it differ
+    of_flag: Kind | None = None  # the class that the flag off and on alone give; None: the same one
 
     @property
     def chance(self) -> bool:
@@ -76,6 +77,11 @@ class Change(Struct, frozen=True, kw_only=True):
     def kind(self) -> Kind:
         """The class of the change."""
         return self.judged.kind
+
+    @property
+    def of_flag(self) -> Kind:
+        """What became of the row with the flag off and on, whatever chosen modes, references and properties show."""
+        return self.judged.of_flag or self.kind
 
     @property
     def differs(self) -> bool:
