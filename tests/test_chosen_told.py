@@ -22,7 +22,7 @@ from reports.report.export import render_csv
 from scanner.invariance import PROPERTIES
 from scanner.modes import CHOSEN_MODES, Mode, with_chosen
 from scanner.observations.one_case import WHY_NOT
-from scanner.observations.records import Compiled, Observation
+from scanner.observations.records import Compiled, HeldReference, Observation
 from scanner.verdicts.findings import FINDING_MEANING, FINDING_WORDS
 from tests.commands import Command
 from tests.conftest import one_line
@@ -119,6 +119,27 @@ def test_explain_names_what_tells_rows_of_a_case_apart(detmatrix: Command, tmp_p
     assert told["action"].endswith(
         "Under compile_off and compile_on it gives other bits than with the flag off, the same every time (in 1 of 2 rows)."
     )
+
+
+def test_explain_joins_what_the_specs_of_an_op_show(detmatrix: Command, tmp_path: Path) -> None:
+    """The worst of each column in any spec, and a script that shows it beside that of the worst row of off and on."""
+    sample = replace(row("opinfo:take", "sample_0", "backward"), op="torch.take", source="opinfo")
+    fixed = [*ran(TAKE, "off", *drifting()), *ran(TAKE, "on", *stable()), *ran(TAKE, "unfilled", *stable())]
+    fixed += ran(TAKE, "compile_on", *stable())
+    unlike = [replace(one, reference=HeldReference(digest="b", elements=2)) for one in _both(sample)]
+    silent = ran(sample, "compile_on", *drifting(40))
+    settings = replace(SETTINGS, modes=with_chosen(("compile_on",)))
+    rows = [(TAKE, fixed), (sample, [*unlike, *silent])]
+    path = write_run(tmp_path / "run.jsonl", rows, settings=settings)
+    told = _explained(detmatrix, "take", path)
+
+    assert told["finding"] == "fixed_by_mode"
+    assert told["action"].startswith("In 1 row it did not give what the reference of the case says")
+    assert told["action"].endswith("Under compile_on it differs though the flag is on (in 1 of 2 rows).")
+    assert told["commands"] == [
+        f"detmatrix repro {path} torch.take:duplicates:forward:float32",
+        f"detmatrix repro {path} opinfo:take:sample_0:backward:float32",
+    ]
 
 
 def test_explain_says_why_a_mode_says_nothing(detmatrix: Command, tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.matrix.columns import NOTHING, Column, ColumnCell, PropertyColumn, Said, all_columns, worst
+from msgspec.structs import replace
+
+from reports.matrix.columns import NOTHING, Column, ColumnCell, PropertyColumn, Said, all_columns
 from reports.matrix.model import Matrix
 from reports.matrix.ops import OpRow, OpView
 from reports.matrix.view import RowView
@@ -96,11 +98,19 @@ def _listed(places: Sequence[str]) -> str:
     return f"{first[0]} {', '.join(names)} and {last}" if names else f"{first[0]} {last}"
 
 
-def showing(op: OpView, columns: Sequence[Column]) -> tuple[list[OpRow], list[str]]:
-    """Return the rows of an op that show the worst result of its further columns, and the options that a script of them takes."""
-    found = worst(columns, op.further)
-    if found is None or not found[1].settled:
-        return [], []
-    column, cell = found
-    rows = [one for one in op.rows if column.finding(one.record) == cell.finding]
+def joined(columns: Sequence[Column], ops: Sequence[OpView]) -> list[ColumnCell]:
+    """Return what each column says of all specs of an op: the worst that it finds of any."""
+    return [_joined(column, [op.further[place] for op in ops]) for place, column in enumerate(columns)]
+
+
+def _joined(column: Column, cells: Sequence[ColumnCell]) -> ColumnCell:
+    order = [*column.findings, None]
+    worst = min(cells, key=lambda cell: order.index(cell.finding))
+    rows = sum(cell.rows for cell in cells if cell.finding == worst.finding)
+    return replace(worst, rows=rows, of=sum(cell.of for cell in cells))
+
+
+def showing(ops: Sequence[OpView], column: Column, cell: ColumnCell) -> tuple[list[OpRow], list[str]]:
+    """Return the rows that show what a column finds of all specs of an op, and the options that a script of them takes."""
+    rows = [one for op in ops for one in op.rows if column.finding(one.record) == cell.finding]
     return rows, ["--invariance", column.name] if isinstance(column, PropertyColumn) else []

@@ -9,12 +9,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reports.explain.further import further_advice, further_words, showing
+from reports.explain.further import further_advice, further_words, joined, showing
 from reports.matrix.by_op import ops_view
-from reports.matrix.columns import all_columns
+from reports.matrix.columns import ColumnCell, all_columns, outranking
 from reports.matrix.listed import SECTION_WORDS
 from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
-from reports.matrix.ops import OpsView, OpView
+from reports.matrix.ops import OpRow, OpsView, OpView
 from reports.matrix.view import UNLIKE_REFERENCE, RowView, row_view
 from reports.matrix.words import bullet_words, machine_of_row, named_machines, percent
 from reports.matrix.words import span as span_of
@@ -66,6 +66,7 @@ def explained(
     views = [[row_view(row, one.expected) for row in one.rows] for one in matrices]
     by_op = ops_view([replace(one, scanned=one.rows) for one in matrices], views)
     ops = by_op.ops
+    cells = joined(by_op.further, ops)
     measured = list(_measured(matrices, views, paths))
     rows = [row for of_run in views for row in of_run]
     worst = ops[0].finding if ops else None
@@ -91,25 +92,25 @@ def explained(
             "builds": list(_builds(matrices, views)),
             "libraries": list(libraries),
             "finding": worst,
-            "action": " ".join(_advices(worst, by_op)) if worst else None,
+            "action": " ".join(_advices(worst, by_op, cells)) if worst else None,
             "cost": {op.name: op.cost_words for op in ops if op.cost or op.fill},
-            "commands": list(_commands(name, by_op, matrices, paths)),
+            "commands": _commands(name, by_op, cells, matrices, paths),
         },
         meaning=FINDING_MEANING[worst] if worst else None,
         releases_words=span(list(lists), list(lists)),
     )
 
 
-def _advices(worst: Finding, by_op: OpsView) -> Iterator[str]:
+def _advices(worst: Finding, by_op: OpsView, cells: Sequence[ColumnCell]) -> Iterator[str]:
     """Yield what to do, by what off and on show, and by further columns where they were asked for."""
     op = by_op.ops[0]
-    if op.unlike_reference:
-        yield f"In {several(op.unlike_reference, 'row')} it did not give what the reference of the case says, which holds in every mode."
+    if unlike := sum(one.unlike_reference for one in by_op.ops):
+        yield f"In {several(unlike, 'row')} it did not give what the reference of the case says, which holds in every mode."
     if worst == "deterministic" and not op.doubts and not op.is_clean:
         yield "No difference was seen with the flag off and on."
     else:
         yield _advice(worst, op, _latest(by_op))
-    yield from further_advice(by_op.further, op.further)
+    yield from further_advice(by_op.further, cells)
 
 
 def _advice(worst: Finding, op: OpView, rows: Sequence[RowView]) -> str:
@@ -284,23 +285,30 @@ def _builds(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> I
             )
 
 
-def _commands(name: str, by_op: OpsView, matrices: Sequence[Matrix], paths: Sequence[str]) -> Iterator[str]:
-    """Yield the commands that show it: a script for the worst row, or the scan that would measure it."""
-    for op in by_op.ops[:1]:
-        options: list[str] = []
-        worst = [one for one in op.rows if one.row.finding == op.finding]
-        if op.finding == "deterministic":
-            worst, options = showing(op, by_op.further)
-        if worst:
-            latest = max(worst, key=lambda one: versions.key(_torch(matrices[one.run]))).run
-            one = max((one for one in worst if one.run == latest), key=lambda one: _differing(one.row))
-            own = ["--specs", "FILE.py"] if one.row.source == "own" else []
-            if op.finding == "order_dependent":
-                yield shlex.join(["detmatrix", "scan", one.row.id, *own, "--perturb", "quiet,order"])
-            else:
-                yield shlex.join(["detmatrix", "repro", paths[latest], one.row.id, *options, *own])
-    if not any(one.rows for one in matrices):
-        yield shlex.join(["detmatrix", "scan", name])
+def _commands(
+    name: str, by_op: OpsView, cells: Sequence[ColumnCell], matrices: Sequence[Matrix], paths: Sequence[str]
+) -> list[str]:
+    """Return the commands that show it: a script for the worst row, and for a column that finds worse; or the scan that measures it."""
+    if not by_op.ops:
+        return [shlex.join(["detmatrix", "scan", name])]
+    op, shown = by_op.ops[0], list[tuple[list[OpRow], list[str]]]()
+    if op.finding != "deterministic":
+        shown.append(([one for one in op.rows if one.row.finding == op.finding], []))
+    if found := outranking(op.finding, by_op.further, cells):
+        shown.append(showing(by_op.ops, *found))
+    return list(dict.fromkeys(_command(rows, options, matrices, paths) for rows, options in shown))
+
+
+def _command(
+    rows: Sequence[OpRow], options: Sequence[str], matrices: Sequence[Matrix], paths: Sequence[str]
+) -> str:
+    """Return the command for the row that differs most of those of the latest release."""
+    latest = max(rows, key=lambda one: versions.key(_torch(matrices[one.run]))).run
+    one = max((one for one in rows if one.run == latest), key=lambda one: _differing(one.row))
+    own = ["--specs", "FILE.py"] if one.row.source == "own" else []
+    if one.row.finding == "order_dependent":
+        return shlex.join(["detmatrix", "scan", one.row.id, *own, "--perturb", "quiet,order"])
+    return shlex.join(["detmatrix", "repro", paths[latest], one.row.id, *options, *own])
 
 
 def _differing(row: RowView) -> tuple[int, int]:

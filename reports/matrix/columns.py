@@ -13,13 +13,13 @@ from msgspec import Struct
 
 from reports.matrix.invariance import CUDNN_WORDS, short
 from reports.matrix.invariance import words as dependence_words
-from reports.matrix.model import Matrix
+from reports.matrix.model import WORST_FIRST, Matrix
 from reports.matrix.view import RowView, doubts
 from scanner.invariance import HEADS, PROPERTIES, Property
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, Mode, unconcerned
 from scanner.observations.records import Row
 from scanner.verdicts.chosen import MODE_FINDING_MEANING
-from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.findings import Finding, MatrixRow
 from scanner.verdicts.invariance import DEPENDENCE_FOUND
 
 NOTHING = "not_run"  # what a cell says of a row that the column says nothing of
@@ -27,6 +27,12 @@ NOTHING = "not_run"  # what a cell says of a row that the column says nothing of
 UNSETTLED = ("not_compiled", "inconclusive", "error")
 # Findings of all columns, the worst first: what a mode does before what bits depend on.
 _SEVERITY: tuple[str | None, ...] = (*MODE_FINDING_MEANING, *DEPENDENCE_FOUND)
+# What a column finds, and the first of WORST_FIRST that it is worse than; other results are worse than deterministic alone.
+_WORSE_THAN: dict[str | None, Finding] = {
+    "silent": "raises",
+    "raises": "order_dependent",
+    "differs": "mode_dependent",
+}
 # What is other than for the finding of the row, as a sentence goes on with it.
 _OTHER: dict[Property, str] = {
     "threads": "with other threads",
@@ -269,6 +275,16 @@ def worst(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> tuple[Colum
     return min(
         notable, key=lambda pair: (not pair[1].settled, _SEVERITY.index(pair[1].finding)), default=None
     )
+
+
+def outranking(
+    finding: Finding, columns: Sequence[Column], cells: Sequence[ColumnCell]
+) -> tuple[Column, ColumnCell] | None:
+    """Return the column with the worst result of an op, if that is worse than what off and on show."""
+    if (found := worst(columns, cells)) is None or not found[1].settled:
+        return None
+    than = _WORSE_THAN.get(found[1].finding, "deterministic")
+    return found if WORST_FIRST.index(finding) >= WORST_FIRST.index(than) else None
 
 
 def pointer(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> str | None:
