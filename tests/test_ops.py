@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from reports.matrix.model import FINDINGS, WORST_FIRST, Matrix
 from reports.matrix.ops import ACTION, MISSING, OpsView, OpView
 from reports.report.view import report_view
-from scanner.observations.records import MODES, Cost, Mode
+from scanner.observations.records import MODES, Cost, HeldReference, Mode
 from scanner.verdicts.findings import Finding
-from tests.compared import run_of, shows
+from tests.compared import OFTEN, run_of, shows
 from tests.evidence_runs import cost
-from tests.runs import SETTINGS, Planned, ended, raised, ran, row, stable
+from tests.runs import SETTINGS, Planned, drifting, ended, raised, ran, row, stable
 
 
 def view(*matrices: Matrix) -> OpsView:
@@ -91,6 +91,40 @@ def test_a_flag_that_fixes_an_op_and_makes_an_unsettled_row_raise_says_so() -> N
     raising = (planned, raised(planned, "on", "some"))  # the mode off was not run
 
     assert op_of(raising, shows("fixed_by_mode", row("torch.some"))).action == "set the flag; raises in 1 row"
+
+
+@pytest.mark.parametrize(
+    ("finding", "compiled", "action"),
+    [
+        ("silent", drifting(OFTEN), "no fix: differs silently"),
+        ("raises", drifting(OFTEN), "no fix: raises; see compile_on"),
+        ("fixed_by_mode", drifting(OFTEN), "set the flag; see compile_on"),
+        ("fixed_by_mode", stable(), "set the flag"),
+        ("uninitialized", drifting(OFTEN), "set the flag: it fills memory; see compile_on"),
+        ("deterministic", drifting(OFTEN), "see compile_on"),
+    ],
+)
+def test_an_op_is_sent_to_a_column_that_shows_worse(
+    finding: Finding, compiled: list[dict[str, int]], action: str
+) -> None:
+    """To set the flag is no advice where compiled code differs all the same; what is no worse stands in its column alone."""
+    planned, seen = shows(finding, row("torch.some"))
+    if finding == "fixed_by_mode":
+        seen = [*seen, *ran(planned, "unfilled", *stable())]
+    seen = [*seen, *ran(planned, "compile_on", *compiled)]
+    op = op_of((planned, seen), costs=(cost(planned, 1.0, 3.0, 1.0),))
+
+    assert (op.finding, op.action) == (finding, action)
+    assert op.cost_words.startswith("fill") == (finding == "uninitialized")
+
+
+def test_a_row_that_is_not_its_reference_is_sent_to_what_is_worse_too() -> None:
+    """Neither stands for the other."""
+    planned, seen = shows("deterministic", row("torch.some"))
+    unlike = [replace(one, reference=HeldReference(digest="b", elements=1)) for one in seen]
+    op = op_of((planned, [*unlike, *ran(planned, "compile_on", *drifting(OFTEN))]))
+
+    assert op.action == "not its reference: 1 row; see compile_on"
 
 
 @pytest.mark.parametrize(

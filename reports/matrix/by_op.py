@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from reports.matrix.cells import counted
-from reports.matrix.columns import Column, all_columns, cell_of, pointer, telling
+from reports.matrix.columns import Column, all_columns, cell_of, outranking, pointer, telling
 from reports.matrix.cost import Timed, cost_view
 from reports.matrix.expected import ExpectedText
 from reports.matrix.listed import SECTION_WORDS, is_filled, is_missing, lists_of, sections
@@ -194,14 +194,16 @@ def _op(
     elsewhere = _elsewhere(latest, judged)
     told = [cell_of(column, rows) for column in further]
     unlike = sum(bool(row.unlike_reference) for row in rows)
+    see = pointer(further, told) if finding == "deterministic" or outranking(finding, further, told) else None
+    own = f"{UNLIKE_REFERENCE}: {several(unlike, 'row')}" if unlike else None
+    if own is None and (see is None or finding != "deterministic"):
+        own = _action(finding, rows, weak, latest if elsewhere else ())
     return OpView(
         name=names[0],
         short=names[1],
         family=records[0].row.row.family,
         finding=finding,
-        action=(f"{UNLIKE_REFERENCE}: {several(unlike, 'row')}" if unlike else None)
-        or (pointer(further, told) if finding == "deterministic" else None)
-        or _action(finding, rows, weak, latest if elsewhere else ()),
+        action="; ".join(filter(None, (own, see))),
         listed=_listed(latest, judged),
         elsewhere=elsewhere,
         doubts=tuple(dict.fromkeys(weak)) if finding == "deterministic" else (),

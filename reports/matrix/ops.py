@@ -221,7 +221,7 @@ class OpView(Struct, frozen=True, kw_only=True):
     @property
     def cost_words(self) -> str:
         """The cost of the flag; of an op that only the fill cures, that of the fill. Of others it says where that is high."""
-        if self.action == ACTION["uninitialized"]:
+        if self.action.startswith(ACTION["uninitialized"]):
             return f"fill {self.fill.text}" if self.fill else NONE_LISTED
         fill = FILL if self.fill and self.fill.high >= SLOW else ""
         return f"{self.cost.text}{fill}" if self.cost else NONE_LISTED
