@@ -94,6 +94,33 @@ def test_explain_speaks_of_the_columns(detmatrix: Command, compiled: Path) -> No
     assert told["commands"] == [f"detmatrix repro {compiled} torch.take:duplicates:forward:float32"]
 
 
+@pytest.mark.parametrize(
+    ("on", "cached", "last"),
+    [
+        (stable(), stable(), "With torch.compile set the flag."),
+        (stable(), drifting(40), "or set the flag throughout in every process that fills it."),
+        (
+            drifting(40),
+            drifting(40),
+            "under compile_on and compile_on_cached it differs though the flag is on.",
+        ),
+    ],
+)
+def test_explain_says_what_helps_against_a_cache(
+    detmatrix: Command, tmp_path: Path, on: list[dict[str, int]], cached: list[dict[str, int]], last: str
+) -> None:
+    """The flag alone does not where another process has filled it; where compiled code differs without one, nothing is known to."""
+    seen = [*_both(MM), *ran(MM, "compile_off", *drifting(40))]
+    seen += [*ran(MM, "compile_on", *on), *ran(MM, "compile_on_cached", *cached)]
+    settings = replace(SETTINGS, modes=with_chosen(("compile_off", "compile_on", "compile_on_cached")))
+    path = write_run(tmp_path / "run.jsonl", [(MM, seen)], settings=settings)
+    told = _explained(detmatrix, "mm", path)["action"]
+
+    assert told.endswith(last)
+    assert ("use a fresh folder (TORCHINDUCTOR_CACHE_DIR)" in told) == (on != cached)
+    assert told.count("set the flag.") == (cached == stable())
+
+
 def test_explain_says_why_a_mode_has_no_result(detmatrix: Command, tmp_path: Path) -> None:
     """The exception is told, and it is no result that advice or a script could rest on."""
     told = _explained(detmatrix, "mm", _open_in(tmp_path / "run.jsonl", "backward_only"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -30,6 +30,12 @@ PHRASES = {
     "error": "it could not be tried",
     "invariant": "its bits stay the same",
 }
+
+# The key of the compiler's cache holds the flag of the forward phase alone.
+_CACHED_ADVICE = (
+    "With torch.compile set the flag, and take no code from a cache that a process with the flag off in its backward "
+    "phase has filled: use a fresh folder (TORCHINDUCTOR_CACHE_DIR), or set the flag throughout in every process that fills it."
+)
 
 
 def further_words(one: Matrix, rows: Sequence[RowView]) -> dict[str, str]:
@@ -86,9 +92,17 @@ def further_advice(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> li
         return []
     text = "; ".join(f"{_listed(places)} {phrase}" for phrase, places in told.items())
     found = {column.name: cell.finding for column, cell in zip(columns, cells, strict=True)}
-    cured = found.get("compile_on") in {"as_off", "fixed_by_mode", "mode_dependent"}
-    compiled = cured and found.get("compile_off") in {"differs", "also_differs"}
-    return [f"{text[0].upper()}{text[1:]}.", *["With torch.compile set the flag."] * compiled]
+    return [f"{text[0].upper()}{text[1:]}.", *_compiled_advice(found)]
+
+
+def _compiled_advice(found: Mapping[str, str | None]) -> Iterator[str]:
+    """Yield what to do under torch.compile, where the flag is seen to help compiled code."""
+    if found.get("compile_on") not in {"as_off", "fixed_by_mode", "mode_dependent"}:
+        return
+    if found.get("compile_on_cached") == "silent":
+        yield _CACHED_ADVICE
+    elif found.get("compile_off") in {"differs", "also_differs"}:
+        yield "With torch.compile set the flag."
 
 
 def _listed(places: Sequence[str]) -> str:
