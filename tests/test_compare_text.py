@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from html import unescape
 from typing import Any
+
+import pytest
 
 from reports.compare.render import RENDERERS
 from reports.compare.render import markdown as render
 from reports.compare.runs import compare
 from scanner.claims.tables import parse_claims
+from scanner.modes import MODE_TABLE
+from scanner.verdicts.chosen import MODE_FINDING_MEANING
 from scanner.verdicts.findings import Finding
-from tests.compared import OPS, VERSIONS, line_with, run_of, shows
+from tests.compared import OFTEN, OPS, VERSIONS, line_with, run_of, shows
 from tests.documented import docstring
 from tests.evidence_runs import cost
-from tests.runs import ended, raised, row
+from tests.runs import drifting, ended, raised, ran, row, stable
 
 
 def _text(*matrices: Any) -> str:
@@ -47,6 +52,24 @@ def test_markdown_tells_what_changed_worst_first() -> None:
         "not listed",
     ]
     assert "torch.sort" not in text
+
+
+@pytest.mark.parametrize("form", ["md", "html", "json"])
+def test_words_of_chosen_modes_are_explained_where_runs_have_them(form: str) -> None:
+    """A detail tells what a mode found; each of its words stands in the glossary, and in none without such a mode."""
+    planned, seen = shows("deterministic", row("torch.take"))
+    new = (planned, [*seen, *ran(planned, "compile_on", *stable())])
+    old = (planned, [*seen, *ran(planned, "compile_on", *drifting(OFTEN))])
+    with_modes, without = (
+        unescape("".join(RENDERERS[form](compare([run_of(one, name="a"), run_of(other, name="b")]), ())))
+        for one, other in ((old, new), ((planned, seen), (planned, seen)))
+    )
+
+    assert "compile_on: silent → as_off" in with_modes
+    for meaning in (*MODE_FINDING_MEANING.values(), MODE_TABLE["compile_on"].meaning):
+        assert meaning in with_modes
+        assert meaning not in without
+    assert with_modes.count("in a mode that both scans chose") >= 2  # of what regressed, and of what improved
 
 
 def test_markdown_timeline() -> None:

@@ -35,8 +35,10 @@ from reports.matrix.listed import SECTION_WORDS, documented
 from reports.matrix.model import Matrix, cell_of_mode
 from reports.render.json import View, fields_of
 from reports.render.markdown import NONE
+from scanner.modes import CHOSEN_MODES, MODE_TABLE
 from scanner.observations.parts import in_common, parts_of
 from scanner.observations.records import MODES
+from scanner.verdicts.chosen import MODE_FINDING_MEANING
 from scanner.verdicts.findings import FINDING_MEANING, MatrixRow
 
 _CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
@@ -48,6 +50,8 @@ def view_of(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Vie
     runs = {id(one): _run(one) for one in comparison.matrices}
     pairs = {id(pair): _pair(pair, builds) for pair in comparison.pairs}
     timelines_ = [_builds(one, comparison) for one in builds]
+    asked = {mode for one in comparison.matrices for mode in one.run.header.settings.modes}
+    modes = {mode: MODE_TABLE[mode].meaning for mode in CHOSEN_MODES if mode in asked}
     return View(
         {
             "runs": [runs[id(one)] for one in comparison.matrices],
@@ -58,6 +62,8 @@ def view_of(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Vie
             "claim_changes": CLAIM_MEANING,
             "measured": MEASURED_MEANING,
             "findings": FINDING_MEANING,
+            "modes": modes,
+            "mode_findings": MODE_FINDING_MEANING if modes else {},
             "rates": {"test": CAVEAT, "level": LEVEL},
             "alone": [one.name for one in comparison.alone],
             **({"builds": {"note": NOTE, "timelines": timelines_}} if builds else {}),

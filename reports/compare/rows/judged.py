@@ -17,10 +17,12 @@ Kind = Literal["regressed", "improved", "changed", "added", "removed", "not_comp
 
 # One sentence each, printed with every report. The order is that of the reports.
 CLASS_MEANING: dict[Kind, str] = {
-    "regressed": "Worse than before: raises where it ran, differs where it was deterministic, or is silent where it was "
-    "not. Or its bits begin to vary with threads, batch or layout, where both scans asked.",
-    "improved": "Better than before: runs deterministically where it raised, is deterministic where it differed, or is "
-    "no longer silent. Or its bits no longer vary with threads, batch or layout.",
+    "regressed": "Worse than before, with the flag off and on or in a mode that both scans chose: raises or is refused where "
+    "it ran, differs where it was deterministic, or is silent where it was not. Or it begins not to give what its reference "
+    "says, or its bits to vary with threads, batch or layout, where both scans asked.",
+    "improved": "Better than before, with the flag off and on or in a mode that both scans chose: runs deterministically where "
+    "it raised or was refused, is deterministic where it differed, or is no longer silent. Or it now gives what its reference "
+    "says, or its bits no longer vary with threads, batch or layout.",
     "changed": "Neither better nor worse: another alert caller, modes that give the same bits in one run and other "
     "bits in the other, or bits that vary at other values.",
     "added": "Only the later run planned the row, though both scans were asked for the same. Of what is written by hand "
