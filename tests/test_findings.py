@@ -7,9 +7,10 @@ from typing import get_args
 
 import pytest
 
+from scanner.modes import LEAST_RUNS
 from scanner.verdicts.cells import VERDICT_MEANING, Cell, Verdict
 from scanner.verdicts.findings import FINDING_MEANING, Finding, finding_of
-from scanner.verdicts.power import LEAST_RUNS, LEAST_SERIAL_RUNS
+from scanner.verdicts.power import LEAST_SERIAL_RUNS
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 # Rows: mode off; columns: mode on, in the order of VERDICTS (deterministic, nondeterministic, raises, error,
