@@ -285,7 +285,7 @@ def test_bounds_of_unequal_cells(tmp_path: Path) -> None:
         closing=None,
     )
 
-    assert "36 % for n = 50 in one process (as for 6.7 independent executions). Executions" in text(
+    assert "36 % for n = 50 in one process (as for 6.72 independent executions). Executions" in text(
         "md", path
     )
 
