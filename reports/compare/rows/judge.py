@@ -43,7 +43,7 @@ _PROOF: dict[str, tuple[str, str]] = {
 # What a chosen mode finds that differs as little as off does: whether the two give the same bits.
 _BITS = {"as_off", "mode_dependent"}
 # Rates that 0 of n leaves plausible are comparable up to this factor: in two processes 0 of 100 with 0 of 20, not with 0 of 10.
-_BOUNDS_FACTOR = 2.5
+_BOUNDS_FACTOR = 2
 
 
 def class_of(old: Finding, new: Finding) -> Kind:
