@@ -17,6 +17,14 @@ ASKED = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 8, "--processes
 OPTIONS = (*ASKED, "--no-cost", "--no-overloads")
 
 
+def _end_behind(path: Path, text: str, machine: dict[str, object], *, last: bool = False) -> None:
+    """Let a run end with the first or last line behind its header that has a text, controls aside, as if on another machine."""
+    header, *rest = path.read_text().splitlines(keepends=True)
+    at = [place for place, line in enumerate(rest) if text in line and "control." not in line]
+    path.write_text("".join([header, *rest[: at[-1 if last else 0] + 1]]))
+    changed(path, environment=machine)
+
+
 def _cut(path: Path, machine: dict[str, object]) -> None:
     """Let a run end in the middle of mode on, as if on another machine."""
     header, *rest = path.read_text().splitlines(keepends=True)
@@ -80,6 +88,33 @@ def test_a_third_machine_leaves_out_what_both_have(detmatrix: Command, tmp_path:
     assert sum(map(len, whole)) == len(set().union(*whole)) == len(runs[0].header.planned)
     assert runs[2].header.continues == "run.jsonl"
     assert runs[2].header.began == tuple(run.header.started for run in runs[:2])
+
+
+@pytest.mark.parametrize("last", ["one observation", "mode off"])
+def test_a_third_machine_has_what_the_second_enumerated(
+    detmatrix: Command, tmp_path: Path, last: str
+) -> None:
+    """The first machine died while it enumerated, the second one while it observed what it had enumerated itself."""
+    path, beside, third = (tmp_path / name for name in ("run.jsonl", "run.2.jsonl", "run.3.jsonl"))
+    options = ("--source", "opinfo", *ASKED[3:], "--no-cost", "--no-overloads")
+    scan = ("scan", *options, "--python", StandIn(tmp_path).python, "-o", path)
+    assert detmatrix(*scan).returncode == 0
+    rows = [row.key for row in read_run(path).header.planned]
+    assert len(rows) == 6
+    _end_behind(path, '"kind":"entry"', {"cpu": "Another CPU"})
+    assert detmatrix(*scan, "--resume").returncode == 0
+    observed = '"mode":"off"' if last == "mode off" else f'"spec":"{rows[0][0]}"'
+    _end_behind(beside, observed, {"cpu": "A third CPU"}, last=last == "mode off")
+
+    done = detmatrix(*scan, "--resume")
+
+    assert done.returncode == 0, done.stderr
+    assert {row.key for row in read_run(third).header.planned} == {*rows}
+    merged = detmatrix("merge", path, beside, third, "-o", "all.jsonl")
+    assert (merged.returncode, merged.stderr) == (0, "")
+    found = json.loads(detmatrix("report", "all.jsonl", "--format", "json").stdout)["rows"]
+    verdicts = [(row["off"]["verdict"], row["on"]["verdict"]) for row in found]
+    assert verdicts == [("deterministic", "deterministic")] * 6
 
 
 def test_the_first_machine_goes_on_behind_the_second(detmatrix: Command, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,13 +137,9 @@ def continued_elsewhere(plan: Plan) -> bool:
     return RunReader(path).header.began == starts(beside)
 
 
-def left(plan: Plan, rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Return the rows that no other machine has observed whole.
-
-    Raises:
-        RunFileError: A file of another machine is damaged.
-    """
-    whole = frozenset[Key]().union(*(whole_rows(read_run(path)) for path in plan.continues))
+def left(runs: Sequence[Run], rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return the rows that no run of another machine has observed whole."""
+    whole = frozenset[Key]().union(*map(whole_rows, runs))
     return tuple(row for row in rows if row.key not in whole)
 
 

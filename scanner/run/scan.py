@@ -273,16 +273,18 @@ class _Scan:
             UsageError: There are none, and nothing is to be finished, which a merged file has to know of.
         """
         first = self._plan.continues[0]
-        run = read_run(first)
-        rows = left(self._plan, self._planner.again(run.header))
+        runs = [read_run(path) for path in self._plan.continues]
+        header = runs[0].header
+        # Each file has rows of its own: those of the entries that its machine has enumerated.
+        planned = {row.key: row for run in runs for row in run.header.planned}
+        rows = left(runs, self._planner.again(replace(header, planned=tuple(planned.values()))))
         # One without rows closes what another machine has observed to the last row and could not close.
-        closed = read_run(self._plan.continues[-1]).closing is not None
-        if not rows and not databases(run.header.settings.sources) and closed:
+        if not rows and not databases(header.settings.sources) and runs[-1].closing is not None:
             raise UsageError(
                 f"{first}: other machines have observed all of its rows; join their files with detmatrix merge"
             )
         return replace(
-            run.header,
+            header,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             environment=here,
             planned=rows,
