@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,6 +91,50 @@ def test_a_third_machine_leaves_out_what_both_have(detmatrix: Command, tmp_path:
     assert sum(map(len, whole)) == len(set().union(*whole)) == len(runs[0].header.planned)
     assert runs[2].header.continues == "run.jsonl"
     assert runs[2].header.began == tuple(run.header.started for run in runs[:2])
+
+
+def test_only_the_first_file_is_resumed(detmatrix: Command, tmp_path: Path) -> None:
+    """Another machine would go on from the second one under a name and a number that no merge takes, and is told the first."""
+    path, beside = tmp_path / "run.jsonl", tmp_path / "run.2.jsonl"
+    scan = ("scan", *OPTIONS, "--python", StandIn(tmp_path).python, "--resume", "-o")
+    detmatrix(*scan, path)
+    _cut(path, {"cpu": "Another CPU"})
+    detmatrix(*scan, path)
+    _cut(beside, {"cpu": "A third CPU"})
+
+    done = detmatrix(*scan, beside)
+
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        f"detmatrix: {beside}: is file 2 of the scan that run.jsonl began; go on with --resume -o {path}",
+    )
+    assert {*tmp_path.glob("*.jsonl")} == {path, beside}
+
+
+def test_full_disk_names_the_file_to_resume(
+    detmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is the first one, whichever could not be written."""
+    path = tmp_path / "run.jsonl"
+    scan = ("scan", *OPTIONS, "--python", StandIn(tmp_path).python, "--resume", "-o", path)
+    detmatrix(*scan)
+    _cut(path, {"cpu": "Another CPU"})
+    monkeypatch.setattr("scanner.observations.writer.os.write", _until_an_observation)
+
+    done = detmatrix(*scan)
+
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        f"detmatrix: {tmp_path / 'run.2.jsonl'}: cannot be written any further (No space left on device); what was observed "
+        f"so far is kept, make room and go on with scan --resume -o {path}"
+    )
+
+
+def _until_an_observation(file: int, line: bytes, write: Callable[[int, bytes], int] = os.write) -> int:
+    """Write a line, unless it is an observation."""
+    if b'"kind":"observation"' in line:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return write(file, line)
 
 
 @pytest.mark.parametrize("last", ["one observation", "mode off"])

@@ -144,13 +144,18 @@ def left(runs: Sequence[Run], rows: Iterable[Row]) -> tuple[Row, ...]:
 
 
 def _check_settings(plan: Plan, header: Header) -> None:
-    """Refuse to go on with a scan under settings that are not its own, or of another attempt; those not given are not asked for.
+    """Refuse to go on in another file than the first, with another attempt, or under other settings; those not given are not asked for.
 
     Raises:
         UsageError: Names what differs.
     """
     if header.parts:
         raise UsageError(f"{plan.output}: is a merged file; go on with the files that it was made of")
+    if header.file > 1 and not plan.continues:
+        raise UsageError(
+            f"{plan.output}: is file {header.file} of the scan that {header.continues} began; go on with --resume "
+            f"-o {plan.output.parent / header.continues}"
+        )
     if plan.continues and header.began != starts(plan):
         raise UsageError(
             f"{plan.output}: continues another attempt than {plan.continues[0]}; remove it, or choose another place with -o"

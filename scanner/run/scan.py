@@ -80,7 +80,7 @@ def scan(plan: Plan, progress: Progress) -> Run:
 
 def _scan(plan: Plan, progress: Progress) -> Run:
     # Opened first, for it is also the lock: what is read below stays as it is until the scan is done.
-    with RunWriter(plan.output) as writer, contextlib.ExitStack() as ending:
+    with RunWriter(plan.output, *plan.continues[:1]) as writer, contextlib.ExitStack() as ending:
         ending.callback(progress.end)
         before = begun(plan)
         if before is not None:
