@@ -43,6 +43,8 @@ class FakeRay:
         # What becomes of the tasks of a shard, one after the other: an error, or the exit code and last words, in place of
         # its last lines; or the type of an error, behind them.
         self.ends: dict[str, list[RayError | tuple[int, bytes] | type[BaseException]]] = {}
+        # Each task is on another machine, where a shard begins anew in a file of its own.
+        self.elsewhere = False
         self.asked: list[tuple[dict[str, Any], list[str], list[bytes]]] = []
 
     def init(self, address: str, **_: object) -> None:
@@ -87,18 +89,21 @@ class FakeRay:
             shard = words[words.index("--shard") + 1]
             data = (self.prepared / f"{shard.replace('/', '-of-')}.jsonl").read_bytes()
             ends = self.ends.get(shard, [])
-            return _told(data, sum(map(len, held)), ends.pop(0) if ends else None)
+            end = ends.pop(0) if ends else None
+            if self.elsewhere:
+                return _told(data, len(held) + 1, end)
+            return _told(data[sum(map(len, held)) :], 1, end)
 
         return start
 
 
-def _told(data: bytes, sent: int, end: Any) -> Iterator[Told | BaseException]:
-    """Yield what a task tells of a shard: a few lines at a time, half of what is left if it does not end well."""
+def _told(data: bytes, number: int, end: Any) -> Iterator[Told | BaseException]:
+    """Yield what a task tells of a file of a shard: a few lines at a time, half of them if it does not end well."""
     yield BEGAN, 0, b"node"
-    lines = data[sent:].splitlines(keepends=True)
+    lines = data.splitlines(keepends=True)
     lines = lines if end is None or isinstance(end, type) else lines[: len(lines) // 2]
     for at in range(0, len(lines), 4):
-        yield LINES, 1, b"".join(lines[at : at + 4])
+        yield LINES, number, b"".join(lines[at : at + 4])
     if isinstance(end, tuple):
         yield ENDED, *end
     elif end is not None:

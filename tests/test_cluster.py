@@ -210,6 +210,22 @@ def test_shard_that_is_always_lost_keeps_no_other_from_being_observed(
     assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
 
 
+def test_shard_that_measures_the_same_again_gets_nowhere(detmatrix: Command, cluster: Cluster) -> None:
+    """Each node begins it anew and is lost before it has more than the first: that is given up as well."""
+    ray = cluster()
+    ray.elsewhere = True
+    ray.ends["1/2"] = [NodeDiedError()] * 20
+
+    done = detmatrix("scan", *OPTIONS, "--ray")
+
+    assert done.returncode == 4
+    assert (
+        "scan: shard 1/2 on node (NodeDiedError) was lost 3 times in a row before it measured anything new"
+        in (done.stderr.splitlines())
+    )
+    assert [words[2] for _, words, _ in ray.asked].count("1/2") == 3
+
+
 def test_each_interpreter_and_kind_of_gpu_has_a_run_file(
     detmatrix: Command, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -38,7 +38,7 @@ from scanner.observations.settings import SETTINGS
 from scanner.observations.writer import RunWriter, refuse_packed
 from scanner.run.progress import Progress
 
-# So many tasks of a shard in a row may end with their nodes and bring nothing.
+# So many tasks of a shard in a row may end with their nodes and bring nothing new.
 _TRIES = 3
 # Between looks at what has come; Ctrl-C is heard as often.
 _WAIT_SECONDS = 1.0
@@ -214,7 +214,8 @@ class _Fleet:
         shard.files.append(number, lines)
         self._count()
         for one in found:
-            shard.fruitless = 0
+            if one.new:
+                shard.fruitless = 0
             self._progress.at(one.row, f"{one.what}, {self._name(run, shard)}")
             if not one.planned:
                 self._progress.further(1)
@@ -248,7 +249,7 @@ class _Fleet:
         if shard.fruitless == _TRIES:
             self._given_up.append(f"{self._name(run, shard)} ({why})")
             self._progress.note(
-                f"{self._given_up[-1]} was lost {_TRIES} times in a row before it measured anything"
+                f"{self._given_up[-1]} was lost {_TRIES} times in a row before it measured anything new"
             )
             return
         self._progress.note(f"{self._name(run, shard)} was lost ({why}); it goes on where there is room")
