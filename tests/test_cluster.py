@@ -75,6 +75,33 @@ def test_shards_make_one_run_file(
     assert "detmatrix.jsonl: the earlier run is kept as detmatrix.jsonl.1" in again.stderr
 
 
+def test_finished_scan_is_resumed_in_a_moment(
+    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
+) -> None:
+    """As without Ray: nothing is scanned again nor renamed, and what is asked for must be what is there."""
+    ray, run = cluster(), tmp_path / "detmatrix.jsonl"
+    assert detmatrix("scan", *OPTIONS, "--ray").returncode == 0
+    before = run.read_bytes()
+    ray.asked.clear()
+
+    done = detmatrix("scan", *OPTIONS, "--ray", "--resume", "--fail-on", "over_alert")
+
+    assert (done.returncode, ray.asked) == (1, [])
+    assert done.stdout.startswith("4 ops, 7 rows")
+    assert ([*tmp_path.iterdir()], run.read_bytes()) == ([run], before)
+    other = detmatrix("scan", *OPTIONS, "--seed", 7, "--ray", "--resume")
+    assert other.returncode == 2
+    assert (
+        "detmatrix.jsonl: cannot be resumed, --seed is not the one it began with (7, it has 0)"
+        in other.stderr
+    )
+    # One shard of it by itself is no finished scan.
+    shutil.copy(prepared / "1-of-2.jsonl", run)
+    assert detmatrix("scan", *OPTIONS, "--ray", "--resume").returncode == 0
+    assert len(ray.asked) == 2
+    assert observed(run) == observed(prepared / "whole.jsonl")
+
+
 def test_lost_shard_goes_on_with_what_it_sent(
     detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
 ) -> None:

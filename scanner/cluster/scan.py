@@ -19,7 +19,7 @@ import msgspec
 
 from scanner.cases.settings import Plan
 from scanner.cluster import task
-from scanner.cluster.files import ShardFiles, count_in, folder_for, shards_folder
+from scanner.cluster.files import ShardFiles, count_in, folder_for, shards_folder, shards_in
 from scanner.cluster.nodes import LOCAL, NodePool, connected, device_there, pools_there
 from scanner.cluster.shard import ClusterShard
 from scanner.errors import (
@@ -33,10 +33,12 @@ from scanner.errors import (
     signal_name,
 )
 from scanner.observations.merge import difference, merge
+from scanner.observations.parts import missing_words, parts_of
 from scanner.observations.runfile import Run, read_run
 from scanner.observations.settings import SETTINGS
 from scanner.observations.writer import RunWriter, refuse_packed
 from scanner.run.progress import Progress
+from scanner.run.resume import check_settings
 
 # So many tasks of a shard in a row may end with their nodes and bring nothing new.
 _TRIES = 3
@@ -86,6 +88,8 @@ def scan_on_cluster(campaign: Campaign, progress: Progress) -> list[Run]:
         shards_folder(plan.output, resume=plan.resume, force=plan.force) as folder,
         contextlib.ExitStack() as ending,
     ):
+        if not shards_in(folder) and (finished := _finished(campaign)) is not None:
+            return [finished]
         progress.doing(
             "starting Ray" if campaign.address == LOCAL else f"connecting to Ray at {campaign.address}"
         )
@@ -97,6 +101,27 @@ def scan_on_cluster(campaign: Campaign, progress: Progress) -> list[Run]:
             runs = [_Run(campaign, folder, place, pool) for place in range(pythons) for pool in pools]
             _Fleet(ray, runs, words_of(plan, device), progress).observe()
         return [read_run(path) for path in _merged(campaign, runs, progress)]
+
+
+def _finished(campaign: Campaign) -> Run | None:
+    """Return the run to go on with if an earlier scan has finished it; those of several interpreters go by names not known yet.
+
+    Raises:
+        UsageError: It has other settings.
+        RunFileError: What is there is damaged.
+    """
+    plan = campaign.plan
+    if (
+        not plan.resume
+        or len(campaign.pythons) > 1
+        or not (plan.output.exists() and plan.output.stat().st_size)
+    ):
+        return None
+    run = read_run(plan.output)
+    if run.closing is None or missing_words(run.header, parts_of(run.header, run.closing)):
+        return None
+    check_settings(plan, run.header.settings)
+    return run
 
 
 def how_to_go_on(campaign: Campaign) -> str:

@@ -37,7 +37,7 @@ def begun(plan: Plan) -> Run | None:
         if _torn_header(path):
             return None
         run = read_run(path)
-        _check_settings(plan, run.header)
+        _check_file(plan, run.header)
         if run.closing is None and run.header.format != FORMAT:
             raise not_resumable(plan, "its format", FORMAT, run.header.format)
         return run
@@ -143,8 +143,8 @@ def left(runs: Sequence[Run], rows: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(row for row in rows if row.key not in whole)
 
 
-def _check_settings(plan: Plan, header: Header) -> None:
-    """Refuse to go on in another file than the first, with another attempt, or under other settings; those not given are not asked for.
+def _check_file(plan: Plan, header: Header) -> None:
+    """Refuse to go on in a file that is not the first one of its scan, or with another attempt, another shard, or other settings.
 
     Raises:
         UsageError: Names what differs.
@@ -160,9 +160,18 @@ def _check_settings(plan: Plan, header: Header) -> None:
         raise UsageError(
             f"{plan.output}: continues another attempt than {plan.continues[0]}; remove it, or choose another place with -o"
         )
-    settings, shard = header.settings, Shard(header.shard, header.shards)
+    shard = Shard(header.shard, header.shards)
     if plan.shard is not None and plan.shard != shard:
         raise not_resumable(plan, "--shard", plan.shard, shard)
+    check_settings(plan, header.settings)
+
+
+def check_settings(plan: Plan, settings: Settings) -> None:
+    """Refuse other settings than those of a scan; those not given are not asked for.
+
+    Raises:
+        UsageError: Names the first that differs.
+    """
     for name, setting in SETTINGS.items():
         now, then = getattr(plan.settings, name), getattr(settings, name)
         if name in plan.said and not setting.resumes(now, then):
