@@ -5,14 +5,22 @@ Tasks take turns, a piece each. ``tests/test_cluster_nightly.py`` has the same d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from scanner.cluster.task import BEGAN, ENDED, LINES, Told
+from tests.commands import command_in
+from tests.stand_in import StandIn
 
 GPU = "accelerator_type:"
+SPECS = Path(__file__).with_name("quick.py")
+# Of the scan whose shards are prepared.
+OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1)
 
 
 class RayError(Exception):
@@ -95,6 +103,29 @@ class FakeRay:
             return _told(data[sum(map(len, held)) :], 1, end)
 
         return start
+
+
+# Puts a stand-in with such nodes in the place of Ray, and returns it.
+FakeCluster = Callable[..., FakeRay]
+
+
+def prepare_shards(folder: Path) -> None:
+    """Write the files of a scan in two shards, and ``whole.jsonl``, the same in one."""
+    scan = ("scan", *OPTIONS, "--python", StandIn(folder).python)
+    for number in (1, 2):
+        done = command_in(folder)(*scan, "--shard", f"{number}/2", "-o", f"{number}-of-2.jsonl")
+        assert done.returncode == 0, done.stderr
+    assert command_in(folder)(*scan, "-o", "whole.jsonl").returncode == 0
+
+
+def stand_for_ray(ray: FakeRay, patch: pytest.MonkeyPatch) -> None:
+    """Have a scan find a stand-in where it looks for Ray."""
+    patch.setitem(sys.modules, "ray", ray)
+    patch.setattr("scanner.cluster.nodes._variables", lambda _: {})
+    group = SimpleNamespace(placement_group=lambda bundles, strategy: (strategy, bundles))
+    strategies = SimpleNamespace(PlacementGroupSchedulingStrategy=lambda bundles: bundles)
+    patch.setitem(sys.modules, "ray.util.placement_group", group)
+    patch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
 
 
 def _told(data: bytes, number: int, end: Any) -> Iterator[Told | BaseException]:

@@ -1,13 +1,10 @@
-"""A scan on a cluster: what it asks Ray for, what becomes of shards that are lost, and the files that it leaves."""
+"""A scan on a cluster: what it asks Ray for, what is refused, and the files that it leaves."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,49 +12,13 @@ from scanner.cluster.files import ShardFiles
 from scanner.cluster.shard import ClusterShard
 from scanner.observations.runfile import read_run
 from tests.clusters import observed
-from tests.commands import Command, command_in
-from tests.conftest import shared_folder
-from tests.fake_ray import GPU, FakeRay, NodeDiedError, RayTaskError
+from tests.commands import Command
+from tests.fake_ray import GPU, OPTIONS, SPECS, FakeCluster, RayTaskError
 from tests.stand_in import StandIn
-
-SPECS = Path(__file__).with_name("quick.py")
-OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1)
-Cluster = Callable[..., FakeRay]
-
-
-@pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the shards of a scan, and the whole of it."""
-
-    def make(folder: Path) -> None:
-        scan = ("scan", *OPTIONS, "--python", StandIn(folder).python)
-        for number in (1, 2):
-            done = command_in(folder)(*scan, "--shard", f"{number}/2", "-o", f"{number}-of-2.jsonl")
-            assert done.returncode == 0, done.stderr
-        assert command_in(folder)(*scan, "-o", "whole.jsonl").returncode == 0
-
-    return shared_folder(tmp_path_factory, "shards", make)
-
-
-@pytest.fixture
-def cluster(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """Return a function that puts a stand-in with such nodes in the place of Ray."""
-
-    def standing(*nodes: dict[str, float]) -> FakeRay:
-        ray = FakeRay(prepared, nodes or ({"CPU": 2.0}, {"CPU": 2.0}))
-        monkeypatch.setitem(sys.modules, "ray", ray)
-        monkeypatch.setattr("scanner.cluster.nodes._variables", lambda _: {})
-        group = SimpleNamespace(placement_group=lambda bundles, strategy: (strategy, bundles))
-        strategies = SimpleNamespace(PlacementGroupSchedulingStrategy=lambda bundles: bundles)
-        monkeypatch.setitem(sys.modules, "ray.util.placement_group", group)
-        monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
-        return ray
-
-    return standing
 
 
 def test_shards_make_one_run_file(
-    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
+    detmatrix: Command, cluster: FakeCluster, prepared: Path, tmp_path: Path
 ) -> None:
     """It holds what one scan observes; each node is asked for one shard at a time, and nothing else is left."""
     ray = cluster({"CPU": 8.0}, {"CPU": 4.0})
@@ -73,54 +34,6 @@ def test_shards_make_one_run_file(
     assert sorted(ray.asked[0][1][3:]) == sorted(words)
     again = detmatrix("scan", *OPTIONS, "--ray")
     assert "detmatrix.jsonl: the earlier run is kept as detmatrix.jsonl.1" in again.stderr
-
-
-def test_finished_scan_is_resumed_in_a_moment(
-    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
-) -> None:
-    """As without Ray: nothing is scanned again nor renamed, and what is asked for must be what is there."""
-    ray, run = cluster(), tmp_path / "detmatrix.jsonl"
-    assert detmatrix("scan", *OPTIONS, "--ray").returncode == 0
-    before = run.read_bytes()
-    ray.asked.clear()
-
-    done = detmatrix("scan", *OPTIONS, "--ray", "--resume", "--fail-on", "over_alert")
-
-    assert (done.returncode, ray.asked) == (1, [])
-    assert done.stdout.startswith("4 ops, 7 rows")
-    assert ([*tmp_path.iterdir()], run.read_bytes()) == ([run], before)
-    other = detmatrix("scan", *OPTIONS, "--seed", 7, "--ray", "--resume")
-    assert other.returncode == 2
-    assert (
-        "detmatrix.jsonl: cannot be resumed, --seed is not the one it began with (7, it has 0)"
-        in other.stderr
-    )
-    # One shard of it by itself is no finished scan.
-    shutil.copy(prepared / "1-of-2.jsonl", run)
-    assert detmatrix("scan", *OPTIONS, "--ray", "--resume").returncode == 0
-    assert len(ray.asked) == 2
-    assert observed(run) == observed(prepared / "whole.jsonl")
-
-
-def test_lost_shard_goes_on_with_what_it_sent(
-    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
-) -> None:
-    """A node that dies costs nothing but time, and is told."""
-    ray = cluster()
-    ray.ends["2/2"] = [NodeDiedError(), (-9, b""), NodeDiedError()]
-    # This one has told all that there was to tell.
-    ray.ends["1/2"] = [NodeDiedError]
-
-    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 2)
-
-    assert done.returncode == 0, done.stderr
-    assert "shard 1/2" not in done.stderr.replace("scan: shard 1/2 on node\n", "")
-    assert "shard 2/2 on node was lost (NodeDiedError); it goes on where there is room" in done.stderr
-    assert "shard 2/2 on node was lost (it was stopped (SIGKILL)); it goes on" in done.stderr
-    sent = [b"".join(held) for _, words, held in ray.asked if "2/2" in words]
-    assert len(sent) == 4
-    assert 0 == len(sent[0]) < len(sent[1]) < len(sent[2]) < len(sent[3])
-    assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
 
 
 def test_invariance_is_progress(detmatrix: Command, tmp_path: Path) -> None:
@@ -158,27 +71,8 @@ def test_shard_is_complete_when_its_last_file_is(prepared: Path, tmp_path: Path)
     assert complete_after(2, *lines, closing)
 
 
-def test_what_lacks_a_shard_is_no_run(
-    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
-) -> None:
-    """Nothing is written, nothing is removed, and the line says what is missing."""
-    ray = cluster()
-    ray.prepared = tmp_path
-    shutil.copy(prepared / "1-of-2.jsonl", tmp_path / "1-of-1.jsonl")
-
-    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 1)
-
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        4,
-        "detmatrix: detmatrix.shards: shard 2 of 2 is missing; go on with --resume, or start over with --force",
-    )
-    assert not (tmp_path / "detmatrix.jsonl").exists()
-    kept = tmp_path / "detmatrix.shards" / "python-1-1-of-1.jsonl"
-    assert kept.read_bytes() == (prepared / "1-of-2.jsonl").read_bytes()
-
-
 def test_run_that_a_report_does_not_trust_is_none_to_trust(
-    detmatrix: Command, cluster: Cluster, tmp_path: Path
+    detmatrix: Command, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     """A scan that ended with its machine has closed nothing: its controls say themselves what they show."""
     ray = cluster()
@@ -200,7 +94,7 @@ def test_run_that_a_report_does_not_trust_is_none_to_trust(
 
 
 def test_interpreter_is_the_one_of_the_folder_where_the_command_runs(
-    detmatrix: Command, cluster: Cluster, tmp_path: Path
+    detmatrix: Command, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     """A task has a folder of its own; a name alone is looked up where the task runs."""
     ray = cluster()
@@ -212,49 +106,8 @@ def test_interpreter_is_the_one_of_the_folder_where_the_command_runs(
     assert asked == {f"{tmp_path}/env/python", "python3.12"}
 
 
-def test_shard_that_is_always_lost_keeps_no_other_from_being_observed(
-    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
-) -> None:
-    """It is given up in the end; what was observed stays, and the same command goes on with the rest."""
-    ray = cluster()
-    ray.ends["1/2"] = [NodeDiedError()] * 20
-
-    done = detmatrix("scan", *OPTIONS, "--ray", "--resume")
-
-    assert done.returncode == 4
-    lines = done.stderr.splitlines()
-    assert lines[-1].startswith(
-        "detmatrix: shard 1/2 on node (NodeDiedError) is not complete (1 such); see ray status"
-    )
-    assert not (tmp_path / "detmatrix.jsonl").exists()
-    assert detmatrix("scan", *OPTIONS, "--ray").stderr.splitlines()[-1] == (
-        "detmatrix: detmatrix.shards: holds the shards of an unfinished scan; go on with --resume, or start over with --force"
-    )
-    ray.ends.clear()
-    ray.asked.clear()
-    assert detmatrix("scan", *OPTIONS, "--ray", "--resume").returncode == 0
-    assert [words[2] for _, words, _ in ray.asked] == ["1/2"]
-    assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
-
-
-def test_shard_that_measures_the_same_again_gets_nowhere(detmatrix: Command, cluster: Cluster) -> None:
-    """Each node begins it anew and is lost before it has more than the first: that is given up as well."""
-    ray = cluster()
-    ray.elsewhere = True
-    ray.ends["1/2"] = [NodeDiedError()] * 20
-
-    done = detmatrix("scan", *OPTIONS, "--ray")
-
-    assert done.returncode == 4
-    assert (
-        "scan: shard 1/2 on node (NodeDiedError) was lost 3 times in a row before it measured anything new"
-        in (done.stderr.splitlines())
-    )
-    assert [words[2] for _, words, _ in ray.asked].count("1/2") == 3
-
-
 def test_each_interpreter_and_kind_of_gpu_has_a_run_file(
-    detmatrix: Command, cluster: Cluster, tmp_path: Path
+    detmatrix: Command, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     """Whole GPUs are asked for, by kind; those without a name are left out where others have one."""
     ray = cluster(
@@ -293,7 +146,7 @@ def test_each_interpreter_and_kind_of_gpu_has_a_run_file(
     ],
 )
 def test_what_fails_on_a_node_is_told_in_a_line(
-    detmatrix: Command, cluster: Cluster, end: object, code: int, text: str
+    detmatrix: Command, cluster: FakeCluster, end: object, code: int, text: str
 ) -> None:
     """Nothing is tried again that would fail again."""
     ray = cluster()
@@ -306,7 +159,7 @@ def test_what_fails_on_a_node_is_told_in_a_line(
 
 
 def test_nodes_must_have_the_same(
-    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
+    detmatrix: Command, cluster: FakeCluster, prepared: Path, tmp_path: Path
 ) -> None:
     """A shard of another build, or what is no run file, ends the scan before more of it comes."""
     ray = cluster()
@@ -338,7 +191,7 @@ def test_nodes_must_have_the_same(
 )
 def test_cluster_that_lacks_what_is_asked_for(
     detmatrix: Command,
-    cluster: Cluster,
+    cluster: FakeCluster,
     tmp_path: Path,
     nodes: list[dict[str, float]],
     words: list[str],
