@@ -116,3 +116,22 @@ def test_shard_that_measures_the_same_again_gets_nowhere(detmatrix: Command, clu
         in (done.stderr.splitlines())
     )
     assert [words[2] for _, words, _ in ray.asked].count("1/2") == 3
+
+
+def test_other_number_of_shards_is_refused(detmatrix: Command, cluster: FakeCluster, tmp_path: Path) -> None:
+    """What was observed would be left behind; --force says that it may be."""
+    ray = cluster()
+    ray.ends["1/2"] = [NodeDiedError()] * 20
+    assert detmatrix("scan", *OPTIONS, "--ray", "--shards", 2).returncode == 4
+    ray.asked.clear()
+    ray.ends.clear()
+
+    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 3, "--resume")
+
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        "detmatrix: detmatrix.shards: holds shards of 2; give --shards 2, or start over with --force",
+    )
+    assert ray.asked == []
+    assert len([*(tmp_path / "detmatrix.shards").iterdir()]) == 2
+    assert detmatrix("scan", *OPTIONS, "--ray", "--shards", 2, "--resume").returncode == 0

@@ -65,11 +65,27 @@ class _Run:
     """The shards of one interpreter on one kind of nodes or GPUs, which make one run file."""
 
     def __init__(self, campaign: Campaign, folder: Path, place: int, pool: NodePool) -> None:
+        """Name the shards, and their files in a folder.
+
+        Args:
+            campaign: What is asked for.
+            folder: What it holds of them goes on.
+            place: Of the interpreter among those that are asked for.
+            pool: What each shard is scanned on.
+
+        Raises:
+            UsageError: The folder holds shards of another number of them than is asked for.
+        """
         python = campaign.pythons[place] if campaign.pythons else None
         self.pool = pool
         self.number = place + 1
         named = _named(f"python-{self.number}", pool.gpu)
-        count = campaign.shards or count_in(folder, named) or pool.places
+        there = count_in(folder, named)
+        count = campaign.shards or there or pool.places
+        if there not in {None, count}:
+            raise UsageError(
+                f"{folder}: holds shards of {there}; give --shards {there}, or start over with --force"
+            )
         self.shards = [
             ClusterShard(ShardFiles(folder, named, number, count), python, number, count)
             for number in range(1, count + 1)
