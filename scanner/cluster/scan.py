@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from scanner.cases.settings import Plan
+from scanner.cases.shards import ops_named
 from scanner.cluster import task
 from scanner.cluster.files import ShardFiles, count_in, folder_for, shards_folder, shards_in
 from scanner.cluster.nodes import LOCAL, NodePool, connected, device_there, pools_there
@@ -34,6 +35,7 @@ from scanner.errors import (
 )
 from scanner.observations.merge import difference, merge
 from scanner.observations.parts import missing_words, parts_of
+from scanner.observations.records import MOST_SHARDS
 from scanner.observations.runfile import Run, read_run
 from scanner.observations.settings import SETTINGS
 from scanner.observations.writer import RunWriter, refuse_packed
@@ -58,13 +60,13 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     pythons: tuple[
         str, ...
     ]  # as they are called on the nodes, in any folder; empty: the one that Ray has there
-    shards: int | None  # None: as many as there are nodes or GPUs, or as the scan that goes on has
+    shards: int | None  # None: as many as there are nodes, GPUs or ops, or as the scan that goes on has
 
 
 class _Run:
     """The shards of one interpreter on one kind of nodes or GPUs, which make one run file."""
 
-    def __init__(self, campaign: Campaign, folder: Path, place: int, pool: NodePool) -> None:
+    def __init__(self, campaign: Campaign, folder: Path, place: int, pool: NodePool, most: int) -> None:
         """Name the shards, and their files in a folder.
 
         Args:
@@ -72,6 +74,7 @@ class _Run:
             folder: What it holds of them goes on.
             place: Of the interpreter among those that are asked for.
             pool: What each shard is scanned on.
+            most: There is no op for more shards than that.
 
         Raises:
             UsageError: The folder holds shards of another number of them than is asked for.
@@ -81,7 +84,7 @@ class _Run:
         self.number = place + 1
         named = _named(f"python-{self.number}", pool.gpu)
         there = count_in(folder, named)
-        count = campaign.shards or there or pool.places
+        count = campaign.shards or there or min(pool.places, most)
         if there not in {None, count}:
             raise UsageError(
                 f"{folder}: holds shards of {there}; give --shards {there}, or start over with --force"
@@ -113,8 +116,9 @@ def scan_on_cluster(campaign: Campaign, progress: Progress) -> list[Run]:
         with connected(campaign.address) as ray:
             device = device_there(ray, plan.settings.device)
             pythons = max(1, len(campaign.pythons))
-            pools = pools_there(ray, device, pythons * (campaign.shards or len(ray.nodes())))
-            runs = [_Run(campaign, folder, place, pool) for place in range(pythons) for pool in pools]
+            most = campaign.shards or ops_named(plan, device) or MOST_SHARDS
+            pools = pools_there(ray, device, pythons * most)
+            runs = [_Run(campaign, folder, place, pool, most) for place in range(pythons) for pool in pools]
             _Fleet(ray, runs, words_of(plan, device), progress).observe()
         return [read_run(path) for path in _merged(campaign, runs, progress)]
 
