@@ -26,6 +26,12 @@ def test_shards_make_one_run_file(
     done = detmatrix("scan", *OPTIONS, "--ray")
 
     assert done.returncode == 0, done.stderr
+    # Until all nodes are free at once nothing else is told.
+    assert done.stderr.splitlines()[:3] == [
+        "scan: starting Ray",
+        "scan: waiting for 2 nodes to be free; see ray status",
+        "scan: shard 1/2 on node",
+    ]
     assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
     assert [path.name for path in tmp_path.iterdir()] == ["detmatrix.jsonl"]
     spread = {"num_cpus": 4, "scheduling_strategy": ("STRICT_SPREAD", [{"CPU": 4}, {"CPU": 4}])}
@@ -134,6 +140,7 @@ def test_each_interpreter_and_kind_of_gpu_has_a_run_file(
     done = detmatrix("scan", *scan, "--ray", "--shards", 2, "--python", "/a/python", "--python", "/b/python")
 
     assert done.returncode == 0, done.stderr
+    assert "scan: waiting for a GPU to be free; see ray status" in done.stderr.splitlines()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "detmatrix-torch-2.13.0+standin-A100-2.jsonl",
         "detmatrix-torch-2.13.0+standin-A100.jsonl",

@@ -202,6 +202,8 @@ class _Fleet:
                 if not shard.complete:
                     self._begin(run, shard)
             self._count(done)
+            if self._going:
+                self._progress.doing(f"waiting for {self._runs[0].pool.awaited} to be free; see ray status")
             while self._going:
                 for one in self._ray.wait([*self._going], timeout=_WAIT_SECONDS)[0]:
                     self._hear(one)
