@@ -195,6 +195,28 @@ def test_the_first_machine_goes_on_behind_the_second(detmatrix: Command, tmp_pat
     assert not (tmp_path / "run.4.jsonl").exists()
 
 
+def test_a_finished_file_is_all_there_is_to_merge(detmatrix: Command, tmp_path: Path) -> None:
+    """Its machine was slow, not dead: what another one began meanwhile is not finished, and would make rows inconclusive."""
+    path, beside = tmp_path / "run.jsonl", tmp_path / "run.2.jsonl"
+    scan = ("scan", *OPTIONS, "--python", StandIn(tmp_path).python, "-o", path)
+    detmatrix(*scan)
+    finished = path.read_bytes()
+    _cut(path, {"cpu": "Another CPU"})
+    detmatrix(*scan, "--resume")
+    _cut(beside, {})
+    path.write_bytes(finished)
+
+    done = detmatrix(*scan, "--resume")
+
+    assert done.returncode == 0, done.stderr
+    assert (
+        f"{path}: is finished; another machine went on with it before it was, leave {beside} out of merge"
+        in (done.stderr)
+    )
+    beside.unlink()
+    assert "another machine" not in detmatrix(*scan, "--resume").stderr
+
+
 def test_a_file_of_another_attempt_is_refused(detmatrix: Command, tmp_path: Path) -> None:
     """What it leaves out was observed by a scan that is no more; complete as it is, it finishes nothing."""
     path, beside = tmp_path / "run.jsonl", tmp_path / "run.2.jsonl"

@@ -85,6 +85,11 @@ def _scan(plan: Plan, progress: Progress) -> Run:
         before = begun(plan)
         if before is not None:
             if before.closing is not None:
+                if continued_elsewhere(plan):
+                    progress.note(
+                        f"{plan.output}: is finished; another machine went on with it before it was, leave "
+                        f"{elsewhere(plan).output} out of merge"
+                    )
                 return before
             if continued_elsewhere(plan):
                 raise OtherMachineError("another machine went on with it")
