@@ -274,27 +274,20 @@ class _Scan:
     def _continuing_header(self, here: Environment) -> Header:
         """Return the header of a file that goes on where another machine had to end, with the rows that are left.
 
-        Raises:
-            UsageError: There are none, and nothing is to be finished, which a merged file has to know of.
+        Without any it closes what another machine has observed to the last row and could not close.
         """
-        first = self._plan.continues[0]
         runs = [read_run(path) for path in self._plan.continues]
         header = runs[0].header
         # Each file has rows of its own: those of the entries that its machine has enumerated.
         planned = {row.key: row for run in runs for row in run.header.planned}
         rows = left(runs, self._planner.again(replace(header, planned=tuple(planned.values()))))
-        # One without rows closes what another machine has observed to the last row and could not close.
-        if not rows and not databases(header.settings.sources) and runs[-1].closing is not None:
-            raise UsageError(
-                f"{first}: other machines have observed all of its rows; join their files with detmatrix merge"
-            )
         return replace(
             header,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             environment=here,
             planned=rows,
             enumerated=(),
-            continues=first.name,
+            continues=self._plan.continues[0].name,
             began=starts(self._plan),
             file=len(self._plan.continues) + 1,
         )
