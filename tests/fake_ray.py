@@ -49,8 +49,8 @@ class FakeRay:
         self.prepared = prepared
         self._nodes = nodes
         # What becomes of the tasks of a shard, one after the other: an error, or the exit code and last words, in place of
-        # its last lines; or the type of an error, behind them.
-        self.ends: dict[str, list[RayError | tuple[int, bytes] | type[BaseException]]] = {}
+        # its last lines; the type of an error, behind them; or nothing.
+        self.ends: dict[str, list[RayError | tuple[int, bytes] | type[BaseException] | None]] = {}
         # Each task is on another machine, where a shard begins anew in a file of its own.
         self.elsewhere = False
         self.asked: list[tuple[dict[str, Any], list[str], list[bytes]]] = []

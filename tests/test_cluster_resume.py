@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
+
+import pytest
 
 from tests.clusters import observed
 from tests.commands import Command
@@ -135,3 +139,57 @@ def test_other_number_of_shards_is_refused(detmatrix: Command, cluster: FakeClus
     assert ray.asked == []
     assert len([*(tmp_path / "detmatrix.shards").iterdir()]) == 2
     assert detmatrix("scan", *OPTIONS, "--ray", "--shards", 2, "--resume").returncode == 0
+
+
+def test_all_runs_are_merged_before_any_is_written(
+    detmatrix: Command, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    """What would fail at the second leaves no first, which the next attempt would take for an earlier run."""
+    ray = cluster()
+    ray.ends["2/2"] = [None, *[NodeDiedError()] * 20]
+    scan = ("scan", *OPTIONS, "--ray", "--python", "/a/python", "--python", "/b/python", "--resume")
+    assert detmatrix(*scan).returncode == 4
+    ray.ends.clear()
+    damaged = tmp_path / "detmatrix.shards" / "python-2-1-of-2.jsonl"
+    whole = damaged.read_text()
+    first, last = whole.splitlines()[-2:]
+    damaged.write_text(whole.replace(f"{first}\n{last}\n", f"{last}\n"))
+
+    done = detmatrix(*scan)
+
+    assert done.returncode == 3
+    assert str(damaged.relative_to(tmp_path)) in done.stderr.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["detmatrix.shards"]
+    assert len([*damaged.parent.iterdir()]) == 4
+    damaged.write_text(whole)
+    assert detmatrix(*scan).returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "detmatrix-torch-2.13.0+standin-2.jsonl",
+        "detmatrix-torch-2.13.0+standin.jsonl",
+    ]
+
+
+def test_full_disk_keeps_the_shards_and_the_earlier_run(
+    detmatrix: Command, cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the merged run has no room, the line says how to go on with what was observed."""
+    cluster()
+    (tmp_path / "detmatrix.jsonl").write_text("earlier\n")
+    with monkeypatch.context() as patch:
+        patch.setattr("scanner.observations.merge.encode", _no_room)
+        done = detmatrix("scan", *OPTIONS, "--ray")
+
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        "detmatrix: detmatrix.shards: cannot be merged (No space left on device); make room and go on with --resume",
+    )
+    assert (tmp_path / "detmatrix.jsonl").read_text() == "earlier\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["detmatrix.jsonl", "detmatrix.shards"]
+    assert len([*(tmp_path / "detmatrix.shards").iterdir()]) == 2
+    done = detmatrix("scan", *OPTIONS, "--ray", "--resume")
+    assert done.returncode == 0
+    assert (tmp_path / "detmatrix.jsonl.1").read_text() == "earlier\n"
+
+
+def _no_room(_: object) -> bytes:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

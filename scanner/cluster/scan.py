@@ -7,7 +7,6 @@ from which ``scan --resume`` goes on.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import re
 import shlex
@@ -33,7 +32,7 @@ from scanner.errors import (
     UsageError,
     signal_name,
 )
-from scanner.observations.merge import difference, merge
+from scanner.observations.merge import difference, merged_beside
 from scanner.observations.parts import missing_words, parts_of
 from scanner.observations.records import MOST_SHARDS
 from scanner.observations.runfile import Run, read_run
@@ -347,39 +346,51 @@ def _check(run: _Run, shard: ClusterShard) -> None:
 
 
 def _merged(campaign: Campaign, runs: Sequence[_Run], progress: Progress) -> list[Path]:
-    """Join the shards of each run into one run file, and remove them.
+    """Join the shards of each run into one run file, all before any has its name, and remove them.
 
     Raises:
         UntrustedScanError: Something is missing; the shards stay.
+        RunFileError: A shard is damaged; they stay as well.
+        UsageError: A run file cannot be written; likewise.
     """
-    found: list[Path] = []
-    for run in runs:
-        header, missing, lines = merge([path for shard in run.shards for path in shard.files.paths])
-        if missing:
-            raise UntrustedScanError(
-                f"{folder_for(campaign.plan.output)}: {missing}; go on with --resume, or start over with --force"
-            )
-        named = [
-            f"torch-{header.environment.torch}" * (len(campaign.pythons) > 1),
-            run.pool.gpu * (len({one.pool.gpu for one in runs}) > 1),
-        ]
-        output = _beside(campaign.plan.output, *named)
-        if output in found:
-            output = _beside(campaign.plan.output, *named, str(run.number))
-        with RunWriter(output) as writer:
-            if output.stat().st_size and not campaign.plan.force:
-                progress.note(f"{output}: the earlier run is kept as {writer.set_aside().name}")
-            try:
-                writer.begin(0)
-                for line in itertools.chain([header], lines):
-                    writer.write(line)
-            except BaseException:
-                writer.begin(0)  # the shards are what goes on
-                raise
-        found.append(output)
+    plan, folder = campaign.plan, folder_for(campaign.plan.output)
+    found: dict[Path, tuple[RunWriter, Path]] = {}
+    try:
+        with contextlib.ExitStack() as ending:
+            for run in runs:
+                output = _output(campaign, runs, run)
+                if output in found:
+                    output = _beside(output, str(run.number))
+                writer = ending.enter_context(RunWriter(output))
+                paths = [path for shard in run.shards for path in shard.files.paths]
+                merged, missing = ending.enter_context(merged_beside(paths, output))
+                if missing:
+                    raise UntrustedScanError(
+                        f"{folder}: {missing}; go on with --resume, or start over with --force"
+                    )
+                found[output] = writer, merged
+            for output, (writer, merged) in found.items():
+                if output.stat().st_size and not plan.force:
+                    progress.note(f"{output}: the earlier run is kept as {writer.set_aside().name}")
+                writer.replace(merged)
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: cannot be merged ({error.strerror}); make room and go on with --resume"
+        ) from error
     for path in (path for run in runs for shard in run.shards for path in shard.files.paths):
         path.unlink()
-    return found
+    return [*found]
+
+
+def _output(campaign: Campaign, runs: Sequence[_Run], run: _Run) -> Path:
+    """Return the run file of a run: it is named after what tells the runs apart."""
+    header = run.shards[0].header
+    assert header is not None
+    named = [
+        f"torch-{header.environment.torch}" * (len(campaign.pythons) > 1),
+        run.pool.gpu * (len({one.pool.gpu for one in runs}) > 1),
+    ]
+    return _beside(campaign.plan.output, *named)
 
 
 def _beside(output: Path, *parts: str) -> Path:

@@ -90,6 +90,11 @@ class RunWriter:
             raise cannot_write(self._path, error) from error
         self._end = keep
 
+    def replace(self, path: Path) -> None:
+        """Put another file in the place of this one, which is locked until the end."""
+        path.replace(os.path.realpath(self._path))
+        self._lost = True
+
     def write(self, record: Line) -> None:
         """Append one record.
 
