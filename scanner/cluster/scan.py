@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from scanner.cases.settings import Plan
 from scanner.cases.shards import ops_named
 from scanner.cluster import task
-from scanner.cluster.files import ShardFiles, count_in, folder_for, shards_folder, shards_in
-from scanner.cluster.nodes import LOCAL, NodePool, connected, device_there, pools_there
+from scanner.cluster.files import folder_for, shards_folder, shards_in
+from scanner.cluster.nodes import LOCAL, connected, device_there, pools_there
+from scanner.cluster.runs import Campaign, ClusterRun, finished_run, merged_runs
 from scanner.cluster.shard import ClusterShard
 from scanner.errors import (
     EXIT_INTERRUPTED,
@@ -32,14 +29,12 @@ from scanner.errors import (
     UsageError,
     signal_name,
 )
-from scanner.observations.merge import difference, merged_beside
-from scanner.observations.parts import missing_words, parts_of
+from scanner.observations.merge import difference
 from scanner.observations.records import MOST_SHARDS
 from scanner.observations.runfile import Run, read_run
 from scanner.observations.settings import SETTINGS
-from scanner.observations.writer import RunWriter, refuse_packed
+from scanner.observations.writer import refuse_packed
 from scanner.run.progress import Progress
-from scanner.run.resume import check_settings
 
 # So many tasks of a shard in a row may end with their nodes and bring nothing new.
 _TRIES = 3
@@ -49,49 +44,6 @@ _WAIT_SECONDS = 1.0
 _COMMAND = "detmatrix: "
 # Ray sets it to the cores of a task where a node does not, and a scan on one thread sees no race.
 _THREADS = "OMP_NUM_THREADS"
-
-
-class Campaign(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for."""
-
-    plan: Plan  # but for the interpreter
-    address: str
-    pythons: tuple[
-        str, ...
-    ]  # as they are called on the nodes, in any folder; empty: the one that Ray has there
-    shards: int | None  # None: as many as there are nodes, GPUs or ops, or as the scan that goes on has
-
-
-class _Run:
-    """The shards of one interpreter on one kind of nodes or GPUs, which make one run file."""
-
-    def __init__(self, campaign: Campaign, folder: Path, place: int, pool: NodePool, most: int) -> None:
-        """Name the shards, and their files in a folder.
-
-        Args:
-            campaign: What is asked for.
-            folder: What it holds of them goes on.
-            place: Of the interpreter among those that are asked for.
-            pool: What each shard is scanned on.
-            most: There is no op for more shards than that.
-
-        Raises:
-            UsageError: The folder holds shards of another number of them than is asked for.
-        """
-        python = campaign.pythons[place] if campaign.pythons else None
-        self.pool = pool
-        self.number = place + 1
-        named = _named(f"python-{self.number}", pool.gpu)
-        there = count_in(folder, named)
-        count = campaign.shards or there or min(pool.places, most)
-        if there not in {None, count}:
-            raise UsageError(
-                f"{folder}: holds shards of {there}; give --shards {there}, or start over with --force"
-            )
-        self.shards = [
-            ClusterShard(ShardFiles(folder, named, number, count), python, number, count)
-            for number in range(1, count + 1)
-        ]
 
 
 def scan_on_cluster(campaign: Campaign, progress: Progress) -> list[Run]:
@@ -106,7 +58,7 @@ def scan_on_cluster(campaign: Campaign, progress: Progress) -> list[Run]:
         shards_folder(plan.output, resume=plan.resume, force=plan.force) as folder,
         contextlib.ExitStack() as ending,
     ):
-        if not shards_in(folder) and (finished := _finished(campaign)) is not None:
+        if not shards_in(folder) and (finished := finished_run(campaign)) is not None:
             return [finished]
         progress.doing(
             "starting Ray" if campaign.address == LOCAL else f"connecting to Ray at {campaign.address}"
@@ -117,30 +69,11 @@ def scan_on_cluster(campaign: Campaign, progress: Progress) -> list[Run]:
             pythons = max(1, len(campaign.pythons))
             most = campaign.shards or ops_named(plan, device) or MOST_SHARDS
             pools = pools_there(ray, device, pythons * most)
-            runs = [_Run(campaign, folder, place, pool, most) for place in range(pythons) for pool in pools]
+            runs = [
+                ClusterRun(campaign, folder, place, pool, most) for place in range(pythons) for pool in pools
+            ]
             _Fleet(ray, runs, words_of(plan, device), progress).observe()
-        return [read_run(path) for path in _merged(campaign, runs, progress)]
-
-
-def _finished(campaign: Campaign) -> Run | None:
-    """Return the run to go on with if an earlier scan has finished it; those of several interpreters go by names not known yet.
-
-    Raises:
-        UsageError: It has other settings.
-        RunFileError: What is there is damaged.
-    """
-    plan = campaign.plan
-    if (
-        not plan.resume
-        or len(campaign.pythons) > 1
-        or not (plan.output.exists() and plan.output.stat().st_size)
-    ):
-        return None
-    run = read_run(plan.output)
-    if run.closing is None or missing_words(run.header, parts_of(run.header, run.closing)):
-        return None
-    check_settings(plan, run.header.settings)
-    return run
+        return [read_run(path) for path in merged_runs(campaign, runs, progress)]
 
 
 def how_to_go_on(campaign: Campaign) -> str:
@@ -176,12 +109,14 @@ def words_of(plan: Plan, device: str) -> list[str]:
 class _Fleet:
     """The tasks that are going on."""
 
-    def __init__(self, ray: Any, runs: Sequence[_Run], words: Sequence[str], progress: Progress) -> None:
+    def __init__(
+        self, ray: Any, runs: Sequence[ClusterRun], words: Sequence[str], progress: Progress
+    ) -> None:
         self._ray = ray
         self._runs = runs
         self._words = words
         self._progress = progress
-        self._going: dict[Any, tuple[_Run, ClusterShard]] = {}
+        self._going: dict[Any, tuple[ClusterRun, ClusterShard]] = {}
         self._given_up: list[str] = []
         self._counting = False
         # A node is to find nothing of ours but the detmatrix that is installed there.
@@ -215,7 +150,7 @@ class _Fleet:
                 f"then go on with --resume"
             )
 
-    def _begin(self, run: _Run, shard: ClusterShard) -> None:
+    def _begin(self, run: ClusterRun, shard: ClusterShard) -> None:
         words = [*("--python", shard.python) * (shard.python is not None), *self._words]
         going = self._task.options(**run.pool.options).remote(
             ["--resume", "--shard", shard.shard, *words],
@@ -251,7 +186,7 @@ class _Fleet:
                 case task.ENDED if not shard.complete:
                     self._ended(going, number, data.decode(errors="replace"))
 
-    def _take(self, run: _Run, shard: ClusterShard, number: int, lines: bytes) -> None:
+    def _take(self, run: ClusterRun, shard: ClusterShard, number: int, lines: bytes) -> None:
         """Keep lines of a shard, and count what they measure."""
         began = shard.header is None
         found = [*shard.read(number, lines)]
@@ -314,14 +249,14 @@ class _Fleet:
             self._progress.begin(expected, done)
         self._counting = True
 
-    def _name(self, run: _Run, shard: ClusterShard) -> str:
+    def _name(self, run: ClusterRun, shard: ClusterShard) -> str:
         """Name a shard as progress and errors do."""
         several = len({one.number for one in self._runs}) > 1
         of = f" of {shard.python}" if several else ""
         return " on ".join(filter(None, (f"shard {shard.shard}{of}", run.pool.gpu, shard.host)))
 
 
-def _recall(run: _Run, shard: ClusterShard) -> int:
+def _recall(run: ClusterRun, shard: ClusterShard) -> int:
     """Read what there is of a shard already, and return how many measurements that is."""
     held = enumerate(shard.files.held(), start=1)
     done = sum(one.planned for number, lines in held for one in shard.read(number, lines))
@@ -329,7 +264,7 @@ def _recall(run: _Run, shard: ClusterShard) -> int:
     return done
 
 
-def _check(run: _Run, shard: ClusterShard) -> None:
+def _check(run: ClusterRun, shard: ClusterShard) -> None:
     """Refuse a shard that is none of its run.
 
     Raises:
@@ -343,60 +278,3 @@ def _check(run: _Run, shard: ClusterShard) -> None:
         raise UsageError(
             f"{shard.files.name}: is of another plan than {first.files.name}: {text}; all nodes must have the same"
         )
-
-
-def _merged(campaign: Campaign, runs: Sequence[_Run], progress: Progress) -> list[Path]:
-    """Join the shards of each run into one run file, all before any has its name, and remove them.
-
-    Raises:
-        UntrustedScanError: Something is missing; the shards stay.
-        RunFileError: A shard is damaged; they stay as well.
-        UsageError: A run file cannot be written; likewise.
-    """
-    plan, folder = campaign.plan, folder_for(campaign.plan.output)
-    found: dict[Path, tuple[RunWriter, Path]] = {}
-    try:
-        with contextlib.ExitStack() as ending:
-            for run in runs:
-                output = _output(campaign, runs, run)
-                if output in found:
-                    output = _beside(output, str(run.number))
-                writer = ending.enter_context(RunWriter(output))
-                paths = [path for shard in run.shards for path in shard.files.paths]
-                merged, missing = ending.enter_context(merged_beside(paths, output))
-                if missing:
-                    raise UntrustedScanError(
-                        f"{folder}: {missing}; go on with --resume, or start over with --force"
-                    )
-                found[output] = writer, merged
-            for output, (writer, merged) in found.items():
-                if output.stat().st_size and not plan.force:
-                    progress.note(f"{output}: the earlier run is kept as {writer.set_aside().name}")
-                writer.replace(merged)
-    except OSError as error:
-        raise UsageError(
-            f"{folder}: cannot be merged ({error.strerror}); make room and go on with --resume"
-        ) from error
-    for path in (path for run in runs for shard in run.shards for path in shard.files.paths):
-        path.unlink()
-    return [*found]
-
-
-def _output(campaign: Campaign, runs: Sequence[_Run], run: _Run) -> Path:
-    """Return the run file of a run: it is named after what tells the runs apart."""
-    header = run.shards[0].header
-    assert header is not None
-    named = [
-        f"torch-{header.environment.torch}" * (len(campaign.pythons) > 1),
-        run.pool.gpu * (len({one.pool.gpu for one in runs}) > 1),
-    ]
-    return _beside(campaign.plan.output, *named)
-
-
-def _beside(output: Path, *parts: str) -> Path:
-    return output.with_stem(_named(output.stem, *parts))
-
-
-def _named(*parts: str) -> str:
-    """Join parts of the name of a file; some come from nodes."""
-    return "-".join(re.sub(r"[^\w.+-]", "_", part) for part in parts if part)
