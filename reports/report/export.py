@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
 from msgspec.structs import asdict, astuple
 
 from reports.matrix.columns import ColumnCell, all_columns
@@ -51,6 +52,7 @@ _COLUMNS = {
         for name in ("verdict", "runs", "differing")
     },
     **{f"{mode}_orders_{name}": f"{mode}.orders.{name}" for mode in MODES for name in _ORDERS},
+    "libraries": "libraries",
 }
 _DEVICES = ("cpu", "cuda", "mps")
 _OP_COLUMNS = (
@@ -165,6 +167,8 @@ def _value(row: RowView, path: str) -> object:
         value = getattr(value, name) if value is not None else None
     if path == "provokes":
         return value or "nothing"
+    if value is UNSET:
+        return None
     return (" ".join(value) or None) if isinstance(value, tuple) else value
 
 
