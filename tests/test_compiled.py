@@ -217,6 +217,23 @@ def test_one_process_that_refuses_is_no_refusal(first: bool) -> None:
     assert _in_backward_only(REFUSAL, "no kernel").finding == "inconclusive"
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_process_that_was_not_run_hides_no_difference(first: int) -> None:
+    """What the other process showed is told, and the row is no clean one."""
+    mode: Mode = "compile_on_cached"
+    one = ran(ROW, mode, {"a": 30, **{f"x{number}": 1 for number in range(20)}})[0]
+    seen = [
+        msgspec.structs.replace(one, process=first),
+        ended(ROW, mode, "not_run", "not in the cache", processes=2)[1 - first],
+    ]
+
+    found = chosen_cell(mode, ROW, (STILL, STILL), row_cell(seen, "", ROW))
+
+    assert found.finding == "inconclusive"
+    assert f"process {first}: ran, 21 distinct in 50" in str(found.reason)
+    assert f"process {1 - first}: not_run, not in the cache" in str(found.reason)
+
+
 def _in_backward_only(*messages: str | None) -> ChosenCell:
     """Return what processes showed that raised; one without a message ran, and differed."""
     seen = [
