@@ -27,7 +27,7 @@ from reports.matrix.by_op import ops_view
 from reports.matrix.model import load
 from reports.matrix.view import row_view
 from scanner.modes import MODE_TABLE, Mode, with_chosen
-from scanner.observations.records import Observation
+from scanner.observations.records import Compiled, Observation
 from scanner.repro import script_parts
 from scanner.repro.script import _cell, script
 from scanner.verdicts.findings import matrix
@@ -42,14 +42,18 @@ WHERE: dict[str, Any] = {"direction": "backward", "dtype": "float32", "device": 
 
 def _script(
     modes: tuple[Mode, ...] = ("off", "on", "backward_only", "forward_only"),
+    seen: dict[Mode, dict[str, Any]] | None = None,
 ) -> str:
-    """Return the script of a row that was run in these modes."""
+    """Return the script of a row that was run in these modes, with what was seen otherwise in some."""
     ((spec, planned),) = select(["torch.take:permutation:backward:float32"], "cpu")
     planned_row = row(planned.spec, planned.case, planned.direction, planned.dtype, family=spec.family)
     observed = [
-        Observation(
-            **planned._asdict(), mode=mode, process=0, outcome="ran", executions=2, digests={"a": 2},
-            outputs=(msgspec.structs.replace(OUTPUT, name="grad of args[0]"),),
+        msgspec.structs.replace(
+            Observation(
+                **planned._asdict(), mode=mode, process=0, outcome="ran", executions=2, digests={"a": 2},
+                outputs=(msgspec.structs.replace(OUTPUT, name="grad of args[0]"),),
+            ),
+            **(seen or {}).get(mode, {}),
         )
         for mode in modes
     ]  # fmt: skip
@@ -94,6 +98,21 @@ def test_script_switches_the_flag_as_the_scan_did(
 COMPILED: tuple[Mode, ...] = ("off", "on", "compile_on", "compile_on_cached")
 REFUSAL = f"RuntimeError: {script_parts.REFUSAL}, but it was previously generated"
 HINT = "\n\nSet TORCHDYNAMO_VERBOSE=1 for the internal stack trace"
+
+
+def test_script_claims_nothing_of_what_was_not_compiled() -> None:
+    """Under torch.compile the op would run eagerly, which the scan calls no verdict; the comment says why the mode is left out."""
+    eagerly = {"outcome": "not_run", "message": "not compiled: dynamic shape", "executions": 0, "digests": {}}
+    text = _script(
+        ("off", "on", "backward_only", "compile_on"),
+        {"compile_on": eagerly | {"compiled": Compiled(graphs=0, breaks=1, kernels=0)}},
+    )
+
+    comment = " ".join(line[2:] for line in text.splitlines() if line.startswith("# "))
+    code = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    assert "for mode in ('backward_only',):" in code
+    assert "compile_on" not in code
+    assert "not compiled: dynamic shape" in comment
 
 
 @pytest.mark.parametrize(

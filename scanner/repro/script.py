@@ -82,7 +82,8 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     sizes = tuple(prod(output.shape) * _itemsize(output.dtype) for output in outputs)
     lacks = ACCELERATORS[device].lacks if device in ACCELERATORS else {}
     around = [_circumstance(name, device) for name in perturbations(row) if name not in lacks]
-    chosen = tuple(mode for mode, it in row.chosen.items() if it.finding is not None)
+    # Where nothing of it is compiled the script would run it eagerly, and call that a verdict of the mode.
+    chosen = tuple(mode for mode, it in row.chosen.items() if it.finding not in {None, "not_compiled"})
     execute, parts = executed(input_source, outputs, header.settings.seed, chosen)
     by_mode = set_by_mode(header.environment) if device == "cuda" else {}
     functions = [
@@ -142,11 +143,10 @@ def _comment(row: MatrixRow, header: Header) -> list[str]:
         "warn_only": row.warn_only,
         "unfilled": row.unfilled,
         "no_workspace": row.no_workspace,
-        **{mode: it.cell for mode, it in row.chosen.items()},
     }
-    message = "; ".join(
-        f"{mode}: {_described(cell)}" for mode, cell in modes.items() if cell.verdict != "not_run"
-    )
+    seen = {mode: cell for mode, cell in modes.items() if cell.verdict != "not_run"}
+    seen |= {mode: it.cell for mode, it in row.chosen.items() if it.finding is not None}
+    message = "; ".join(f"{mode}: {_described(cell)}" for mode, cell in seen.items())
     lines = [
         f"{row.row.id} with torch {env.torch} on {where}",
         f"{row.finding}: {FINDING_MEANING[row.finding]} {message or 'nothing was observed'} (detmatrix {header.tool}).",
