@@ -95,6 +95,10 @@ class WorkerMode(NamedTuple):
         """Whether the flag is on in the backward phase."""
         return self.deterministic != (self.execution == "switched")
 
+    def flag_in(self, direction: str) -> bool:
+        """Return whether the flag is on in the phase that rows of a direction compare."""
+        return self.deterministic_backward if direction == "backward" else self.deterministic
+
 
 def _cudnn(head: str, *switches: str) -> WorkerMode:
     """Return the mode in which these switches of cuDNN are on, and the flag is off."""

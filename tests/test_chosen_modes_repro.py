@@ -30,6 +30,7 @@ from scanner.modes import MODE_TABLE, Mode, with_chosen
 from scanner.observations.records import Compiled, Observation
 from scanner.repro import script_parts
 from scanner.repro.script import _cell, script
+from scanner.verdicts.chosen import MODE_FINDING_MEANING, ModeFinding
 from scanner.verdicts.findings import matrix
 from scanner.worker.dispatcher.fake_trace import trace
 from scanner.worker.observe import observe
@@ -113,6 +114,56 @@ def test_script_claims_nothing_of_what_was_not_compiled() -> None:
     assert "for mode in ('backward_only',):" in code
     assert "compile_on" not in code
     assert "not compiled: dynamic shape" in comment
+
+
+STILL, OTHER, RACES = {"a": 200}, {"b": 200}, {"a": 180, "b": 20}
+
+
+@pytest.mark.parametrize(
+    ("mode", "off", "late", "finding"),
+    [
+        ("backward_only", STILL, RACES, "silent"),
+        ("backward_only", RACES, RACES, "silent"),
+        ("backward_only", RACES, STILL, "fixed_by_mode"),
+        ("forward_only", STILL, RACES, "differs"),
+        ("forward_only", RACES, RACES, "also_differs"),
+        ("forward_only", STILL, STILL, "as_off"),
+        ("forward_only", STILL, OTHER, "mode_dependent"),
+    ],
+)
+def test_script_says_whose_finding_it_is(
+    mode: Mode,
+    off: dict[str, int],
+    late: dict[str, int],
+    finding: ModeFinding,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It ends in the finding of the mode, which is that of the scan; that of off and on is not left to be taken for it."""
+    seen: dict[Mode, dict[str, int]] = {"off": off, "on": STILL, "unfilled": STILL, mode: late}
+    text = _script(
+        tuple(seen), {one: {"executions": 200, "digests": digests} for one, digests in seen.items()}
+    )
+    cells = {
+        one: ("nondeterministic" if len(digests) > 1 else "deterministic", next(iter(digests)))
+        for one, digests in seen.items()
+    }
+    names = loaded(text)
+    names["cell"], names["RUNS"] = cells.__getitem__, 200
+
+    names["main"]()
+
+    own = "deterministic" if off is STILL else "fixed_by_mode"
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        f"finding with the flag off and on: {own}",
+        f"finding in {mode}: {finding}",
+    ]
+    comment = " ".join(line[2:] for line in text.splitlines() if line.startswith("# "))
+    assert f" {own} with the flag off and on: " in comment
+    assert f" {finding} in {mode}: {MODE_FINDING_MEANING[finding]}" in comment
+    if finding == "mode_dependent":
+        names["RUNS"] = 20
+        names["main"]()
+        assert capsys.readouterr().out.splitlines()[-1].startswith(f"finding in {mode}: inconclusive")
 
 
 @pytest.mark.parametrize(
