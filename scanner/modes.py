@@ -47,8 +47,6 @@ ExecutionKind = Literal["eager", "switched", "compiled", "cached"]
 _WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 # PyTorch's compiler then starts no processes of its own, which would be load beside the rows.
 _COMPILER = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-# The oldest torch for which there are modes under torch.compile.
-COMPILES_SINCE = (2, 1)
 
 
 class WorkerMode(NamedTuple):
@@ -64,6 +62,7 @@ class WorkerMode(NamedTuple):
     concern: Concern = "all"
     cuda_alone: bool = False
     head: str = ""  # of its column, in three letters; empty: there is such a worker without ``--modes``
+    since: tuple[int, int] = (0, 0)  # the oldest torch that has what it needs
 
     @property
     def chosen(self) -> bool:
@@ -115,7 +114,12 @@ def _cudnn(head: str, *switches: str) -> WorkerMode:
 
 
 def _compiler(
-    head: str, text: str, *, deterministic: bool = True, execution: ExecutionKind = "compiled"
+    head: str,
+    text: str,
+    *,
+    deterministic: bool = True,
+    execution: ExecutionKind = "compiled",
+    since: tuple[int, int] = (2, 1),
 ) -> WorkerMode:
     """Return a mode in which one row of an op and direction runs under torch.compile."""
     return WorkerMode(
@@ -125,6 +129,7 @@ def _compiler(
         execution=execution,
         concern="one_case",
         head=head,
+        since=since,
     )
 
 
@@ -158,6 +163,8 @@ MODE_TABLE: dict[Mode, WorkerMode] = {
         "CPC",
         "the flag on, under torch.compile, with a cache that a process filled whose flag was off in its first backward phase",
         execution="cached",
+        # The first that keeps backward phases unasked: enable_autograd_cache of torch/_functorch/config.py is off in 2.6.
+        since=(2, 7),
     ),
 }
 # The modes of the matrix; the others only some rows live under, or some scans.

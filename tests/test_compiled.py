@@ -158,15 +158,23 @@ def test_a_process_fills_the_cache_that_another_takes_from(detmatrix: Command, t
     assert {row for row, finding in found.items() if finding} == {"mine.ways:back:backward:float32"}
 
 
-def test_a_torch_without_the_compiler_is_one_line(detmatrix: Command, tmp_path: Path) -> None:
-    """Nothing is measured, and no run file is left."""
-    standing = StandIn(tmp_path, build={"torch": "2.0.1+cpu"})
+@pytest.mark.parametrize(
+    ("torch", "modes", "line"),
+    [
+        ("2.0.1+cpu", "compile_off,compile_on", "compile_off: needs torch 2.1 or newer"),
+        ("2.6.0+cpu", "compile_on,compile_on_cached", "compile_on_cached: needs torch 2.7 or newer"),
+    ],
+)
+def test_a_torch_that_lacks_what_a_mode_needs_is_one_line(
+    detmatrix: Command, tmp_path: Path, torch: str, modes: str, line: str
+) -> None:
+    """Nothing is measured: without a cache that keeps backward phases none could be taken out of it."""
+    standing = StandIn(tmp_path, build={"torch": torch})
 
-    done = detmatrix("scan", "quick", "--specs", QUICK, *OPTIONS, *MODES, "--python", standing.python)
+    more = ("--modes", modes, "--python", standing.python)
+    done = detmatrix("scan", "quick", "--specs", QUICK, *OPTIONS, *more)
 
-    assert (
-        refused(done) == "--modes compile_off: needs torch 2.1 or newer, and this is 2.0.1+cpu; leave it out"
-    )
+    assert refused(done) == f"--modes {line}, and this is {torch}; leave it out"
     assert standing.asked("observe") == []
 
 
