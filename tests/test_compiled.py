@@ -178,6 +178,34 @@ def test_a_torch_that_lacks_what_a_mode_needs_is_one_line(
     assert standing.asked("observe") == []
 
 
+@pytest.mark.parametrize("modes", [(), ("--modes", "off,on,backward_only")])
+def test_all_cases_compiled_takes_a_mode_that_compiles(
+    detmatrix: Command, tmp_path: Path, modes: tuple[str, ...]
+) -> None:
+    """Otherwise the option would do nothing; one that a file of defaults says does nothing in a scan that compiles nothing."""
+    standing = StandIn(tmp_path)
+    command = (
+        "scan",
+        "quick.cumsum",
+        "--specs",
+        QUICK,
+        *OPTIONS,
+        *modes,
+        "--runs",
+        2,
+        "--python",
+        standing.python,
+    )
+
+    assert refused(detmatrix(*command, "--compile-all")).startswith(
+        "--compile-all applies to modes under torch.compile; add --modes compile_off,compile_on"
+    )
+    (tmp_path / "pyproject.toml").write_text("[tool.detmatrix.scan]\ncompile-all = true\n")
+    done = detmatrix(*command)
+    assert done.returncode == 0, done.stderr
+    assert "--compile-all" not in done.stderr
+
+
 def test_a_compiler_that_is_missing_is_one_line(detmatrix: Command, tmp_path: Path) -> None:
     """It is asked for before anything is measured."""
     why = "torch.compile does not work there: InvalidCxxCompiler: No working C++ compiler found"
