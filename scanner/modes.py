@@ -27,14 +27,19 @@ Mode = Literal[
     "compile_on_cached",
 ]
 
-# all       of every row
-# raising   of rows that raised with the flag on
-# cured     of rows that differed with the flag off, and not with it on; known when the processes of other modes have spoken
-# cublas    of rows that the lists of torch up to 2.9 say raise unless CUBLAS_WORKSPACE_CONFIG is set
-# backward  of rows that have a backward phase
-# cudnn     of rows whose op cuDNN may compute: convolutions, RNNs, CTC loss and batch norm
-# one_case  of one row of each op in each direction, unless all are asked for: a compilation takes seconds
 Concern = Literal["all", "raising", "cured", "cublas", "backward", "cudnn", "one_case"]
+# Which rows that are.
+CONCERN_MEANING: dict[Concern, str] = {
+    "all": "all",
+    "raising": "those that raised with the flag on",
+    # Known when the processes of other modes have spoken.
+    "cured": "those that differed with the flag off, and not with it on",
+    "cublas": "those that the lists of torch up to 2.9 say raise unless CUBLAS_WORKSPACE_CONFIG is set",
+    "backward": "those of the direction backward",
+    "cudnn": "those of convolutions, RNNs, CTC loss and batch norm",
+    # A compilation takes seconds.
+    "one_case": "one case of each op in each direction, all with --compile-all",
+}
 # How a worker makes an execution (``scanner.worker.executions``).
 #
 # eager     calls the op, and differentiates
@@ -83,6 +88,14 @@ class WorkerMode(NamedTuple):
     def cached(self) -> bool:
         """Whether another process fills the cache that compiled code is taken from."""
         return self.execution == "cached"
+
+    @property
+    def rows(self) -> str:
+        """Which rows are run in it."""
+        also = ["backward alone"] * self.cached + ["on CUDA"] * self.cuda_alone
+        if self.since > (0, 0):
+            also.append(f"torch {'.'.join(map(str, self.since))} or newer")
+        return "; ".join([CONCERN_MEANING[self.concern], *also])
 
     @property
     def backward_alone(self) -> bool:
