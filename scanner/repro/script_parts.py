@@ -257,7 +257,7 @@ CHOSEN = """\
         if verdict == "nondeterministic" and mode in $GUARDED:
             found[mode] = "silent"  # the flag is on in the phase that is compared
         if found[mode] == "mode_dependent" and RUNS * PROCESSES < $LEAST_RUNS:
-            found[mode] = "inconclusive (a larger RUNS shows whether it differs)"
+            found[mode] = "inconclusive (a larger RUNS shows whether it is mode_dependent)"
 """
 # Behind the finding of off and on.
 FOUND = """\
@@ -283,8 +283,8 @@ def main():
         ("deterministic", "raises"): {"nondeterministic": "raises", "deterministic": "over_alert"}.get(warn_only),
     }
 $CHOSEN$FILLED    finding = "silent" if on == "nondeterministic" else findings.get((off, on)) or "inconclusive"
-    if finding in ("mode_dependent", "over_alert") and RUNS * PROCESSES < $LEAST_RUNS:
-        finding = "inconclusive (a larger RUNS shows whether it differs)"
+    if finding in $NEED_RUNS and RUNS * PROCESSES < $LEAST_RUNS:
+        finding = f"inconclusive (a larger RUNS shows whether it is {finding})"
     print(f"finding$WHOSE: {finding}")
 $FOUND
 if __name__ == "__main__" and not sys.argv[1:]:
