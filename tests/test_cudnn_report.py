@@ -312,6 +312,9 @@ def test_damaged_table(detmatrix: Command, tmp_path: Path, text: str, expected: 
     ("arguments", "expected"),
     [
         (["--arch", "K80", "--library", "x"], "--arch: no GPU 'K80' is described; choose: V100, A100, H100, B200, present"),
+        (["--runs", "5", "--max-time", "3"], "--runs says how --measure executes engines; give both, or neither"),
+        (["--max-time", "3"], "--max-time says how --measure executes engines; give both, or neither"),
+        (["--read", "x", "--runs", "5"], "--runs says how --measure executes engines; give both, or neither"),
         (["--read", "x", "--arch", "H100"], "--read renders a recorded table; leave --library, --arch and --measure out"),
         (["-o", "x.json.gz"], "x.json.gz: a table is written plain; choose a name without .gz, compress it later"),
     ],
