@@ -121,7 +121,7 @@ def test_communication_happens_once_and_is_told() -> None:
 
 
 def test_a_device_that_is_waited_for_once_shows_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of memory that the CPU cannot read: an op that differs rarely is looked at again, and told only if it does."""
+    """As of memory that the CPU cannot read."""
     monkeypatch.setattr(comparison, "_sorts", {})
     monkeypatch.setattr(comparison, "_sort", lambda _: comparison.DEVICE)
     with locate() as found:
@@ -133,6 +133,59 @@ def test_a_device_that_is_waited_for_once_shows_the_same(monkeypatch: pytest.Mon
         "detmatrix_planted::add_count_",
     ]
     assert all((root.differing, root.executions) == (4, 4) for root in found.roots)
+
+
+@pytest.mark.parametrize("device", [False, True], ids=["cpu", "another device"])
+def test_a_difference_that_shows_once_is_a_root(monkeypatch: pytest.MonkeyPatch, *, device: bool) -> None:
+    """Further executions of a device, which tell how far the bits are apart, may all agree with the first."""
+    if device:
+        monkeypatch.setattr(comparison, "_sorts", {})
+        monkeypatch.setattr(comparison, "_sort", lambda _: comparison.DEVICE)
+    calls: list[None] = []
+
+    def rare(x: torch.Tensor) -> torch.Tensor:
+        calls.append(None)
+        return x + (len(calls) == 3)
+
+    library = torch.library.Library("detmatrix_rare", "DEF")
+    library.define("rare(Tensor x) -> Tensor")
+    library.impl("rare", rare, "CPU")
+    with locate() as found:
+        torch.ops.detmatrix_rare.rare(X) + 1
+
+    (root,) = found.roots
+    assert (root.differing, root.executions, root.outputs, root.reached) == (1, 4, (0,), 1)
+    assert bool(root.distance.elements) is not device
+    # What did not differ again without the flag is not cured by it.
+    assert root.flag == ("rare" if device else "cured")
+    assert ("too rare to tell" in str(found)) is device
+
+
+def test_memory_that_differs_once_is_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The op does not write it: what was there before is there."""
+    monkeypatch.setattr(comparison, "_sorts", {})
+    monkeypatch.setattr(comparison, "_sort", lambda _: comparison.DEVICE)
+    calls: list[None] = []
+
+    def some(x: torch.Tensor) -> torch.Tensor:
+        calls.append(None)
+        filled = (
+            torch.are_deterministic_algorithms_enabled()
+            and torch.utils.deterministic.fill_uninitialized_memory
+        )
+        y = x.clone()
+        # Stands for what was left of another tensor.
+        y[0] = torch.nan if filled else len(calls) == 3
+        return y
+
+    library = torch.library.Library("detmatrix_some", "DEF")
+    library.define("some(Tensor x) -> Tensor")
+    library.impl("some", some, "CPU")
+    with locate() as found:
+        torch.ops.detmatrix_some.some(X)
+
+    assert len(calls) > 5
+    assert found.roots == ()
 
 
 @pytest.mark.parametrize("record", [False, True], ids=["replay", "runs"])

@@ -18,7 +18,6 @@ from scanner.locate.places import CallPlaces, SiteKey, call_site
 from scanner.locate.recorder import RunRecorder
 from scanner.locate.replay import (
     RepeatedCall,
-    differing,
     left_open,
     measure,
     plain,
@@ -28,6 +27,7 @@ from scanner.locate.replay import (
     with_flag,
 )
 from scanner.locate.saving import save_inputs
+from scanner.locate.uncompiled import eval_frame, not_compiled
 from scanner.locate.unwritten import UnwrittenMemory
 from scanner.located import Root
 from scanner.plurals import several
@@ -46,7 +46,6 @@ _DRAWING = "draw random numbers although no tag of theirs tells; later calls are
 _FAILED = "raised when they were executed again"
 _NONE: frozenset[int] = frozenset()
 _TORCH, _FAKE, _OWN = "torch", "fake", "own"
-_eval_frame = torch._C._dynamo.eval_frame  # noqa: SLF001 - loading the compiler itself takes seconds
 # Seconds between two lines of progress.
 _TELL_SECONDS = 10.0
 
@@ -102,11 +101,11 @@ class LocateMode(TorchDispatchMode):
         if "torch._dynamo" not in sys.modules:
             return self._see(func, types, args, kwargs or {})
         # Or the compiler would compile what follows, too.
-        compiler = _eval_frame.set_eval_frame(None)
+        compiler = eval_frame.set_eval_frame(None)
         try:
             return self._see(func, types, args, kwargs or {})
         finally:
-            _eval_frame.set_eval_frame(compiler)
+            eval_frame.set_eval_frame(compiler)
 
     def _see(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if self.paused or self.ended or self.launching:
@@ -291,12 +290,11 @@ class LocateMode(TorchDispatchMode):
             return result
         count, places, root = 0, set[int](), None
         try:
-            # On another device than the CPU one waits once for all executions, and looks again only if any differed.
-            for _ in range(self.replays if call.differs(self.replays) else 0):
+            # On another device than the CPU one waits once for all executions, and looks closer only if any differed.
+            queued = call.queued(self.replays)
+            for _ in range(self.replays if queued is None or queued else 0):
                 again = call.other()
-                if again is None or not (
-                    found := settled(differing(kept.tensors, again), kept.tensors, again)
-                ):
+                if again is None or not (found := settled(kept.tensors, again)):
                     continue
                 # The arguments it changes go on changing in what follows.
                 again = [one.clone() for one in again]
@@ -305,6 +303,12 @@ class LocateMode(TorchDispatchMode):
                 count += 1
                 places.update(found)
                 measure(root.distance, kept.tensors, again, found)
+            else:
+                if queued:
+                    # It differed, whether or not it has done so again.
+                    count = len(queued)
+                    places.update(*queued)
+                    root = root or self._judged(op, call, key, args, kwargs, None, sorted(places))
         except Exception:  # noqa: BLE001 - the program's own execution went well
             self.leave_out(_FAILED, op.name)
             call.restore()
@@ -321,10 +325,13 @@ class LocateMode(TorchDispatchMode):
         key: SiteKey,
         args: Any,
         kwargs: Any,
-        again: list[torch.Tensor],
+        again: list[torch.Tensor] | None,
         found: list[int],
     ) -> Root | None:
-        """Return the root of a call site that differed; ``None`` if only memory did that nothing wrote."""
+        """Return the root of a call site that differed; ``None`` if only memory did that nothing wrote.
+
+        *again* is what it gave then, ``None`` where that is gone and it has not differed since.
+        """
         root = self.roots.get((key, "replay"))
         if root is not None:
             return root
@@ -335,10 +342,15 @@ class LocateMode(TorchDispatchMode):
             return None
         # Of what the flag does with it the first call that differs is asked, before anything of it is kept.
         flag, alert = with_flag(call, self.replays)
-        if flag == "filled":
+        unwritten = flag == "filled"
+        if again is None:
+            unwritten |= self._opened(op, call).keys() >= set(found)
+            flag = "rare" if flag == "cured" else flag
+        elif unwritten:
             for place in found:
                 if place < len(call.returned):
                     self.unwritten.left_open(op, call.returned[place], again[place])
+        if unwritten:
             call.restore()
             return None
         root = self._root(key, "replay", among(args, kwargs))
@@ -384,16 +396,4 @@ def _owner(kind: type) -> str:
     return _FAKE if kind.__module__.startswith("torch._subclasses.f") else _OWN
 
 
-def _not_compiled(function: Any) -> None:
-    """Keep the compiler out of a function; how, depends on the release."""
-    if hasattr(_eval_frame, "set_code_exec_strategy"):
-        skip = _eval_frame._FrameAction.SKIP  # noqa: SLF001 - has no public name
-        _eval_frame.set_code_exec_strategy(
-            function.__code__,
-            _eval_frame._FrameExecStrategy(skip, skip),  # noqa: SLF001
-        )
-    elif hasattr(_eval_frame, "skip_code"):
-        _eval_frame.skip_code(function.__code__)
-
-
-_not_compiled(LocateMode.__torch_dispatch__)
+not_compiled(LocateMode.__torch_dispatch__)
