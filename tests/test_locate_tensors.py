@@ -101,6 +101,43 @@ def test_each_kind_of_tensor_is_compared_or_left_alone(name: str) -> None:
     assert bool(found.roots) == differs, str(found)
 
 
+def _normalized() -> tuple[torch.Tensor | None, ...]:
+    torch.manual_seed(0)
+    batch, instance = torch.nn.BatchNorm1d(8), torch.nn.InstanceNorm1d(8, track_running_stats=True)
+    instance(batch(torch.randn(4, 8, 5)))
+    return batch.running_mean, batch.num_batches_tracked, batch.running_var, instance.running_mean
+
+
+def test_statistics_are_updated_once_in_inference_mode() -> None:
+    """The ops that reach the dispatcher there are composite ones, whose schemas do not tell that they change arguments."""
+    with torch.inference_mode():
+        bare = _normalized()
+        with locate():
+            observed = _normalized()
+
+    torch.testing.assert_close(observed, bare, rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_an_op_has_the_same_name_in_inference_mode() -> None:
+    """That of the kernel, by which the matrix knows it, not that of the composite op that calls it; at the same line."""
+    # A kernel of PyTorch's own that differs, on request.
+    library = torch.library.Library("aten", "IMPL")
+    counts = iter(range(1, 100))
+    try:
+        library.impl("addmm", lambda x, *_: x * next(counts), "CPU")
+        linear = torch.nn.Linear(8, 8)
+        with torch.inference_mode(), locate() as found:
+            linear(X)
+    finally:
+        library._destroy()
+
+    (root,) = found.roots
+    assert (root.site.op, root.site.module) == ("aten::addmm", "Linear")
+    assert root.site.line is not None
+    assert Path(root.site.line.file).name == Path(__file__).name
+
+
 def test_communication_happens_once_and_is_told() -> None:
     """Whoever takes part would wait for what is sent again; what is received is read as any other tensor."""
     distributed = pytest.importorskip("torch.distributed")

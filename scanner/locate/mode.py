@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from scanner.locate.memory.comparison import COMPOUND, sort_of
 from scanner.locate.memory.downstream import Downstream
 from scanner.locate.memory.outside import OutsideWrites
-from scanner.locate.overloads import EFFECTS, KnownOverload, among, known, tensors, words
+from scanner.locate.overloads import EFFECTS, FAKE, OWN, KnownOverload, among, known, owner, tensors, words
 from scanner.locate.places import CallPlaces, SiteKey, call_site
 from scanner.locate.recorder import RunRecorder
 from scanner.locate.replay import (
@@ -45,7 +46,6 @@ _LYING = "change an argument that their schema does not tell of; later calls are
 _DRAWING = "draw random numbers although no tag of theirs tells; later calls are restored"
 _FAILED = "raised when they were executed again"
 _NONE: frozenset[int] = frozenset()
-_TORCH, _FAKE, _OWN = "torch", "fake", "own"
 # Seconds between two lines of progress.
 _TELL_SECONDS = 10.0
 
@@ -111,22 +111,27 @@ class LocateMode(TorchDispatchMode):
         if self.paused or self.ended or self.launching:
             return func(*args, **kwargs)
         if types:
-            owners = set(map(_owner, types))
-            if _FAKE in owners:
+            owners = set(map(owner, types))
+            if FAKE in owners:
                 return func(*args, **kwargs)
-            if _OWN in owners:
+            if OWN in owners:
                 # Its own ops on the tensors it holds come here in their turn.
                 return NotImplemented
         op = known(func)
-        if op.view:
-            return func(*args, **kwargs)
-        if op.empty:
+        # In inference mode nothing takes them apart ahead of us.
+        if op.composite and all(sort_of(one) < COMPOUND for one in among(args, kwargs)):
+            with self:
+                result = op.composite(*args, **kwargs)
+        elif op.view:
+            result = func(*args, **kwargs)
+        elif op.empty:
             result = func(*args, **kwargs)
             self.unwritten.handed_out(op, result)
             if self.recorder is None:
                 self.outside.written(tensors(result))
-            return result
-        return self._look(op, func, args, kwargs)
+        else:
+            result = self._look(op, func, args, kwargs)
+        return result
 
     def _look(self, op: KnownOverload, func: Any, args: Any, kwargs: Any) -> Any:
         """Look at an op that computes something."""
@@ -385,15 +390,6 @@ class LocateMode(TorchDispatchMode):
         for (key, _), root in self.roots.items():
             root.calls = self.calls[key]
         return tuple(self.roots.values())
-
-
-def _owner(kind: type) -> str:
-    """Tell who computes what is done to tensors of a class."""
-    dispatch = getattr(kind, "__torch_dispatch__", None)
-    if dispatch in {torch.Tensor.__torch_dispatch__, torch._C._disabled_torch_dispatch_impl}:  # noqa: SLF001
-        return _TORCH
-    # Tensors of PyTorch's tracers compute nothing.
-    return _FAKE if kind.__module__.startswith("torch._subclasses.f") else _OWN
 
 
 not_compiled(LocateMode.__torch_dispatch__)

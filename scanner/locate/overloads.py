@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -54,6 +55,11 @@ _EMPTY = {
     "new_empty_strided",
     "_efficientzerotensor",
 }
+# Who computes what is done to tensors of a class.
+_TORCH, FAKE, OWN = "torch", "fake", "own"
+# Dispatch keys under which a composite op may have a kernel of its own.
+_DEVICES = ("CPU", "CUDA", "XPU", "MPS")
+_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001 - has no public name
 _seeded = getattr(torch.Tag, "nondeterministic_seeded", None)
 _inplace_view = getattr(torch.Tag, "inplace_view", None)
 
@@ -65,6 +71,7 @@ class KnownOverload:
         "aten",
         "base",
         "changes",
+        "composite",
         "empty",
         "is_out",
         "name",
@@ -107,6 +114,11 @@ class KnownOverload:
         self.refused: str | None = _NEVER.get(namespace)
         if self.refused is None and namespace == "aten" and (plain in _NO_REPLAY or _inplace_view in tags):
             self.refused = EFFECTS
+        # Executes it by calling other ops, which is all that it does; ``None`` if it has a kernel.
+        self.composite: Callable[..., Any] | None = None
+        if self.refused is None and _is_composite(self.name):
+            # Not ``func.decompose``, which takes other kernels once the compiler's decompositions are loaded.
+            self.composite = functools.partial(func._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)  # noqa: SLF001
 
     def changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors among the arguments that it changes."""
@@ -129,7 +141,13 @@ class OpaqueOperator(KnownOverload):
         self.aten, self.outputs, self.unsure = False, 1, 0
         self.changes = ()
         self.view = self.is_out = self.empty = self.random = False
-        self.refused = "are no single op"
+        self.refused, self.composite = "are no single op", None
+
+
+def _is_composite(name: str) -> bool:
+    return _has_kernel(name, "CompositeImplicitAutograd") and not any(
+        _has_kernel(name, key) for key in _DEVICES
+    )
 
 
 _known: dict[Any, KnownOverload] = {}
@@ -142,6 +160,15 @@ def known(func: Any) -> KnownOverload:
         kind = KnownOverload if isinstance(func, torch._ops.OpOverload) else OpaqueOperator  # noqa: SLF001
         found = _known[func] = kind(func)
     return found
+
+
+def owner(kind: type) -> str:
+    """Tell who computes what is done to tensors of a class."""
+    dispatch = getattr(kind, "__torch_dispatch__", None)
+    if dispatch in {torch.Tensor.__torch_dispatch__, torch._C._disabled_torch_dispatch_impl}:  # noqa: SLF001
+        return _TORCH
+    # Tensors of PyTorch's tracers compute nothing.
+    return FAKE if kind.__module__.startswith("torch._subclasses.f") else OWN
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
