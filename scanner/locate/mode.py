@@ -139,7 +139,7 @@ class LocateMode(TorchDispatchMode):
         self._count(key)
         given = among(args, kwargs)
         # Asked ahead of the call: what an op itself makes different in its arguments has not reached it.
-        reached = self._downstream.reach(given) if self._downstream else _NONE
+        reached = self._downstream.reach(given, op.overwritten(args, kwargs)) if self._downstream else _NONE
         if origin := self.unwritten.reads(op, func, args, kwargs, given):
             self._read_unwritten(key, origin, given)
         reason = self._refusal(op, args, kwargs)
