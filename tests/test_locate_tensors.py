@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,38 @@ def test_statistics_are_updated_once_in_inference_mode() -> None:
         with locate():
             observed = _normalized()
 
+    torch.testing.assert_close(observed, bare, rtol=0, atol=0)
+
+
+def _under_autocast() -> Any:
+    with torch.autocast("cpu"):
+        return torch.einsum("ij,kj->ik", X, X), torch.nn.functional.scaled_dot_product_attention(X, X, X)
+
+
+COMPLEX = torch.complex(X, X + 1)
+COMPOSITES: dict[str, Callable[[], Any]] = {
+    "cast within": _under_autocast,
+    "conjugate within": lambda: torch.fft.hfft(COMPLEX),
+    "given a conjugate": lambda: torch.fft.hfft(COMPLEX.conj()),
+    "over a batch": lambda: torch.func.vmap(lambda one: torch.einsum("i,i->", one, one))(X),
+    "nested": lambda: torch.nn.functional.linear(_nested(), torch.ones(2, 3)).to_padded_tensor(0.0),
+    "sparse": lambda: torch.matmul(X.to_sparse(), X.t()),
+}
+
+
+@pytest.mark.parametrize("outer", [contextlib.nullcontext, Passing])
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_composite_ops_compute_the_same_in_inference_mode(name: str, outer: Callable[[], Any]) -> None:
+    """A mode is given them where autocast and what resolves conjugate views are excluded."""
+    program = COMPOSITES[name]
+    with torch.inference_mode():
+        torch.manual_seed(0)
+        bare = program()
+        with locate() as found, outer():
+            torch.manual_seed(0)
+            observed = program()
+
+    assert found.roots == ()
     torch.testing.assert_close(observed, bare, rtol=0, atol=0)
 
 

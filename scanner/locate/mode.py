@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scanner.locate.memory.comparison import COMPOUND, sort_of
+from scanner.locate.dispatching import eval_frame, not_compiled
 from scanner.locate.memory.downstream import Downstream
 from scanner.locate.memory.outside import OutsideWrites
 from scanner.locate.overloads import EFFECTS, FAKE, OWN, KnownOverload, among, known, owner, tensors, words
@@ -28,7 +28,6 @@ from scanner.locate.replay import (
     with_flag,
 )
 from scanner.locate.saving import save_inputs
-from scanner.locate.uncompiled import eval_frame, not_compiled
 from scanner.locate.unwritten import UnwrittenMemory
 from scanner.located import Root
 from scanner.plurals import several
@@ -118,8 +117,8 @@ class LocateMode(TorchDispatchMode):
                 # Its own ops on the tensors it holds come here in their turn.
                 return NotImplemented
         op = known(func)
-        # In inference mode nothing takes them apart ahead of us.
-        if op.composite and all(sort_of(one) < COMPOUND for one in among(args, kwargs)):
+        # In inference mode nothing takes them apart ahead of us. For nested tensors some have kernels.
+        if op.composite and not any(one.is_nested for one in among(args, kwargs)):
             with self:
                 result = op.composite(*args, **kwargs)
         elif op.view:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+
+from scanner.locate.dispatching import composite
 
 # Namespaces whose ops speak with other processes.
 _NEVER = {
@@ -77,9 +78,6 @@ _EMPTY = {
 }
 # Who computes what is done to tensors of a class.
 _TORCH, FAKE, OWN = "torch", "fake", "own"
-# Dispatch keys under which a composite op may have a kernel of its own.
-_DEVICES = ("CPU", "CUDA", "XPU", "MPS")
-_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001 - has no public name
 _seeded = getattr(torch.Tag, "nondeterministic_seeded", None)
 _inplace_view = getattr(torch.Tag, "inplace_view", None)
 
@@ -139,11 +137,7 @@ class KnownOverload:
         self.refused: str | None = _NEVER.get(namespace)
         if self.refused is None and namespace == "aten" and (plain in _NO_REPLAY or _inplace_view in tags):
             self.refused = EFFECTS
-        # Executes it by calling other ops, which is all that it does; ``None`` if it has a kernel.
-        self.composite: Callable[..., Any] | None = None
-        if self.refused is None and _is_composite(self.name):
-            # Not ``func.decompose``, which takes other kernels once the compiler's decompositions are loaded.
-            self.composite = functools.partial(func._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)  # noqa: SLF001
+        self.composite = composite(func, self.name) if self.refused is None else None
 
     def changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors among the arguments that it changes."""
@@ -174,12 +168,6 @@ class OpaqueOperator(KnownOverload):
         self.changes = self.overwrites = ()
         self.view = self.empty = self.random = False
         self.refused, self.composite = "are no single op", None
-
-
-def _is_composite(name: str) -> bool:
-    return _has_kernel(name, "CompositeImplicitAutograd") and not any(
-        _has_kernel(name, key) for key in _DEVICES
-    )
 
 
 _known: dict[Any, KnownOverload] = {}
