@@ -47,6 +47,9 @@ ExecutionKind = Literal["eager", "switched", "compiled", "cached"]
 _WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 # PyTorch's compiler then starts no processes of its own, which would be load beside the rows.
 _COMPILER = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+# Executions, at least, of which 0 differed, before that is said to be what a mode does: as many as a scan of the catalog
+# makes by default. Ten executions do not tell a race that shows in one of a hundred from what a mode does.
+LEAST_RUNS = 100
 # The oldest torch for which there are modes under torch.compile.
 COMPILES_SINCE = (2, 1)
 
@@ -63,6 +66,7 @@ class WorkerMode(NamedTuple):
     execution: ExecutionKind = "eager"
     concern: Concern = "all"
     cuda_alone: bool = False
+    least_runs: int = 0  # executions of a row, at least, in all processes, however few were asked for
     head: str = ""  # of its column, in three letters; empty: there is such a worker without ``--modes``
 
     @property
@@ -128,7 +132,10 @@ MODE_TABLE: dict[Mode, WorkerMode] = {
     "off": WorkerMode("the flag off", deterministic=False, variables={}),
     "on": WorkerMode("the flag on"),
     "warn_only": WorkerMode("the flag on with warn_only=True", warn_only=True, concern="raising"),
-    "unfilled": WorkerMode("the flag on without the fill of memory", fill=False, concern="cured"),
+    # What it says of few rows decides what users are advised to do, so that ten executions are not enough.
+    "unfilled": WorkerMode(
+        "the flag on without the fill of memory", fill=False, concern="cured", least_runs=LEAST_RUNS
+    ),
     "no_workspace": WorkerMode(
         "the flag on without CUBLAS_WORKSPACE_CONFIG", variables={}, concern="cublas", cuda_alone=True
     ),

@@ -93,7 +93,7 @@ def test_markdown_tells_every_claim() -> None:
         "deterministic: 0 of 100 differed, 1 distinct",
         "1 for: `torch.a:fixed_by_mode:forward:float32`",
     ]
-    assert "with 95 % confidence: 13.4 % for n = 100 in 2 processes" in text
+    assert "with 95 % confidence: 18.7 % for n = 100 in 2 processes" in text
     assert "* torch.odd \\| on Tuesdays (deterministic)\n" in text
     assert all(f"* **{plain}**" in text for plain in ("confirmed", "not_triggered", "undocumented", "silent"))
     tables = [line for line in text.splitlines() if line.startswith("|")]

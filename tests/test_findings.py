@@ -7,9 +7,10 @@ from typing import get_args
 
 import pytest
 
+from scanner.modes import LEAST_RUNS
 from scanner.verdicts.cells import VERDICT_MEANING, Cell, Verdict
 from scanner.verdicts.findings import FINDING_MEANING, Finding, finding_of
-from scanner.verdicts.power import LEAST_RUNS, LEAST_SERIAL_RUNS
+from scanner.verdicts.power import LEAST_SERIAL_RUNS
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 # Rows: mode off; columns: mode on, in the order of VERDICTS (deterministic, nondeterministic, raises, error,
@@ -68,6 +69,16 @@ def test_what_the_flag_does_is_said_of_enough_executions(
     text = f"0 of {least - 1} executions differed with the flag off, of at least {least} that would show {unknown}"
     assert finding_of(few, on) == ("inconclusive", text)
     assert finding_of(enough, on) == (finding, None)
+
+
+def test_the_flag_is_credited_after_enough_executions_without_the_fill() -> None:
+    """Ten of them do not tell what the flag cures from what the fill does, where memory rarely shows."""
+    off, on = Cell(verdict="nondeterministic", first="a"), Cell(verdict="deterministic", first="a")
+    few, enough = (Cell(verdict="deterministic", first="a", runs=n) for n in (LEAST_RUNS - 1, LEAST_RUNS))
+
+    text = "executions differed with nothing filled, of at least 100 that would show whether the flag fixes it, or the fill does"
+    assert finding_of(off, on, unfilled=few) == ("inconclusive", f"0 of 99 {text}")
+    assert finding_of(off, on, unfilled=enough) == ("fixed_by_mode", None)
 
 
 @pytest.mark.parametrize(

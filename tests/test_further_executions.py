@@ -82,6 +82,25 @@ def test_a_race_that_shows_then_is_none_of_the_flags_doing(tmp_path: Path) -> No
     assert (_row(run).finding, _row(run).off.differing) == ("fixed_by_mode", 1)
 
 
+def test_what_the_flag_cures_is_executed_often_without_the_fill(tmp_path: Path) -> None:
+    """However few executions were asked for: what differs in one of a hundred there is cured by the fill, not by the flag."""
+    raced = {
+        **OTHER_BITS,
+        "mode": "off",
+        "then": {"digests": {"first": RUNS - 1, "b": 1}, "first_differing": 1},
+    }
+    seldom = {"digests": {"first": 49, "b": 1}, "first_differing": 40}
+    rules = ({**OTHER_BITS, "mode": "unfilled", "runs": 50, "then": then} for then in (seldom, {}))
+    found = []
+    for number, rule in enumerate(rules):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        run, _ = _scan(folder, raced, rule, {**OTHER_BITS, "then": {}})
+        found.append((_row(run).finding, _row(run).unfilled.runs))
+
+    assert found == [("uninitialized", 100), ("fixed_by_mode", 100)]
+
+
 def test_where_time_ends_the_executions_nothing_is_said(tmp_path: Path) -> None:
     """With too few executions all the same, the row is inconclusive and says why."""
     few = {"executions": 3, "digests": {"first": 3}, "groups": []}

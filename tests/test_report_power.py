@@ -199,7 +199,7 @@ def test_constants_bound_nothing_in_words(tmp_path: Path) -> None:
     )
 
     assert (
-        "95 % confidence: 13.4 % for n = 100 in 2 processes (as for 20.8 independent executions). Executions"
+        "95 % confidence: 18.7 % for n = 100 in 2 processes (as for 14.5 independent executions). Executions"
         in text("md", path)
     )
 

@@ -12,12 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from scanner.alerts import alert_caller
+from scanner.modes import LEAST_RUNS
 from scanner.observations.records import Group, Output
 from scanner.repro import script_parts
 from scanner.repro.script import _wrapped, perturbations, script
 from scanner.verdicts.cells import Cell, Verdict
 from scanner.verdicts.findings import finding_of, matrix
-from scanner.verdicts.power import LEAST_RUNS
 from tests.runs import drifting, ran, row, stable
 
 torch = pytest.importorskip("torch")

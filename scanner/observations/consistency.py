@@ -214,7 +214,8 @@ def _faults(record: Placed, settings: Settings) -> Iterator[str]:
     """Yield what a record says that no scan can have seen: a verdict would rest on it. The first is told."""
     if isinstance(record, Observation):
         further = record.process >= settings.processes
-        return _observation_faults(record, max(settings.runs, MOST_FURTHER) if further else settings.runs)
+        runs = settings.runs_in(record.mode)
+        return _observation_faults(record, max(runs, MOST_FURTHER) if further else runs)
     if isinstance(record, Cost):
         return _cost_faults(record)
     if isinstance(record, Invariance):

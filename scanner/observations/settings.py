@@ -5,6 +5,7 @@ The command line makes its options of this table, ``--resume`` its check, and re
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, get_type_hints
@@ -13,7 +14,7 @@ from msgspec import Meta, Struct
 
 from scanner.accelerators import ACCELERATORS
 from scanner.invariance import PROPERTIES, Property
-from scanner.modes import CHOSEN_MODES, DEFAULT_MODES, MODES, Mode, said_modes
+from scanner.modes import CHOSEN_MODES, DEFAULT_MODES, MODE_TABLE, MODES, Mode, said_modes
 from scanner.perturbations import DEFAULT, PERTURBATIONS
 
 # documented  written by hand, after PyTorch's lists
@@ -340,6 +341,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             reruns=True,
         ),
     ] = 0
+
+    def runs_in(self, mode: Mode) -> int:
+        """Return how often a row is executed in each process of a mode."""
+        return max(self.runs, math.ceil(MODE_TABLE[mode].least_runs / self.processes))
 
 
 # By the name of the field, in the order of the fields.

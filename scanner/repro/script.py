@@ -18,14 +18,13 @@ import msgspec
 
 from scanner.accelerators import ACCELERATORS
 from scanner.errors import one_line
-from scanner.modes import MODE_TABLE, Mode
+from scanner.modes import LEAST_RUNS, MODE_TABLE, Mode
 from scanner.observations.records import Header, Output
 from scanner.perturbations import CaseContext
 from scanner.repro import script_parts as text
 from scanner.repro.variables import set_by_mode, set_variables, steering_of
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import FINDING_MEANING, NEED_RUNS, MatrixRow
-from scanner.verdicts.power import LEAST_RUNS
 
 # Lines are broken behind so many characters, where they can be.
 _WIDTH = 118
@@ -114,6 +113,7 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
         "$BLOCKS": str(tuple(CaseContext(device, sizes).blocks)),
         "$DEVICE": device,
         "$LEAST_RUNS": str(LEAST_RUNS),
+        "$NEED_RUNS": repr((*NEED_RUNS, *["fixed_by_mode"] * filled)),
         "$WHERE": f'"{device}"' if device in {"cpu", "mps"} else f"torch.{device}.get_device_name()",
     }.items():
         body = body.replace(name, value)
@@ -190,7 +190,7 @@ def _head(
         lines[-1] += "  # Threads that share a core never race."
     # A single execution has nothing to differ from.
     runs = settings.runs if settings.processes > 1 else max(settings.runs, 2)
-    if row.finding in NEED_RUNS:
+    if row.finding in NEED_RUNS or row.unfilled.verdict != "not_run":
         runs = max(runs, ceil(LEAST_RUNS / settings.processes))
     alerts = [f"ALERT = {json.dumps(text.ALERT)}"]
     if settings.device != "cpu":

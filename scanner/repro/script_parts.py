@@ -267,8 +267,8 @@ def main():
         ("deterministic", "raises"): {"nondeterministic": "raises", "deterministic": "over_alert"}.get(warn_only),
     }
 $CHOSEN$FILLED    finding = "silent" if on == "nondeterministic" else findings.get((off, on)) or "inconclusive"
-    if finding in ("mode_dependent", "over_alert") and RUNS * PROCESSES < $LEAST_RUNS:
-        finding = "inconclusive (a larger RUNS shows whether it differs)"
+    if finding in $NEED_RUNS and RUNS * PROCESSES < $LEAST_RUNS:
+        finding = f"inconclusive (a larger RUNS shows whether it is {finding})"
     print(f"finding: {finding}")
 
 if __name__ == "__main__" and not sys.argv[1:]:

@@ -320,7 +320,8 @@ class PassRunner:
         perturb, threads = list(self._header.settings.perturb), self._threads.get((row.key, mode))
         if threads == 1:
             perturb = [name for name in perturb if name != "stress"] or perturb
-        return self._observe(supervisor, row, mode, process, perturb, count_threads=threads is None)
+        more = {"runs": self._header.settings.runs_in(mode), "count_threads": threads is None}
+        return self._observe(supervisor, row, mode, process, perturb, **more)
 
     def _observe_further(
         self, supervisor: WorkerSupervisor, row: Row, mode: Mode, process: int, runs: int

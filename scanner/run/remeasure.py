@@ -20,7 +20,7 @@ from opspecs.registry import SPECS
 from scanner.cases.catalog import load_catalog, named_files, with_installed
 from scanner.cases.rows import control_rows, known_rows
 from scanner.errors import UntrustedScanError, UsageError
-from scanner.modes import DEFAULT_MODES, MODE_TABLE, modes_on
+from scanner.modes import DEFAULT_MODES, LEAST_RUNS, MODE_TABLE, modes_on
 from scanner.observations.records import (
     FORMAT,
     MODES,
@@ -40,7 +40,7 @@ from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.passes import PassRunner
 from scanner.run.progress import Progress
-from scanner.verdicts.power import LEAST_RUNS, PowerCheck
+from scanner.verdicts.power import PowerCheck
 
 Key = tuple[str, str, str, str]
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 # The intra-class correlation of executions in one process: `tests/benchmarks/dependence.py` estimates it from the recorded
 # runs, of rows and sentinels that do race, on CPUs. Of rows that race elsewhere nothing is known.
-CORRELATION = 0.2
+CORRELATION = 0.3
 # The chance that is left to a row of a larger rate to be seen as it was.
 _CHANCE = 0.05
 # The parameters of the beta distribution add up to this.

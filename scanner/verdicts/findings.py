@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from scanner.invariance import Property
-from scanner.modes import CHOSEN_MODES, MODE_TABLE, unconcerned
+from scanner.modes import CHOSEN_MODES, LEAST_RUNS, MODE_TABLE, unconcerned
 from scanner.observations.invariance_records import Invariance
 from scanner.observations.one_case import WHY_NOT
 from scanner.observations.parts import machine_of
@@ -27,7 +27,7 @@ from scanner.observations.settings import MOST_FURTHER
 from scanner.verdicts.cells import Cell, Verdict, row_cell
 from scanner.verdicts.chosen import MODE_FINDING_MEANING, UNEQUAL_INPUTS, ChosenCell, chosen_cell
 from scanner.verdicts.invariance import DEPENDENCE_FOUND, PropertyVerdict, verdict_of
-from scanner.verdicts.power import LEAST_RUNS, LEAST_SERIAL_RUNS, PowerCheck, too_seldom
+from scanner.verdicts.power import LEAST_SERIAL_RUNS, PowerCheck, too_seldom
 
 Finding = Literal[
     "deterministic",
@@ -152,6 +152,12 @@ def finding_of(
             )
     if finding in NEED_RUNS and (text := too_seldom(off, "with the flag off")):
         return "inconclusive", f"{text} {NEED_RUNS[finding]}"
+    if (
+        finding == "fixed_by_mode"
+        and unfilled is not None
+        and (text := too_seldom(unfilled, "with nothing filled"))
+    ):
+        return "inconclusive", f"{text} whether the flag fixes it, or the fill does"
     return finding, reason
 
 

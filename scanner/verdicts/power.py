@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from scanner.modes import LEAST_RUNS
 from scanner.observations.parts import machines
 from scanner.observations.records import Header, Mode, Observation, Sentinel
 from scanner.verdicts.bound import executed_words
@@ -18,11 +19,8 @@ from scanner.verdicts.cells import Cell
 # On an idle machine nearly every execution of a sentinel differs; where fewer than this did, races were rare. An n that
 # leaves a larger rate plausible does not show them.
 POWER_SHARE = 0.5
-# Executions, at least, before a row that did not differ in them is said to give other bits in another mode, or to raise
-# without need: as many as a scan of the catalog makes by default, and half of it where nothing can race. Ten executions do
-# not tell a race that shows in one of a hundred from what a mode does.
-LEAST_RUNS = 100
-LEAST_SERIAL_RUNS = 50
+# Likewise where nothing can race.
+LEAST_SERIAL_RUNS = LEAST_RUNS // 2
 
 
 def has_power(sentinel: Sentinel) -> bool:

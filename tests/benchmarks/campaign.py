@@ -53,7 +53,7 @@ def main() -> None:
         )
         for n in (executed, EXECUTIONS):
             # What is no execution is done once for each process.
-            row = executing * n / executed + rest * (1 if n == executed else 2)
+            row = executing * n / executed + rest * (1 if n == executed else 2 / settings.processes)
             hours = rows * row / 3600
             plans = KINDS * RELEASES
             print(
