@@ -205,8 +205,14 @@ def with_flag(call: RepeatedCall, times: int) -> tuple[WithFlag, str | None]:
 
 def _stable(call: RepeatedCall, times: int, *, fill: bool) -> bool:
     with deterministic(fill=fill):
-        first = [_copied(one) for one in call.again()]
-        return not any(settled(first, call.again()) for _ in range(times))
+        again = call.again()
+        first = [_copied(one) for one in again]
+        for _ in range(times):
+            # The one before is held until then, so that what the op leaves unwritten is other memory each time.
+            again = call.again()
+            if settled(first, again):
+                return False
+        return True
 
 
 @contextlib.contextmanager
