@@ -177,7 +177,7 @@ def test_every_command_runs_as_a_process(detmatrix_process: Command, tmp_path: P
 
 
 def test_version(detmatrix: Command) -> None:
-    """The version is the installed one."""
+    """The version is that of the checkout, or the installed one."""
     done = detmatrix("--version")
 
     assert (done.returncode, done.stderr) == (0, "")

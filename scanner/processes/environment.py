@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,6 +21,7 @@ from scanner.processes.variables import worker_environment
 
 # Bytes of a device that a process must have for the widest rows.
 _LEAST_MEMORY = 4 << 30
+_PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
 def resolve_device(asked: str, build: WorkerBuild) -> str:
@@ -155,7 +157,13 @@ def _driver() -> str | None:
 
 
 def tool_version() -> str:
-    """Return the installed version of detmatrix."""
+    """Return the version of the checkout that runs, which need not be installed; else of what is installed."""
+    try:
+        project = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]
+        if project["name"] == "detmatrix":
+            return str(project["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # none lies beside an installed package, but for what somebody else has put there
     try:
         return version("detmatrix")
     except PackageNotFoundError:

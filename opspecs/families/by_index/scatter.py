@@ -26,6 +26,8 @@ FLAT, NESTED = {"dims": "1-D"}, {"dims": "2-D"}
 WRITTEN = {"src": "Tensor"}
 # What a reduction does to the sources of a slot; of their maximum or minimum any order makes the same.
 REDUCED = {"sum": "added into", "mean": "averaged into", "prod": "multiplied into", "amax": "", "amin": ""}
+# Added to a value it is the extreme: no two of those that are drawn are so far apart.
+BEYOND = {"amax": 200, "amin": -200}
 
 
 def _flat(t: Inputs) -> Call:
@@ -104,6 +106,15 @@ def _factors(t: Inputs, reduce: str, *shape: int) -> torch.Tensor:
     return t.values(*shape)
 
 
+def _into(t: Inputs, reduce: str, *shape: int) -> torch.Tensor:
+    """Draw what sources are reduced into; on a GPU about half of the elements, chosen at random, are the extreme of their slot.
+
+    Of thousands of sources in a slot one would nearly always lie beyond it, and its gradient be zero everywhere.
+    """
+    drawn, beyond = _factors(t, reduce, *shape), t.size(cpu=0, cuda=BEYOND.get(reduce, 0))
+    return drawn + beyond * t.mask(*shape) if beyond else drawn
+
+
 def _reduce(t: Inputs, reduce: str, *columns: int, include_self: bool = True) -> Call:
     """Sources in one row, or in columns, into thousands of slots of a CPU, 64 of a GPU.
 
@@ -111,7 +122,7 @@ def _reduce(t: Inputs, reduce: str, *columns: int, include_self: bool = True) ->
     """
     cuda = (1 << 18, 1 << 12) if reduce == "prod" else (1 << 20, 64)
     sources, slots = t.size(cpu=(1 << 15, 1 << 11), cuda=cuda)
-    into, index = t.leaf(_factors(t, reduce, slots, *columns)), t.index(sources, *columns, high=slots)
+    into, index = t.leaf(_into(t, reduce, slots, *columns)), t.index(sources, *columns, high=slots)
     source = t.leaf(_factors(t, reduce, sources, *columns))
     return call(into, 0, index, source, reduce=reduce, include_self=include_self)
 
@@ -176,7 +187,7 @@ def _index_reduce(t: Inputs, reduce: str, *, include_self: bool = True) -> Call:
     """Source rows into few rows, each row with one index; a CPU divides rows, and only long ones."""
     rows = 1 << 13 if reduce == "prod" else 1 << 17
     rows, slots, columns = t.size(cpu=(9, 3, 40_000), cuda=(rows, 64, 32))
-    into, index = t.leaf(_factors(t, reduce, slots, columns)), t.index(rows, high=slots)
+    into, index = t.leaf(_into(t, reduce, slots, columns)), t.index(rows, high=slots)
     source = t.leaf(_factors(t, reduce, rows, columns))
     return call(into, 0, index, source, reduce=reduce, include_self=include_self)
 
