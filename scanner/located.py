@@ -21,8 +21,9 @@ Cause = Literal["replay", "runs", "unwritten", "input", "changed", "generator", 
 # forward, backward: the phase of the program that called the op. recomputed: forward again, under checkpointing.
 Phase = Literal["forward", "backward", "recomputed"]
 # What an op that differed does with the flag on: the same bits each time (cured), so only because uninitialized memory is
-# filled (filled), its alert (raises), other bits all the same (differs). failed: it could not be executed so.
-WithFlag = Literal["cured", "filled", "raises", "differs", "failed"]
+# filled (filled), its alert (raises), other bits all the same (differs). failed: it could not be executed so. rare: the same
+# bits each time, but so it gave without the flag when it was looked at closer.
+WithFlag = Literal["cured", "filled", "raises", "differs", "failed", "rare"]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ WITH_FLAG: dict[WithFlag, str] = {
     "raises": "raises",
     "differs": "differs",
     "failed": "not known",
+    "rare": "too rare to tell",
 }
 CAUSE_MEANING: dict[Cause, str] = {
     "replay": "The op gave other bits when it was executed again on the same inputs.",
@@ -50,6 +51,7 @@ _DO_WITH_FLAG: dict[WithFlag | None, str] = {
     "cured": f"{_SET} cures it: with the flag on no execution differed",
     "raises": f"{_SET} stops it with an error; choose another op, or compute it on another device",
     "differs": "the flag does not cure it; choose another op, and report it to who wrote the kernel",
+    "rare": "execute it more often (--replay) to see what the flag does: it did not differ again without it either",
 }
 
 

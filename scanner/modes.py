@@ -27,14 +27,19 @@ Mode = Literal[
     "compile_on_cached",
 ]
 
-# all       of every row
-# raising   of rows that raised with the flag on
-# cured     of rows that differed with the flag off, and not with it on; known when the processes of other modes have spoken
-# cublas    of rows that the lists of torch up to 2.9 say raise unless CUBLAS_WORKSPACE_CONFIG is set
-# backward  of rows that have a backward phase
-# cudnn     of rows whose op cuDNN may compute: convolutions, RNNs, CTC loss and batch norm
-# one_case  of one row of each op in each direction, unless all are asked for: a compilation takes seconds
 Concern = Literal["all", "raising", "cured", "cublas", "backward", "cudnn", "one_case"]
+# Which rows that are.
+CONCERN_MEANING: dict[Concern, str] = {
+    "all": "all",
+    "raising": "those that raised with the flag on",
+    # Known when the processes of other modes have spoken.
+    "cured": "those that differed with the flag off, and not with it on",
+    "cublas": "those that the lists of torch up to 2.9 say raise unless CUBLAS_WORKSPACE_CONFIG is set",
+    "backward": "those of the direction backward",
+    "cudnn": "those of convolutions, RNNs, CTC loss and batch norm",
+    # A compilation takes seconds.
+    "one_case": "one case of each op in each direction, all with --compile-all",
+}
 # How a worker makes an execution (``scanner.worker.executions``).
 #
 # eager     calls the op, and differentiates
@@ -50,8 +55,6 @@ _COMPILER = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 # Executions, at least, of which 0 differed, before that is said to be what a mode does: as many as a scan of the catalog
 # makes by default. Ten executions do not tell a race that shows in one of a hundred from what a mode does.
 LEAST_RUNS = 100
-# The oldest torch for which there are modes under torch.compile.
-COMPILES_SINCE = (2, 1)
 
 
 class WorkerMode(NamedTuple):
@@ -68,6 +71,7 @@ class WorkerMode(NamedTuple):
     cuda_alone: bool = False
     least_runs: int = 0  # executions of a row, at least, in all processes, however few were asked for
     head: str = ""  # of its column, in three letters; empty: there is such a worker without ``--modes``
+    since: tuple[int, int] = (0, 0)  # the oldest torch that has what it needs
 
     @property
     def chosen(self) -> bool:
@@ -90,6 +94,14 @@ class WorkerMode(NamedTuple):
         return self.execution == "cached"
 
     @property
+    def rows(self) -> str:
+        """Which rows are run in it."""
+        also = ["backward alone"] * self.cached + ["on CUDA"] * self.cuda_alone
+        if self.since > (0, 0):
+            also.append(f"torch {'.'.join(map(str, self.since))} or newer")
+        return "; ".join([CONCERN_MEANING[self.concern], *also])
+
+    @property
     def backward_alone(self) -> bool:
         """Whether it has nothing to say of a forward phase."""
         return self.concern == "backward" or self.cached
@@ -98,6 +110,10 @@ class WorkerMode(NamedTuple):
     def deterministic_backward(self) -> bool:
         """Whether the flag is on in the backward phase."""
         return self.deterministic != (self.execution == "switched")
+
+    def flag_in(self, direction: str) -> bool:
+        """Return whether the flag is on in the phase that rows of a direction compare."""
+        return self.deterministic_backward if direction == "backward" else self.deterministic
 
 
 def _cudnn(head: str, *switches: str) -> WorkerMode:
@@ -115,7 +131,12 @@ def _cudnn(head: str, *switches: str) -> WorkerMode:
 
 
 def _compiler(
-    head: str, text: str, *, deterministic: bool = True, execution: ExecutionKind = "compiled"
+    head: str,
+    text: str,
+    *,
+    deterministic: bool = True,
+    execution: ExecutionKind = "compiled",
+    since: tuple[int, int] = (2, 1),
 ) -> WorkerMode:
     """Return a mode in which one row of an op and direction runs under torch.compile."""
     return WorkerMode(
@@ -125,6 +146,7 @@ def _compiler(
         execution=execution,
         concern="one_case",
         head=head,
+        since=since,
     )
 
 
@@ -161,6 +183,8 @@ MODE_TABLE: dict[Mode, WorkerMode] = {
         "CPC",
         "the flag on, under torch.compile, with a cache that a process filled whose flag was off in its first backward phase",
         execution="cached",
+        # The first that keeps backward phases unasked: enable_autograd_cache of torch/_functorch/config.py is off in 2.6.
+        since=(2, 7),
     ),
 }
 # The modes of the matrix; the others only some rows live under, or some scans.

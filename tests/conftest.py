@@ -17,6 +17,7 @@ from scanner.errors import RunFileError
 from scanner.observations.runfile import read_run
 from scanner.processes import process as manager
 from tests.commands import Command, command_in, process_in
+from tests.fake_ray import FakeCluster, FakeRay, prepare_shards, stand_for_ray
 from tests.runs import raised, ran, row, stable, write_run
 from tests.sharded import scanned_in_shards
 
@@ -89,6 +90,24 @@ def _scan_planted(folder: Path) -> None:
         patch.setattr(manager, "LAST_SECONDS", 2.0)
         done = command_in(folder)("scan", *names, *files, *options, "-o", "run.jsonl")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with what the tasks of ``cluster`` tell."""
+    return shared_folder(tmp_path_factory, "prepared", prepare_shards)
+
+
+@pytest.fixture
+def cluster(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """Return a function that puts a stand-in with such nodes in the place of Ray."""
+
+    def standing(*nodes: dict[str, float]) -> FakeRay:
+        ray = FakeRay(prepared, nodes or ({"CPU": 2.0}, {"CPU": 2.0}))
+        stand_for_ray(ray, monkeypatch)
+        return ray
+
+    return standing
 
 
 def shared_folder(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:

@@ -5,14 +5,22 @@ Tasks take turns, a piece each. ``tests/test_cluster_nightly.py`` has the same d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from scanner.cluster.task import BEGAN, ENDED, LINES, Told
+from tests.commands import command_in
+from tests.stand_in import StandIn
 
 GPU = "accelerator_type:"
+SPECS = Path(__file__).with_name("quick.py")
+# Of the scan whose shards are prepared.
+OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1)
 
 
 class RayError(Exception):
@@ -41,8 +49,10 @@ class FakeRay:
         self.prepared = prepared
         self._nodes = nodes
         # What becomes of the tasks of a shard, one after the other: an error, or the exit code and last words, in place of
-        # its last lines; or the type of an error, behind them.
-        self.ends: dict[str, list[RayError | tuple[int, bytes] | type[BaseException]]] = {}
+        # its last lines; the type of an error, behind them; or nothing.
+        self.ends: dict[str, list[RayError | tuple[int, bytes] | type[BaseException] | None]] = {}
+        # Each task is on another machine, where a shard begins anew in a file of its own.
+        self.elsewhere = False
         self.asked: list[tuple[dict[str, Any], list[str], list[bytes]]] = []
 
     def init(self, address: str, **_: object) -> None:
@@ -87,18 +97,44 @@ class FakeRay:
             shard = words[words.index("--shard") + 1]
             data = (self.prepared / f"{shard.replace('/', '-of-')}.jsonl").read_bytes()
             ends = self.ends.get(shard, [])
-            return _told(data, sum(map(len, held)), ends.pop(0) if ends else None)
+            end = ends.pop(0) if ends else None
+            if self.elsewhere:
+                return _told(data, len(held) + 1, end)
+            return _told(data[sum(map(len, held)) :], 1, end)
 
         return start
 
 
-def _told(data: bytes, sent: int, end: Any) -> Iterator[Told | BaseException]:
-    """Yield what a task tells of a shard: a few lines at a time, half of what is left if it does not end well."""
+# Puts a stand-in with such nodes in the place of Ray, and returns it.
+FakeCluster = Callable[..., FakeRay]
+
+
+def prepare_shards(folder: Path) -> None:
+    """Write the files of a scan in two shards, and ``whole.jsonl``, the same in one."""
+    scan = ("scan", *OPTIONS, "--python", StandIn(folder).python)
+    for number in (1, 2):
+        done = command_in(folder)(*scan, "--shard", f"{number}/2", "-o", f"{number}-of-2.jsonl")
+        assert done.returncode == 0, done.stderr
+    assert command_in(folder)(*scan, "-o", "whole.jsonl").returncode == 0
+
+
+def stand_for_ray(ray: FakeRay, patch: pytest.MonkeyPatch) -> None:
+    """Have a scan find a stand-in where it looks for Ray."""
+    patch.setitem(sys.modules, "ray", ray)
+    patch.setattr("scanner.cluster.nodes._variables", lambda _: {})
+    group = SimpleNamespace(placement_group=lambda bundles, strategy: (strategy, bundles))
+    strategies = SimpleNamespace(PlacementGroupSchedulingStrategy=lambda bundles: bundles)
+    patch.setitem(sys.modules, "ray.util.placement_group", group)
+    patch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
+
+
+def _told(data: bytes, number: int, end: Any) -> Iterator[Told | BaseException]:
+    """Yield what a task tells of a file of a shard: a few lines at a time, half of them if it does not end well."""
     yield BEGAN, 0, b"node"
-    lines = data[sent:].splitlines(keepends=True)
+    lines = data.splitlines(keepends=True)
     lines = lines if end is None or isinstance(end, type) else lines[: len(lines) // 2]
     for at in range(0, len(lines), 4):
-        yield LINES, 1, b"".join(lines[at : at + 4])
+        yield LINES, number, b"".join(lines[at : at + 4])
     if isinstance(end, tuple):
         yield ENDED, *end
     elif end is not None:

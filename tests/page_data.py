@@ -23,7 +23,7 @@ def told(page: str) -> list[str]:
 def results(page: str) -> list[list[Any]]:
     """Return what each row shows, its finding's place in the pool first, as the page's script reads it."""
     pool = block(page, "pool")
-    return [pool[row[4]] for op in block(page, "rows") for row in op[-1]]
+    return [pool[row[4]] for op in block(page, "rows") for row in op[5]]
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -348,6 +348,14 @@ def _kernels(_: Answer) -> Answer:
     return {"groups": [{"kernel": "device", "writes": "new", "names": ["aten::neg"]}]}
 
 
+def _enumerated(asked: Answer) -> Answer:
+    """Return two rows of an entry of a database, as it is and enlarged."""
+    row = {"direction": "forward", "dtype": "float32", "samples": 1, "provokes": "", "traits": {}}
+    kinds = [("sample_0", "samples", ""), ("enlarged_0", "enlarged", "x 4")]
+    rows = [row | {"case": case, "provoked": kind, "enlargement": grown} for case, kind, grown in kinds]
+    return {"op": asked["name"].partition(":")[2], "why": "", "rows": rows, "samples": 1, "refused": 0}
+
+
 def _trace(asked: Answer) -> Answer:
     modes = ("off", "on", "late") if asked["direction"] == "backward" else ("off", "on")
     return {"modes": [{"mode": mode, "outcome": "traced"} for mode in modes]}
@@ -363,6 +371,8 @@ _ANSWERS: dict[str, Callable[[Answer], Answer]] = {
     "invariance": _invariance,
     "trace": _trace,
     "functions": lambda _: {"overloads": []},
+    "entries": lambda _: {"entries": ["opinfo:acos", "opinfo:cos", "opinfo:sin"]},
+    "enumerate": _enumerated,
 }
 
 if __name__ == "__main__":

@@ -71,3 +71,19 @@ def test_the_lines_that_use_the_action_name_inputs_it_has() -> None:
     assert used
     assert used <= INPUTS
     assert set(re.findall(r"\binputs\.([\w-]+)", ACTION)) == INPUTS
+
+
+def test_a_job_that_is_run_again_keeps_its_files() -> None:
+    """GitHub refuses a second artifact of one name in a run, whose failed jobs may be run again, unless it is to replace the first."""
+    files = [
+        path for path in (ROOT / ".github").rglob("*.yml") if "actions/upload-artifact" in path.read_text()
+    ]
+    steps = [
+        step.partition("- name:")[0]
+        for path in files
+        for step in path.read_text().split("actions/upload-artifact")[1:]
+    ]
+
+    assert len(files) == 3
+    assert len(steps) == 4
+    assert all("overwrite: true" in step for step in steps)

@@ -149,10 +149,10 @@ def test_junit_has_a_case_for_each_row(detmatrix: Command, run: Path) -> None:
 
 
 def _seldom(op: str, case: str, differing: int) -> Planned:
-    """Return a sample of which so few of ten executions in each mode off differ that chance may have done it."""
+    """Return a sample of which so few of twenty executions in each mode off differ that chance may have done it."""
     planned = replace(row(op, case), spec=f"opinfo:{op}", op=op, source="opinfo", provoked="samples")
-    off = [{"a": 10 - differing, **{f"b{place}": 1 for place in range(differing)}}]
-    return planned, [*ran(planned, "off", *off), *ran(planned, "on", {"a": 10})]
+    off = [{"a": 20 - differing, **{f"b{place}": 1 for place in range(differing)}}]
+    return planned, [*ran(planned, "off", *off), *ran(planned, "on", {"a": 20})]
 
 
 def _samples(op: str, *cases: str) -> list[Planned]:
@@ -171,7 +171,7 @@ def test_rows_of_one_op_count_together_and_samples_count_once() -> None:
 
     assert [line.partition(":")[0] for line in lines] == ["improved (likely)", "other samples"]
     assert lines[0].startswith(
-        "improved (likely): torch.linalg.lstsq: 4 rows together: off: 16 of 36 → 0 of 36 further executions differed"
+        "improved (likely): torch.linalg.lstsq: 4 rows together: off: 16 of 76 → 0 of 76 further executions differed"
     )
     assert lines[1].startswith("other samples: 2 rows added, 2 rows removed, of 2 entries")
     assert not list(failing(compare(pair), ("regressed",)))

@@ -27,9 +27,10 @@ from reports.matrix.by_op import ops_view
 from reports.matrix.model import load
 from reports.matrix.view import row_view
 from scanner.modes import MODE_TABLE, Mode, with_chosen
-from scanner.observations.records import Observation
+from scanner.observations.records import Compiled, Observation
 from scanner.repro import script_parts
 from scanner.repro.script import _cell, script
+from scanner.verdicts.chosen import MODE_FINDING_MEANING, ModeFinding
 from scanner.verdicts.findings import matrix
 from scanner.worker.dispatcher.fake_trace import trace
 from scanner.worker.observe import observe
@@ -42,14 +43,18 @@ WHERE: dict[str, Any] = {"direction": "backward", "dtype": "float32", "device": 
 
 def _script(
     modes: tuple[Mode, ...] = ("off", "on", "backward_only", "forward_only"),
+    seen: dict[Mode, dict[str, Any]] | None = None,
 ) -> str:
-    """Return the script of a row that was run in these modes."""
+    """Return the script of a row that was run in these modes, with what was seen otherwise in some."""
     ((spec, planned),) = select(["torch.take:permutation:backward:float32"], "cpu")
     planned_row = row(planned.spec, planned.case, planned.direction, planned.dtype, family=spec.family)
     observed = [
-        Observation(
-            **planned._asdict(), mode=mode, process=0, outcome="ran", executions=2, digests={"a": 2},
-            outputs=(msgspec.structs.replace(OUTPUT, name="grad of args[0]"),),
+        msgspec.structs.replace(
+            Observation(
+                **planned._asdict(), mode=mode, process=0, outcome="ran", executions=2, digests={"a": 2},
+                outputs=(msgspec.structs.replace(OUTPUT, name="grad of args[0]"),),
+            ),
+            **(seen or {}).get(mode, {}),
         )
         for mode in modes
     ]  # fmt: skip
@@ -94,6 +99,71 @@ def test_script_switches_the_flag_as_the_scan_did(
 COMPILED: tuple[Mode, ...] = ("off", "on", "compile_on", "compile_on_cached")
 REFUSAL = f"RuntimeError: {script_parts.REFUSAL}, but it was previously generated"
 HINT = "\n\nSet TORCHDYNAMO_VERBOSE=1 for the internal stack trace"
+
+
+def test_script_claims_nothing_of_what_was_not_compiled() -> None:
+    """Under torch.compile the op would run eagerly, which the scan calls no verdict; the comment says why the mode is left out."""
+    eagerly = {"outcome": "not_run", "message": "not compiled: dynamic shape", "executions": 0, "digests": {}}
+    text = _script(
+        ("off", "on", "backward_only", "compile_on"),
+        {"compile_on": eagerly | {"compiled": Compiled(graphs=0, breaks=1, kernels=0)}},
+    )
+
+    comment = " ".join(line[2:] for line in text.splitlines() if line.startswith("# "))
+    code = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    assert "for mode in ('backward_only',):" in code
+    assert "compile_on" not in code
+    assert "not compiled: dynamic shape" in comment
+
+
+STILL, OTHER, RACES = {"a": 200}, {"b": 200}, {"a": 180, "b": 20}
+
+
+@pytest.mark.parametrize(
+    ("mode", "off", "late", "finding"),
+    [
+        ("backward_only", STILL, RACES, "silent"),
+        ("backward_only", RACES, RACES, "silent"),
+        ("backward_only", RACES, STILL, "fixed_by_mode"),
+        ("forward_only", STILL, RACES, "differs"),
+        ("forward_only", RACES, RACES, "also_differs"),
+        ("forward_only", STILL, STILL, "as_off"),
+        ("forward_only", STILL, OTHER, "mode_dependent"),
+    ],
+)
+def test_script_says_whose_finding_it_is(
+    mode: Mode,
+    off: dict[str, int],
+    late: dict[str, int],
+    finding: ModeFinding,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It ends in the finding of the mode, which is that of the scan; that of off and on is not left to be taken for it."""
+    seen: dict[Mode, dict[str, int]] = {"off": off, "on": STILL, "unfilled": STILL, mode: late}
+    text = _script(
+        tuple(seen), {one: {"executions": 200, "digests": digests} for one, digests in seen.items()}
+    )
+    cells = {
+        one: ("nondeterministic" if len(digests) > 1 else "deterministic", next(iter(digests)))
+        for one, digests in seen.items()
+    }
+    names = loaded(text)
+    names["cell"], names["RUNS"] = cells.__getitem__, 200
+
+    names["main"]()
+
+    own = "deterministic" if off is STILL else "fixed_by_mode"
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        f"finding with the flag off and on: {own}",
+        f"finding in {mode}: {finding}",
+    ]
+    comment = " ".join(line[2:] for line in text.splitlines() if line.startswith("# "))
+    assert f" {own} with the flag off and on: " in comment
+    assert f" {finding} in {mode}: {MODE_FINDING_MEANING[finding]}" in comment
+    if finding == "mode_dependent":
+        names["RUNS"] = 20
+        names["main"]()
+        assert capsys.readouterr().out.splitlines()[-1].startswith(f"finding in {mode}: inconclusive")
 
 
 @pytest.mark.parametrize(

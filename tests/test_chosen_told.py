@@ -18,7 +18,7 @@ from reports.matrix.columns import all_columns
 from reports.matrix.model import load
 from reports.render.signs import COLUMN_SIGN
 from reports.report import text as terminal
-from reports.report.export import render_csv
+from reports.report.export import render_csv, render_ops_csv
 from scanner.invariance import PROPERTIES
 from scanner.modes import CHOSEN_MODES, Mode, with_chosen
 from scanner.observations.one_case import WHY_NOT
@@ -26,7 +26,7 @@ from scanner.observations.records import Compiled, HeldReference, Observation
 from scanner.verdicts.findings import FINDING_MEANING, FINDING_WORDS
 from tests.commands import Command
 from tests.conftest import one_line
-from tests.evidence_runs import as_json, table_of
+from tests.evidence_runs import as_json, table_of, text
 from tests.invariances import ASKED_CONTROLS, asked_of
 from tests.runs import SETTINGS, drifting, ended, launching, ran, row, stable, write_run
 
@@ -245,6 +245,23 @@ def test_rows_that_never_compiled_do_not_count_as_compiled(tmp_path: Path) -> No
     told = as_json(write_run(tmp_path / "run.jsonl", rows, settings=settings))["ops"][0]["further"]
 
     assert (told["compile_on"]["of"], told["compile_on"]["compiled"]) == (2, 1)
+
+
+def test_every_report_tells_how_many_rows_were_compiled(compiled: Path, tmp_path: Path) -> None:
+    """Of those that were asked: a run that was asked for no such mode has none of them."""
+    plain = write_run(tmp_path / "plain.jsonl", [(TAKE, _both(TAKE)), (OTHER, _both(OTHER))])
+
+    for runs in ((compiled,), (compiled, plain), (plain, compiled)):
+        assert "| differs; 1 of 2 rows compiled |" in re.sub(" +", " ", text("md", *runs))
+        page = text("html", *runs)
+        assert re.search(
+            r">differs</b><span>1 of 2 rows compiled</span><td .*as_off</b><span>1 of 2 rows compiled", page
+        )
+        (line,) = csv.DictReader(io.StringIO("".join(render_ops_csv(load([str(run) for run in runs])))))
+        told = {name: line[f"compile_off_{name}"] for name in ("finding", "rows", "of", "compiled", "among")}
+        assert told == {"finding": "differs", "rows": "1", "of": "1", "compiled": "1", "among": "2"}
+    assert "CPF compile_off" in text("text", compiled)
+    assert re.search("● take .* ≠ 1/2", text("text", compiled))
 
 
 def test_a_terminal_marks_what_differs_as_off_does(tmp_path: Path) -> None:

@@ -1,13 +1,10 @@
-"""A scan on a cluster: what it asks Ray for, what becomes of shards that are lost, and the files that it leaves."""
+"""A scan on a cluster: what it asks Ray for, what is refused, and the files that it leaves."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,49 +12,13 @@ from scanner.cluster.files import ShardFiles
 from scanner.cluster.shard import ClusterShard
 from scanner.observations.runfile import read_run
 from tests.clusters import observed
-from tests.commands import Command, command_in
-from tests.conftest import shared_folder
-from tests.fake_ray import GPU, FakeRay, NodeDiedError, RayTaskError
+from tests.commands import Command
+from tests.fake_ray import GPU, OPTIONS, SPECS, FakeCluster, RayTaskError
 from tests.stand_in import StandIn
-
-SPECS = Path(__file__).with_name("quick.py")
-OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1)
-Cluster = Callable[..., FakeRay]
-
-
-@pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the shards of a scan, and the whole of it."""
-
-    def make(folder: Path) -> None:
-        scan = ("scan", *OPTIONS, "--python", StandIn(folder).python)
-        for number in (1, 2):
-            done = command_in(folder)(*scan, "--shard", f"{number}/2", "-o", f"{number}-of-2.jsonl")
-            assert done.returncode == 0, done.stderr
-        assert command_in(folder)(*scan, "-o", "whole.jsonl").returncode == 0
-
-    return shared_folder(tmp_path_factory, "shards", make)
-
-
-@pytest.fixture
-def cluster(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """Return a function that puts a stand-in with such nodes in the place of Ray."""
-
-    def standing(*nodes: dict[str, float]) -> FakeRay:
-        ray = FakeRay(prepared, nodes or ({"CPU": 2.0}, {"CPU": 2.0}))
-        monkeypatch.setitem(sys.modules, "ray", ray)
-        monkeypatch.setattr("scanner.cluster.nodes._variables", lambda _: {})
-        group = SimpleNamespace(placement_group=lambda bundles, strategy: (strategy, bundles))
-        strategies = SimpleNamespace(PlacementGroupSchedulingStrategy=lambda bundles: bundles)
-        monkeypatch.setitem(sys.modules, "ray.util.placement_group", group)
-        monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
-        return ray
-
-    return standing
 
 
 def test_shards_make_one_run_file(
-    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
+    detmatrix: Command, cluster: FakeCluster, prepared: Path, tmp_path: Path
 ) -> None:
     """It holds what one scan observes; each node is asked for one shard at a time, and nothing else is left."""
     ray = cluster({"CPU": 8.0}, {"CPU": 4.0})
@@ -65,6 +26,12 @@ def test_shards_make_one_run_file(
     done = detmatrix("scan", *OPTIONS, "--ray")
 
     assert done.returncode == 0, done.stderr
+    # Until all nodes are free at once nothing else is told.
+    assert done.stderr.splitlines()[:3] == [
+        "scan: starting Ray",
+        "scan: waiting for 2 nodes to be free; see ray status",
+        "scan: shard 1/2 on node",
+    ]
     assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
     assert [path.name for path in tmp_path.iterdir()] == ["detmatrix.jsonl"]
     spread = {"num_cpus": 4, "scheduling_strategy": ("STRICT_SPREAD", [{"CPU": 4}, {"CPU": 4}])}
@@ -73,27 +40,6 @@ def test_shards_make_one_run_file(
     assert sorted(ray.asked[0][1][3:]) == sorted(words)
     again = detmatrix("scan", *OPTIONS, "--ray")
     assert "detmatrix.jsonl: the earlier run is kept as detmatrix.jsonl.1" in again.stderr
-
-
-def test_lost_shard_goes_on_with_what_it_sent(
-    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
-) -> None:
-    """A node that dies costs nothing but time, and is told."""
-    ray = cluster()
-    ray.ends["2/2"] = [NodeDiedError(), (-9, b""), NodeDiedError()]
-    # This one has told all that there was to tell.
-    ray.ends["1/2"] = [NodeDiedError]
-
-    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 2)
-
-    assert done.returncode == 0, done.stderr
-    assert "shard 1/2" not in done.stderr.replace("scan: shard 1/2 on node\n", "")
-    assert "shard 2/2 on node was lost (NodeDiedError); it goes on where there is room" in done.stderr
-    assert "shard 2/2 on node was lost (it was stopped (SIGKILL)); it goes on" in done.stderr
-    sent = [b"".join(held) for _, words, held in ray.asked if "2/2" in words]
-    assert len(sent) == 4
-    assert 0 == len(sent[0]) < len(sent[1]) < len(sent[2]) < len(sent[3])
-    assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
 
 
 def test_invariance_is_progress(detmatrix: Command, tmp_path: Path) -> None:
@@ -131,27 +77,8 @@ def test_shard_is_complete_when_its_last_file_is(prepared: Path, tmp_path: Path)
     assert complete_after(2, *lines, closing)
 
 
-def test_what_lacks_a_shard_is_no_run(
-    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
-) -> None:
-    """Nothing is written, nothing is removed, and the line says what is missing."""
-    ray = cluster()
-    ray.prepared = tmp_path
-    shutil.copy(prepared / "1-of-2.jsonl", tmp_path / "1-of-1.jsonl")
-
-    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 1)
-
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        4,
-        "detmatrix: detmatrix.shards: shard 2 of 2 is missing; go on with --resume, or start over with --force",
-    )
-    assert not (tmp_path / "detmatrix.jsonl").exists()
-    kept = tmp_path / "detmatrix.shards" / "python-1-1-of-1.jsonl"
-    assert kept.read_bytes() == (prepared / "1-of-2.jsonl").read_bytes()
-
-
 def test_run_that_a_report_does_not_trust_is_none_to_trust(
-    detmatrix: Command, cluster: Cluster, tmp_path: Path
+    detmatrix: Command, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     """A scan that ended with its machine has closed nothing: its controls say themselves what they show."""
     ray = cluster()
@@ -172,8 +99,24 @@ def test_run_that_a_report_does_not_trust_is_none_to_trust(
     assert f"cannot be trusted: {reasons[0]} ({len(reasons)} such)" in done.stderr
 
 
+def test_no_more_shards_than_ops(detmatrix: Command, cluster: FakeCluster, tmp_path: Path) -> None:
+    """Where nobody says how many, several nodes have nothing to divide of one op; nor are they waited for."""
+    ray = cluster({"CPU": 2.0}, {"CPU": 2.0}, {"CPU": 2.0})
+    ray.prepared = tmp_path
+    one = ("scan", "quick.cumsum", *OPTIONS[1:])
+    done = detmatrix(*one, "--python", StandIn(tmp_path).python, "-o", "1-of-1.jsonl")
+    assert done.returncode == 0, done.stderr
+
+    done = detmatrix(*one, "--ray")
+
+    assert done.returncode == 0, done.stderr
+    assert [(options["scheduling_strategy"][1], words[2]) for options, words, _ in ray.asked] == [
+        ([{"CPU": 2}], "1/1")
+    ]
+
+
 def test_interpreter_is_the_one_of_the_folder_where_the_command_runs(
-    detmatrix: Command, cluster: Cluster, tmp_path: Path
+    detmatrix: Command, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     """A task has a folder of its own; a name alone is looked up where the task runs."""
     ray = cluster()
@@ -185,33 +128,8 @@ def test_interpreter_is_the_one_of_the_folder_where_the_command_runs(
     assert asked == {f"{tmp_path}/env/python", "python3.12"}
 
 
-def test_shard_that_is_always_lost_keeps_no_other_from_being_observed(
-    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
-) -> None:
-    """It is given up in the end; what was observed stays, and the same command goes on with the rest."""
-    ray = cluster()
-    ray.ends["1/2"] = [NodeDiedError()] * 20
-
-    done = detmatrix("scan", *OPTIONS, "--ray", "--resume")
-
-    assert done.returncode == 4
-    lines = done.stderr.splitlines()
-    assert lines[-1].startswith(
-        "detmatrix: shard 1/2 on node (NodeDiedError) is not complete (1 such); see ray status"
-    )
-    assert not (tmp_path / "detmatrix.jsonl").exists()
-    assert detmatrix("scan", *OPTIONS, "--ray").stderr.splitlines()[-1] == (
-        "detmatrix: detmatrix.shards: holds the shards of an unfinished scan; go on with --resume, or start over with --force"
-    )
-    ray.ends.clear()
-    ray.asked.clear()
-    assert detmatrix("scan", *OPTIONS, "--ray", "--resume").returncode == 0
-    assert [words[2] for _, words, _ in ray.asked] == ["1/2"]
-    assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
-
-
 def test_each_interpreter_and_kind_of_gpu_has_a_run_file(
-    detmatrix: Command, cluster: Cluster, tmp_path: Path
+    detmatrix: Command, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     """Whole GPUs are asked for, by kind; those without a name are left out where others have one."""
     ray = cluster(
@@ -222,6 +140,7 @@ def test_each_interpreter_and_kind_of_gpu_has_a_run_file(
     done = detmatrix("scan", *scan, "--ray", "--shards", 2, "--python", "/a/python", "--python", "/b/python")
 
     assert done.returncode == 0, done.stderr
+    assert "scan: waiting for a GPU to be free; see ray status" in done.stderr.splitlines()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "detmatrix-torch-2.13.0+standin-A100-2.jsonl",
         "detmatrix-torch-2.13.0+standin-A100.jsonl",
@@ -250,7 +169,7 @@ def test_each_interpreter_and_kind_of_gpu_has_a_run_file(
     ],
 )
 def test_what_fails_on_a_node_is_told_in_a_line(
-    detmatrix: Command, cluster: Cluster, end: object, code: int, text: str
+    detmatrix: Command, cluster: FakeCluster, end: object, code: int, text: str
 ) -> None:
     """Nothing is tried again that would fail again."""
     ray = cluster()
@@ -263,7 +182,7 @@ def test_what_fails_on_a_node_is_told_in_a_line(
 
 
 def test_nodes_must_have_the_same(
-    detmatrix: Command, cluster: Cluster, prepared: Path, tmp_path: Path
+    detmatrix: Command, cluster: FakeCluster, prepared: Path, tmp_path: Path
 ) -> None:
     """A shard of another build, or what is no run file, ends the scan before more of it comes."""
     ray = cluster()
@@ -295,7 +214,7 @@ def test_nodes_must_have_the_same(
 )
 def test_cluster_that_lacks_what_is_asked_for(
     detmatrix: Command,
-    cluster: Cluster,
+    cluster: FakeCluster,
     tmp_path: Path,
     nodes: list[dict[str, float]],
     words: list[str],

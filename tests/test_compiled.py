@@ -158,16 +158,52 @@ def test_a_process_fills_the_cache_that_another_takes_from(detmatrix: Command, t
     assert {row for row, finding in found.items() if finding} == {"mine.ways:back:backward:float32"}
 
 
-def test_a_torch_without_the_compiler_is_one_line(detmatrix: Command, tmp_path: Path) -> None:
-    """Nothing is measured, and no run file is left."""
-    standing = StandIn(tmp_path, build={"torch": "2.0.1+cpu"})
+@pytest.mark.parametrize(
+    ("torch", "modes", "line"),
+    [
+        ("2.0.1+cpu", "compile_off,compile_on", "compile_off: needs torch 2.1 or newer"),
+        ("2.6.0+cpu", "compile_on,compile_on_cached", "compile_on_cached: needs torch 2.7 or newer"),
+    ],
+)
+def test_a_torch_that_lacks_what_a_mode_needs_is_one_line(
+    detmatrix: Command, tmp_path: Path, torch: str, modes: str, line: str
+) -> None:
+    """Nothing is measured: without a cache that keeps backward phases none could be taken out of it."""
+    standing = StandIn(tmp_path, build={"torch": torch})
 
-    done = detmatrix("scan", "quick", "--specs", QUICK, *OPTIONS, *MODES, "--python", standing.python)
+    more = ("--modes", modes, "--python", standing.python)
+    done = detmatrix("scan", "quick", "--specs", QUICK, *OPTIONS, *more)
 
-    assert (
-        refused(done) == "--modes compile_off: needs torch 2.1 or newer, and this is 2.0.1+cpu; leave it out"
-    )
+    assert refused(done) == f"--modes {line}, and this is {torch}; leave it out"
     assert standing.asked("observe") == []
+
+
+@pytest.mark.parametrize("modes", [(), ("--modes", "off,on,backward_only")])
+def test_all_cases_compiled_takes_a_mode_that_compiles(
+    detmatrix: Command, tmp_path: Path, modes: tuple[str, ...]
+) -> None:
+    """Otherwise the option would do nothing; one that a file of defaults says does nothing in a scan that compiles nothing."""
+    standing = StandIn(tmp_path)
+    command = (
+        "scan",
+        "quick.cumsum",
+        "--specs",
+        QUICK,
+        *OPTIONS,
+        *modes,
+        "--runs",
+        2,
+        "--python",
+        standing.python,
+    )
+
+    assert refused(detmatrix(*command, "--compile-all")).startswith(
+        "--compile-all applies to modes under torch.compile; add --modes compile_off,compile_on"
+    )
+    (tmp_path / "pyproject.toml").write_text("[tool.detmatrix.scan]\ncompile-all = true\n")
+    done = detmatrix(*command)
+    assert done.returncode == 0, done.stderr
+    assert "--compile-all" not in done.stderr
 
 
 def test_a_compiler_that_is_missing_is_one_line(detmatrix: Command, tmp_path: Path) -> None:
@@ -215,6 +251,23 @@ def test_one_process_that_refuses_is_no_refusal(first: bool) -> None:
     assert "ran, 2 distinct in 50" in str(seen.reason)
     assert REFUSAL in str(seen.reason)
     assert _in_backward_only(REFUSAL, "no kernel").finding == "inconclusive"
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_process_that_was_not_run_hides_no_difference(first: int) -> None:
+    """What the other process showed is told, and the row is no clean one."""
+    mode: Mode = "compile_on_cached"
+    one = ran(ROW, mode, {"a": 30, **{f"x{number}": 1 for number in range(20)}})[0]
+    seen = [
+        msgspec.structs.replace(one, process=first),
+        ended(ROW, mode, "not_run", "not in the cache", processes=2)[1 - first],
+    ]
+
+    found = chosen_cell(mode, ROW, (STILL, STILL), row_cell(seen, "", ROW))
+
+    assert found.finding == "inconclusive"
+    assert f"process {first}: ran, 21 distinct in 50" in str(found.reason)
+    assert f"process {1 - first}: not_run, not in the cache" in str(found.reason)
 
 
 def _in_backward_only(*messages: str | None) -> ChosenCell:

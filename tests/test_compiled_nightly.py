@@ -188,6 +188,7 @@ def test_row_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path) ->
     said = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False).stdout
     assert "\ncompile_on: deterministic: " in said
     assert "\ncompile_on_cached: nondeterministic: " in said
+    assert said.splitlines()[-1] == "finding in compile_on_cached: silent"
 
 
 @pytest.mark.nightly

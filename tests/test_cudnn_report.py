@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import json
 from pathlib import Path
@@ -127,6 +128,26 @@ def test_every_format_states_its_limits(detmatrix: Command, form: str) -> None:
     said = " ".join(done.stdout.split())
     assert LIMITS in said
     assert "Accepted is not runnable" in said
+
+
+@pytest.mark.parametrize("form", ["md", "html"])
+def test_markdown_and_the_page_tell_the_same(detmatrix: Command, tmp_path: Path, form: str) -> None:
+    """What cuDNN refused and why, what the switches do, and that there is no layer where there is none."""
+    (tmp_path / "never.json").write_text(encode(_table(_cell("float16", order=(1, 2)))))
+    told = [
+        detmatrix("cudnn", "--read", path, "--format", form).stdout
+        for path in (str(RECORDED[0]), "never.json")
+    ]
+    said, never = (html.unescape(one).replace("\\_", "_").replace("`", "") for one in told)
+    reasons = {reason for _, _, reason, _ in view(read_table(RECORDED[0])).refused}
+
+    assert reasons
+    assert [reason for reason in reasons if reason not in said] == []
+    for page in (said, never):
+        assert "With benchmark on the fastest is taken, whichever it is; with deterministic on" in page
+        assert "The data gradient of a first layer is computed only if" in page
+    assert ("In no layer." in said, "In no layer." in never) == (False, True)
+    assert "What cuDNN refused" not in never
 
 
 @pytest.mark.parametrize("form", ["md", "html"])
@@ -291,6 +312,9 @@ def test_damaged_table(detmatrix: Command, tmp_path: Path, text: str, expected: 
     ("arguments", "expected"),
     [
         (["--arch", "K80", "--library", "x"], "--arch: no GPU 'K80' is described; choose: V100, A100, H100, B200, present"),
+        (["--runs", "5", "--max-time", "3"], "--runs says how --measure executes engines; give both, or neither"),
+        (["--max-time", "3"], "--max-time says how --measure executes engines; give both, or neither"),
+        (["--read", "x", "--runs", "5"], "--runs says how --measure executes engines; give both, or neither"),
         (["--read", "x", "--arch", "H100"], "--read renders a recorded table; leave --library, --arch and --measure out"),
         (["-o", "x.json.gz"], "x.json.gz: a table is written plain; choose a name without .gz, compress it later"),
     ],

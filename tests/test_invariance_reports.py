@@ -25,6 +25,7 @@ from tests.commands import Command
 from tests.conftest import refused
 from tests.evidence_runs import as_json, table_of, text
 from tests.invariances import ASKED_CONTROLS, SEVERITY, asked_of
+from tests.page_data import results
 from tests.runs import CLOSING, SETTINGS, drifting, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
@@ -76,6 +77,20 @@ def test_machines_read_it_in_columns_of_their_own(varying: Path) -> None:
     assert "threads_verdict" not in flat
     assert shown["invariance"]["batch"]["severity"]["max_ulp"] == SEVERITY.max_ulp
     assert set(shown["invariance"]) == {"batch", "layout"}
+
+
+def test_the_page_tells_a_finding_once(tmp_path: Path) -> None:
+    """Behind the badge of what a property finds stands what it rests on, whole and without the finding."""
+    failed = replace(asked_of(MM, {"layout": ()})[0], outcome="raised", message="RuntimeError: no", trials=())
+    path = run_of(tmp_path / "run.jsonl", {"batch": ("8 last",)}, [failed, *ASKED_CONTROLS])
+
+    assert [result[-1] for result in results(text("html", path))] == [
+        [["not_repeatable", "2 of 100 executions differed run to run"]] * 2,
+        [
+            ["varies", "at 8 (last) against 48 items; up to 77 ULP, in 25 % of the elements"],
+            ["error", "RuntimeError: no"],
+        ],
+    ]
 
 
 def test_an_op_shows_the_worst_of_its_rows(varying: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from pathlib import Path
@@ -233,3 +235,26 @@ def test_the_panel_of_a_row_links_to_them(detmatrix: Command) -> None:
 
     assert "cuDNN on cuda (4-D bilinear" in page
     assert "https://docs.nvidia.com/deeplearning/cudnn/latest/developer/misc.html" in page
+
+
+def test_tables_of_rows_name_them(detmatrix: Command) -> None:
+    """Markdown by op, JSON and CSV by row; of an op that calls none nothing is said."""
+    forms = {
+        form: detmatrix(
+            "report", RUN, "--rows", "grid_sample", "--rows", "take", *more, "--format", form
+        ).stdout
+        for form, more in (("md", ("--all",)), ("json", ()), ("csv", ()))
+    }
+    rows = json.loads(forms["json"])["rows"]
+    lines = csv.DictReader(io.StringIO(forms["csv"]))
+    section = forms["md"].partition("## Documented by libraries, not measured")[2].partition("\n## ")[0]
+
+    assert re.findall(r"\| `torch\.(.*?)` +\| (.*?) +\|", section) == [("nn.functional.grid_sample", "cuDNN")]
+    assert {(row["spec"], *row.get("libraries", ())) for row in rows} == {
+        ("torch.nn.functional.grid_sample", "cuDNN"),
+        ("torch.take",),
+    }
+    assert {(line["spec"], line["libraries"]) for line in lines} == {
+        ("torch.nn.functional.grid_sample", "cuDNN"),
+        ("torch.take", "NA"),
+    }

@@ -7,7 +7,9 @@ import re
 
 import pytest
 
+from scanner.modes import MODE_TABLE
 from tests.commands import Command
+from tests.conftest import refused
 
 
 def test_list_json_holds_every_row_once(detmatrix: Command) -> None:
@@ -23,6 +25,36 @@ def test_list_json_holds_every_row_once(detmatrix: Command) -> None:
         assert row["why"]
     again = json.loads(detmatrix("list", ids[-1], "--format", "json").stdout)
     assert again == listed[-1:]
+
+
+def test_modes_are_listed_with_what_they_set_and_their_rows(detmatrix: Command) -> None:
+    """All of them, as a table and as JSON; scan --help leads there, and claims of no scan that it has them all."""
+    table = detmatrix("list", "--modes").stdout
+    listed = json.loads(detmatrix("list", "--modes", "--format", "json").stdout)
+    text = " ".join(detmatrix("scan", "--help").stdout.split())
+
+    assert [one["mode"] for one in listed] == list(MODE_TABLE)
+    named = table.index("In scans whose --modes names them")
+    for one in listed:
+        place = table.index(f"  {one['mode']} ")
+        assert (place > named) == one["chosen"]
+        assert table[place:].split("rows: ", 1)[0].split(maxsplit=1)[1].strip() == one["meaning"]
+        assert f"rows: {one['rows']}\n" in table[place:]
+    rows = {one["mode"]: one["rows"] for one in listed}
+    assert rows["cudnn_both"] == "those of convolutions, RNNs, CTC loss and batch norm; on CUDA"
+    assert rows["compile_on_cached"].endswith("; backward alone; torch 2.7 or newer")
+    assert "beside off and on (every scan has those two): backward_only, " in text
+    assert "detmatrix list --modes says what each of them is" in text
+
+
+@pytest.mark.parametrize(
+    "more", [["conv2d"], ["--claims"], ["--torch", "2.15"], ["--source", "all"], ["--python", "x"]]
+)
+def test_modes_take_nothing_else(detmatrix: Command, more: list[str]) -> None:
+    """What would be ignored is refused."""
+    assert refused(detmatrix("list", "--modes", *more)) == (
+        "--modes covers all modes; leave the patterns and the other options but --format out"
+    )
 
 
 @pytest.mark.parametrize(

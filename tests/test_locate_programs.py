@@ -103,6 +103,48 @@ def test_an_op_that_changes_its_argument_is_no_later_op_of_its_own() -> None:
     assert [root.reached for root in (*found.roots, *again.roots)] == [0, 2]
 
 
+@pytest.mark.parametrize(
+    ("overwrite", "counts"),
+    [
+        (lambda x, _: x.zero_(), [0, 0]),
+        (lambda x, _: torch.ones(3, 3, out=x), [0, 0]),
+        (lambda x, other: x.copy_(other), [0, 2]),
+        (lambda x, _: x[0].copy_(x[1]), [2, 0]),
+        (lambda x, _: torch.add(x, 1, out=x), [2, 0]),
+        (lambda x, _: x[0].zero_(), [1, 0]),
+        (lambda x, other: torch.mm(x, other, out=x), [2, 2]),
+    ],
+    ids=["filled", "made", "copied", "copied from itself", "read and written", "in part", "of both"],
+)
+def test_memory_that_is_overwritten_comes_of_what_was_written_last(
+    overwrite: Callable[..., Any], counts: list[int]
+) -> None:
+    """Of roots that wrote to it before nothing is left, unless it is written from what they wrote, or in part."""
+    x, other = torch.zeros(3, 3), torch.zeros(3, 3)
+    with locate() as found:
+        planted.planted.add_count_(x)
+        planted.planted.add_count_(other)
+        overwrite(x, other)
+        x.sum()
+
+    assert [root.reached for root in found.roots] == counts
+
+
+def test_a_root_is_followed_into_memory_that_it_overwrites() -> None:
+    """Its own mark is the one that stays."""
+    library = torch.library.Library("detmatrix_out", "DEF")
+    counts = iter(range(1, 100))
+    library.define("count(Tensor x, *, Tensor(a!) out) -> ()")
+    library.impl("count", lambda x, *, out: out.copy_(x + next(counts)) and None, "CPU")
+    x = torch.zeros(())
+    with locate() as found:
+        planted.planted.add_count_(x)
+        torch.ops.detmatrix_out.count(torch.ones(()), out=x)
+        x.sum()
+
+    assert [root.reached for root in found.roots] == [0, 1]
+
+
 def test_backward_ops_stand_at_the_line_of_the_forward_call() -> None:
     """Also where the forward phase ran twice."""
     with locate() as found:
@@ -306,6 +348,11 @@ def _by_numpy() -> torch.Tensor:
     return x
 
 
+def _onto_itself() -> torch.Tensor:
+    x = torch.empty(10)
+    return torch.add(x, 1, out=x)
+
+
 UNWRITTEN: dict[str, tuple[bool, Callable[[], Any]]] = {
     "added to": (True, lambda: torch.empty(10).add_(1)),
     "read": (True, lambda: torch.empty_like(torch.ones(3)) * 2),
@@ -317,6 +364,7 @@ UNWRITTEN: dict[str, tuple[bool, Callable[[], Any]]] = {
     "scattered in part": (True, lambda: torch.empty(10).scatter_(0, torch.arange(9), torch.ones(9)).sum()),
     "written by numpy": (False, lambda: _by_numpy().sum()),
     "an argument out": (False, lambda: torch.add(torch.ones(3), 1, out=torch.empty(3)).sum()),
+    "an argument out that is read": (True, _onto_itself),
     "masked": (False, lambda: torch.where(torch.tensor([False]), torch.empty(3), torch.ones(3)).sum()),
     "never read": (False, lambda: torch.empty(3)),
     "copied": (True, lambda: torch.empty(3).clone()),

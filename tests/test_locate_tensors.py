@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,75 @@ def test_each_kind_of_tensor_is_compared_or_left_alone(name: str) -> None:
     assert bool(found.roots) == differs, str(found)
 
 
+def _normalized() -> tuple[torch.Tensor | None, ...]:
+    torch.manual_seed(0)
+    batch, instance = torch.nn.BatchNorm1d(8), torch.nn.InstanceNorm1d(8, track_running_stats=True)
+    instance(batch(torch.randn(4, 8, 5)))
+    return batch.running_mean, batch.num_batches_tracked, batch.running_var, instance.running_mean
+
+
+def test_statistics_are_updated_once_in_inference_mode() -> None:
+    """The ops that reach the dispatcher there are composite ones, whose schemas do not tell that they change arguments."""
+    with torch.inference_mode():
+        bare = _normalized()
+        with locate():
+            observed = _normalized()
+
+    torch.testing.assert_close(observed, bare, rtol=0, atol=0)
+
+
+def _under_autocast() -> Any:
+    with torch.autocast("cpu"):
+        return torch.einsum("ij,kj->ik", X, X), torch.nn.functional.scaled_dot_product_attention(X, X, X)
+
+
+COMPLEX = torch.complex(X, X + 1)
+COMPOSITES: dict[str, Callable[[], Any]] = {
+    "cast within": _under_autocast,
+    "conjugate within": lambda: torch.fft.hfft(COMPLEX),
+    "given a conjugate": lambda: torch.fft.hfft(COMPLEX.conj()),
+    "over a batch": lambda: torch.func.vmap(lambda one: torch.einsum("i,i->", one, one))(X),
+    "nested": lambda: torch.nn.functional.linear(_nested(), torch.ones(2, 3)).to_padded_tensor(0.0),
+    "sparse": lambda: torch.matmul(X.to_sparse(), X.t()),
+}
+
+
+@pytest.mark.parametrize("outer", [contextlib.nullcontext, Passing])
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_composite_ops_compute_the_same_in_inference_mode(name: str, outer: Callable[[], Any]) -> None:
+    """A mode is given them where autocast and what resolves conjugate views are excluded."""
+    program = COMPOSITES[name]
+    with torch.inference_mode():
+        torch.manual_seed(0)
+        bare = program()
+        with locate() as found, outer():
+            torch.manual_seed(0)
+            observed = program()
+
+    assert found.roots == ()
+    torch.testing.assert_close(observed, bare, rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_an_op_has_the_same_name_in_inference_mode() -> None:
+    """That of the kernel, by which the matrix knows it, not that of the composite op that calls it; at the same line."""
+    # A kernel of PyTorch's own that differs, on request.
+    library = torch.library.Library("aten", "IMPL")
+    counts = iter(range(1, 100))
+    try:
+        library.impl("addmm", lambda x, *_: x * next(counts), "CPU")
+        linear = torch.nn.Linear(8, 8)
+        with torch.inference_mode(), locate() as found:
+            linear(X)
+    finally:
+        library._destroy()
+
+    (root,) = found.roots
+    assert (root.site.op, root.site.module) == ("aten::addmm", "Linear")
+    assert root.site.line is not None
+    assert Path(root.site.line.file).name == Path(__file__).name
+
+
 def test_communication_happens_once_and_is_told() -> None:
     """Whoever takes part would wait for what is sent again; what is received is read as any other tensor."""
     distributed = pytest.importorskip("torch.distributed")
@@ -121,7 +191,7 @@ def test_communication_happens_once_and_is_told() -> None:
 
 
 def test_a_device_that_is_waited_for_once_shows_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of memory that the CPU cannot read: an op that differs rarely is looked at again, and told only if it does."""
+    """As of memory that the CPU cannot read."""
     monkeypatch.setattr(comparison, "_sorts", {})
     monkeypatch.setattr(comparison, "_sort", lambda _: comparison.DEVICE)
     with locate() as found:
@@ -133,6 +203,59 @@ def test_a_device_that_is_waited_for_once_shows_the_same(monkeypatch: pytest.Mon
         "detmatrix_planted::add_count_",
     ]
     assert all((root.differing, root.executions) == (4, 4) for root in found.roots)
+
+
+@pytest.mark.parametrize("device", [False, True], ids=["cpu", "another device"])
+def test_a_difference_that_shows_once_is_a_root(monkeypatch: pytest.MonkeyPatch, *, device: bool) -> None:
+    """Further executions of a device, which tell how far the bits are apart, may all agree with the first."""
+    if device:
+        monkeypatch.setattr(comparison, "_sorts", {})
+        monkeypatch.setattr(comparison, "_sort", lambda _: comparison.DEVICE)
+    calls: list[None] = []
+
+    def rare(x: torch.Tensor) -> torch.Tensor:
+        calls.append(None)
+        return x + (len(calls) == 3)
+
+    library = torch.library.Library("detmatrix_rare", "DEF")
+    library.define("rare(Tensor x) -> Tensor")
+    library.impl("rare", rare, "CPU")
+    with locate() as found:
+        torch.ops.detmatrix_rare.rare(X) + 1
+
+    (root,) = found.roots
+    assert (root.differing, root.executions, root.outputs, root.reached) == (1, 4, (0,), 1)
+    assert bool(root.distance.elements) is not device
+    # What did not differ again without the flag is not cured by it.
+    assert root.flag == ("rare" if device else "cured")
+    assert ("too rare to tell" in str(found)) is device
+
+
+def test_memory_that_differs_once_is_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The op does not write it: what was there before is there."""
+    monkeypatch.setattr(comparison, "_sorts", {})
+    monkeypatch.setattr(comparison, "_sort", lambda _: comparison.DEVICE)
+    calls: list[None] = []
+
+    def some(x: torch.Tensor) -> torch.Tensor:
+        calls.append(None)
+        filled = (
+            torch.are_deterministic_algorithms_enabled()
+            and torch.utils.deterministic.fill_uninitialized_memory
+        )
+        y = x.clone()
+        # Stands for what was left of another tensor.
+        y[0] = torch.nan if filled else len(calls) == 3
+        return y
+
+    library = torch.library.Library("detmatrix_some", "DEF")
+    library.define("some(Tensor x) -> Tensor")
+    library.impl("some", some, "CPU")
+    with locate() as found:
+        torch.ops.detmatrix_some.some(X)
+
+    assert len(calls) > 5
+    assert found.roots == ()
 
 
 @pytest.mark.parametrize("record", [False, True], ids=["replay", "runs"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,11 @@ def test_low_power_is_marked_in_every_report(run: Path) -> None:
     }
     assert [table_of(run)[spec]["low_power"] for spec in ("torch.cumsum", "torch.topk")] == [reason, "NA"]
     assert json.loads(text("json", run))["low_power"] == {reason: 1}
+    (case,) = [
+        it for it in ET.fromstring(text("junit", run)).iter("testcase") if it.find("system-out") is not None
+    ]
+    assert case.attrib["classname"] == "torch.cumsum"
+    assert case.findtext("system-out") == f"deterministic (n = 100 per mode), low power: {reason}"
 
 
 def test_serial_rows_are_marked_in_every_report(tmp_path: Path) -> None:
@@ -87,6 +93,16 @@ def test_serial_rows_are_marked_in_every_report(tmp_path: Path) -> None:
     data = json.loads(text("json", path))
     assert (data["serial"], [it["serial"] for it in data["rows"]]) == (2, [True, False, False, True])
     assert "serial" in text("csv", path).splitlines()[0].split(",")
+    # What CI is told: a passed row says that it is serial, and a notice how many are.
+    passed = {
+        it.attrib["name"]: it.findtext("system-out")
+        for it in ET.fromstring(text("junit", path)).iter("testcase")
+    }
+    assert [name.partition(":")[0] for name, said in passed.items() if said] == ["alone", "innocent"]
+    said = "deterministic (n = 100 per mode), serial: One thread did"
+    assert str(passed["alone:forward:float32"]).startswith(said)
+    assert "::notice file=" in text("github", path)
+    assert "Serial: in 2 of 4 rows, 1 of them provoking" in text("github", path)
     # What was scanned before this was measured says of no row that it is serial; with one thread all are of low power.
     unknown = [(planned, [replace(it, threads=None) for it in seen]) for planned, seen in rows]
     assert only(write_run(tmp_path / "old.jsonl", unknown)).serial == 0

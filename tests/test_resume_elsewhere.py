@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,14 @@ from tests.stand_in import StandIn
 SPECS = Path(__file__).with_name("quick.py")
 ASKED = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 8, "--processes", 1)
 OPTIONS = (*ASKED, "--no-cost", "--no-overloads")
+
+
+def _end_behind(path: Path, text: str, machine: dict[str, object], *, last: bool = False) -> None:
+    """Let a run end with the first or last line behind its header that has a text, controls aside, as if on another machine."""
+    header, *rest = path.read_text().splitlines(keepends=True)
+    at = [place for place, line in enumerate(rest) if text in line and "control." not in line]
+    path.write_text("".join([header, *rest[: at[-1 if last else 0] + 1]]))
+    changed(path, environment=machine)
 
 
 def _cut(path: Path, machine: dict[str, object]) -> None:
@@ -82,6 +93,77 @@ def test_a_third_machine_leaves_out_what_both_have(detmatrix: Command, tmp_path:
     assert runs[2].header.began == tuple(run.header.started for run in runs[:2])
 
 
+def test_only_the_first_file_is_resumed(detmatrix: Command, tmp_path: Path) -> None:
+    """Another machine would go on from the second one under a name and a number that no merge takes, and is told the first."""
+    path, beside = tmp_path / "run.jsonl", tmp_path / "run.2.jsonl"
+    scan = ("scan", *OPTIONS, "--python", StandIn(tmp_path).python, "--resume", "-o")
+    detmatrix(*scan, path)
+    _cut(path, {"cpu": "Another CPU"})
+    detmatrix(*scan, path)
+    _cut(beside, {"cpu": "A third CPU"})
+
+    done = detmatrix(*scan, beside)
+
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        f"detmatrix: {beside}: is file 2 of the scan that run.jsonl began; go on with --resume -o {path}",
+    )
+    assert {*tmp_path.glob("*.jsonl")} == {path, beside}
+
+
+def test_full_disk_names_the_file_to_resume(
+    detmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is the first one, whichever could not be written."""
+    path = tmp_path / "run.jsonl"
+    scan = ("scan", *OPTIONS, "--python", StandIn(tmp_path).python, "--resume", "-o", path)
+    detmatrix(*scan)
+    _cut(path, {"cpu": "Another CPU"})
+    monkeypatch.setattr("scanner.observations.writer.os.write", _until_an_observation)
+
+    done = detmatrix(*scan)
+
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        f"detmatrix: {tmp_path / 'run.2.jsonl'}: cannot be written any further (No space left on device); what was observed "
+        f"so far is kept, make room and go on with scan --resume -o {path}"
+    )
+
+
+def _until_an_observation(file: int, line: bytes, write: Callable[[int, bytes], int] = os.write) -> int:
+    """Write a line, unless it is an observation."""
+    if b'"kind":"observation"' in line:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return write(file, line)
+
+
+@pytest.mark.parametrize("last", ["one observation", "mode off"])
+def test_a_third_machine_has_what_the_second_enumerated(
+    detmatrix: Command, tmp_path: Path, last: str
+) -> None:
+    """The first machine died while it enumerated, the second one while it observed what it had enumerated itself."""
+    path, beside, third = (tmp_path / name for name in ("run.jsonl", "run.2.jsonl", "run.3.jsonl"))
+    options = ("--source", "opinfo", *ASKED[3:], "--no-cost", "--no-overloads")
+    scan = ("scan", *options, "--python", StandIn(tmp_path).python, "-o", path)
+    assert detmatrix(*scan).returncode == 0
+    rows = [row.key for row in read_run(path).header.planned]
+    assert len(rows) == 6
+    _end_behind(path, '"kind":"entry"', {"cpu": "Another CPU"})
+    assert detmatrix(*scan, "--resume").returncode == 0
+    observed = '"mode":"off"' if last == "mode off" else f'"spec":"{rows[0][0]}"'
+    _end_behind(beside, observed, {"cpu": "A third CPU"}, last=last == "mode off")
+
+    done = detmatrix(*scan, "--resume")
+
+    assert done.returncode == 0, done.stderr
+    assert {row.key for row in read_run(third).header.planned} == {*rows}
+    merged = detmatrix("merge", path, beside, third, "-o", "all.jsonl")
+    assert (merged.returncode, merged.stderr) == (0, "")
+    found = json.loads(detmatrix("report", "all.jsonl", "--format", "json").stdout)["rows"]
+    verdicts = [(row["off"]["verdict"], row["on"]["verdict"]) for row in found]
+    assert verdicts == [("deterministic", "deterministic")] * 6
+
+
 def test_the_first_machine_goes_on_behind_the_second(detmatrix: Command, tmp_path: Path) -> None:
     """A merged file takes a row from the last file that plans it: what the first one would add to its own would be lost."""
     standing = StandIn(tmp_path)
@@ -111,6 +193,28 @@ def test_the_first_machine_goes_on_behind_the_second(detmatrix: Command, tmp_pat
     assert detmatrix(*scan, "--resume").returncode == 0
     assert not standing.noted
     assert not (tmp_path / "run.4.jsonl").exists()
+
+
+def test_a_finished_file_is_all_there_is_to_merge(detmatrix: Command, tmp_path: Path) -> None:
+    """Its machine was slow, not dead: what another one began meanwhile is not finished, and would make rows inconclusive."""
+    path, beside = tmp_path / "run.jsonl", tmp_path / "run.2.jsonl"
+    scan = ("scan", *OPTIONS, "--python", StandIn(tmp_path).python, "-o", path)
+    detmatrix(*scan)
+    finished = path.read_bytes()
+    _cut(path, {"cpu": "Another CPU"})
+    detmatrix(*scan, "--resume")
+    _cut(beside, {})
+    path.write_bytes(finished)
+
+    done = detmatrix(*scan, "--resume")
+
+    assert done.returncode == 0, done.stderr
+    assert (
+        f"{path}: is finished; another machine went on with it before it was, leave {beside} out of merge"
+        in (done.stderr)
+    )
+    beside.unlink()
+    assert "another machine" not in detmatrix(*scan, "--resume").stderr
 
 
 def test_a_file_of_another_attempt_is_refused(detmatrix: Command, tmp_path: Path) -> None:

@@ -28,10 +28,16 @@ def test_no_shard_of_any_plan(detmatrix: Command, shard: str) -> None:
 
 def test_more_shards_than_ops(detmatrix: Command, tmp_path: Path) -> None:
     """A shard without rows is refused by every job alike, before anything is measured."""
-    done = detmatrix("scan", *OPTIONS, "--python", StandIn(tmp_path).python, "--shard", "1/99")
-
-    assert done.returncode == 2
-    assert "--shard: 99 shards, and there are " in done.stderr
+    scan = ("scan", "--device", "cpu", "--python", StandIn(tmp_path).python, "--shard")
+    for shard, patterns, text in (
+        ("1/99", ("cumsum", "kthvalue"), "99 shards, and there are 2 ops"),
+        ("2/2", ("kthvalue",), "2 shards, and there is 1 op"),
+    ):
+        done = detmatrix(*scan, shard, *patterns)
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (
+            2,
+            f"detmatrix: --shard, --shards: {text} to divide among them; give fewer shards",
+        )
     assert not list(tmp_path.glob("*.jsonl"))
 
 

@@ -154,7 +154,7 @@ _SAID = {
     "crash": "crash, dead",
     "not_run": "not_run, absent",
 }
-# The cell of two processes is that of the first which failed, save that a lone alert is an error.
+# The cell of two processes is that of the first which failed, save that a lone alert is an error, and a lone not_run.
 _OF_FIRST: dict[str, Verdict] = {
     "alert": "error",
     "other alert": "error",
@@ -162,7 +162,7 @@ _OF_FIRST: dict[str, Verdict] = {
     "invalid": "error",
     "timeout": "timeout",
     "crash": "crash",
-    "not_run": "not_run",
+    "not_run": "error",
 }
 
 

@@ -19,14 +19,16 @@ def render(suites: Sequence[Suite]) -> Iterator[str]:
         yield f"<testsuite name={_quoted(suite.name)}{_counts(suite.cases)}>\n"
         for case in suite.cases:
             begin = f"<testcase classname={_quoted(case.group)} name={_quoted(case.name)}"
-            if case.state == "passed":
-                yield f"{begin}/>\n"
-            else:
+            if case.state != "passed":
                 tag = _TAG[case.state]
                 text = f"<{tag} message={_quoted(case.text)}/>"
                 if case.state != "skipped":
                     text = f"<{tag} message={_quoted(case.text)}>{escape(one_line(case.text))}</{tag}>"
                 yield f"{begin}>{text}</testcase>\n"
+            elif case.doubt:
+                yield f"{begin}><system-out>{escape(one_line(case.doubt))}</system-out></testcase>\n"
+            else:
+                yield f"{begin}/>\n"
         yield "</testsuite>\n"
     yield "</testsuites>\n"
 

@@ -9,8 +9,9 @@ from reports.checks import github, junit
 from reports.checks.model import Annotation, CheckCase, Level, State, Suite, named, place_of
 from reports.matrix.columns import Column, all_columns
 from reports.matrix.model import WORST_FIRST, Matrix
+from reports.matrix.trust import serial_words
 from reports.matrix.view import row_view
-from reports.matrix.words import cell_words, states
+from reports.matrix.words import GLOSSARY, cell_words, states
 from scanner.plurals import several
 from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow
 
@@ -86,6 +87,10 @@ def _annotations(one: Matrix, fails: Sequence[str]) -> Iterator[Annotation]:
         yield Annotation(
             level=level, title="detmatrix", text=f"{one.name}: {text}", file=place_of(one.run.path)
         )
+    if serial := serial_words(one):
+        yield Annotation(
+            level="notice", title="detmatrix", text=f"{one.name}: {serial}", file=place_of(one.run.path)
+        )
     for (finding, op), rows in _groups(one.rows).items():
         if finding not in fails and finding not in WARNS:
             continue
@@ -118,8 +123,18 @@ def _case(row: MatrixRow, fails: Sequence[str], columns: Sequence[Column]) -> Ch
     text = f"{row.finding}: {row.reason if row.finding == 'inconclusive' and row.reason else _shown(row)}"
     text += "".join(f"; {it} {one.where}" for one in columns if (it := one.finding(row)) in fails)
     return CheckCase(
-        group=row.row.spec, name=row.row.id.removeprefix(f"{row.row.spec}:"), state=state, text=text
+        group=row.row.spec,
+        name=row.row.id.removeprefix(f"{row.row.spec}:"),
+        state=state,
+        text=text,
+        doubt=_doubt(row),
     )
+
+
+def _doubt(row: MatrixRow) -> str | None:
+    """Say why it shows little that a row did not differ; ``None`` of one of which nothing says so."""
+    why = [*filter(None, (row.weak, GLOSSARY["serial"] if row.serial else None))]
+    return f"{row_view(row).finding_words()}: {'; '.join(why)}" if why else None
 
 
 def _groups(rows: Iterable[MatrixRow]) -> _Groups:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-Level = Literal["error", "warning"]
+Level = Literal["error", "warning", "notice"]
 State = Literal["passed", "failed", "skipped", "error"]
 
 _NAMED = 3  # rows that one line names
@@ -31,6 +31,7 @@ class CheckCase(Struct, frozen=True, kw_only=True):
     name: str
     state: State
     text: str  # what it showed, or why it was skipped
+    doubt: str | None = None  # why it says little that it passed
 
 
 class Suite(Struct, frozen=True, kw_only=True):

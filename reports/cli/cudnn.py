@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from reports.cudnn.render import RENDERERS
 from reports.render.output import check_place, write_report, write_to_stdout
@@ -17,6 +18,7 @@ from scanner.cudnn.record import read_table
 from scanner.cudnn.take import driver_is_there, find_library, take
 from scanner.errors import EXIT_DONE, UsageError, one_line
 
+_OF_MEASURING = {"--runs": "runs", "--max-time": "seconds"}
 _LAYOUTS = ("contiguous", "channels_last")
 
 
@@ -73,6 +75,10 @@ def cudnn(
         raise UsageError(f"{output}: a table is written plain; choose a name without .gz, compress it later")
     if recorded and (library is not None or arch is not None or measure):
         raise UsageError("--read renders a recorded table; leave --library, --arch and --measure out")
+    source = click.get_current_context().get_parameter_source
+    said = [option for option, name in _OF_MEASURING.items() if source(name) is ParameterSource.COMMANDLINE]
+    if said and not measure:
+        raise UsageError(f"{said[0]} says how --measure executes engines; give both, or neither")
     if measure and not driver_is_there():
         raise UsageError(
             "cudnn: --measure executes engines on a GPU, and there is no NVIDIA driver here; leave it out"

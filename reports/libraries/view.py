@@ -107,6 +107,12 @@ def libraries_of(names: Collection[str]) -> list[View]:
 
 
 @cache
+def library_names(names: frozenset[str]) -> tuple[str, ...]:
+    """Return the libraries that an op of these names calls and that document something of it."""
+    return tuple(dict.fromkeys(one["library"] for one in libraries_of(names)))
+
+
+@cache
 def libraries_told(names: frozenset[str]) -> tuple[str, ...]:
     """Return the same in a line for each entry, with its condition and its link; many rows ask for one op."""
     return tuple(

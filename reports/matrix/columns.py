@@ -69,6 +69,10 @@ class Column(Struct, frozen=True, kw_only=True):
         """Where a row has what it finds, as a sentence goes on with it."""
         return f"under {self.name}"
 
+    def asked(self, row: MatrixRow) -> bool:
+        """Tell whether the scan of a row was asked for it."""
+        raise NotImplementedError
+
     def finding(self, row: MatrixRow) -> str | None:
         """Return what it finds of a row; ``None`` if it says nothing of it."""
         raise NotImplementedError
@@ -103,6 +107,10 @@ class ModeColumn(Column, frozen=True, kw_only=True):
     """A mode that ``--modes`` chose."""
 
     mode: Mode
+
+    def asked(self, row: MatrixRow) -> bool:
+        """Tell whether the mode was among those of the scan."""
+        return self.mode in row.chosen
 
     def finding(self, row: MatrixRow) -> str | None:
         """Return what differs in the mode from the flag off."""
@@ -166,6 +174,10 @@ class PropertyColumn(Column, frozen=True, kw_only=True):
         """With what a row has what it finds."""
         return _OTHER[self.what]
 
+    def asked(self, row: MatrixRow) -> bool:
+        """Tell whether the property was among those of the scan."""
+        return self.what in row.invariance
+
     def finding(self, row: MatrixRow) -> str | None:
         """Return whether the bits of a row depend on it; ``None`` of one that was not asked."""
         seen = row.invariance.get(self.what)
@@ -215,7 +227,7 @@ class ColumnCell(Struct, frozen=True, kw_only=True):
     of: int  # of which it says something
     notable: bool  # it is none that needs no attention
     compiled: int | None  # rows of which something was compiled, of a mode under torch.compile
-    among: int  # of so many that it could say something of
+    among: int  # of so many that it was asked of and could say something of
 
     @property
     def settled(self) -> bool:
@@ -227,8 +239,16 @@ class ColumnCell(Struct, frozen=True, kw_only=True):
         """The finding, and how many of the rows have it if not all do; which rows were compiled is a choice, and told."""
         if self.finding is None:
             return NOTHING
-        text = self.finding if self.rows == self.of else f"{self.finding} in {self.rows} of {self.of}"
-        return text if self.compiled is None else f"{text}; {self.compiled} of {self.among} rows compiled"
+        separator = "; " if self.rows == self.of and self.counts else " "
+        return f"{self.finding}{separator}{self.counts}".rstrip()
+
+    @property
+    def counts(self) -> str:
+        """The text behind the finding."""
+        parts = [f"in {self.rows} of {self.of}"] * (self.rows != self.of)
+        if self.finding is not None and self.compiled is not None:
+            parts.append(f"{self.compiled} of {self.among} rows compiled")
+        return "; ".join(parts)
 
 
 def all_columns(matrices: Iterable[Matrix]) -> tuple[Column, ...]:
@@ -297,7 +317,7 @@ def pointer(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> str | Non
 
 def cell_of(column: Column, rows: Iterable[MatrixRow]) -> ColumnCell:
     """Return what a column says of the rows of an op."""
-    rows = [row for row in rows if column.why_not(row.row) is None]
+    rows = [row for row in rows if column.asked(row) and column.why_not(row.row) is None]
     found = Counter(one for row in rows if (one := column.finding(row)) is not None)
     finding = next((one for one in column.findings if found[one]), None)
     return ColumnCell(

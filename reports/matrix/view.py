@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
+from reports.libraries.view import library_names
 from reports.matrix.cells import (
     NO_REASON,
     CellView,
@@ -85,6 +86,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     )
     invariance: dict[Property, PropertyVerdict] | UnsetType = UNSET  # by what the scan asked for
     expected: list[dict[str, object]] | UnsetType = UNSET  # what the files of each build say of it
+    libraries: tuple[str, ...] | UnsetType = UNSET  # that its op calls and that document something of it
 
     @property
     def id(self) -> str:
@@ -244,6 +246,7 @@ def row_view(
         or UNSET,
         invariance=row.invariance or UNSET,
         expected=[_expected(row, build) for build in builds] or UNSET,
+        libraries=library_names(frozenset((row.row.op, *row.row.documented))) or UNSET,
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict
+from msgspec import UNSET
+from msgspec.structs import asdict, astuple
 
-from reports.matrix.columns import all_columns
+from reports.matrix.columns import ColumnCell, all_columns
 from reports.matrix.difference import MEASURES
 from reports.matrix.expected import EXPECTED_MEANING
 from reports.matrix.listed import NOT_LISTED
@@ -51,6 +52,7 @@ _COLUMNS = {
         for name in ("verdict", "runs", "differing")
     },
     **{f"{mode}_orders_{name}": f"{mode}.orders.{name}" for mode in MODES for name in _ORDERS},
+    "libraries": "libraries",
 }
 _DEVICES = ("cpu", "cuda", "mps")
 _OP_COLUMNS = (
@@ -92,7 +94,7 @@ def render_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
 def render_ops_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
     """Yield the flat table of ops: a line for each op in each release on each kind of device."""
     view = report_view(matrices).ops
-    further = (f"{column.name}_{name}" for column in view.further for name in ("finding", "rows"))
+    further = (f"{column.name}_{name}" for column in view.further for name in ColumnCell.__struct_fields__)
     return _csv([*_OP_COLUMNS, *FINDINGS, *further], _op_rows(view))
 
 
@@ -165,6 +167,8 @@ def _value(row: RowView, path: str) -> object:
         value = getattr(value, name) if value is not None else None
     if path == "provokes":
         return value or "nothing"
+    if value is UNSET:
+        return None
     return (" ".join(value) or None) if isinstance(value, tuple) else value
 
 
@@ -207,7 +211,7 @@ def _op_rows(view: OpsView) -> Iterator[list[object]]:
                 ),
                 sum(cell.counts.values()),
                 *(cell.counts.get(finding, 0) for finding in FINDINGS),
-                *(value for it in op.further for value in (it.finding, it.rows)),
+                *(value for it in op.further for value in astuple(it)),
             ]
             yield list(map(_cell, values))
 

@@ -143,9 +143,18 @@ def _result(row: RowView, observations: Sequence[Observation], pool: Pool) -> tu
 
 
 def _further(it: OpRow, columns: Sequence[Column]) -> tuple[Hashable, ...]:
-    """Return what each further column says of a row; nothing where there are none."""
-    said = tuple((column.finding(it.record), column.words(it.row)) for column in columns)
+    """Return what each further column finds of a row and what it says beside that; nothing where there are no columns."""
+    said = tuple(
+        (found := column.finding(it.record), _beside(found, column.words(it.row))) for column in columns
+    )
     return (said,) if said else ()
+
+
+def _beside(found: str | None, words: str) -> str:
+    """Return what stands behind the finding that *words* begin with, which the page shows as a badge."""
+    if found is None:
+        return words
+    return words.removeprefix(found).removeprefix(found.replace("_", " ")).lstrip(",:; ")
 
 
 def _outputs(cells: Sequence[CellView]) -> list[Output]:

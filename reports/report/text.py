@@ -6,12 +6,13 @@ Whatever a run file says is put on one line and printed as text; the only comman
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import click
 
-from reports.matrix.columns import NOTHING, Column
+from reports.matrix.columns import NOTHING, Column, ColumnCell
 from reports.matrix.cost import Timed, ratio_words
 from reports.matrix.model import WORST_FIRST, Matrix
 from reports.matrix.ops import MISSING, OpColumn, OpRow, OpsView, OpView
@@ -26,6 +27,7 @@ from scanner.verdicts.findings import Finding
 
 _COLUMN = 9  # of a release, where there are several
 _LEAST_NAME = 12
+_INDENT = 7  # of what a line goes on with below it
 _COLOURS: dict[Finding, str] = {
     "silent": "bright_red",
     "raises": "red",
@@ -81,36 +83,59 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
     if not whole and ops.left_out:
         left = Counter(op.finding for op in ops.left_out)
         rest = ", ".join(f"{left[finding]} {finding}" for finding in WORST_FIRST if left[finding])
-        yield f"… {left.total()} more: {rest}. List them with --all"
+        yield from wrapped(f"… {left.total()} more: {rest}. List them with --all")
     if listed:
-        # Several releases leave no room for costs.
-        further = {column.name for column in ops.further}
-        left_out = {"cost", *further} if len(ops.columns) > 1 else further
+        # Several releases leave no room for costs and further columns, of which then only rows tell.
+        alone = len(ops.columns) == 1
+        left_out = {column.name for column in ops.further} | ({"cost"} if not alone else set())
         legend = [line for line in ops.legend(listed) if line[0] not in left_out]
         for label, (first, *texts) in legend:
             yield from _flowing(paint, ((text, None) for text in (f"{label}: {first}", *texts)), dim=True)
-        for place, column in enumerate(ops.further):
-            seen = {op.further[place].finding for op in listed}
-            texts = [f"{COLUMN_SIGN.get(it, NO_SIGN)} {it}" for it in column.findings if it in seen]
-            texts += [f"{NO_SIGN} {NOTHING}"] * (None in seen)
-            about = f"{column.head} {column.name}: {column.meaning}"
-            yield from _flowing(paint, ((text, None) for text in (about, *texts)), dim=True)
+        for place, column in enumerate(ops.further if alone or ops.narrowed else ()):
+            cells = [op.further[place] for op in listed if alone]
+            yield from _flowing(paint, ((text, None) for text in _column_legend(column, cells)), dim=True)
     for text in report.limits:
         yield from wrapped(text)
     where = "" if ops.narrowed else " (detmatrix docs RUN lists them)"
     yield from (paint(f"{text}{where}", bold=True) for text in ops.unmeasured_words)
 
 
-def _flowing(paint: Paint, items: Iterable[tuple[str, str | None]], **style: bool) -> Iterator[str]:
-    """Yield lines of as many items as fit, each a text with its colour."""
-    line: list[str] = []
-    width = 0
+def _column_legend(column: Column, cells: Sequence[ColumnCell]) -> list[str]:
+    """Return what a further column is, and what the signs in these cells of it mean."""
+    seen = {cell.finding for cell in cells}
+    return [
+        f"{column.head} {column.name}: {column.meaning}",
+        *(f"{COLUMN_SIGN.get(it, NO_SIGN)} {it}" for it in column.findings if it in seen),
+        *[f"{NO_SIGN} {NOTHING}"] * (None in seen),
+        *["k/n k of n rows compiled"] * any(cell.finding and cell.compiled is not None for cell in cells),
+    ]
+
+
+def _flowing(
+    paint: Paint, items: Iterable[tuple[str, str | None]], *, below: bool = False, **style: bool
+) -> Iterator[str]:
+    """Yield lines of as many items as fit, each a text with its colour; what no line has room for is broken.
+
+    Args:
+        paint: What colours a text.
+        items: The texts.
+        below: Whether they belong to the line above, and the first line stands further in too.
+        style: How all of them are printed.
+    """
+    indent, begin = " " * _INDENT, " " * (_INDENT - 2)
+    line, width = ([begin], _INDENT) if below else ([], 0)
     for text, colour in items:
-        if line and width + len(text) > WIDTH:
-            yield "  ".join(line)
-            line, width = ["     "], 7
-        line.append(paint(text, fg=colour, **style))
-        width += len(text) + 2
+        pieces = [text]
+        if len(text) > WIDTH - (_INDENT if line else 0):
+            first = indent if line else ""
+            broken = textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent)
+            pieces = [it.strip() for it in broken]
+        for place, piece in enumerate(pieces, 1):
+            if line and width + len(piece) > WIDTH:
+                yield "  ".join(line)
+                line, width = [begin], _INDENT
+            line.append(paint(piece, fg=colour, **style))
+            width = width + len(piece) + 2 if place == len(pieces) else WIDTH
     yield "  ".join(line)
 
 
@@ -123,16 +148,17 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
     costs = [op.cost_words for op in ops]
     docs = [op.docs_words.replace(" and ", "/") for op in ops]
     cost, doc = (max(map(len, (head, *texts))) for head, texts in (("COST", costs), ("DOCS", docs)))
+    further = () if several_columns else view.further
+    told = [[_mark(cell) for cell in op.further] if further else [] for op in ops]
+    sizes = [max(map(len, texts)) for texts in zip(*told, strict=True)]
+    beside = [max(len(column.head), size) for column, size in zip(further, sizes, strict=True)]
+    longest = max(map(len, names.values()))
     action = 0 if several_columns else max(len(op.action) for op in ops)
-    heads = "".join(f"{column.head} " for column in view.further if not several_columns)
-    fixed = (
-        2
-        + _COLUMN * len(columns)
-        + 1
-        + len(heads)
-        + (doc if several_columns else cost + 1 + doc + 1 + action)
-    )
-    width = min(max(len(names[op.name]) for op in ops), max(_LEAST_NAME, WIDTH - fixed))
+    fixed = 2 + 1 + _COLUMN * len(columns) + (doc if several_columns else cost + 1 + doc + 1)
+    # Further columns that do not fit beside the others stand below the line of their op, each behind its head.
+    below = bool(further) and fixed + sum(beside) + len(beside) + action + min(longest, _LEAST_NAME) > WIDTH
+    fixed += 0 if below else sum(beside) + len(beside)
+    width = min(longest, max(_LEAST_NAME, WIDTH - fixed - action))
     if several_columns:
         yield paint(
             " " * (width + 3)
@@ -143,29 +169,46 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
             f"  {'OP':{width}} " + "".join(f"{_under(it):{_COLUMN}}" for it in columns) + "DOCS", dim=True
         )
     else:
-        yield paint(f"  {'OP':{width}} FWD BWD  {heads}{'COST':{cost}} {'DOCS':{doc}} ACTION", dim=True)
-    for op, spent, listed in zip(ops, costs, docs, strict=True):
+        heads = [f"{column.head:{size}} " for column, size in zip(further, beside, strict=True) if not below]
+        yield paint(
+            f"  {'OP':{width}} FWD BWD  {''.join(heads)}{'COST':{cost}} {'DOCS':{doc}} ACTION", dim=True
+        )
+    for op, spent, listed, texts in zip(ops, costs, docs, told, strict=True):
         start = f"{FINDING_SIGN[op.finding]} {_cut(names[op.name], width):{width}}"
         marks = "".join(
             f"{cell.forward.glyphs:3} {cell.backward.glyphs:3}  "
             for column, cell in zip(view.columns, op.cells, strict=True)
             if column in columns
         )
-        if heads:
-            marks += "".join(f"{COLUMN_SIGN.get(it.finding or '', NO_SIGN):4}" for it in op.further)
+        if not below:
+            marks += "".join(f"{text:{size}} " for text, size in zip(texts, beside, strict=True))
         said = f"{listed:{doc}}"
         if listed == MISSING:
             said = paint(said, fg="magenta", bold=True)
         elif listed != op.listed.replace(" and ", "/"):  # of a device that it was not measured on
             said = paint(said, dim=True)
-        rest = said if several_columns else f"{spent:{cost}} {said} {op.action}"
+        rest = (
+            said if several_columns else f"{spent:{cost}} {said} {_begun(op.action, WIDTH - fixed - width)}"
+        )
         yield f"{paint(start, fg=_COLOURS.get(op.finding))} {marks}{rest}"
+        if below and any(cell.finding for cell in op.further):
+            cells = zip(further, texts, sizes, strict=True)
+            items = [(f"{column.head} {text:{size}}", None) for column, text, size in cells]
+            yield from _flowing(paint, items, below=True, dim=True)
         if view.narrowed:
             yield from _rows(op.rows, view.further, paint)
     if several_columns:
         left = len(view.columns) - len(columns)
-        before = f"{several(left, 'earlier column')}, " if left else ""
-        yield paint(f"… left out: {before}costs and actions: --format html has them", dim=True)
+        left_out = [several(left, "earlier column")] * bool(left)
+        left_out += [column.name for column in view.further if not view.narrowed]
+        text = f"… left out: {', '.join([*left_out, 'costs'])} and actions: --format html has them"
+        yield from (paint(line, dim=True) for line in wrapped(text))
+
+
+def _mark(cell: ColumnCell) -> str:
+    """Return the sign of what a further column finds of an op, and in how many of its rows something was compiled."""
+    sign = COLUMN_SIGN.get(cell.finding or "", NO_SIGN)
+    return sign if cell.finding is None or cell.compiled is None else f"{sign} {cell.compiled}/{cell.among}"
 
 
 def _under(column: OpColumn) -> str:
@@ -183,15 +226,26 @@ def _rows(ones: Sequence[OpRow], further: Sequence[Column], paint: Paint) -> Ite
         told = ", ".join([*[UNLIKE_REFERENCE] * bool(row.unlike_reference), *row.doubts, *found])
         lines.append((row, one_line(row.id.removeprefix(f"{row.spec}:")), shown, cost, told))
     both, costs, doubts = (max(len(str(line[place])) for line in lines) for place in (2, 3, 4))
-    width = min(max(len(line[1]) for line in lines), WIDTH - both - costs - doubts - 9)
-    for row, name, *rest in lines:
+    longest = max(len(line[1]) for line in lines)
+    # What does not fit beside the others stands below.
+    below = longest + both + costs + doubts + 9 > WIDTH
+    width = min(longest, WIDTH - both - costs - (0 if below else doubts) - 9)
+    for row, name, shown, cost, told in lines:
         start = f"    {FINDING_SIGN[row.finding]} {_cut(name, width):{width}}"
-        yield f"{paint(start, fg=_COLOURS.get(row.finding))} {rest[0]:{both}} {rest[1]:{costs}} {rest[2]}"
+        line = f"{paint(start, fg=_COLOURS.get(row.finding))} {shown:{both}} {cost:{costs}}"
+        yield line if below else f"{line} {told}"
+        if below and told:
+            yield from wrapped(told, " " * _INDENT)
 
 
 def _cut(text: str, width: int) -> str:
     """Return the end of a text that is too wide: names differ there."""
     return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
+
+
+def _begun(text: str, width: int) -> str:
+    """Return the beginning of a text that is too wide."""
+    return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
 
 
 def _release(report: ReportView, one: OpRow) -> tuple[object, ...]:

@@ -92,6 +92,11 @@ class RunView(Struct, frozen=True, kw_only=True):
         return [(row.id, it) for row in self.rows for it in row.differences]
 
     @property
+    def libraries(self) -> dict[str, tuple[str, ...]]:
+        """The ops that call libraries which document something of it, with these."""
+        return {row.spec: row.libraries for row in self.rows if row.libraries}
+
+    @property
     def weak(self) -> dict[str, list[str]]:
         """Why rows are of low power, the most frequent reason of the scan first, and the ids of those shown."""
         found: dict[str, list[str]] = {reason: [] for reason in self.matrix.weak}

@@ -154,7 +154,7 @@
       make("td", {}, row.cost.slow === null ? make("span", {}, row.cost.words) : row.cost.slow ? make("b", { class: "slower" }, row.cost.words) : row.cost.words),
       ...row.columns.map(([found, told]) =>
         make("td", {}, found && make("b", { class: `f ${found}` }, make("i", { "aria-hidden": "true" }, signs.c[found]), found),
-          make("span", {}, found ? told.replace(found, "").replace(/^[;,] /, "") : told))),
+          some("span", told))),
       ...(runs.length > 1 ? [make("td", {}, runs[row.run].label)] : []),
       ...(builds ? EXPECTED.map((label, place) => said(row, place)) : []));
     for (const [place, told] of [...row.element.cells].entries()) if (place) told.dataset.label = HEADS[place];

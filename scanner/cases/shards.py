@@ -12,11 +12,17 @@ from statistics import median
 import msgspec
 from msgspec.structs import replace
 
+from opspecs.patterns import recorded_names
+from opspecs.registry import names_of, selected
 from scanner.accelerators import kind_of
+from scanner.cases.catalog import load_catalog, with_installed
+from scanner.cases.discovery import wanted, with_databases
+from scanner.cases.settings import Plan
 from scanner.errors import UsageError
 from scanner.observations.parts import BUILD, common_settings
 from scanner.observations.records import Header, Observation, Row
 from scanner.observations.runfile import RunReader
+from scanner.plurals import several
 
 
 def divided(groups: Sequence[str], shards: int, seconds: Mapping[str, float]) -> dict[str, int]:
@@ -34,8 +40,10 @@ def divided(groups: Sequence[str], shards: int, seconds: Mapping[str, float]) ->
         UsageError: A shard would have no group.
     """
     if shards > max(len(groups), 1):
+        are = "is" if len(groups) == 1 else "are"
         raise UsageError(
-            f"--shard: {shards} shards, and there are {len(groups)} groups of rows to divide among them; give fewer shards"
+            f"--shard, --shards: {several(shards, 'shard')}, and there {are} {several(len(groups), 'op')} to divide among "
+            f"them; give fewer shards"
         )
     ordinary = median(seconds[group] for group in groups if group in seconds) if seconds else 1.0
     expected = {group: seconds.get(group, ordinary) for group in groups}
@@ -49,6 +57,27 @@ def divided(groups: Sequence[str], shards: int, seconds: Mapping[str, float]) ->
         found[group] = number
         heapreplace(busy, (taken + max(expected[group], least), number))
     return {group: found[group] for group in groups}
+
+
+def ops_named(plan: Plan, device: str) -> int:
+    """Return how many groups of rows a scan would divide, as far as that is known without a worker.
+
+    Of PyTorch's databases the entries of all releases recorded count: which of them there are, the torch at hand knows.
+
+    Args:
+        plan: What is asked for.
+        device: ``"cpu"``, or a kind of accelerator.
+
+    Raises:
+        UsageError: A file of specs cannot be used, or a pattern names an entry of a database that was left out.
+    """
+    asked = plan.settings
+    specs = load_catalog(with_installed(asked.specs), asked.sources)
+    sources = with_databases(asked.patterns, asked.sources, specs, said="sources" in plan.said)
+    names = [one for one in recorded_names() if one.family in sources]
+    rows = selected(asked.patterns, device, specs, [*map(names_of, specs), *names])
+    entries = wanted(asked.patterns, names, specs)
+    return len({spec.name for spec, _ in rows} | {one.name for one in entries})
 
 
 def seconds_of(path: Path, groups: Sequence[str]) -> dict[str, float]:

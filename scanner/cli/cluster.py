@@ -39,7 +39,8 @@ def ray_options(command: _Command) -> _Command:
             "--shards",
             type=Whole(1, MOST_SHARDS),
             metavar="N",
-            help="With --ray: divide the ops of each run among N shards. Default: as many as nodes or GPUs scan side by side.",
+            help="With --ray: divide the ops of each run among N shards. Default: as many as nodes or GPUs scan side by side, but no "
+            "more than ops.",
         ),
         click.option(
             "--ray",

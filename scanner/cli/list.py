@@ -21,6 +21,7 @@ from scanner.plurals import several
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
               help="A table to read, or JSON with every row id.")  # fmt: skip
 @click.option("--claims", is_flag=True, help="List what PyTorch documents instead, and what speaks to it.")
+@click.option("--modes", is_flag=True, help="List the modes of scan instead, and which rows are run in each.")
 @click.option(
     "--torch", "version", metavar="VERSION", help="With --claims: the release (default: the latest)."
 )
@@ -38,6 +39,7 @@ def command(
     patterns: tuple[str, ...],
     form: str,
     claims: bool,
+    modes: bool,
     version: str | None,
     sources: tuple[str, ...] | None,
     python: str | None,
@@ -51,6 +53,13 @@ def command(
     A case that says what it provokes can expose a difference; an innocent case leaves the op no choice of order.
     With --claims, list the documented bullets, and below each the ops and how many of their rows speak to it.
     """
+    if modes:
+        if patterns or claims or version or sources or python:
+            raise UsageError(
+                "--modes covers all modes; leave the patterns and the other options but --format out"
+            )
+        click.echo(_modes(form))
+        return
     if claims:
         if patterns:
             raise UsageError("--claims covers the whole catalog; leave the patterns out")
@@ -79,6 +88,31 @@ def command(
     rows = choose(patterns, "any", specs)
     on = {device: {planned.id for _, planned in select((), device, specs)} for device in ("cpu", "cuda")}
     click.echo(_json(rows, on) if form == "json" else _table(rows, on))
+
+
+def _modes(form: str) -> str:
+    """Return what each mode is, those of every scan first."""
+    import json  # noqa: PLC0415
+
+    from scanner.modes import MODE_TABLE  # noqa: PLC0415 - of a scan
+
+    listed = [
+        {"mode": mode, "chosen": it.chosen, "meaning": it.meaning, "rows": it.rows}
+        for mode, it in MODE_TABLE.items()
+    ]
+    if form == "json":
+        return json.dumps(listed, indent=2)
+    width = max(map(len, MODE_TABLE))
+    lines = ["The flag is that of torch.use_deterministic_algorithms."]
+    for chosen, heading in ((False, "In every scan"), (True, "In scans whose --modes names them")):
+        lines += ["", heading]
+        for one in listed:
+            if one["chosen"] == chosen:
+                lines += [
+                    f"  {one['mode']:{width}}  {one['meaning']}",
+                    f"  {'':{width}}  rows: {one['rows']}",
+                ]
+    return "\n".join(lines)
 
 
 def _json(rows: Sequence[tuple[OpSpec, Planned]], on: dict[str, set[str]]) -> str:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import os
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from scanner.cli.options import refuse_report_name, runs_argument
 from scanner.errors import EXIT_DONE, UsageError, one_line
-from scanner.observations.merge import merge
-from scanner.observations.writer import cannot_write, encode
+from scanner.observations.merge import write_merged
 
 
 @click.command(name="merge")
@@ -44,34 +39,3 @@ def command(runs: tuple[str, ...], output: Path, *, force: bool) -> int:
     if missing := write_merged(paths, output):
         click.echo(one_line(f"{output}: {missing}"), err=True)
     return EXIT_DONE
-
-
-def write_merged(paths: Sequence[Path], path: Path) -> str:
-    """Merge run files into *path*, through a temporary file beside it, so that a failure leaves what was there before.
-
-    Returns:
-        What is missing of the plan, in words.
-
-    Raises:
-        RunFileError: A file cannot be read, or is damaged.
-        UsageError: The files are not of one plan, or the place cannot be written.
-    """
-    header, missing, lines = merge(paths)
-    target = Path(os.path.realpath(path))
-    beside = target.with_name(f".detmatrix-{os.getpid()}.part")
-    try:
-        # Nothing but the lines may decide the bytes: no name, no time.
-        with (
-            beside.open("wb") as plain,
-            gzip.GzipFile("", "wb", fileobj=plain, mtime=0) if path.suffix == ".gz" else plain as file,
-        ):
-            file.write(encode(header) + b"\n")
-            for line in lines:
-                file.write(encode(line) + b"\n")
-        beside.replace(target)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
-    return missing

@@ -19,8 +19,10 @@ from scanner.cli.cluster import ray_options
 from scanner.cli.main import SUMMARY, load
 from scanner.cli.options import DEFAULTS, ParamType, patterns_argument, refuse_report_name
 from scanner.cli.settings import fail_on_option, settings_options
-from scanner.cluster.scan import Campaign, how_to_go_on, scan_on_cluster
+from scanner.cluster.runs import Campaign
+from scanner.cluster.scan import how_to_go_on, scan_on_cluster
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
+from scanner.modes import MODE_TABLE
 from scanner.observations.records import MOST_SHARDS
 from scanner.observations.runfile import UNTRUSTED, Run
 from scanner.observations.settings import SETTINGS
@@ -191,20 +193,28 @@ def _said(options: dict[str, Any], *, resume: bool) -> tuple[dict[str, Any], lis
         idle.add("runs")
     if "runs" in asked:
         idle |= {"max_rate", "confidence"}
-    if not databases(given.get("sources")):
-        idle |= {"dtypes", "samples"}
-    said = {name: value for name, value in given.items() if name not in idle & tabled}
+    needing = _needing(given)
+    said = {name: value for name, value in given.items() if name not in (idle | needing.keys()) & tabled}
     if {"max_rate", "runs"} <= said.keys():
         raise click.UsageError("--max-rate chooses how many executions, --runs says it; give one of them")
     if "confidence" in said and "max_rate" not in said:
         raise click.UsageError("--confidence says how probably --max-rate would be seen; give both")
-    if not databases(said.get("sources")) and not resume:
-        for name in ("dtypes", "samples"):
-            if name in said:
-                raise click.UsageError(
-                    f"--{name} applies to PyTorch's databases; add --source opinfo, modules or all"
-                )
+    for name, what in needing.items():
+        if said.get(name) and not resume:
+            raise click.UsageError(f"{SETTINGS[name].option} applies to {what}")
     return said, [name for name in said if name in tabled]
+
+
+def _needing(given: dict[str, Any]) -> dict[str, str]:
+    """Return the settings that do nothing beside those that were given, with what they apply to and how to ask for it."""
+    needing = {}
+    if not databases(given.get("sources")):
+        needing = dict.fromkeys(
+            ("dtypes", "samples"), "PyTorch's databases; add --source opinfo, modules or all"
+        )
+    if not any(MODE_TABLE[mode].compiles for mode in given.get("modes", ())):
+        needing["compile_all"] = "modes under torch.compile; add --modes compile_off,compile_on"
+    return needing
 
 
 def _how_to_go_on(plan: Plan) -> str:

@@ -73,7 +73,7 @@ def shards_folder(output: Path, *, resume: bool, force: bool) -> Iterator[Path]:
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        there = [path for path in folder.iterdir() if _NAMED.fullmatch(path.name)]
+        there = shards_in(folder)
         if there and not resume and not force:
             raise UsageError(
                 f"{folder}: holds the shards of an unfinished scan; go on with --resume, or start over with --force"
@@ -89,6 +89,11 @@ def shards_folder(output: Path, *, resume: bool, force: bool) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             folder.rmdir()
         os.close(lock)
+
+
+def shards_in(folder: Path) -> list[Path]:
+    """Return the files of shards that a folder holds."""
+    return [path for path in folder.iterdir() if _NAMED.fullmatch(path.name)]
 
 
 def count_in(folder: Path, run: str) -> int | None:

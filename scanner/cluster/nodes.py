@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from scanner.errors import UsageError
+from scanner.plurals import several
 
 # Addresses that are no HOST:PORT: Ray on this machine, for this scan alone; the cluster that this machine belongs to.
 LOCAL, AUTO = "local", "auto"
@@ -36,6 +37,11 @@ class NodePool(NamedTuple):
     gpu: str  # as Ray names it; empty for nodes, and for GPUs that it cannot name
     places: int  # how many shards it scans at once
     options: dict[str, Any]  # of a task that runs there
+
+    @property
+    def awaited(self) -> str:
+        """What must be free before the first task begins."""
+        return "a GPU" if "num_gpus" in self.options else several(self.places, "node")
 
 
 @contextlib.contextmanager

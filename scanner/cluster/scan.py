@@ -7,20 +7,17 @@ from which ``scan --resume`` goes on.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-import re
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from scanner.cases.settings import Plan
+from scanner.cases.shards import ops_named
 from scanner.cluster import task
-from scanner.cluster.files import ShardFiles, count_in, folder_for, shards_folder
-from scanner.cluster.nodes import LOCAL, NodePool, connected, device_there, pools_there
+from scanner.cluster.files import folder_for, shards_folder, shards_in
+from scanner.cluster.nodes import LOCAL, connected, device_there, pools_there
+from scanner.cluster.runs import Campaign, ClusterRun, finished_run, merged_runs
 from scanner.cluster.shard import ClusterShard
 from scanner.errors import (
     EXIT_INTERRUPTED,
@@ -32,13 +29,14 @@ from scanner.errors import (
     UsageError,
     signal_name,
 )
-from scanner.observations.merge import difference, merge
+from scanner.observations.merge import difference
+from scanner.observations.records import MOST_SHARDS
 from scanner.observations.runfile import Run, read_run
 from scanner.observations.settings import SETTINGS
-from scanner.observations.writer import RunWriter, refuse_packed
+from scanner.observations.writer import refuse_packed
 from scanner.run.progress import Progress
 
-# So many tasks of a shard in a row may end with their nodes and bring nothing.
+# So many tasks of a shard in a row may end with their nodes and bring nothing new.
 _TRIES = 3
 # Between looks at what has come; Ctrl-C is heard as often.
 _WAIT_SECONDS = 1.0
@@ -46,32 +44,6 @@ _WAIT_SECONDS = 1.0
 _COMMAND = "detmatrix: "
 # Ray sets it to the cores of a task where a node does not, and a scan on one thread sees no race.
 _THREADS = "OMP_NUM_THREADS"
-
-
-class Campaign(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for."""
-
-    plan: Plan  # but for the interpreter
-    address: str
-    pythons: tuple[
-        str, ...
-    ]  # as they are called on the nodes, in any folder; empty: the one that Ray has there
-    shards: int | None  # None: as many as there are nodes or GPUs, or as the scan that goes on has
-
-
-class _Run:
-    """The shards of one interpreter on one kind of nodes or GPUs, which make one run file."""
-
-    def __init__(self, campaign: Campaign, folder: Path, place: int, pool: NodePool) -> None:
-        python = campaign.pythons[place] if campaign.pythons else None
-        self.pool = pool
-        self.number = place + 1
-        named = _named(f"python-{self.number}", pool.gpu)
-        count = campaign.shards or count_in(folder, named) or pool.places
-        self.shards = [
-            ClusterShard(ShardFiles(folder, named, number, count), python, number, count)
-            for number in range(1, count + 1)
-        ]
 
 
 def scan_on_cluster(campaign: Campaign, progress: Progress) -> list[Run]:
@@ -86,6 +58,8 @@ def scan_on_cluster(campaign: Campaign, progress: Progress) -> list[Run]:
         shards_folder(plan.output, resume=plan.resume, force=plan.force) as folder,
         contextlib.ExitStack() as ending,
     ):
+        if not shards_in(folder) and (finished := finished_run(campaign)) is not None:
+            return [finished]
         progress.doing(
             "starting Ray" if campaign.address == LOCAL else f"connecting to Ray at {campaign.address}"
         )
@@ -93,10 +67,13 @@ def scan_on_cluster(campaign: Campaign, progress: Progress) -> list[Run]:
         with connected(campaign.address) as ray:
             device = device_there(ray, plan.settings.device)
             pythons = max(1, len(campaign.pythons))
-            pools = pools_there(ray, device, pythons * (campaign.shards or len(ray.nodes())))
-            runs = [_Run(campaign, folder, place, pool) for place in range(pythons) for pool in pools]
+            most = campaign.shards or ops_named(plan, device) or MOST_SHARDS
+            pools = pools_there(ray, device, pythons * most)
+            runs = [
+                ClusterRun(campaign, folder, place, pool, most) for place in range(pythons) for pool in pools
+            ]
             _Fleet(ray, runs, words_of(plan, device), progress).observe()
-        return [read_run(path) for path in _merged(campaign, runs, progress)]
+        return [read_run(path) for path in merged_runs(campaign, runs, progress)]
 
 
 def how_to_go_on(campaign: Campaign) -> str:
@@ -132,12 +109,14 @@ def words_of(plan: Plan, device: str) -> list[str]:
 class _Fleet:
     """The tasks that are going on."""
 
-    def __init__(self, ray: Any, runs: Sequence[_Run], words: Sequence[str], progress: Progress) -> None:
+    def __init__(
+        self, ray: Any, runs: Sequence[ClusterRun], words: Sequence[str], progress: Progress
+    ) -> None:
         self._ray = ray
         self._runs = runs
         self._words = words
         self._progress = progress
-        self._going: dict[Any, tuple[_Run, ClusterShard]] = {}
+        self._going: dict[Any, tuple[ClusterRun, ClusterShard]] = {}
         self._given_up: list[str] = []
         self._counting = False
         # A node is to find nothing of ours but the detmatrix that is installed there.
@@ -157,6 +136,8 @@ class _Fleet:
                 if not shard.complete:
                     self._begin(run, shard)
             self._count(done)
+            if self._going:
+                self._progress.doing(f"waiting for {self._runs[0].pool.awaited} to be free; see ray status")
             while self._going:
                 for one in self._ray.wait([*self._going], timeout=_WAIT_SECONDS)[0]:
                     self._hear(one)
@@ -169,7 +150,7 @@ class _Fleet:
                 f"then go on with --resume"
             )
 
-    def _begin(self, run: _Run, shard: ClusterShard) -> None:
+    def _begin(self, run: ClusterRun, shard: ClusterShard) -> None:
         words = [*("--python", shard.python) * (shard.python is not None), *self._words]
         going = self._task.options(**run.pool.options).remote(
             ["--resume", "--shard", shard.shard, *words],
@@ -205,7 +186,7 @@ class _Fleet:
                 case task.ENDED if not shard.complete:
                     self._ended(going, number, data.decode(errors="replace"))
 
-    def _take(self, run: _Run, shard: ClusterShard, number: int, lines: bytes) -> None:
+    def _take(self, run: ClusterRun, shard: ClusterShard, number: int, lines: bytes) -> None:
         """Keep lines of a shard, and count what they measure."""
         began = shard.header is None
         found = [*shard.read(number, lines)]
@@ -214,7 +195,8 @@ class _Fleet:
         shard.files.append(number, lines)
         self._count()
         for one in found:
-            shard.fruitless = 0
+            if one.new:
+                shard.fruitless = 0
             self._progress.at(one.row, f"{one.what}, {self._name(run, shard)}")
             if not one.planned:
                 self._progress.further(1)
@@ -248,7 +230,7 @@ class _Fleet:
         if shard.fruitless == _TRIES:
             self._given_up.append(f"{self._name(run, shard)} ({why})")
             self._progress.note(
-                f"{self._given_up[-1]} was lost {_TRIES} times in a row before it measured anything"
+                f"{self._given_up[-1]} was lost {_TRIES} times in a row before it measured anything new"
             )
             return
         self._progress.note(f"{self._name(run, shard)} was lost ({why}); it goes on where there is room")
@@ -267,14 +249,14 @@ class _Fleet:
             self._progress.begin(expected, done)
         self._counting = True
 
-    def _name(self, run: _Run, shard: ClusterShard) -> str:
+    def _name(self, run: ClusterRun, shard: ClusterShard) -> str:
         """Name a shard as progress and errors do."""
         several = len({one.number for one in self._runs}) > 1
         of = f" of {shard.python}" if several else ""
         return " on ".join(filter(None, (f"shard {shard.shard}{of}", run.pool.gpu, shard.host)))
 
 
-def _recall(run: _Run, shard: ClusterShard) -> int:
+def _recall(run: ClusterRun, shard: ClusterShard) -> int:
     """Read what there is of a shard already, and return how many measurements that is."""
     held = enumerate(shard.files.held(), start=1)
     done = sum(one.planned for number, lines in held for one in shard.read(number, lines))
@@ -282,7 +264,7 @@ def _recall(run: _Run, shard: ClusterShard) -> int:
     return done
 
 
-def _check(run: _Run, shard: ClusterShard) -> None:
+def _check(run: ClusterRun, shard: ClusterShard) -> None:
     """Refuse a shard that is none of its run.
 
     Raises:
@@ -296,48 +278,3 @@ def _check(run: _Run, shard: ClusterShard) -> None:
         raise UsageError(
             f"{shard.files.name}: is of another plan than {first.files.name}: {text}; all nodes must have the same"
         )
-
-
-def _merged(campaign: Campaign, runs: Sequence[_Run], progress: Progress) -> list[Path]:
-    """Join the shards of each run into one run file, and remove them.
-
-    Raises:
-        UntrustedScanError: Something is missing; the shards stay.
-    """
-    found: list[Path] = []
-    for run in runs:
-        header, missing, lines = merge([path for shard in run.shards for path in shard.files.paths])
-        if missing:
-            raise UntrustedScanError(
-                f"{folder_for(campaign.plan.output)}: {missing}; go on with --resume, or start over with --force"
-            )
-        named = [
-            f"torch-{header.environment.torch}" * (len(campaign.pythons) > 1),
-            run.pool.gpu * (len({one.pool.gpu for one in runs}) > 1),
-        ]
-        output = _beside(campaign.plan.output, *named)
-        if output in found:
-            output = _beside(campaign.plan.output, *named, str(run.number))
-        with RunWriter(output) as writer:
-            if output.stat().st_size and not campaign.plan.force:
-                progress.note(f"{output}: the earlier run is kept as {writer.set_aside().name}")
-            try:
-                writer.begin(0)
-                for line in itertools.chain([header], lines):
-                    writer.write(line)
-            except BaseException:
-                writer.begin(0)  # the shards are what goes on
-                raise
-        found.append(output)
-    for path in (path for run in runs for shard in run.shards for path in shard.files.paths):
-        path.unlink()
-    return found
-
-
-def _beside(output: Path, *parts: str) -> Path:
-    return output.with_stem(_named(output.stem, *parts))
-
-
-def _named(*parts: str) -> str:
-    """Join parts of the name of a file; some come from nodes."""
-    return "-".join(re.sub(r"[^\w.+-]", "_", part) for part in parts if part)

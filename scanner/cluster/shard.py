@@ -24,6 +24,7 @@ class ShardMeasurement(NamedTuple):
     row: Row
     what: str  # as progress says it
     verdict: Verdict | None
+    new: bool  # else an earlier file of the shard has it
     planned: bool  # else it came beyond those that were known when the rows were
 
 
@@ -37,7 +38,7 @@ class ClusterShard:
         self.header: Header | None = None  # as its first file has it
         self.complete = False  # its last file is
         self.host = ""
-        self.fruitless = 0  # tasks in a row that ended without a measurement
+        self.fruitless = 0  # tasks in a row that ended without a new measurement
         self._rows: dict[tuple[str, ...], Row] = {}
         self._seen: set[Any] = set()
         self._invariances = 0
@@ -84,15 +85,16 @@ class ClusterShard:
                     ordinary = mode in MODES and process < self.header.settings.processes
                     row = self._rows[record.key]
                     verdict = observation_verdict(record, row)
-                    planned = ordinary and self._is_new(record.key, mode, process)
-                    yield ShardMeasurement(row, f"{mode}, process {process}", verdict, planned)
+                    new = self._is_new(record.key, mode, process)
+                    yield ShardMeasurement(row, f"{mode}, process {process}", verdict, new, ordinary and new)
                 case Cost() | Dispatch() if record.key in self._rows:
                     what = "cost" if isinstance(record, Cost) else "overloads"
-                    yield ShardMeasurement(self._rows[record.key], what, None, self._is_new(record.key, what))
+                    new = self._is_new(record.key, what)
+                    yield ShardMeasurement(self._rows[record.key], what, None, new, new)
                 case Invariance(what=what) if record.key in self._rows:
                     new = self._is_new(record.key, what)
                     self._invariances += new
-                    yield ShardMeasurement(self._rows[record.key], f"invariance to {what}", None, new)
+                    yield ShardMeasurement(self._rows[record.key], f"invariance to {what}", None, new, new)
 
     def _plan(self, rows: tuple[Row, ...]) -> None:
         for row in rows:

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from scanner.locate.memory.comparison import COMPOUND, sort_of
 from scanner.locate.memory.given import Given, given_to
 from scanner.locate.mode import IGNORED, LocateMode
-from scanner.locate.replay import differing, measure, settled, too_large
+from scanner.locate.replay import measure, settled, too_large
 from scanner.worker.launch_orders import NATURAL, launch_orders
 
 _LARGE = "are larger than --max-bytes"
@@ -127,7 +127,7 @@ class LaunchReplay:
                 one.copy_(before)
             self._orders.begin(number)
             launch()
-            if not (found := settled(differing(kept, given), kept, given)):
+            if not (found := settled(kept, given)):
                 continue
             if root is None:
                 root = mode.root_of_launch(key, given, [given[place] for place in found])

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from scanner.locate.dispatching import eval_frame, not_compiled
 from scanner.locate.memory.downstream import Downstream
 from scanner.locate.memory.outside import OutsideWrites
-from scanner.locate.overloads import EFFECTS, KnownOverload, among, known, tensors, words
+from scanner.locate.overloads import EFFECTS, FAKE, OWN, KnownOverload, among, known, owner, tensors, words
 from scanner.locate.places import CallPlaces, SiteKey, call_site
 from scanner.locate.recorder import RunRecorder
 from scanner.locate.replay import (
     RepeatedCall,
-    differing,
     left_open,
     measure,
     plain,
@@ -45,8 +45,6 @@ _LYING = "change an argument that their schema does not tell of; later calls are
 _DRAWING = "draw random numbers although no tag of theirs tells; later calls are restored"
 _FAILED = "raised when they were executed again"
 _NONE: frozenset[int] = frozenset()
-_TORCH, _FAKE, _OWN = "torch", "fake", "own"
-_eval_frame = torch._C._dynamo.eval_frame  # noqa: SLF001 - loading the compiler itself takes seconds
 # Seconds between two lines of progress.
 _TELL_SECONDS = 10.0
 
@@ -102,32 +100,37 @@ class LocateMode(TorchDispatchMode):
         if "torch._dynamo" not in sys.modules:
             return self._see(func, types, args, kwargs or {})
         # Or the compiler would compile what follows, too.
-        compiler = _eval_frame.set_eval_frame(None)
+        compiler = eval_frame.set_eval_frame(None)
         try:
             return self._see(func, types, args, kwargs or {})
         finally:
-            _eval_frame.set_eval_frame(compiler)
+            eval_frame.set_eval_frame(compiler)
 
     def _see(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if self.paused or self.ended or self.launching:
             return func(*args, **kwargs)
         if types:
-            owners = set(map(_owner, types))
-            if _FAKE in owners:
+            owners = set(map(owner, types))
+            if FAKE in owners:
                 return func(*args, **kwargs)
-            if _OWN in owners:
+            if OWN in owners:
                 # Its own ops on the tensors it holds come here in their turn.
                 return NotImplemented
         op = known(func)
-        if op.view:
-            return func(*args, **kwargs)
-        if op.empty:
+        # In inference mode nothing takes them apart ahead of us. For nested tensors some have kernels.
+        if op.composite and not any(one.is_nested for one in among(args, kwargs)):
+            with self:
+                result = op.composite(*args, **kwargs)
+        elif op.view:
+            result = func(*args, **kwargs)
+        elif op.empty:
             result = func(*args, **kwargs)
             self.unwritten.handed_out(op, result)
             if self.recorder is None:
                 self.outside.written(tensors(result))
-            return result
-        return self._look(op, func, args, kwargs)
+        else:
+            result = self._look(op, func, args, kwargs)
+        return result
 
     def _look(self, op: KnownOverload, func: Any, args: Any, kwargs: Any) -> Any:
         """Look at an op that computes something."""
@@ -135,7 +138,7 @@ class LocateMode(TorchDispatchMode):
         self._count(key)
         given = among(args, kwargs)
         # Asked ahead of the call: what an op itself makes different in its arguments has not reached it.
-        reached = self._downstream.reach(given) if self._downstream else _NONE
+        reached = self._downstream.reach(given, op.overwritten(args, kwargs)) if self._downstream else _NONE
         if origin := self.unwritten.reads(op, func, args, kwargs, given):
             self._read_unwritten(key, origin, given)
         reason = self._refusal(op, args, kwargs)
@@ -291,12 +294,11 @@ class LocateMode(TorchDispatchMode):
             return result
         count, places, root = 0, set[int](), None
         try:
-            # On another device than the CPU one waits once for all executions, and looks again only if any differed.
-            for _ in range(self.replays if call.differs(self.replays) else 0):
+            # On another device than the CPU one waits once for all executions, and looks closer only if any differed.
+            queued = call.queued(self.replays)
+            for _ in range(self.replays if queued is None or queued else 0):
                 again = call.other()
-                if again is None or not (
-                    found := settled(differing(kept.tensors, again), kept.tensors, again)
-                ):
+                if again is None or not (found := settled(kept.tensors, again)):
                     continue
                 # The arguments it changes go on changing in what follows.
                 again = [one.clone() for one in again]
@@ -305,6 +307,12 @@ class LocateMode(TorchDispatchMode):
                 count += 1
                 places.update(found)
                 measure(root.distance, kept.tensors, again, found)
+            else:
+                if queued:
+                    # It differed, whether or not it has done so again.
+                    count = len(queued)
+                    places.update(*queued)
+                    root = root or self._judged(op, call, key, args, kwargs, None, sorted(places))
         except Exception:  # noqa: BLE001 - the program's own execution went well
             self.leave_out(_FAILED, op.name)
             call.restore()
@@ -321,10 +329,13 @@ class LocateMode(TorchDispatchMode):
         key: SiteKey,
         args: Any,
         kwargs: Any,
-        again: list[torch.Tensor],
+        again: list[torch.Tensor] | None,
         found: list[int],
     ) -> Root | None:
-        """Return the root of a call site that differed; ``None`` if only memory did that nothing wrote."""
+        """Return the root of a call site that differed; ``None`` if only memory did that nothing wrote.
+
+        *again* is what it gave then, ``None`` where that is gone and it has not differed since.
+        """
         root = self.roots.get((key, "replay"))
         if root is not None:
             return root
@@ -335,10 +346,15 @@ class LocateMode(TorchDispatchMode):
             return None
         # Of what the flag does with it the first call that differs is asked, before anything of it is kept.
         flag, alert = with_flag(call, self.replays)
-        if flag == "filled":
+        unwritten = flag == "filled"
+        if again is None:
+            unwritten |= self._opened(op, call).keys() >= set(found)
+            flag = "rare" if flag == "cured" else flag
+        elif unwritten:
             for place in found:
                 if place < len(call.returned):
                     self.unwritten.left_open(op, call.returned[place], again[place])
+        if unwritten:
             call.restore()
             return None
         root = self._root(key, "replay", among(args, kwargs))
@@ -375,25 +391,4 @@ class LocateMode(TorchDispatchMode):
         return tuple(self.roots.values())
 
 
-def _owner(kind: type) -> str:
-    """Tell who computes what is done to tensors of a class."""
-    dispatch = getattr(kind, "__torch_dispatch__", None)
-    if dispatch in {torch.Tensor.__torch_dispatch__, torch._C._disabled_torch_dispatch_impl}:  # noqa: SLF001
-        return _TORCH
-    # Tensors of PyTorch's tracers compute nothing.
-    return _FAKE if kind.__module__.startswith("torch._subclasses.f") else _OWN
-
-
-def _not_compiled(function: Any) -> None:
-    """Keep the compiler out of a function; how, depends on the release."""
-    if hasattr(_eval_frame, "set_code_exec_strategy"):
-        skip = _eval_frame._FrameAction.SKIP  # noqa: SLF001 - has no public name
-        _eval_frame.set_code_exec_strategy(
-            function.__code__,
-            _eval_frame._FrameExecStrategy(skip, skip),  # noqa: SLF001
-        )
-    elif hasattr(_eval_frame, "skip_code"):
-        _eval_frame.skip_code(function.__code__)
-
-
-_not_compiled(LocateMode.__torch_dispatch__)
+not_compiled(LocateMode.__torch_dispatch__)

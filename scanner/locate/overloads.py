@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from scanner.locate.dispatching import composite
+
 # Namespaces whose ops speak with other processes.
 _NEVER = {
     "c10d": "take part in communication",
@@ -41,6 +43,26 @@ _HIDDEN_CHANGES = {
     "aten::_fused_moving_avg_obs_fq_helper": (3, 4, 5, 6),
     "aten::embedding_renorm_": (0,),
 }
+# They write every element of the argument that they change, and read none of it; as all do of their arguments out=.
+_WRITERS = {
+    "aten::copy_",
+    "aten::fill_.Scalar",
+    "aten::fill_.Tensor",
+    "aten::zero_",
+    "aten::normal_",
+    "aten::uniform_",
+    "aten::random_",
+    "aten::random_.from",
+    "aten::random_.to",
+    "aten::bernoulli_.float",
+    "aten::bernoulli_.Tensor",
+    "aten::exponential_",
+    "aten::cauchy_",
+    "aten::log_normal_",
+    "aten::geometric_",
+    "aten::_foreach_copy_",
+    "aten::_foreach_zero_",
+}
 # They hand out memory that they do not write.
 _EMPTY = {
     "empty",
@@ -54,6 +76,8 @@ _EMPTY = {
     "new_empty_strided",
     "_efficientzerotensor",
 }
+# Who computes what is done to tensors of a class.
+_TORCH, FAKE, OWN = "torch", "fake", "own"
 _seeded = getattr(torch.Tag, "nondeterministic_seeded", None)
 _inplace_view = getattr(torch.Tag, "inplace_view", None)
 
@@ -65,10 +89,11 @@ class KnownOverload:
         "aten",
         "base",
         "changes",
+        "composite",
         "empty",
-        "is_out",
         "name",
         "outputs",
+        "overwrites",
         "random",
         "refused",
         "unsure",
@@ -98,7 +123,12 @@ class KnownOverload:
         self.view = namespace == "profiler" or (
             not written and any(one.alias_info is not None for one in schema.returns)
         )
-        self.is_out = any(one.is_out for one in arguments)
+        # Those of which it reads nothing, and writes all.
+        self.overwrites = tuple(
+            (place, one.name)
+            for place, one in enumerate(arguments)
+            if one.is_out or (place in written and self.name in _WRITERS)
+        )
         self.empty = namespace == "aten" and plain in _EMPTY
         # Of ops that are not PyTorch's own nobody knows whether they draw.
         self.random = _seeded in tags or namespace != "aten" or "rnn" in plain
@@ -107,16 +137,24 @@ class KnownOverload:
         self.refused: str | None = _NEVER.get(namespace)
         if self.refused is None and namespace == "aten" and (plain in _NO_REPLAY or _inplace_view in tags):
             self.refused = EFFECTS
+        self.composite = composite(func, self.name) if self.refused is None else None
 
     def changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors among the arguments that it changes."""
-        if not self.changes:
+        return _at(self.changes, args, kwargs) if self.changes else []
+
+    def overwritten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Return the tensors among the arguments that it writes wholly without reading them."""
+        if not self.overwrites:
             return []
-        found: list[torch.Tensor] = []
-        for place, name in self.changes:
-            value = args[place] if place < len(args) else kwargs.get(name)
-            found += tensors(value)
-        return found
+        places = dict(self.overwrites)
+        names = set(places.values())
+        read = among(
+            [one for place, one in enumerate(args) if place not in places],
+            {name: one for name, one in kwargs.items() if name not in names},
+        )
+        numbers = set(map(id, read))
+        return [one for one in _at(self.overwrites, args, kwargs) if id(one) not in numbers]
 
 
 class OpaqueOperator(KnownOverload):
@@ -127,9 +165,9 @@ class OpaqueOperator(KnownOverload):
     def __init__(self, func: Any) -> None:
         self.name = self.base = str(getattr(func, "name", lambda: func)())
         self.aten, self.outputs, self.unsure = False, 1, 0
-        self.changes = ()
-        self.view = self.is_out = self.empty = self.random = False
-        self.refused = "are no single op"
+        self.changes = self.overwrites = ()
+        self.view = self.empty = self.random = False
+        self.refused, self.composite = "are no single op", None
 
 
 _known: dict[Any, KnownOverload] = {}
@@ -142,6 +180,25 @@ def known(func: Any) -> KnownOverload:
         kind = KnownOverload if isinstance(func, torch._ops.OpOverload) else OpaqueOperator  # noqa: SLF001
         found = _known[func] = kind(func)
     return found
+
+
+def _at(
+    places: Sequence[tuple[int, str]], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[torch.Tensor]:
+    """Return the tensors at some positions of arguments, or under their names."""
+    found: list[torch.Tensor] = []
+    for place, name in places:
+        found += tensors(args[place] if place < len(args) else kwargs.get(name))
+    return found
+
+
+def owner(kind: type) -> str:
+    """Tell who computes what is done to tensors of a class."""
+    dispatch = getattr(kind, "__torch_dispatch__", None)
+    if dispatch in {torch.Tensor.__torch_dispatch__, torch._C._disabled_torch_dispatch_impl}:  # noqa: SLF001
+        return _TORCH
+    # Tensors of PyTorch's tracers compute nothing.
+    return FAKE if kind.__module__.startswith("torch._subclasses.f") else OWN
 
 
 def tensors(value: Any) -> list[torch.Tensor]:

@@ -16,7 +16,7 @@ from scanner.locate.memory.storages import StorageTable, covers, geometry
 from scanner.locate.overloads import KnownOverload, scalars, words
 from scanner.locate.places import SiteKey, call_site
 from scanner.locate.replay import generators
-from scanner.locate.unwritten import WRITERS, UnwrittenMemory
+from scanner.locate.unwritten import UnwrittenMemory
 from scanner.worker.bits import parts
 
 # Ops that are written at once; digests stay on their device until then.
@@ -120,8 +120,8 @@ class RunRecorder:
             self._named.append({"site": asdict(call_site(key))})
         line = _Line(site, self._text(", ".join(words(given))), self._text(scalars(args, kwargs)))
         hidden = self._unwritten.given_open
-        if op.name in WRITERS or op.is_out:
-            hidden = hidden | set(map(id, op.changed(args, kwargs)))
+        if overwritten := op.overwritten(args, kwargs):
+            hidden = hidden | set(map(id, overwritten))
         for one in given:
             memory = self._memory.get(one)
             if memory is None:

@@ -89,18 +89,25 @@ class RepeatedCall:
         """What stood in the arguments that it changes, by their identity."""
         return {id(one): before for one, before in zip(self.changed, self._before, strict=True)}
 
-    def differs(self, times: int) -> bool:
-        """Tell whether any of so many further executions differs from the first; ``True`` if it is as well to look at once."""
+    def queued(self, times: int) -> list[list[int]] | None:
+        """Execute it so many times, waiting once; return the places that differ, for each execution in which any does.
+
+        ``None``: nothing is on a device that one would wait for, and each execution is as well looked at at once.
+        """
         if not self.kept.on_device:
-            return True
-        flags = []
-        for _ in range(times):
-            answer = differing(self.kept.tensors, self.again())
-            if isinstance(answer, list):
-                return True
-            if answer is not None:
-                flags.append(answer)
-        return bool(flags) and bool(torch.stack(flags).any())
+            return None
+        answers = [differing(self.kept.tensors, self.again()) for _ in range(times)]
+        flags = [one for execution in answers for one in execution if isinstance(one, torch.Tensor)]
+        waited = iter(torch.stack(flags).tolist() if flags else ())
+        found = [
+            [
+                place
+                for place, one in enumerate(execution)
+                if (next(waited) if isinstance(one, torch.Tensor) else one)
+            ]
+            for execution in answers
+        ]
+        return list(filter(None, found))
 
     def restore(self) -> None:
         """Leave the arguments as the first execution left them."""
@@ -146,32 +153,16 @@ def drawing_again(op: KnownOverload, kwargs: Mapping[str, Any]) -> Iterator[None
             generator.set_state(state)
 
 
-def differing(kept: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> list[int] | torch.Tensor | None:
-    """Return the places of tensors that differ, or a flag on their device that nobody has waited for; ``None``: equal."""
+def differing(kept: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> list[bool | torch.Tensor]:
+    """Tell of each tensor whether it differs; on another device than the CPU by a flag there, waiting for nothing."""
     if len(kept) != len(again):
-        return list(range(max(len(kept), len(again))))
-    found: list[int] = []
-    flag = None
-    for place, (one, other) in enumerate(zip(kept, again, strict=True)):
-        answer = unequal(one, other)
-        if isinstance(answer, torch.Tensor):
-            flag = answer if flag is None else flag | answer
-        elif answer:
-            found.append(place)
-    return found or flag
+        return [True] * max(len(kept), len(again))
+    return [unequal(one, other) for one, other in zip(kept, again, strict=True)]
 
 
-def settled(
-    answer: list[int] | torch.Tensor | None, kept: Sequence[torch.Tensor], again: Sequence[torch.Tensor]
-) -> list[int]:
+def settled(kept: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> list[int]:
     """Return the places of tensors that differ, waiting for the device."""
-    if answer is None:
-        return []
-    if isinstance(answer, list) and len(kept) != len(again):
-        return answer
-    return [
-        place for place, (one, other) in enumerate(zip(kept, again, strict=True)) if bool(unequal(one, other))
-    ]
+    return [place for place, differs in enumerate(differing(kept, again)) if differs]
 
 
 def measure(
@@ -214,10 +205,14 @@ def with_flag(call: RepeatedCall, times: int) -> tuple[WithFlag, str | None]:
 
 def _stable(call: RepeatedCall, times: int, *, fill: bool) -> bool:
     with deterministic(fill=fill):
-        first = [_copied(one) for one in call.again()]
-        return not any(
-            settled(differing(first, again), first, again) for again in (call.again() for _ in range(times))
-        )
+        again = call.again()
+        first = [_copied(one) for one in again]
+        for _ in range(times):
+            # The one before is held until then, so that what the op leaves unwritten is other memory each time.
+            again = call.again()
+            if settled(first, again):
+                return False
+        return True
 
 
 @contextlib.contextmanager

@@ -20,26 +20,6 @@ from scanner.locate.overloads import KnownOverload, among, tensors
 from scanner.locate.replay import drawing_again
 from scanner.worker.bits import as_integers
 
-# They write every element of their argument, and read none of it.
-WRITERS = {
-    "aten::copy_",
-    "aten::fill_.Scalar",
-    "aten::fill_.Tensor",
-    "aten::zero_",
-    "aten::normal_",
-    "aten::uniform_",
-    "aten::random_",
-    "aten::random_.from",
-    "aten::random_.to",
-    "aten::bernoulli_.float",
-    "aten::bernoulli_.Tensor",
-    "aten::exponential_",
-    "aten::cauchy_",
-    "aten::log_normal_",
-    "aten::geometric_",
-    "aten::_foreach_copy_",
-    "aten::_foreach_zero_",
-}
 # Larger memory is not followed.
 _MOST_BYTES = 1 << 28
 
@@ -115,13 +95,12 @@ class UnwrittenMemory:
         self.given_open = set()
         if not self._blanks:
             return None
-        writes = {id(one) for one in op.changed(args, kwargs)}
-        pure = op.name in WRITERS or op.is_out
+        overwritten = set(map(id, op.overwritten(args, kwargs)))
         for one in given:
             blank = self._blanks.get(one)
             if blank is None:
                 continue
-            if id(one) in writes and pure and not _resized(one, blank):
+            if id(one) in overwritten and not _resized(one, blank):
                 self._close(one, blank)
             elif op.refused is not None:
                 # It may well write there; that nothing had before is no difference between runs.

@@ -7,9 +7,13 @@ second writes line after line and holds none.
 
 from __future__ import annotations
 
+import gzip
+import os
+import secrets
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import NamedTuple
@@ -40,6 +44,7 @@ from scanner.observations.records import (
 )
 from scanner.observations.runfile import Line, RunReader, Shared
 from scanner.observations.settings import SETTINGS, written
+from scanner.observations.writer import cannot_write, encode
 
 # Which part of a plan: the shard, and the file of it.
 _Id = tuple[int, int]
@@ -121,6 +126,52 @@ def merge(paths: Sequence[Path]) -> tuple[Header, str, Iterator[Line]]:
             raise UsageError(f"{source.path}: is of another plan than {sources[0].path}: {text}")
     merger = _Merger(sources, kernels)
     return merger.header, merger.missing, merger.lines()
+
+
+@contextmanager
+def merged_beside(paths: Sequence[Path], path: Path) -> Iterator[tuple[Path, str]]:
+    """Merge run files into a file beside *path*, compressed if that ends in ``.gz``, which goes in the end unless it is renamed.
+
+    Yields:
+        The file, and what is missing of the plan in words.
+
+    Raises:
+        RunFileError: A file cannot be read, or is damaged.
+        UsageError: The files are not of one plan.
+        OSError: The place cannot be written.
+    """
+    header, missing, lines = merge(paths)
+    beside = Path(os.path.realpath(path)).with_name(f".detmatrix-{secrets.token_hex(8)}.part")
+    try:
+        # Nothing but the lines may decide the bytes: no name, no time.
+        with (
+            beside.open("wb") as plain,
+            gzip.GzipFile("", "wb", fileobj=plain, mtime=0) if path.suffix == ".gz" else plain as file,
+        ):
+            for line in chain([header], lines):
+                file.write(encode(line) + b"\n")
+        yield beside, missing
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def write_merged(paths: Sequence[Path], path: Path) -> str:
+    """Merge run files into *path*; a failure leaves what was there before.
+
+    Returns:
+        What is missing of the plan, in words.
+
+    Raises:
+        RunFileError: A file cannot be read, or is damaged.
+        UsageError: The files are not of one plan, or the place cannot be written.
+    """
+    try:
+        with merged_beside(paths, path) as (beside, missing):
+            beside.replace(os.path.realpath(path))
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return missing
 
 
 class _Merger:

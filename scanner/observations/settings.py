@@ -176,8 +176,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             default=DEFAULT_MODES,
             option="--modes",
             metavar="LIST",
-            help=f"Comma-separated modes to run rows in, beside off and on, which every scan has: {', '.join(CHOSEN_MODES)}. "
-            "What raises is run under warn_only too.",
+            help="Comma-separated modes to run rows in. A mode is what a process sets for its whole life: off and on are "
+            "torch.use_deterministic_algorithms(False) and (True); beside off and on (every scan has those two): "
+            f"{', '.join(CHOSEN_MODES)}. detmatrix list --modes says what each of them is.",
             resumes=_same_modes,
             said=said_modes,
             reruns=True,

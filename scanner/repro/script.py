@@ -24,11 +24,14 @@ from scanner.perturbations import CaseContext
 from scanner.repro import script_parts as text
 from scanner.repro.variables import set_by_mode, set_variables, steering_of
 from scanner.verdicts.cells import Cell
+from scanner.verdicts.chosen import MODE_FINDING_MEANING
 from scanner.verdicts.findings import FINDING_MEANING, NEED_RUNS, MatrixRow
 
 # Lines are broken behind so many characters, where they can be.
 _WIDTH = 118
 _STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
+# Whose finding a row's own is, where other modes have findings too.
+_OF_OFF_AND_ON = " with the flag off and on"
 _THREADS = re.compile(r"threads=([1-9][0-9]{0,3})")
 
 
@@ -81,7 +84,8 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     sizes = tuple(prod(output.shape) * _itemsize(output.dtype) for output in outputs)
     lacks = ACCELERATORS[device].lacks if device in ACCELERATORS else {}
     around = [_circumstance(name, device) for name in perturbations(row) if name not in lacks]
-    chosen = tuple(mode for mode, it in row.chosen.items() if it.finding is not None)
+    # Where nothing of it is compiled the script would run it eagerly, and call that a verdict of the mode.
+    chosen = tuple(mode for mode, it in row.chosen.items() if it.finding not in {None, "not_compiled"})
     execute, parts = executed(input_source, outputs, header.settings.seed, chosen)
     by_mode = set_by_mode(header.environment) if device == "cuda" else {}
     functions = [
@@ -100,6 +104,7 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     ]
     body = "\n\n".join(function.strip("\n") for function in functions if function)
     filled = row.unfilled.verdict != "not_run"
+    guarded = tuple(mode for mode in chosen if MODE_TABLE[mode].flag_in(row.row.direction))
     for name, value in {
         "$FLAG": f"mode {_is_none_of(mode for mode in ('off', *chosen) if not MODE_TABLE[mode].deterministic)}",
         "$CUDNN": "".join(
@@ -107,7 +112,10 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
             for switch in ("deterministic", "benchmark")
             if (modes := tuple(mode for mode in chosen if switch in MODE_TABLE[mode].cudnn))
         ),
-        "$CHOSEN": text.CHOSEN.replace("$MODES", repr(chosen)) if chosen else "",
+        "$CHOSEN": text.CHOSEN.replace("$MODES", repr(chosen)).replace("$GUARDED", repr(guarded))
+        * bool(chosen),
+        "$FOUND": text.FOUND * bool(chosen),
+        "$WHOSE": _OF_OFF_AND_ON * bool(chosen),
         "$UNFILLED": text.UNFILLED * filled,
         "$FILLED": text.FILLED * filled,
         "$BLOCKS": str(tuple(CaseContext(device, sizes).blocks)),
@@ -142,14 +150,19 @@ def _comment(row: MatrixRow, header: Header) -> list[str]:
         "warn_only": row.warn_only,
         "unfilled": row.unfilled,
         "no_workspace": row.no_workspace,
-        **{mode: it.cell for mode, it in row.chosen.items()},
     }
     message = "; ".join(
         f"{mode}: {_described(cell)}" for mode, cell in modes.items() if cell.verdict != "not_run"
     )
+    whose = _OF_OFF_AND_ON * any(it.finding is not None for it in row.chosen.values())
     lines = [
         f"{row.row.id} with torch {env.torch} on {where}",
-        f"{row.finding}: {FINDING_MEANING[row.finding]} {message or 'nothing was observed'} (detmatrix {header.tool}).",
+        f"{row.finding}{whose}: {FINDING_MEANING[row.finding]} {message or 'nothing was observed'} (detmatrix {header.tool}).",
+        *(
+            f"{finding} in {mode}: {MODE_FINDING_MEANING[finding]} {_described(it.cell, it.reason)}."
+            for mode, it in row.chosen.items()
+            if (finding := it.finding) is not None
+        ),
     ]
     return comment_of(lines)
 
@@ -161,8 +174,10 @@ def comment_of(lines: Sequence[str]) -> list[str]:
     return [re.sub(r"coding([:=])", r"coding \1", line) for line in comment]
 
 
-def _described(cell: Cell) -> str:
-    """Say what was seen under a mode."""
+def _described(cell: Cell, reason: str | None = None) -> str:
+    """Say what was seen under a mode; why it is inconclusive or no verdict, if that is known of it."""
+    if reason is not None:
+        return textwrap.shorten(reason, 200)
     if cell.verdict in ("deterministic", "nondeterministic"):
         return f"{cell.differing} of {cell.runs} differed, {cell.distinct} distinct"
     return (

@@ -243,10 +243,26 @@ CUDNN = """\
     torch.backends.cudnn.$SWITCH = mode in $MODES
 """
 CHOSEN = """\
+    found = {}  # of the modes beside off and on, each held against off
     for mode in $MODES:
         verdict, bits = cell(mode)
         if verdict == off == "deterministic":
             print(f"{mode}: {'the same bits as' if bits == off_bits else 'other bits than'} with the flag off")
+        found[mode] = {
+            ("deterministic", "deterministic"): "as_off" if bits == off_bits else "mode_dependent",
+            ("deterministic", "nondeterministic"): "differs",
+            ("nondeterministic", "deterministic"): "fixed_by_mode",
+            ("nondeterministic", "nondeterministic"): "also_differs",
+        }.get((off, verdict), verdict if verdict in ("raises", "refused") else "inconclusive")
+        if verdict == "nondeterministic" and mode in $GUARDED:
+            found[mode] = "silent"  # the flag is on in the phase that is compared
+        if found[mode] == "mode_dependent" and RUNS * PROCESSES < $LEAST_RUNS:
+            found[mode] = "inconclusive (a larger RUNS shows whether it is mode_dependent)"
+"""
+# Behind the finding of off and on.
+FOUND = """\
+    for mode, said in found.items():
+        print(f"finding in {mode}: {said}")
 """
 UNFILLED = """\
     torch.utils.deterministic.fill_uninitialized_memory = mode != "unfilled"
@@ -269,8 +285,8 @@ def main():
 $CHOSEN$FILLED    finding = "silent" if on == "nondeterministic" else findings.get((off, on)) or "inconclusive"
     if finding in $NEED_RUNS and RUNS * PROCESSES < $LEAST_RUNS:
         finding = f"inconclusive (a larger RUNS shows whether it is {finding})"
-    print(f"finding: {finding}")
-
+    print(f"finding$WHOSE: {finding}")
+$FOUND
 if __name__ == "__main__" and not sys.argv[1:]:
     main()
     sys.exit()  # Its processes alone load torch, which would bind this one to one core, and with it all that it starts.

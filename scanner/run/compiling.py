@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scanner.errors import UntrustedScanError, UsageError
-from scanner.modes import COMPILES_SINCE, MODE_TABLE
+from scanner.modes import MODE_TABLE
 from scanner.observations.records import Header
 from scanner.observations.versions import minor
 from scanner.processes.supervisor import WorkerSupervisor
@@ -19,16 +19,19 @@ def compile_first(header: Header, supervisor: WorkerSupervisor, progress: Progre
     modes = [mode for mode in header.settings.modes if MODE_TABLE[mode].compiles]
     if not modes:
         return
-    mode, torch = modes[0], header.environment.torch
-    if minor(torch) < COMPILES_SINCE:
-        least = ".".join(map(str, COMPILES_SINCE))
-        raise UsageError(f"--modes {mode}: needs torch {least} or newer, and this is {torch}; leave it out")
+    torch = header.environment.torch
+    for mode in modes:
+        if minor(torch) < (since := MODE_TABLE[mode].since):
+            least = ".".join(map(str, since))
+            raise UsageError(
+                f"--modes {mode}: needs torch {least} or newer, and this is {torch}; leave it out"
+            )
     progress.doing("torch.compile compiles a first function, which may take a minute")
     supervisor.retire()
     try:
-        supervisor.start(mode)
+        supervisor.start(modes[0])
     except UntrustedScanError as error:
         raise UsageError(
-            f"--modes {mode}: {error}; install what is missing, or leave the mode out"
+            f"--modes {modes[0]}: {error}; install what is missing, or leave the mode out"
         ) from error
     supervisor.retire()

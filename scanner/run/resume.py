@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def begun(plan: Plan) -> Run | None:
         if _torn_header(path):
             return None
         run = read_run(path)
-        _check_settings(plan, run.header)
+        _check_file(plan, run.header)
         if run.closing is None and run.header.format != FORMAT:
             raise not_resumable(plan, "its format", FORMAT, run.header.format)
         return run
@@ -137,31 +137,41 @@ def continued_elsewhere(plan: Plan) -> bool:
     return RunReader(path).header.began == starts(beside)
 
 
-def left(plan: Plan, rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Return the rows that no other machine has observed whole.
-
-    Raises:
-        RunFileError: A file of another machine is damaged.
-    """
-    whole = frozenset[Key]().union(*(whole_rows(read_run(path)) for path in plan.continues))
+def left(runs: Sequence[Run], rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return the rows that no run of another machine has observed whole."""
+    whole = frozenset[Key]().union(*map(whole_rows, runs))
     return tuple(row for row in rows if row.key not in whole)
 
 
-def _check_settings(plan: Plan, header: Header) -> None:
-    """Refuse to go on with a scan under settings that are not its own, or of another attempt; those not given are not asked for.
+def _check_file(plan: Plan, header: Header) -> None:
+    """Refuse to go on in a file that is not the first one of its scan, or with another attempt, another shard, or other settings.
 
     Raises:
         UsageError: Names what differs.
     """
     if header.parts:
         raise UsageError(f"{plan.output}: is a merged file; go on with the files that it was made of")
+    if header.file > 1 and not plan.continues:
+        raise UsageError(
+            f"{plan.output}: is file {header.file} of the scan that {header.continues} began; go on with --resume "
+            f"-o {plan.output.parent / header.continues}"
+        )
     if plan.continues and header.began != starts(plan):
         raise UsageError(
             f"{plan.output}: continues another attempt than {plan.continues[0]}; remove it, or choose another place with -o"
         )
-    settings, shard = header.settings, Shard(header.shard, header.shards)
+    shard = Shard(header.shard, header.shards)
     if plan.shard is not None and plan.shard != shard:
         raise not_resumable(plan, "--shard", plan.shard, shard)
+    check_settings(plan, header.settings)
+
+
+def check_settings(plan: Plan, settings: Settings) -> None:
+    """Refuse other settings than those of a scan; those not given are not asked for.
+
+    Raises:
+        UsageError: Names the first that differs.
+    """
     for name, setting in SETTINGS.items():
         now, then = getattr(plan.settings, name), getattr(settings, name)
         if name in plan.said and not setting.resumes(now, then):

@@ -80,11 +80,16 @@ def scan(plan: Plan, progress: Progress) -> Run:
 
 def _scan(plan: Plan, progress: Progress) -> Run:
     # Opened first, for it is also the lock: what is read below stays as it is until the scan is done.
-    with RunWriter(plan.output) as writer, contextlib.ExitStack() as ending:
+    with RunWriter(plan.output, *plan.continues[:1]) as writer, contextlib.ExitStack() as ending:
         ending.callback(progress.end)
         before = begun(plan)
         if before is not None:
             if before.closing is not None:
+                if continued_elsewhere(plan):
+                    progress.note(
+                        f"{plan.output}: is finished; another machine went on with it before it was, leave "
+                        f"{elsewhere(plan).output} out of merge"
+                    )
                 return before
             if continued_elsewhere(plan):
                 raise OtherMachineError("another machine went on with it")
@@ -269,25 +274,20 @@ class _Scan:
     def _continuing_header(self, here: Environment) -> Header:
         """Return the header of a file that goes on where another machine had to end, with the rows that are left.
 
-        Raises:
-            UsageError: There are none, and nothing is to be finished, which a merged file has to know of.
+        Without any it closes what another machine has observed to the last row and could not close.
         """
-        first = self._plan.continues[0]
-        run = read_run(first)
-        rows = left(self._plan, self._planner.again(run.header))
-        # One without rows closes what another machine has observed to the last row and could not close.
-        closed = read_run(self._plan.continues[-1]).closing is not None
-        if not rows and not databases(run.header.settings.sources) and closed:
-            raise UsageError(
-                f"{first}: other machines have observed all of its rows; join their files with detmatrix merge"
-            )
+        runs = [read_run(path) for path in self._plan.continues]
+        header = runs[0].header
+        # Each file has rows of its own: those of the entries that its machine has enumerated.
+        planned = {row.key: row for run in runs for row in run.header.planned}
+        rows = left(runs, self._planner.again(replace(header, planned=tuple(planned.values()))))
         return replace(
-            run.header,
+            header,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             environment=here,
             planned=rows,
             enumerated=(),
-            continues=first.name,
+            continues=self._plan.continues[0].name,
             began=starts(self._plan),
             file=len(self._plan.continues) + 1,
         )

@@ -160,8 +160,8 @@ def cell_of(
         text = "; ".join(
             f"process {observation.process}: {_described(observation)}" for observation in ordered
         )
-        # Processes that disagree prove nothing, even if one of them raised the alert.
-        verdict = "error" if verdict == "raises" else verdict
+        # Processes that disagree prove nothing, even if one of them raised the alert; nor is what one of them ran not_run.
+        verdict = "error" if verdict in {"raises", "not_run"} else verdict
         return Cell(verdict=verdict, reason=f"processes disagree ({text})", seconds=seconds)
     return Cell(
         verdict=verdict,

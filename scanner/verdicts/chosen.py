@@ -81,11 +81,7 @@ def chosen_cell(
         )
     if cell.refused:
         return ChosenCell(cell=cell, finding="refused", reason=cell.reason)
-    flag = (
-        MODE_TABLE[mode].deterministic_backward
-        if row.direction == "backward"
-        else MODE_TABLE[mode].deterministic
-    )
+    flag = MODE_TABLE[mode].flag_in(row.direction)
     finding, reason = ("inconclusive", UNEQUAL_INPUTS) if unequal else _finding(mode, off, cell, flag=flag)
     still = cell.verdict == "deterministic" and not row.constant
     return ChosenCell(

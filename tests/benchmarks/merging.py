@@ -25,7 +25,7 @@ from pathlib import Path
 from reports.cli.report import RENDERERS
 from reports.matrix.model import load
 from reports.render.output import write_report
-from scanner.cli.merge import write_merged
+from scanner.observations.merge import write_merged
 from tests.large import write_shard
 
 SHARDS = 50

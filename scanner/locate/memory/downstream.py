@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from scanner.locate.memory.storages import StorageTable
+from scanner.locate.memory.storages import StorageTable, covers
 from scanner.located import Root
 
 
@@ -28,13 +28,25 @@ class Downstream:
             self._roots.append(root)
         self.mark(frozenset({number}), written)
 
-    def reach(self, given: Sequence[torch.Tensor]) -> frozenset[int]:
-        """Count an op for the roots that reached it, and return their numbers."""
+    def reach(
+        self, given: Sequence[torch.Tensor], overwritten: Sequence[torch.Tensor] = ()
+    ) -> frozenset[int]:
+        """Count an op for the roots that reached it, and return their numbers.
+
+        Args:
+            given: To the op.
+            overwritten: Those of it that the op is about to write wholly, and does not read: no root has reached it by them.
+        """
         reached: frozenset[int] = frozenset()
+        unread = set(map(id, overwritten))
         for one in given:
             found = self._marks.get(one)
-            if found is not None and found is not reached:
+            if found is not None and found is not reached and id(one) not in unread:
                 reached |= found
+        for one in overwritten:
+            # Of a part of its memory the rest stays as it is.
+            if self._marks.get(one) is not None and covers(one):
+                self._marks.remove(one)
         for number in reached:
             self._roots[number].reached += 1
         return reached

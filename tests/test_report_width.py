@@ -1,0 +1,142 @@
+"""A report in a terminal stays within its width, whatever a scan was asked for, and explains what it shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import pytest
+from msgspec.structs import replace
+
+from reports.matrix.model import Matrix, matrix_of
+from reports.render.terminal import WIDTH
+from reports.report import text
+from scanner.cases.selected import selected_rows
+from scanner.invariance import HEADS, PROPERTIES, Property
+from scanner.modes import CHOSEN_MODES, MODE_TABLE, Mode, with_chosen
+from scanner.observations.records import Compiled, Observation
+from scanner.observations.runfile import Run, read_run
+from tests.invariances import VALUES, asked_of
+from tests.runs import drifting, ran
+from tests.test_report_text import RUN
+
+ON_CPU = tuple(mode for mode in CHOSEN_MODES if not MODE_TABLE[mode].cuda_alone)
+GRAPH = Compiled(graphs=1, breaks=0, kernels=1)
+
+
+@cache
+def _recorded() -> Run:
+    return read_run(str(RUN))
+
+
+def _asked(
+    modes: Sequence[Mode] = (),
+    properties: Sequence[Property] = (),
+    patterns: tuple[str, ...] = (),
+    torch: str = "2.13.0",
+) -> Matrix:
+    """Return the recorded run as if it had asked for more, and every second row had differed in every mode."""
+    run = _recorded()
+    settings = replace(run.header.settings, modes=with_chosen(modes), invariance=tuple(properties))
+    header = replace(
+        run.header,
+        settings=settings,
+        controls=(),
+        environment=replace(run.header.environment, torch=torch),
+    )
+    varies = {it: VALUES[it][1][:1] for it in properties}
+    run = replace(
+        run,
+        header=header,
+        controls=(),
+        observations=(*run.observations, *_further(run, modes)),
+        invariances=tuple(one for row in header.planned for one in asked_of(row, varies)),
+    )
+    return matrix_of(f"{torch}.jsonl", run, (), patterns, selected_rows(patterns, header.planned, ""))
+
+
+def _further(run: Run, modes: Sequence[Mode]) -> Iterator[Observation]:
+    inputs = {one.key: one.inputs_digest for one in run.observations}
+    for row in run.header.planned[::2]:
+        for mode in modes:
+            graph = GRAPH if MODE_TABLE[mode].compiles else None
+            for one in ran(row, mode, *drifting(2)):
+                yield replace(one, compiled=graph, inputs_digest=inputs[row.key])
+
+
+def _lines(*runs: Matrix) -> list[str]:
+    return "".join(text.render(runs)).splitlines()
+
+
+@pytest.mark.parametrize("patterns", [(), ("torch.nn.Max*", "torch.take")], ids=["ops", "rows"])
+@pytest.mark.parametrize(
+    ("modes", "properties"),
+    [
+        (ON_CPU[:2], ()),
+        (("compile_on_cached",), ()),
+        ((), tuple(PROPERTIES)),
+        (ON_CPU, tuple(PROPERTIES)),
+    ],
+)
+def test_no_line_is_wider_than_a_terminal(
+    modes: tuple[Mode, ...], properties: tuple[Property, ...], patterns: tuple[str, ...]
+) -> None:
+    """With costs, long actions and every further column: each stands beside or below the line of an op, and is explained."""
+    lines = _lines(_asked(modes, properties, patterns))
+
+    assert max(map(len, lines)) <= WIDTH
+    for head in (*(MODE_TABLE[mode].head for mode in modes), *(HEADS[it] for it in properties)):
+        explained = [line for line in lines if re.match(f"{head} [a-z_]+: ", line)]
+        shown = [line for line in lines if re.search(f" {head} ", line)]
+        assert len(explained) == 1
+        assert shown
+
+
+def test_columns_without_room_stand_below_their_op() -> None:
+    """With a head before each sign, and of a mode under torch.compile in how many rows something was compiled."""
+    lines = _lines(_asked(("backward_only", "compile_off", "compile_on"), tuple(PROPERTIES)))
+
+    (take,) = [place for place, line in enumerate(lines) if line.startswith("◆ take ")]
+    assert lines[take].endswith("set the flag")
+    assert lines[take + 1].split() == [
+        "BWO",
+        "▲",
+        "CPF",
+        "≠",
+        "3/6",
+        "CPN",
+        "▲",
+        "3/6",
+        "THR",
+        "≠",
+        "BAT",
+        "≠",
+        "LAY",
+        "≠",
+    ]
+    assert any("k/n k of n rows compiled" in line for line in lines)
+
+
+def test_columns_with_room_stand_beside_their_op() -> None:
+    """Under their heads, as long as every line has room."""
+    lines = _lines(_asked(("backward_only",), (), ("torch.take",)))
+
+    assert lines[4].split() == ["OP", "FWD", "BWD", "BWO", "COST", "DOCS", "ACTION"]
+    assert lines[5].split()[:5] == ["◆", "take", "=/=", "≠/=", "▲"]
+
+
+def test_several_releases_name_the_columns_that_they_leave_out() -> None:
+    """Nothing is explained that is not shown; rows that were asked for tell of the columns."""
+    both = [_asked(("backward_only",), ("threads",), torch=torch) for torch in ("2.12.0", "2.13.0")]
+    rows = [
+        _asked(("backward_only",), ("threads",), ("torch.take",), torch) for torch in ("2.12.0", "2.13.0")
+    ]
+    shown, narrowed = _lines(*both), _lines(*rows)
+
+    assert "… left out: backward_only, threads, costs and actions: --format html has them" in shown
+    assert not [line for line in shown if line.startswith(("BWO", "THR"))]
+    assert "… left out: costs and actions: --format html has them" in narrowed
+    assert [line for line in narrowed if "BWO silent" in line]
+    assert [line for line in narrowed if line.startswith("BWO backward_only: ")]
+    assert max(map(len, (*shown, *narrowed))) <= WIDTH
