@@ -98,7 +98,7 @@ def test_columns_without_room_stand_below_their_op() -> None:
     lines = _lines(_asked(("backward_only", "compile_off", "compile_on"), tuple(PROPERTIES)))
 
     (take,) = [place for place, line in enumerate(lines) if line.startswith("◆ take ")]
-    assert lines[take].endswith("set the flag")
+    assert lines[take].endswith("set the flag; see BWO")
     assert lines[take + 1].split() == [
         "BWO",
         "▲",

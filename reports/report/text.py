@@ -153,7 +153,8 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
     sizes = [max(map(len, texts)) for texts in zip(*told, strict=True)]
     beside = [max(len(column.head), size) for column, size in zip(further, sizes, strict=True)]
     longest = max(map(len, names.values()))
-    action = 0 if several_columns else max(len(op.action) for op in ops)
+    actions = [_sent(op, view.further) for op in ops]
+    action = 0 if several_columns else max(map(len, actions))
     fixed = 2 + 1 + _COLUMN * len(columns) + (doc if several_columns else cost + 1 + doc + 1)
     # Further columns that do not fit beside the others stand below the line of their op, each behind its head.
     below = bool(further) and fixed + sum(beside) + len(beside) + action + min(longest, _LEAST_NAME) > WIDTH
@@ -173,7 +174,7 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
         yield paint(
             f"  {'OP':{width}} FWD BWD  {''.join(heads)}{'COST':{cost}} {'DOCS':{doc}} ACTION", dim=True
         )
-    for op, spent, listed, texts in zip(ops, costs, docs, told, strict=True):
+    for op, spent, listed, texts, act in zip(ops, costs, docs, told, actions, strict=True):
         start = f"{FINDING_SIGN[op.finding]} {_cut(names[op.name], width):{width}}"
         marks = "".join(
             f"{cell.forward.glyphs:3} {cell.backward.glyphs:3}  "
@@ -187,9 +188,7 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
             said = paint(said, fg="magenta", bold=True)
         elif listed != op.listed.replace(" and ", "/"):  # of a device that it was not measured on
             said = paint(said, dim=True)
-        rest = (
-            said if several_columns else f"{spent:{cost}} {said} {_begun(op.action, WIDTH - fixed - width)}"
-        )
+        rest = said if several_columns else f"{spent:{cost}} {said} {_begun(act, WIDTH - fixed - width)}"
         yield f"{paint(start, fg=_COLOURS.get(op.finding))} {marks}{rest}"
         if below and any(cell.finding for cell in op.further):
             cells = zip(further, texts, sizes, strict=True)
@@ -203,6 +202,13 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
         left_out += [column.name for column in view.further if not view.narrowed]
         text = f"… left out: {', '.join([*left_out, 'costs'])} and actions: --format html has them"
         yield from (paint(line, dim=True) for line in wrapped(text))
+
+
+def _sent(op: OpView, columns: Sequence[Column]) -> str:
+    """Return what to do, with the head of a column that it names behind something else, where names leave no room."""
+    first, _, seen = op.action.rpartition("; see ")
+    head = next((column.head for column in columns if column.name == seen), None)
+    return f"{first}; see {head}" if head else op.action
 
 
 def _mark(cell: ColumnCell) -> str:
