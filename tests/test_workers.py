@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from scanner.observations.runfile import Run, read_run
+from scanner.processes.process import WorkerEndedError
+from scanner.processes.sandbox import ImportSandbox
+from scanner.processes.supervisor import WorkerSupervisor
 from tests.commands import Command, command_in
-from tests.conftest import refused
 from tests.stand_in import StandIn, using
 
 # Seconds: long for a stand-in on a busy machine, short for whoever waits for one that hangs.
@@ -306,13 +308,12 @@ def test_stopped_workers_leave_nothing_behind(tmp_path: Path, fault: str) -> Non
     assert left == []
 
 
-def test_stand_ins_refuse_what_they_do_not_know(detmatrix: Command, tmp_path: Path) -> None:
+def test_stand_ins_refuse_what_they_do_not_know(tmp_path: Path) -> None:
     """A stand-in that is asked what it cannot answer ends, so that no test passes by its silence."""
     standing = StandIn(tmp_path)
 
-    text = refused(
-        detmatrix("scan", "--source", "opinfo", "opinfo:add", "--device", "cpu", "--python", standing.python)
-    )
+    with ImportSandbox() as sandbox, pytest.raises(WorkerEndedError) as ended:
+        WorkerSupervisor(str(standing.python), sandbox.path, (), "cpu").ask("off", {"do": "forecast"}, 60)
 
-    assert "exited with code 1" in text
-    assert "KeyError: 'entries'" in text
+    assert "exited with code 1" in str(ended.value)
+    assert "KeyError: 'forecast'" in str(ended.value)
