@@ -71,23 +71,6 @@ def test_what_the_flag_does_is_said_of_enough_executions(
     assert finding_of(enough, on) == (finding, None)
 
 
-@pytest.mark.parametrize(("differing", "needed"), [(1, 299), (2, 149), (3, 99), (50, 5)])
-def test_a_cure_shows_in_more_executions_the_rarer_the_race(differing: int, needed: int) -> None:
-    """At the rate of mode off, 0 of so many with the flag on is chance in one of twenty scans; of fewer it is oftener."""
-    off = Cell(verdict="nondeterministic", first="a", runs=100, differing=differing)
-    few, enough = (Cell(verdict="deterministic", first="a", runs=n) for n in (needed - 1, needed))
-
-    finding, reason = finding_of(off, few)
-    assert finding == "inconclusive"
-    assert str(reason).startswith(
-        f"{differing} of 100 executions differed with the flag off, so that 0 of {needed - 1} "
-    )
-    assert finding_of(off, enough) == ("fixed_by_mode", None)
-    # What differs nearly always without the fill is cured by it, however seldom it differs with the flag off.
-    unfilled = Cell(verdict="nondeterministic", first="b", runs=100, differing=99)
-    assert finding_of(off, few, unfilled=unfilled) == ("uninitialized", None)
-
-
 def test_the_flag_is_credited_after_enough_executions_without_the_fill() -> None:
     """Ten of them do not tell what the flag cures from what the fill does, where memory rarely shows."""
     off, on = Cell(verdict="nondeterministic", first="a"), Cell(verdict="deterministic", first="a")

@@ -166,8 +166,8 @@ class Check:
         return (place, record.worker) if row < 0 else place
 
     def _lives(self, record: Observation | Sentinel) -> bool:
-        # A further process of off, and one of on, execute rows that were executed too seldom for their findings.
-        further = record.mode in MODES and self._format >= _THREADS
+        # A further process of mode off executes rows that were executed too seldom for their findings.
+        further = record.mode == MODES[0] and self._format >= _THREADS
         return (
             record.process < self._settings.processes + further
             and record.mode in self._settings.modes

@@ -177,9 +177,7 @@ class _Scan:
                 self._observe(self._passes)
             else:
                 self._passes.observe()
-                for mode in MODES:
-                    self._passes.observe_further(mode, self._missing(mode))
-                self._passes.observe_cured()
+                self._passes.observe_further(self._missing())
                 self._passes.retire()
             self._supervisor.renew("on")
             if settings.cost:
@@ -214,8 +212,7 @@ class _Scan:
             for mode in settings.modes:
                 if mode not in last:
                     passes.run(mode, process)
-        for mode in MODES:
-            passes.run(mode, settings.processes, self._missing(mode))
+        passes.run(MODES[0], settings.processes, self._missing())
         # Which rows the flag cures is known when all processes of the other modes have spoken.
         for process in range(settings.processes):
             for mode in last:
@@ -338,9 +335,9 @@ class _Scan:
             self._invariance.recall(self._begun)
         return self._header
 
-    def _missing(self, mode: Mode) -> dict[tuple[str, ...], int]:
-        """Return how many more executions in off or on rows need before their findings can be told."""
-        return {row.row.key: missing for row in self._rows_seen() if (missing := runs_missing(row, mode))}
+    def _missing(self) -> dict[tuple[str, ...], int]:
+        """Return how many more executions with the flag off rows need before their findings can be told."""
+        return {row.row.key: missing for row in self._rows_seen() if (missing := runs_missing(row))}
 
     def _rows_seen(self) -> Iterator[MatrixRow]:
         run = read_run(self._plan.output)

@@ -31,7 +31,7 @@ def whole_rows(run: Run) -> frozenset[Key]:
         properties = settings.invariance if found.off.verdict == "deterministic" else ()
         if (
             all(seen[key, mode] >= count for mode, count in needed)
-            and not any(runs_missing(found, mode) for mode in MODES)
+            and not runs_missing(found)
             and (key in costs or not settings.cost)
             and (key in dispatches or not settings.overloads)
             and all((key, what) in invariances for what in properties)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Literal
@@ -70,8 +69,6 @@ NEED_RUNS: dict[Finding, str] = {
 # Executions with the flag off that a scan aims at before it says so. Rows with other bits are few, and a race that shows in
 # one of 200 executions is seen in 1000 of them with 99 %.
 _AIM: dict[Finding, int] = {"mode_dependent": MOST_FURTHER, "over_alert": LEAST_RUNS}
-# The chance that is left to what differs seldom with the flag off not to differ with it on.
-_CHANCE = 0.05
 # Findings that rest on nothing having differed.
 _STILL: tuple[Finding, ...] = ("deterministic", *NEED_RUNS)
 
@@ -155,10 +152,6 @@ def finding_of(
             )
     if finding in NEED_RUNS and (text := too_seldom(off, "with the flag off")):
         return "inconclusive", f"{text} {NEED_RUNS[finding]}"
-    needed = min(map(_runs_to_show_a_cure, _uncured(finding, off, unfilled)), default=0)
-    if on.runs < needed:
-        text = f"{off.differing} of {off.runs} executions differed with the flag off, so that 0 of {on.runs} with it on may be chance"
-        return "inconclusive", f"{text}; 0 of {needed} would show that it is cured"
     if (
         finding == "fixed_by_mode"
         and unfilled is not None
@@ -168,28 +161,10 @@ def finding_of(
     return finding, reason
 
 
-def _uncured(finding: Finding, off: Cell, unfilled: Cell | None) -> Iterator[Cell]:
-    """Yield the cells that differed, of a row that is said to be cured."""
-    if finding in {"fixed_by_mode", "uninitialized"}:
-        yield off
-    if finding == "uninitialized" and unfilled is not None:
-        yield unfilled
-
-
-def _runs_to_show_a_cure(uncured: Cell) -> int:
-    """Return the executions of which 0 would differ by chance in one of twenty scans, at the rate of a cell that differed."""
-    if not uncured.differing:
-        return 0
-    return math.ceil(math.log(_CHANCE) / math.log1p(-uncured.differing / uncured.runs))
-
-
-def runs_missing(row: MatrixRow, mode: Mode) -> int:
-    """Return how many more executions a scan makes of a row in off, and then in on, before it tells its finding."""
+def runs_missing(row: MatrixRow) -> int:
+    """Return how many more executions with the flag off a scan makes of a row before it tells its finding."""
     warn_only = None if row.warn_only.verdict == "not_run" else row.warn_only
     finding, _ = _seen(row.off, row.on, warn_only, None)
-    if mode == "on":
-        needed = min(map(_runs_to_show_a_cure, _uncured(finding, row.off, None)), default=0)
-        return max(0, min(MOST_FURTHER, needed) - row.on.runs)
     if finding not in NEED_RUNS:
         return 0
     # What cannot race is not waited for.
