@@ -55,6 +55,8 @@ _COMPILER = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 # Executions, at least, of which 0 differed, before that is said to be what a mode does: as many as a scan of the catalog
 # makes by default. Ten executions do not tell a race that shows in one of a hundred from what a mode does.
 LEAST_RUNS = 100
+# Modes in which a further process executes rows oftener, each by what those before it have shown.
+FURTHER_MODES: tuple[Mode, ...] = ("off", "on", "unfilled")
 
 
 class WorkerMode(NamedTuple):

@@ -177,7 +177,7 @@ def evidence() -> list[Planned]:
                 *ran(put, "warn_only", *drifting(10), severity=far, alerts=("put_", "index_put_")),
             ],
         ),
-        (ties, [*ran(ties, "off", *drifting(2), severity=counted), *ran(ties, "on", *stable())]),
+        (ties, [*ran(ties, "off", *drifting(6), severity=counted), *ran(ties, "on", *stable())]),
         (
             empty,
             [o for mode in MODES for o in ran(empty, mode, *stable(), blank="nan")],

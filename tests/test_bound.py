@@ -84,6 +84,29 @@ def test_small_n_is_of_low_power_in_words(tmp_path: Path) -> None:
     assert only(write_run(tmp_path / "full.jsonl", [(one, ran(one, "off", *stable()))])).weak == {}
 
 
+@pytest.mark.parametrize(("differing", "needed"), [(1, 299), (2, 149), (3, 99), (40, 6)])
+def test_a_cure_shows_in_more_executions_the_rarer_the_race(
+    tmp_path: Path, differing: int, needed: int
+) -> None:
+    """What says it was cured is of low power if, at the rate of mode off, as many executions show nothing in one scan of twenty."""
+    one = row("torch.cumsum")
+    raced = [{"a": 50 - differing, "b": differing}, {"a": 50}]
+    for further in (0, needed - 101, needed - 100):
+        still = [{"a": count} for count in (50, 50, further) if count > 0]
+        path = write_run(
+            tmp_path / f"{further}.jsonl", [(one, [*ran(one, "off", *raced), *ran(one, "on", *still)])]
+        )
+        (found,) = only(path).rows
+        runs = found.on.runs
+        assert found.finding == "fixed_by_mode"
+        assert (found.weak is None) == ((1 - differing / 100) ** runs <= 0.05) == (runs >= needed)
+        if found.weak is not None:
+            assert found.weak.startswith(
+                f"{differing} of 100 executions differed in mode off, so that 0 of {runs} in mode on may be chance"
+            )
+            assert "| fixed_by_mode, low power" in text("md", path)
+
+
 def test_recorded_races_that_five_executions_hide_are_marked() -> None:
     """Of rows that race, what a scan of one process and five executions calls deterministic it also calls of low power."""
     runs = [read_run(RECORDED / f"torch-{version}-cpu.jsonl.gz") for version in ("2.11.0", "2.13.0")]

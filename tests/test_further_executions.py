@@ -1,4 +1,4 @@
-"""Rows that were executed too seldom to say what the flag does to them are executed further with the flag off."""
+"""Rows that were executed too seldom to say what the flag does to them are executed further."""
 
 from __future__ import annotations
 
@@ -74,12 +74,34 @@ def test_what_may_race_is_executed_far_oftener(tmp_path: Path) -> None:
 
 
 def test_a_race_that_shows_then_is_none_of_the_flags_doing(tmp_path: Path) -> None:
-    """What differs in the further executions differs."""
-    missing = 100 - 2 * RUNS
+    """What differs in the further executions differs; then so many are made with the flag on that it would have there too."""
+    missing, enough = 100 - 2 * RUNS, 299
     raced = {"digests": {"first": missing - 1, "b": 1}, "first_differing": 60}
-    run, _ = _scan(tmp_path, {"do": "observe", "runs": missing, "spec": "quick.cumsum", "then": raced})
+    cured = {"digests": {"other": enough - 2 * RUNS}}
+    run, _ = _scan(
+        tmp_path,
+        {"do": "observe", "mode": "off", "runs": missing, "spec": "quick.cumsum", "then": raced},
+        {**OTHER_BITS, "runs": enough - 2 * RUNS, "then": cured},
+    )
 
-    assert (_row(run).finding, _row(run).off.differing) == ("fixed_by_mode", 1)
+    row = _row(run)
+    assert (row.finding, row.off.differing, row.weak) == ("fixed_by_mode", 1, None)
+    assert (row.on.runs, row.unfilled.runs) == (enough, enough)
+
+
+def test_a_race_as_rare_with_the_flag_on_is_silent(tmp_path: Path) -> None:
+    """What differs in one of twelve executions need not differ in twelve: the flag is not credited for that."""
+    raced = {
+        **OTHER_BITS,
+        "mode": "off",
+        "runs": RUNS,
+        "then": {"digests": {"first": RUNS - 1, "b": 1}, "first_differing": 1},
+    }
+    missing = 17 - 2 * RUNS
+    on = {"digests": {"first": missing - 1, "b": 1}, "first_differing": 1}
+    run, _ = _scan(tmp_path, raced, {**OTHER_BITS, "runs": missing, "then": on}, {**OTHER_BITS, "then": {}})
+
+    assert (_row(run).finding, _row(run).on.runs) == ("silent", 17)
 
 
 def test_what_the_flag_cures_is_executed_often_without_the_fill(tmp_path: Path) -> None:

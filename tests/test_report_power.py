@@ -74,7 +74,7 @@ def test_serial_rows_are_marked_in_every_report(tmp_path: Path) -> None:
     rows = [
         (alone, [one for mode in MODES for one in ran(alone, mode, *stable(), threads=1)]),
         (several, [one for mode in MODES for one in ran(several, mode, *stable(), threads=2)]),
-        (raced, [*ran(raced, "off", *drifting(), threads=1), *ran(raced, "on", *stable(), threads=1)]),
+        (raced, [*ran(raced, "off", *drifting(4), threads=1), *ran(raced, "on", *stable(), threads=1)]),
         (innocent, [*ran(innocent, "off", *stable(), threads=1), *ran(innocent, "on", *stable(), threads=2)]),
     ]
     path = write_run(tmp_path / "run.jsonl", rows)

@@ -55,7 +55,8 @@ GLOSSARY = {
     "samples, enlarged": "Rows from PyTorch's OpInfo and ModuleInfo databases: the original (tiny) sample, or one "
     "enlarged until kernels run in parallel, with repeated indices.",
     "low power": "No difference in the row is weak evidence: the sentinel beside it, an op that differs wherever anything "
-    "can race, hardly differed, or the executions were too few to show a race in every second one.",
+    "can race, hardly differed, or the executions were too few to show a race in every second one, or one as rare as it is in "
+    "another mode.",
     "serial": "One thread did all the work with the flag off, so nothing could race. The result says nothing about inputs "
     "large enough to use several threads.",
     "warn_only": "What an op that raises does with the flag on and warn_only=True, which turns the alert into a "

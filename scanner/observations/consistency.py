@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from scanner.errors import RunFileError
+from scanner.modes import FURTHER_MODES
 from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.parts import foreign, machines, misplaced, parts_of
@@ -166,8 +167,8 @@ class Check:
         return (place, record.worker) if row < 0 else place
 
     def _lives(self, record: Observation | Sentinel) -> bool:
-        # A further process of mode off executes rows that were executed too seldom for their findings.
-        further = record.mode == MODES[0] and self._format >= _THREADS
+        # A further process executes rows that were executed too seldom for their findings.
+        further = record.mode in FURTHER_MODES and self._format >= _THREADS
         return (
             record.process < self._settings.processes + further
             and record.mode in self._settings.modes

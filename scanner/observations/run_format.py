@@ -18,5 +18,6 @@
 # 6: the plan, by its digest and its groups of rows, and the shard of it that a file holds; merged files, whose parts are
 #    files of one plan. Older files name no plan, and are not merged. Modes that a scan was asked for beside off and on;
 #    launches of Triton kernels, and the perturbation "order"; what rows give with other threads, batches and layouts, where a
-#    scan asked for that; which rows are compiled, and what a reference gives that holds in every mode.
+#    scan asked for that; which rows are compiled, and what a reference gives that holds in every mode; further processes
+#    of on and unfilled.
 FORMAT = 6

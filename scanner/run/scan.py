@@ -2,7 +2,7 @@
 
 The workers run one after the other; within a process the rows come in catalog order, and the modes alternate, so
 that a scan cut short has seen both. Each worker first answers the controls, and a sentinel runs before, between and
-after the rows. Rows whose finding would rest on too few executions are executed further with the flag off. Timings come
+after the rows. Rows whose finding would rest on too few executions are executed further. Timings come
 last, in a process that switches the flag itself.
 """
 
@@ -28,7 +28,7 @@ from scanner.cases.shards import divided, plan_digest, seconds_of
 from scanner.claims.tables import parse_claims
 from scanner.errors import UsageError
 from scanner.invariance import Property
-from scanner.modes import MODE_TABLE, idle_modes
+from scanner.modes import FURTHER_MODES, MODE_TABLE, idle_modes
 from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Mode, Row
@@ -177,7 +177,10 @@ class _Scan:
                 self._observe(self._passes)
             else:
                 self._passes.observe()
-                self._passes.observe_further(self._missing())
+                for mode in FURTHER_MODES:
+                    if MODE_TABLE[mode].concern == "cured":
+                        self._passes.observe_cured()
+                    self._passes.observe_further(mode, self._missing(mode))
                 self._passes.retire()
             self._supervisor.renew("on")
             if settings.cost:
@@ -212,11 +215,12 @@ class _Scan:
             for mode in settings.modes:
                 if mode not in last:
                     passes.run(mode, process)
-        passes.run(MODES[0], settings.processes, self._missing())
-        # Which rows the flag cures is known when all processes of the other modes have spoken.
-        for process in range(settings.processes):
-            for mode in last:
-                passes.run(mode, process)
+        for mode in FURTHER_MODES:
+            # Which rows the flag cures is known when all processes of the other modes have spoken.
+            if mode in last:
+                for process in range(settings.processes):
+                    passes.run(mode, process)
+            passes.run(mode, settings.processes, self._missing(mode))
 
     def _first_worker(self) -> WorkerProcess:
         """Start the worker that says which torch there is.
@@ -335,9 +339,9 @@ class _Scan:
             self._invariance.recall(self._begun)
         return self._header
 
-    def _missing(self) -> dict[tuple[str, ...], int]:
-        """Return how many more executions with the flag off rows need before their findings can be told."""
-        return {row.row.key: missing for row in self._rows_seen() if (missing := runs_missing(row))}
+    def _missing(self, mode: Mode) -> dict[tuple[str, ...], int]:
+        """Return how many more executions in a mode rows need before their findings can be told."""
+        return {row.row.key: missing for row in self._rows_seen() if (missing := runs_missing(row, mode))}
 
     def _rows_seen(self) -> Iterator[MatrixRow]:
         run = read_run(self._plan.output)

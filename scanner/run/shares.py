@@ -73,9 +73,14 @@ class Shares:
         """Observe all rows in off, on, and those that raise under warn_only."""
         self._side_by_side(self._observe)
 
-    def observe_further(self, missing: Mapping[tuple[str, ...], int]) -> None:
-        """Execute rows more often with the flag off, and then those that the flag cures without the fill."""
-        self._side_by_side(lambda number: self._observe_further(number, missing))
+    def observe_further(self, mode: Mode, missing: Mapping[tuple[str, ...], int]) -> None:
+        """Execute rows more often in a mode."""
+        processes = self._header.settings.processes
+        self._side_by_side(lambda number: self._whole(number, mode, processes, missing))
+
+    def observe_cured(self) -> None:
+        """Observe what the flag cures without the fill."""
+        self._side_by_side(self._observe_cured)
 
     def _observe(self, number: int) -> None:
         settings, passes, ours = self._header.settings, self._passes[number], self._supervisors[number]
@@ -89,10 +94,8 @@ class Shares:
                 if mode not in (*MODES, *self._last):
                     self._whole(number, mode, process)
 
-    def _observe_further(self, number: int, missing: Mapping[tuple[str, ...], int]) -> None:
-        settings = self._header.settings
-        self._whole(number, MODES[0], settings.processes, missing)
-        for process in range(settings.processes):
+    def _observe_cured(self, number: int) -> None:
+        for process in range(self._header.settings.processes):
             for mode in self._last:
                 self._whole(number, mode, process)
 

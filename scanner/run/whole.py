@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from scanner.claims.matching import matches
-from scanner.modes import CHOSEN_MODES, MODE_TABLE, unconcerned
+from scanner.modes import CHOSEN_MODES, FURTHER_MODES, MODE_TABLE, unconcerned
 from scanner.observations.one_case import Key
 from scanner.observations.records import MODES, Mode
 from scanner.observations.runfile import Run
@@ -31,7 +31,7 @@ def whole_rows(run: Run) -> frozenset[Key]:
         properties = settings.invariance if found.off.verdict == "deterministic" else ()
         if (
             all(seen[key, mode] >= count for mode, count in needed)
-            and not runs_missing(found)
+            and not any(runs_missing(found, mode) for mode in FURTHER_MODES)
             and (key in costs or not settings.cost)
             and (key in dispatches or not settings.overloads)
             and all((key, what) in invariances for what in properties)

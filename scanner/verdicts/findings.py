@@ -27,7 +27,7 @@ from scanner.observations.settings import MOST_FURTHER
 from scanner.verdicts.cells import Cell, Verdict, row_cell
 from scanner.verdicts.chosen import MODE_FINDING_MEANING, UNEQUAL_INPUTS, ChosenCell, chosen_cell
 from scanner.verdicts.invariance import DEPENDENCE_FOUND, PropertyVerdict, verdict_of
-from scanner.verdicts.power import LEAST_SERIAL_RUNS, PowerCheck, too_seldom
+from scanner.verdicts.power import LEAST_SERIAL_RUNS, PowerCheck, runs_that_show, too_seldom
 
 Finding = Literal[
     "deterministic",
@@ -69,6 +69,8 @@ NEED_RUNS: dict[Finding, str] = {
 # Executions with the flag off that a scan aims at before it says so. Rows with other bits are few, and a race that shows in
 # one of 200 executions is seen in 1000 of them with 99 %.
 _AIM: dict[Finding, int] = {"mode_dependent": MOST_FURTHER, "over_alert": LEAST_RUNS}
+# Findings of rows that differ with the flag off and did not with it on.
+_CURED: tuple[Finding, ...] = ("fixed_by_mode", "uninitialized")
 # Findings that rest on nothing having differed.
 _STILL: tuple[Finding, ...] = ("deterministic", *NEED_RUNS)
 
@@ -161,8 +163,12 @@ def finding_of(
     return finding, reason
 
 
-def runs_missing(row: MatrixRow) -> int:
-    """Return how many more executions with the flag off a scan makes of a row before it tells its finding."""
+def runs_missing(row: MatrixRow, mode: Mode) -> int:
+    """Return how many more executions a scan makes of a row in one of ``FURTHER_MODES`` before it tells its finding."""
+    if mode != "off":
+        cell = row.on if mode == "on" else row.unfilled
+        cured = row.off.verdict == "nondeterministic" and cell.verdict == "deterministic"
+        return max(0, min(MOST_FURTHER, runs_that_show(row.off)) - cell.runs) if cured else 0
     warn_only = None if row.warn_only.verdict == "not_run" else row.warn_only
     finding, _ = _seen(row.off, row.on, warn_only, None)
     if finding not in NEED_RUNS:
@@ -290,7 +296,7 @@ def matrix(
                 row,
                 (off, on),
                 (cell := row_cell(by_mode[mode], _left_out(mode, row) or missing, row)),
-                weak=power_check.weak(place, {mode: cell}, lines),
+                weak=power_check.weak(place, {mode: cell}, lines, {"off": off}),
                 unequal=bool(unequal_inputs((*own, *by_mode[mode]))),
             )
             for mode in CHOSEN_MODES
@@ -301,6 +307,7 @@ def matrix(
             for mode, cell in cells.items()
             if cell.verdict == "deterministic" and finding != "order_dependent" and not row.constant
         }
+        uncured: dict[Mode, Cell] = {"off": off, "unfilled": unfilled} if finding in _CURED else {}
         yield MatrixRow(
             row=row,
             off=off,
@@ -310,7 +317,7 @@ def matrix(
             warn_only=warn_only,
             unfilled=unfilled,
             no_workspace=no_workspace,
-            weak=power_check.weak(place, still, lines),
+            weak=power_check.weak(place, still, lines, uncured),
             serial=serial,
             cost=cost_of.get(row.key),
             invariance={

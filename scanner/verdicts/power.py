@@ -1,11 +1,13 @@
 """Whether a race could have gone unseen where a row ran: what the sentinels around it saw, and how large its n is.
 
 Both are held against one limit, so that of a row without a mark this holds: had it raced as often as the sentinel beside it,
-its own executions would have shown it with a probability of 95 %. Whether two modes give other bits takes more executions.
+its own executions would have shown it with a probability of 95 %. Whether two modes give other bits takes more executions, and
+so does whether a mode cures what differs seldom.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +21,9 @@ from scanner.verdicts.cells import Cell
 # On an idle machine nearly every execution of a sentinel differs; where fewer than this did, races were rare. An n that
 # leaves a larger rate plausible does not show them.
 POWER_SHARE = 0.5
-# Likewise where nothing can race.
+# The chance that is left to what differs seldom in one mode not to have differed in another that does not cure it.
+_CHANCE = 0.05
+# Executions in which nothing differed that say so, where nothing can race.
 LEAST_SERIAL_RUNS = LEAST_RUNS // 2
 
 
@@ -50,6 +54,29 @@ def too_seldom(cell: Cell, where: str) -> str | None:
     return f"0 of {cell.runs} executions differed {where}, of at least {needed} that would show"
 
 
+def runs_that_show(differed: Cell) -> int:
+    """Return the executions of which 0 would differ in one of twenty scans, at the rate at which a cell differed."""
+    if differed.differing == differed.runs:
+        return 1
+    return math.ceil(math.log(_CHANCE) / math.log1p(-differed.differing / differed.runs))
+
+
+def _by_chance(still: Mapping[Mode, Cell], differed: Mapping[Mode, Cell]) -> str | None:
+    """Return why it may be chance that nothing differed where something did in other modes; ``None`` if that is unlikely."""
+    differing = {mode: cell for mode, cell in differed.items() if cell.differing}
+    if not differing:
+        return None
+    often = max(differing, key=lambda mode: differing[mode].differing / differing[mode].runs)
+    needed = runs_that_show(differing[often])
+    for mode, cell in still.items():
+        if cell.runs < needed:
+            return (
+                f"{differing[often].differing} of {differing[often].runs} executions differed in mode {often}, so that 0 of "
+                f"{cell.runs} in mode {mode} may be chance; 0 of {needed} would hardly be"
+            )
+    return None
+
+
 def _interpreted(cells: Iterable[Cell]) -> str | None:
     """Return why it says little of a GPU that Triton kernels did not differ in the interpreter; ``None``: there were none.
 
@@ -77,16 +104,24 @@ class PowerCheck:
             # A scan that was interrupted and went on has two where it stopped; the later one stands behind.
             seen.sort(key=lambda sentinel: sentinel.before)
 
-    def weak(self, place: int, still: Mapping[Mode, Cell], observations: Sequence[Observation]) -> str | None:
+    def weak(
+        self,
+        place: int,
+        still: Mapping[Mode, Cell],
+        observations: Sequence[Observation],
+        differed: Mapping[Mode, Cell],
+    ) -> str | None:
         """Return why it says little that a row did not differ in some modes; ``None`` if nothing is against it.
 
         Args:
             place: Of the row, in the planned order.
             still: Its cells in these modes.
             observations: Of the row, in these modes and others.
+            differed: Its cells in modes in which something may have differed that does not in these.
         """
         seen = [one for one in observations if one.mode in still]
-        return _interpreted(still.values()) or self.of(place, seen) or _too_few(still.values())
+        cells = still.values()
+        return _interpreted(cells) or self.of(place, seen) or _too_few(cells) or _by_chance(still, differed)
 
     def of(self, place: int, observations: Sequence[Observation]) -> str | None:
         """Return why a row that did not differ could hardly have differed; ``None`` if nothing is against it.
