@@ -54,9 +54,7 @@ class Perturbation:
 PERTURBATIONS: dict[str, Perturbation] = {
     "quiet": Perturbation("nothing is done"),
     # An execution takes thrice as long there, and on a CPU it shows hardly anything that a quiet one does not.
-    "stress": Perturbation(
-        "one busy thread per core runs alongside; on CUDA, another stream is busy", share=0.5
-    ),
+    "stress": Perturbation("every other core is busy, by turns; on CUDA, another stream is", share=0.5),
     "shift": Perturbation("blocks of the outputs' sizes are held, so that the op's allocations move"),
     "poison": Perturbation(
         "free memory is filled with a different byte each time, to expose reads of uninitialized memory"

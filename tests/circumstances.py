@@ -72,13 +72,13 @@ def ends_when_forced(x: Any) -> Any:
     return x * 2
 
 
-def burners_off_their_cores(x: Any) -> Any:
-    """Return how many cores the threads beside the main one may use, from which their number follows."""
+def busy_cores(x: Any) -> Any:
+    """Return which cores the threads beside the main one may use, a power of two for each of them."""
     work_in_another_thread()
     tasks = [int(task.name) for task in Path("/proc/self/task").iterdir()]
     mine = threading.active_count() - 1
-    others = [len(os.sched_getaffinity(task)) for task in sorted(tasks)[-mine:]] if mine else []
-    return x * 2 + 1000 * sum(others)
+    allowed = [os.sched_getaffinity(task) for task in sorted(tasks)[-mine:]] if mine else []
+    return x * 2 + 1000 * sum(1 << core for core in set().union(*allowed))
 
 
 def reads_unwritten(x: Any) -> Any:
@@ -159,5 +159,5 @@ SPECS = (
     _spec(zero_gradient, backward=True),
     _spec(zeros, constant="it subtracts a tensor from itself", name="zeros_declared"),
     _spec(slow),
-    _spec(burners_off_their_cores),
+    _spec(busy_cores),
 )

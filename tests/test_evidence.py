@@ -157,17 +157,23 @@ def test_differences_are_told_by_perturbation(rows: dict[str, MatrixRow]) -> Non
 
 @pytest.mark.alone
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there is no /proc here to ask")
-def test_stress_reaches_every_core(tmp_path: Path) -> None:
-    """As many threads as cores compute, and each may use all of them, though OpenMP has bound the main thread."""
+def test_stress_loads_every_other_core_by_turns(tmp_path: Path) -> None:
+    """Half of the cores are busy, then the others, though OpenMP has bound the main thread, from which threads inherit that."""
     options = ("--perturb", "quiet,stress", "--runs", 8, "--processes", 1)
-    run = scan(tmp_path, "circumstance.burners_off_their_cores", *options)
+    run = scan(tmp_path, "circumstance.busy_cores", *options)
 
     assert run.header.environment.variables["off"].get("OMP_PROC_BIND") == "true"
     (off, _) = run.observations
+    cores = sorted(os.sched_getaffinity(0))
+    turns = [
+        {cores[(2 * place + turn) % len(cores)] for place in range((len(cores) + 1) // 2)} for turn in (1, 2)
+    ]
+    assert turns[0] | turns[1] == set(cores)
+    assert len(off.digests) == 1 + len(set(map(frozenset, turns)))
     (output,) = off.outputs
     assert output.severity is not None
-    cores = _cores()
-    assert output.severity.max_abs == pytest.approx(1000 * cores * cores, rel=1e-3)
+    most = max(sum(1 << core for core in turn) for turn in turns)
+    assert output.severity.max_abs == pytest.approx(1000 * most, rel=1e-3)
 
 
 def test_poison_shows_memory_that_was_never_written(rows: dict[str, MatrixRow]) -> None:

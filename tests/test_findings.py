@@ -81,6 +81,15 @@ def test_the_flag_is_credited_after_enough_executions_without_the_fill() -> None
     assert finding_of(off, on, unfilled=enough) == ("fixed_by_mode", None)
 
 
+def test_what_the_fill_makes_all_nan_is_uninitialized() -> None:
+    """With the flag on nothing but the fill came out, and without the fill it differs as with the flag off."""
+    off, unfilled = (Cell(verdict="nondeterministic", runs=100, differing=99) for _ in range(2))
+    on = Cell(verdict="error", reason="produced all NaN", blank="nan")
+
+    assert finding_of(off, on, unfilled=unfilled) == ("uninitialized", None)
+    assert finding_of(off, on) == ("inconclusive", "on: error (produced all NaN)")
+
+
 @pytest.mark.parametrize(
     ("off", "on", "reason"),
     [

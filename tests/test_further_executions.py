@@ -123,6 +123,36 @@ def test_what_the_flag_cures_is_executed_often_without_the_fill(tmp_path: Path) 
     assert found == [("uninitialized", 100), ("fixed_by_mode", 100)]
 
 
+def test_more_executions_than_asked_for_cost_no_row_its_verdict(tmp_path: Path) -> None:
+    """They end by themselves before the time is over that a row has."""
+    raced = {
+        **OTHER_BITS,
+        "mode": "off",
+        "then": {"digests": {"first": RUNS - 1, "b": 1}, "first_differing": 1},
+    }
+    run, standing = _scan(tmp_path, raced, {**OTHER_BITS, "then": {}}, more=("--timeout", 8))
+
+    asked = [one for one in standing.noted if (one["mode"], one.get("runs")) == ("unfilled", 50)]
+    assert {one["max_time"] for one in asked} == {4.0}
+    assert (_row(run).finding, _row(run).unfilled.runs) == ("fixed_by_mode", 100)
+
+
+@pytest.mark.alone
+def test_more_executions_than_asked_for_are_all_compared(tmp_path: Path) -> None:
+    """Under another thread count they would be compared among themselves, and say nothing of the flag."""
+    done = command_in(tmp_path)(
+        "scan", "torch.take:collisions:backward:float32", "--device", "cpu", "--perturb", "quiet,threads", "--runs", 10,
+        "--no-cost", "--no-overloads", "-o", "run.jsonl",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+    run = read_run(tmp_path / "run.jsonl")
+    (row,) = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
+    assert (row.finding, row.unfilled.runs) == ("fixed_by_mode", 100)
+    assert {group.perturbation for group in row.off.groups} > {"quiet"}
+    assert {group.perturbation for group in row.unfilled.groups} == {"quiet"}
+
+
 def test_where_time_ends_the_executions_nothing_is_said(tmp_path: Path) -> None:
     """With too few executions all the same, the row is inconclusive and says why."""
     few = {"executions": 3, "digests": {"first": 3}, "groups": []}

@@ -62,7 +62,7 @@ def _measured(view: View) -> Iterator[str]:
 def _run(run: View) -> Iterator[str]:
     same = f"; the same findings in {', '.join(run['same'])}" if run["same"] else ""
     yield from wrapped(
-        f"MEASURED on {run['device']}, torch {run['torch']}, {run['machine']}, n = {run.n} per mode "
+        f"MEASURED on {run['device']}, torch {run['torch']}, {run['machine']}{f', n = {run.n} per mode' if run.n else ''} "
         f"({run['run']}){same}",
         "",
     )

@@ -211,7 +211,7 @@ def _measured(
                 **({"further": further} if (further := further_words(one, rows)) else {}),
             },
             further_words=further,
-            n=span_of(sorted(counts) or [one.executions]),
+            n=span_of(sorted(counts)) if counts else None,
         )
 
 

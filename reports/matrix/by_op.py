@@ -339,7 +339,9 @@ def _action(
     if finding == "fixed_by_mode" and all(map(is_filled, of)):
         return ACTION["uninitialized"]  # a run that was made before there was such a finding
     if finding == "inconclusive":
-        failed = (cell.verdict for row in of for cell in (row.off, row.on) if cell.verdict not in USABLE)
+        more = (cell for row in of for cell in (row.unfilled, row.warn_only) if cell.verdict != "not_run")
+        cells = (*(cell for row in of for cell in (row.off, row.on)), *more)
+        failed = (cell.verdict for cell in cells if cell.verdict not in USABLE)
         return f"{ACTION[finding]}: {next(failed, 'too few runs')}"
     if finding != "deterministic":
         return ACTION[finding]

@@ -150,7 +150,7 @@ def matrix_of(
         patterns=patterns,
         weak=dict(Counter(row.weak for row in rows if row.weak is not None).most_common()),
         serial=sum(row.serial for row in rows),
-        serial_provoking=sum(row.serial and bool(row.row.provokes or row.row.provoked) for row in rows),
+        serial_provoking=sum(row.serial and bool(row.row.provokes) for row in rows),
         sampled=sampled_words(rows),
         distrust=distrust(run),
     )

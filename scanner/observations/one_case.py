@@ -29,13 +29,9 @@ def with_compiled(planned: Iterable[Row], settings: Settings) -> tuple[Row, ...]
     chosen: dict[tuple[str, str], Row] = {}
     for row in rows:
         known = chosen.setdefault((row.spec, row.direction), row)
-        if not _provokes(known) and _provokes(row):
+        if not known.provokes and row.provokes:
             chosen[row.spec, row.direction] = row
     return tuple(
         replace(row, compiled=True) if settings.compile_all or row is chosen[row.spec, row.direction] else row
         for row in rows
     )
-
-
-def _provokes(row: Row) -> bool:
-    return bool(row.provokes or row.provoked)

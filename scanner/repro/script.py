@@ -205,7 +205,8 @@ def _head(
         lines[-1] += "  # Threads that share a core never race."
     # A single execution has nothing to differ from.
     runs = settings.runs if settings.processes > 1 else max(settings.runs, 2)
-    if row.finding in NEED_RUNS or row.unfilled.verdict != "not_run":
+    found = {row.finding, *(row.chosen[mode].finding for mode in chosen)}
+    if found & NEED_RUNS.keys() or row.unfilled.verdict != "not_run":
         runs = max(runs, ceil(LEAST_RUNS / settings.processes))
     alerts = [f"ALERT = {json.dumps(text.ALERT)}"]
     if settings.device != "cpu":

@@ -45,17 +45,25 @@ def shift(held=[], draws=random.Random(0)):
 STRESS = Circumstance(
     imports=("import threading",),
     definition='''
-def burn(data=bytes(1 << 20)):
+def burn(data=bytes(1 << 17)):
     """Keep a core busy; hashing lets go of the interpreter lock."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, range(os.cpu_count()))  # it is bound to its creator's core
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
     while True:
         hashlib.sha256(data).digest()
+
+def move(threads, number):
+    """Keep every other core busy, by turns, so that one of the op's threads is held up against another."""
+    cores = torch.get_num_threads()
+    for place, thread in enumerate(threads if hasattr(os, "sched_setaffinity") else ()):
+        os.sched_setaffinity(thread.native_id, {(2 * place + number + 1) % cores})
 ''',
     start="""\
-for _ in range(torch.get_num_threads()):
-    threading.Thread(target=burn, daemon=True).start()
+threads = [threading.Thread(target=burn, daemon=True) for _ in range(0, torch.get_num_threads(), 2)]
+for thread in threads:
+    thread.start()
 """,
+    before="move(threads, number)\n",
 )
 STREAM_STRESS = Circumstance(
     start="""\

@@ -317,22 +317,34 @@ class PassRunner:
 
     def _observe_row(self, supervisor: WorkerSupervisor, row: Row, mode: Mode, process: int) -> Observation:
         """Execute a row as the settings say; what one thread does alone is not asked again, nor executed under stress."""
-        perturb, threads = list(self._header.settings.perturb), self._threads.get((row.key, mode))
-        if threads == 1:
+        settings, threads = self._header.settings, self._threads.get((row.key, mode))
+        perturb = list(settings.perturb)
+        if threads == 1 or (process and settings.device == "cpu"):
+            # A process shows nearly all that busy cores show of a row, and they hold it up for milliseconds.
             perturb = [name for name in perturb if name != "stress"] or perturb
-        more = {"runs": self._header.settings.runs_in(mode), "count_threads": threads is None}
+        runs = settings.runs_in(mode)
+        more: dict[str, float | None] = {"runs": runs, "count_threads": threads is None}
+        if runs > settings.runs:
+            perturb, more["max_time"] = self._compared_within(perturb)
         return self._observe(supervisor, row, mode, process, perturb, **more)
 
     def _observe_further(
         self, supervisor: WorkerSupervisor, row: Row, mode: Mode, process: int, runs: int
     ) -> Observation:
-        """Execute a row more often; those executions count only that are compared with the others of the cell."""
-        settings = self._header.settings
-        perturb = [name for name in settings.perturb if not PERTURBATIONS[name].apart]
-        # They stop by themselves before they cost the row what is known of it.
-        limit = settings.timeout / 2
-        limit = limit if settings.max_time is None else min(limit, settings.max_time)
+        """Execute a row more often."""
+        perturb, limit = self._compared_within(self._header.settings.perturb)
         return self._observe(supervisor, row, mode, process, perturb, runs=runs, max_time=limit)
+
+    def _compared_within(self, perturb: Iterable[str]) -> tuple[list[str], float]:
+        """Return what more executions than were asked for are made under, and the seconds that they may take.
+
+        Those count alone that are compared with the others of the cell, and they stop by themselves before they cost the
+        row what is known of it.
+        """
+        settings = self._header.settings
+        limit = settings.timeout / 2
+        compared = [name for name in perturb if not PERTURBATIONS[name].apart]
+        return compared, limit if settings.max_time is None else min(limit, settings.max_time)
 
     def _watch(self, supervisor: WorkerSupervisor, mode: Mode, process: int, before: int) -> None:
         """Run the sentinel in the worker in service, and write what it saw."""

@@ -103,6 +103,7 @@ class Cell(Struct, frozen=True, kw_only=True):
     compiled: Compiled | None = (
         None  # the least that torch.compile made of it in a process; None: not asked to
     )
+    blank: Blank | None = None  # of an error: every output was that
     refused: bool = False  # in every process PyTorch refused to run what was compiled with another flag
 
     @property
@@ -219,7 +220,7 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
     threads = {observation.threads for observation in ordered} - {None}
     if not differing and blank in _VACUOUS and ((part and strict) or not constant):
         reason = f"{part}: {BLANK_MEANING[blank]}" if part else BLANK_MEANING[blank]
-        return Cell(verdict="error", runs=runs, reason=reason, seconds=seconds)
+        return Cell(verdict="error", runs=runs, reason=reason, seconds=seconds, blank=blank)
     return Cell(
         verdict="nondeterministic" if differing else "deterministic",
         runs=runs,

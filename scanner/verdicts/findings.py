@@ -190,6 +190,14 @@ def _seen(off: Cell, on: Cell, warn_only: Cell | None, unfilled: Cell | None) ->
     }
     if on.verdict == "nondeterministic":
         return "silent", None
+    if (
+        off.verdict == "nondeterministic"
+        and on.blank == "nan"
+        and unfilled is not None
+        and unfilled.differing
+    ):
+        # What the flag fills memory with is all that came out.
+        return "uninitialized", None
     if (off.verdict, on.verdict) == ("deterministic", "raises"):
         return _under_warn_only(warn_only)
     cured = (off.verdict, on.verdict) == ("nondeterministic", "deterministic")

@@ -8,6 +8,7 @@ output and standard error belong to the ops.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -47,7 +48,11 @@ def main() -> None:
     with os.fdopen(options.requests, "r") as requests, os.fdopen(options.replies, "w") as replies:
         # The first line asks for the hello; nobody who has not read it can say it.
         identity = json.loads(requests.readline())["id"]
+        # What is imported stays, and looking through it for garbage again and again takes a quarter of the time.
+        gc.disable()
         hello = _start(MODE_TABLE[options.mode], options.specs)
+        gc.freeze()
+        gc.enable()
         specs = hello.pop("specs", {})
         _send(replies, {"id": identity, **hello})
         if "failed" not in hello:

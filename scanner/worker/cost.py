@@ -22,7 +22,7 @@ from scanner.worker import global_state
 from scanner.worker.device import accelerator
 from scanner.worker.execution import Execution, InvalidCaseError, attempt
 
-_FEWEST, _MOST = 5, 15  # samples of each variant
+_FEWEST, _MOST = 5, 9  # samples of each variant
 # A shorter sample would time the clock and the loop.
 _SAMPLE_SECONDS = 100e-6
 

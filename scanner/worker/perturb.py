@@ -13,7 +13,7 @@ import os
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -25,6 +25,9 @@ from scanner.worker.launch_orders import NATURAL, launch_orders
 CORES: frozenset[int] = frozenset(
     os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
 )
+
+# Of threads that do nothing but burn; that of the others is 0.
+_LOWER = 5
 
 # Called before each execution with its number.
 Before = Callable[[int], None]
@@ -41,19 +44,31 @@ def _quiet(_: CaseContext) -> Iterator[Before]:
 
 @contextlib.contextmanager
 def _stress(site: CaseContext) -> Iterator[Before]:
-    """Keep every core busy with threads of this process, or another stream of the GPU."""
+    """Keep every other core busy with threads of this process, by turns, or another stream of the GPU.
+
+    A race shows where one of an op's threads is held up against another. Load that is the same on all cores holds up all of
+    them, and longer.
+    """
     if site.device != "cpu":
         with _busy_stream(site.device) as before:
             yield before
         return
-    stop = threading.Event()
-    threads = [threading.Thread(target=_burn, args=(stop,), daemon=True) for _ in CORES]
+    cores, turns, begin, stop = sorted(CORES), itertools.count(1), threading.Event(), threading.Event()
+    threads = [threading.Thread(target=_burn, args=(begin, stop), daemon=True) for _ in cores[::2]]
+
+    def move(_: int) -> None:
+        turn = next(turns)
+        for place, thread in enumerate(threads):
+            _bind(thread.native_id, {cores[(2 * place + turn) % len(cores)]})
+        begin.set()
+
     try:
         for thread in threads:
             thread.start()
-        yield _nothing
+        yield move
     finally:
         stop.set()
+        begin.set()
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
@@ -61,16 +76,25 @@ def _stress(site: CaseContext) -> Iterator[Before]:
 
 def unbind() -> None:
     """Let the calling thread run on any core: it would share the one that OpenMP, or its creator, is bound to."""
-    if hasattr(os, "sched_setaffinity"):
+    _bind(0, CORES)
+
+
+def _bind(thread: int | None, cores: Collection[int]) -> None:
+    """Let a thread run on some cores alone, where the system knows of that; 0 is the calling thread."""
+    if thread is not None and hasattr(os, "sched_setaffinity"):
         # Cores may have been taken away.
         with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, CORES)
+            os.sched_setaffinity(thread, cores)
 
 
-def _burn(stop: threading.Event) -> None:
-    """Compute until told to stop; hashing lets go of the interpreter lock for most of a millisecond."""
-    unbind()
-    data = bytes(1 << 20)
+def _burn(begin: threading.Event, stop: threading.Event) -> None:
+    """Compute until told to stop, once told to begin; hashing lets go of the interpreter lock."""
+    if hasattr(os, "sched_setaffinity"):
+        # The op's threads get the larger part of the core. Linux alone knows the priority of a thread.
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWER)
+    data = bytes(1 << 17)
+    # Until it is bound to a core it would hold up the thread that is to bind it.
+    begin.wait()
     while not stop.is_set():
         hashlib.sha256(data).digest()
 
