@@ -158,11 +158,8 @@ def _unpool(dims: int) -> OpSpec:
     def shape(t: Inputs, *, channels_last: bool = False) -> tuple[int, ...]:
         # CPU threads cut the values into equal parts. They meet in a plane if there is only one, and channels
         # last in each of them: https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cpu/MaxUnpoolKernel.cpp
-        # In 3-D the kernel takes no channels last: of three planes, threads meet in the second.
         batch, channels, side = t.size(
-            cpu=(1, *{2: (16, 54), 3: (3, 24)}[dims])
-            if channels_last
-            else (1, 1, {1: 45056, 2: 212, 3: 36}[dims]),
+            cpu=(1, 16, 54) if channels_last else (1, 1, {1: 45056, 2: 212, 3: 36}[dims]),
             cuda=(4, 4, {1: 1 << 16, 2: 256, 3: 32}[dims]),
         )
         return (batch, channels, *(side,) * dims)
@@ -182,11 +179,12 @@ def _unpool(dims: int) -> OpSpec:
         values, indices = t.max_pool(t.normal(batch, channels, *(side,) * dims), 2)
         return call(t.leaf(values), indices, 2)
 
-    def one_channel_last(t: Inputs) -> Call:
-        # Strides of channels last, with a single plane, in which threads meet all the time.
-        side = t.size(cpu=36, cuda=32)
-        values = t.values(1, side, side, side, 1).permute(0, 4, 1, 2, 3)
-        return call(values, t.index(*values.shape, high=side**3 // 16), t.size(cpu=1, cuda=2))
+    def volume(t: Inputs) -> Call:
+        # In 3-D the kernel takes no channels last. On a CPU a single plane has such strides, in which threads meet all the time.
+        batch, channels, side = t.size(cpu=(1, 1, 36), cuda=(4, 4, 32))
+        size = (batch, side, side, side, channels)
+        values, indices = t.values(*size), t.index(*size, high=side**3 // 16)
+        return call(t.leaf(values.movedim(-1, 1)), indices.movedim(-1, 1), t.size(cpu=1, cuda=2))
 
     cases = {
         "duplicate_indices": Case(inputs=duplicates, provokes=PLACES),
@@ -195,13 +193,8 @@ def _unpool(dims: int) -> OpSpec:
         ),
     }
     if dims > 1:
-        cases["duplicate_indices_channels_last"] = Case(
-            inputs=lambda t: duplicates(t, channels_last=True), provokes=PLACES
-        )
-    if dims == 3:  # noqa: PLR2004
-        cases["duplicate_indices_channels_last_plane"] = Case(
-            inputs=one_channel_last, provokes=PLACES, directions=("forward",)
-        )
+        last = volume if dims == 3 else lambda t: duplicates(t, channels_last=True)  # noqa: PLR2004
+        cases["duplicate_indices_channels_last"] = Case(inputs=last, provokes=PLACES)
     # Disjoint windows: no place is written twice.
     cases["max_pool_indices"] = Case(inputs=real)
     return OpSpec(
