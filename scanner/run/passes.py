@@ -323,7 +323,9 @@ class PassRunner:
             # A process shows nearly all that busy cores show of a row, and they hold it up for milliseconds.
             perturb = [name for name in perturb if name != "stress"] or perturb
         runs = settings.runs_in(mode)
-        more: dict[str, float | None] = {"runs": runs, "count_threads": threads is None}
+        # What several threads do with the flag off can race; counting takes milliseconds.
+        counts = threads is None and (mode == "off" or self._threads.get((row.key, "off"), 1) == 1)
+        more: dict[str, float | None] = {"runs": runs, "count_threads": counts}
         if runs > settings.runs:
             perturb, more["max_time"] = self._compared_within(perturb)
         return self._observe(supervisor, row, mode, process, perturb, **more)

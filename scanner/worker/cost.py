@@ -94,7 +94,7 @@ def _measured(execution: Execution, max_seconds: float) -> dict[str, Any]:
 def _measure(execution: Execution, max_seconds: float) -> dict[str, Any]:
     for variant in _VARIANTS:
         _warm_up(execution, variant)
-    once = [min(_sample(execution, variant, calls=1) for _ in range(2)) for variant in _VARIANTS]
+    once = [_sample(execution, variant, calls=1) for variant in _VARIANTS]
     # Enough executions for the fastest variant, unless the slowest would then outlast its share.
     enough = math.ceil(_SAMPLE_SECONDS / min(once))
     calls = max(1, min(enough, int(max_seconds / _FEWEST / sum(once))))

@@ -121,7 +121,7 @@ def _reduce(t: Inputs, reduce: str, *columns: int, include_self: bool = True) ->
     A GPU multiplies by trying again until nobody else has: a million factors in 64 slots would take it minutes.
     """
     cuda = (1 << 18, 1 << 12) if reduce == "prod" else (1 << 20, 64)
-    sources, slots = t.size(cpu=(1 << 15, 1 << 11), cuda=cuda)
+    sources, slots = t.size(cpu=(1 << 14, 1 << 10), cuda=cuda)
     into, index = t.leaf(_into(t, reduce, slots, *columns)), t.index(sources, *columns, high=slots)
     source = t.leaf(_factors(t, reduce, sources, *columns))
     return call(into, 0, index, source, reduce=reduce, include_self=include_self)
@@ -186,7 +186,7 @@ def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
 def _index_reduce(t: Inputs, reduce: str, *, include_self: bool = True) -> Call:
     """Source rows into few rows, each row with one index; a CPU divides rows, and only long ones."""
     rows = 1 << 13 if reduce == "prod" else 1 << 17
-    rows, slots, columns = t.size(cpu=(9, 3, 40_000), cuda=(rows, 64, 32))
+    rows, slots, columns = t.size(cpu=(6, 2, 40_000), cuda=(rows, 64, 32))
     into, index = t.leaf(_into(t, reduce, slots, columns)), t.index(rows, high=slots)
     source = t.leaf(_factors(t, reduce, rows, columns))
     return call(into, 0, index, source, reduce=reduce, include_self=include_self)

@@ -19,7 +19,7 @@ def _interpolate(
     batch, channels = t.size(cpu=(2 if large else 1, 4), cuda=(2, 16))
     side = t.size(cpu={1: 1024, 2: 32, 3: 8}, cuda={1: 1 << 14, 2: 256, 3: 32})[dims]
     if large and (dims == 1 or scale < 1):
-        side = t.size(cpu={1: 1 << 12, 2: 192, 3: 32}[dims], cuda=side)
+        side = t.size(cpu={1: 1 << 12, 2: 136, 3: 24}[dims], cuda=side)
     drawn = t.normal(batch, channels, *(side,) * dims)
     image = t.leaf(t.channels_last(drawn) if channels_last else drawn)
     return call(image, scale_factor=scale, mode=mode, **options)

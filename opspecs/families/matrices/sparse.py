@@ -60,7 +60,7 @@ def _added(t: Inputs) -> Call:
 def _repeated(t: Inputs) -> Call:
     """Draw a matrix that stores each of its elements about 16 times, to be summed."""
     # A CPU sorts more than 32768 places in two threads.
-    stored, side = t.size(cpu=(1 << 16, 64), cuda=(1 << 20, 256))
+    stored, side = t.size(cpu=(40_000, 50), cuda=(1 << 20, 256))
     return call(t.coo(side, side, stored=stored, repeated=True))
 
 

@@ -247,8 +247,8 @@ SPECS: tuple[OpSpec, ...] = (
                 traits={"reduction": "none"},
             ),
             "chunks": Case(
-                inputs=lambda t: _linear_classify(t, "mean", chunk=t.size(cpu=256, cuda=2048)),
-                provokes="512 losses summed, 2 chunks (16384, 8 chunks on CUDA)",
+                inputs=lambda t: _linear_classify(t, "mean", chunk=t.size(cpu=64, cuda=2048)),
+                provokes="512 losses summed, 8 chunks (16384 on CUDA)",
                 traits=MEAN,
             ),
         },
