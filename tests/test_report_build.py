@@ -65,7 +65,7 @@ def test_every_row_has_both_columns() -> None:
     """A CPU run beside files about CUDA: every row is told of CUDA, and nothing of that is called measured."""
     text = rows(RUN, *FILES)
 
-    assert len(text) == 682
+    assert len(text) == 681
     assert all(one["binary"] and one["trace"] for row in text for one in row["expected"])
     assert {(1, "about CUDA", "not measured")} == {
         (len(row["expected"]), one["about"], one["measured"]) for row in text for one in row["expected"]
@@ -192,7 +192,7 @@ def test_an_op_has_a_column_of_what_is_expected() -> None:
     code, out, _ = detmatrix("report", RUN, *FILES, *POOL, "--format", "text")
 
     assert code == 0
-    assert out.startswith("102 ops, 682 rows · torch 2.15.0 CPU\n")
+    assert out.startswith("102 ops, 681 rows · torch 2.15.0 CPU\n")
     assert ["OP", "CPU", "CUDA", "exp", "DOCS"] in [line.split() for line in out.splitlines()]
     assert "● MaxPool3d =/= =/=  ?/? ?/!" in out
     assert "expected: by a census or a trace of a build, never measured" in out
@@ -248,10 +248,11 @@ def test_a_block_names_the_files_it_was_made_of(tmp_path: Path) -> None:
 
 
 def test_the_largest_distance_stays_an_integer() -> None:
-    """A column of integers with gaps holds 2**63 - 1, which no float does."""
+    """A column of integers with gaps holds numbers beyond 2**53 that no float is."""
     table = csv.DictReader(io.StringIO(report(RUN, "--rows", "torch.Tensor.resize_:*", "--format", "csv")))
 
-    assert str(2**63 - 1) in {row["off_max_ulp"] for row in table}
+    distances = {int(row["off_max_ulp"]) for row in table if row["off_max_ulp"] != "NA"}
+    assert [one for one in distances if int(float(one)) != one]
 
 
 @pytest.mark.parametrize(
