@@ -48,7 +48,7 @@ STRESS = Circumstance(
 def burn(data=bytes(1 << 17)):
     """Keep a core busy; hashing lets go of the interpreter lock."""
     if hasattr(os, "sched_setaffinity"):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
+        os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5))
     while True:
         hashlib.sha256(data).digest()
 

@@ -26,7 +26,7 @@ CORES: frozenset[int] = frozenset(
     os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
 )
 
-# Of threads that do nothing but burn; that of the others is 0.
+# By so much threads that do nothing but burn are nicer than the others.
 _LOWER = 5
 
 # Called before each execution with its number.
@@ -91,7 +91,7 @@ def _burn(begin: threading.Event, stop: threading.Event) -> None:
     """Compute until told to stop, once told to begin; hashing lets go of the interpreter lock."""
     if hasattr(os, "sched_setaffinity"):
         # The op's threads get the larger part of the core. Linux alone knows the priority of a thread.
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWER)
+        os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + _LOWER))
     data = bytes(1 << 17)
     # Until it is bound to a core it would hold up the thread that is to bind it.
     begin.wait()
