@@ -56,7 +56,7 @@ _COMPILER = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 # makes by default. Ten executions do not tell a race that shows in one of a hundred from what a mode does.
 LEAST_RUNS = 100
 # Modes in which a further process executes rows oftener, each by what those before it have shown.
-FURTHER_MODES: tuple[Mode, ...] = ("off", "on", "unfilled")
+FURTHER_MODES: tuple[Mode, ...] = ("off", "unfilled", "on")
 
 
 class WorkerMode(NamedTuple):

@@ -53,11 +53,15 @@ class Perturbation:
 # By the names of `--perturb`; `threads`, the last, stands for one group for each thread count.
 PERTURBATIONS: dict[str, Perturbation] = {
     "quiet": Perturbation("nothing is done"),
-    # An execution takes thrice as long there, and on a CPU it shows hardly anything that a quiet one does not.
+    # An execution takes longer there, and of most rows it shows what a quiet one does.
     "stress": Perturbation("every other core is busy, by turns; on CUDA, another stream is", share=0.5),
     "shift": Perturbation("blocks of the outputs' sizes are held, so that the op's allocations move"),
     "poison": Perturbation(
         "free memory is filled with a different byte each time, to expose reads of uninitialized memory"
+    ),
+    "pause": Perturbation(
+        "15 ms pass before it, in which the op's threads fall asleep: those that still wait for work begin at once (CPU)",
+        cpu_alone=True,
     ),
     "order": Perturbation(
         "programs of Triton kernels run in another order each time, and so do the lanes of a store or an atomic "
@@ -72,6 +76,10 @@ PERTURBATIONS: dict[str, Perturbation] = {
     ),
 }
 DEFAULT = ("quiet", "stress", "shift", "poison")
+
+
+# They hold one of an op's threads up against another.
+OF_SEVERAL_THREADS = ("stress", "pause")
 
 
 def variables_of(names: Iterable[str]) -> dict[str, str]:

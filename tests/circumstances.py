@@ -26,6 +26,18 @@ def under_stress(x: Any, numbers: Iterator[int]) -> Any:
     return x * 2 + (number if threading.active_count() > 1 else 0)
 
 
+def after_a_pause(x: Any, numbers: Iterator[int]) -> Any:
+    """Differ each time, but only where the threads of an op would sleep; two threads work, or pauses are left out."""
+    number = next(numbers)
+    slept = time.monotonic() - _ENDED[-1] > 0.01
+    work_in_another_thread()
+    _ENDED[:] = [time.monotonic()]
+    return x * 2 + number * slept
+
+
+_ENDED = [float("inf")]
+
+
 def work_in_another_thread() -> None:
     """Have a thread begin, work and end, whatever the number of threads PyTorch may use."""
     worker = threading.Thread(target=sum, args=(range(10_000),))
@@ -123,7 +135,7 @@ def zero_gradient(x: Any) -> Any:
 
 
 def _spec(function: Any, *, constant: str = "", backward: bool = False, name: str = "") -> OpSpec:
-    counted = function in (under_stress, when_forced)
+    counted = function in (under_stress, after_a_pause, when_forced)
     case = Case(
         inputs=lambda t: call(t.leaf(t.normal(4096)), *([itertools.count(1)] if counted else [])),
         provokes="planted",
@@ -143,6 +155,7 @@ SPECS = (
         _spec,
         (
             under_stress,
+            after_a_pause,
             by_threads,
             by_process,
             by_mode,

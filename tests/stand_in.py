@@ -31,7 +31,8 @@ class StandIn:
                 ``"fork"`` (a child that keeps them open) and ``"garbage"`` in place of an answer; ``"stray"``,
                 ``"unnumbered"``, ``"deep"`` and ``"long"`` before it, ``"twice"`` for two of them; ``"daemon"``, with ``"and die"`` or ``"and hang"`` behind it,
                 for processes in sessions of their own; or ``"taint"``, the
-                answer of an op that left a flag behind, and ``"vary"``, that of one that differs each time. ``wait`` names a file: the answer comes when it is gone; or it takes so many
+                answer of an op that left a flag behind, ``"vary"``, that of one that differs each time, and ``"race"``, of one that two threads
+                work on and that differs each time under stress. ``wait`` names a file: the answer comes when it is gone; or it takes so many
                 ``seconds``.
             build: What the hello says of torch, where it is not the usual.
         """

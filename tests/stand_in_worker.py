@@ -81,8 +81,8 @@ def _reply(requests: Any, replies: Any, asked: Answer, script: Answer) -> None:
     twice, then = (2, {}) if then == "twice" else (1, then)
     if asked["do"] == "start":
         reply = {"build": script["build"]} | then
-    elif then == "vary":
-        reply = {"answer": _ran(asked, lambda number, _: f"{os.getpid()} {number}"), "tainted": False}
+    elif then in ("vary", "race"):
+        reply = {"answer": _differing(asked, under="stress" if then == "race" else None), "tainted": False}
     elif then == "taint":
         changed = "changed global state (thread count: 2 -> 1)"
         reply = {"answer": {**answer(asked), "outcome": "invalid", "message": changed}, "tainted": True}
@@ -93,6 +93,15 @@ def _reply(requests: Any, replies: Any, asked: Answer, script: Answer) -> None:
     for _ in range(twice):
         replies.write(json.dumps({"id": asked["id"], **reply}) + "\n")
     replies.flush()
+
+
+def _differing(asked: Answer, under: str | None) -> Answer:
+    """Differ each time, or under one perturbation alone, as what several threads do."""
+
+    def digest_of(number: int, perturbation: str) -> str:
+        return f"{os.getpid()} {number}" if under in {None, perturbation} else "first"
+
+    return _ran(asked, digest_of, threads=2 if under else 1)
 
 
 def _fits(rule: Answer, asked: Answer) -> bool:
@@ -239,14 +248,14 @@ def _drawn(asked: Answer) -> Answer:
     return fields | {"setup_seconds": 0.125, "seconds": 0.25}
 
 
-def _ran(asked: Answer, digest_of: Callable[[int, str], str]) -> Answer:
+def _ran(asked: Answer, digest_of: Callable[[int, str], str], threads: int | None = 1) -> Answer:
     """Execute as a worker does: half under the first perturbation, each of which ends after ten differences.
 
-    One thread does what a row does, so that nothing of it is executed under stress; the sentinel races.
+    Unless it is said otherwise one thread does what a row does, so that nothing of it is executed under stress; the sentinel
+    races.
     """
-    threads = (
-        (2 if asked["do"] == "sentinel" else 1) if asked.get("count_threads") and asked["runs"] > 1 else None
-    )
+    threads = 2 if asked["do"] == "sentinel" else threads
+    threads = threads if asked.get("count_threads") and asked["runs"] > 1 else None
     names = asked.get("perturbations") or ["quiet"]
     first = digest_of(0, names[0])
     digests = {first: 1}

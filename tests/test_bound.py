@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from scanner.observations.records import MODES
+from scanner.modes import FURTHER_MODES
+from scanner.observations.records import MODES, Group
 from scanner.observations.runfile import read_run
 from scanner.verdicts.bound import CORRELATION, chance_unseen, effective, upper_bound
+from scanner.verdicts.findings import runs_missing
 from scanner.verdicts.power import POWER_SHARE
 from tests.benchmarks import dependence
-from tests.evidence_runs import only, text
+from tests.evidence_runs import only, text, under
 from tests.runs import SETTINGS, ran, row, stable, write_run
 
 RECORDED = Path(__file__).parents[1] / "reports" / "runs"
@@ -105,6 +107,78 @@ def test_a_cure_shows_in_more_executions_the_rarer_the_race(
                 f"{differing} of 100 executions differed in mode off, so that 0 of {runs} in mode on may be chance"
             )
             assert "| fixed_by_mode, low power" in text("md", path)
+
+
+def test_what_differs_between_processes_alone_is_counted_in_processes(tmp_path: Path) -> None:
+    """Fifty executions of a process that differ from those of another are one event, and so are fifty that do not."""
+    one = row("torch.cumsum")
+    weak = []
+    for processes in (2, 4, 6):
+        between = [{"a": 50}, {"b": 50}] * processes
+        seen = [*ran(one, "off", *between[:processes]), *ran(one, "on", *[{"a": 50}] * processes)]
+        settings = replace(SETTINGS, processes=processes)
+        (found,) = only(write_run(tmp_path / f"{processes}.jsonl", [(one, seen)], settings=settings)).rows
+        assert found.finding == "fixed_by_mode"
+        assert not any(runs_missing(found, mode) for mode in FURTHER_MODES)
+        weak.append(found.weak)
+
+    assert weak[0] == (
+        "1 of 2 processes differed in mode off, so that 0 of 2 in mode on may be chance; 0 of 5 would hardly be"
+    )
+    assert weak[1] is not None
+    assert weak[2] is None
+
+
+@pytest.mark.parametrize(
+    ("off", "rate"),
+    [
+        ([{"a": 50}] * 5 + [{"b": 50}], "1 of 6 processes"),
+        ([{"b": 50}] + [{"a": 50}] * 5, "1 of 6 processes"),
+        ([{"a": 49, "b": 1}, {"a": 50}], "1 of 100 executions"),
+        ([{"b": 1, "a": 49}, {"a": 50}], "1 of 100 executions"),
+    ],
+)
+def test_how_rare_it_is_does_not_depend_on_which_came_first(
+    tmp_path: Path, off: list[dict[str, int]], rate: str
+) -> None:
+    """What all others are held against may itself be the odd one."""
+    one = row("torch.cumsum")
+    seen = [*ran(one, "off", *off), *ran(one, "on", *[{"a": 50}] * len(off))]
+    settings = replace(SETTINGS, processes=len(off))
+    (found,) = only(write_run(tmp_path / "r.jsonl", [(one, seen)], settings=settings)).rows
+
+    assert found.finding == "fixed_by_mode"
+    assert str(found.weak).startswith(f"{rate} differed in mode off, so that 0 of")
+
+
+def test_what_differs_under_other_thread_counts_alone_is_not_called_cured(tmp_path: Path) -> None:
+    """Within a process or between two: what is held against it was executed where nothing differs."""
+    one = row("torch.cumsum")
+    still = ran(one, "on", {"a": 50}, {"a": 50})
+    for number, (first, second) in enumerate([({"t": 8, "u": 2}, {"t": 10}), ({"t": 10}, {"u": 10})]):
+        raced = [
+            replace(seen, groups=(*under(quiet=(50, 0)), Group(perturbation="threads=1", executions=10, differing=0, digests=it)))
+            for seen, it in zip(ran(one, "off", {"a": 50}, {"a": 50}), (first, second), strict=True)
+        ]  # fmt: skip
+        (found,) = only(write_run(tmp_path / f"{number}.jsonl", [(one, [*raced, *still])])).rows
+
+        assert (found.finding, found.weak) == (
+            "fixed_by_mode",
+            "it differed in mode off under other thread counts alone",
+        )
+        assert not any(runs_missing(found, mode) for mode in FURTHER_MODES)
+
+
+def test_other_thread_counts_say_nothing_of_a_cure(tmp_path: Path) -> None:
+    """What differs under them often, and otherwise seldom, is seldom with as many threads as the flag was held against."""
+    one = row("torch.cumsum")
+    apart = Group(perturbation="threads=1", executions=50, differing=9, digests={"t": 41, "u": 9})
+    raced = ran(one, "off", {"a": 48, "b": 2}, {"a": 48, "b": 2}, groups=(*under(quiet=(50, 2)), apart))
+    path = write_run(tmp_path / "r.jsonl", [(one, [*raced, *ran(one, "on", {"a": 30}, {"a": 30})])])
+    (found,) = only(path).rows
+
+    assert found.off.differing == 2 * (2 + 9)
+    assert str(found.weak).startswith("4 of 100 executions differed in mode off, so that 0 of 60 in mode on")
 
 
 def test_recorded_races_that_five_executions_hide_are_marked() -> None:

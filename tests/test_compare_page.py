@@ -82,9 +82,8 @@ def page(open_page: Opener) -> Page:
 
 def cells(page: Page, op: str) -> list[list[str]]:
     """Return what stands in each run's cell of a row, line by line."""
-    (element,) = page.all(f"tr.row[id^='torch.{op}:']")
     script = "return [...arguments[0].querySelectorAll('td')].map((cell) => cell.innerText.split('\\n'))"
-    return list(page.run(script, element))
+    return list(page.run(script, page.one(f"tr.row[id^='torch.{op}:']")))
 
 
 def test_the_page_shows_what_changed(page: Page) -> None:

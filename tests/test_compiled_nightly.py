@@ -170,7 +170,7 @@ def test_script_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path)
 def test_row_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path) -> None:
     """It differs where another process has filled the cache, and not where this one compiles; so does its script."""
     pytest.importorskip("torch")
-    path, name = tmp_path / "run.jsonl", "torch.nn.Embedding:collisions:backward:float32"
+    path, name = tmp_path / "run.jsonl", "torch.nn.Embedding:collisions_large:backward:float32"
 
     more = ("--runs", 50, "--processes", 1, "--perturb", "quiet", "-o", path)
     done = detmatrix("scan", name, *OPTIONS, "--modes", "compile_on,compile_on_cached", *more)

@@ -164,6 +164,32 @@ def test_only_what_seems_to_differ_is_measured(confirmed: tuple[dict[str, Any], 
     assert text.startswith("compare: old.jsonl → new.jsonl: 2 rows to measure again, in 7 rounds\ncompare: ")
 
 
+def test_what_shows_under_stress_alone_shows_in_every_round(tmp_path: Path) -> None:
+    """Processes are counted, so that each executes under stress, as in scans the first of a mode alone does."""
+    scans, pythons = [], []
+    for name, then in (("before", {"threads": 2}), ("after", "race")):
+        (tmp_path / name).mkdir()
+        standing = StandIn(tmp_path / name, {"do": "observe", "spec": "grown.maxima", "then": then})
+        done = command_in(tmp_path)(
+            "scan", STILL, "--specs", HERE / "grown.py", "--device", "cpu", "--runs", 20, "--no-cost", "--no-overloads",
+            "--python", standing.python, "-o", f"{name}.jsonl",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        scans.append(read_run(tmp_path / f"{name}.jsonl"))
+        pythons += ["--python", standing.python]
+    shown = [one.process for one in scans[1].observations if len(one.digests) > 1 and one.mode == "on"]
+    assert shown == [0]
+
+    done = command_in(tmp_path)(
+        "compare", "before.jsonl", "after.jsonl", "--confirm", "--specs", HERE / "grown.py", "--runs", 60, "--format", "json", *pythons
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    (pair,) = json.loads(done.stdout)["pairs"]
+    found = _by_id(pair)[STILL]
+    assert (found["class"], found["confirmed"]) == ("regressed", True)
+
+
 def _refused(done: subprocess.CompletedProcess[str]) -> str:
     assert (done.returncode, done.stdout) == (2, "")
     return one_line(done.stderr).removeprefix("detmatrix: ")

@@ -156,6 +156,19 @@ def test_differences_are_told_by_perturbation(rows: dict[str, MatrixRow]) -> Non
 
 
 @pytest.mark.alone
+def test_pauses_show_what_executions_in_a_row_hide(tmp_path: Path) -> None:
+    """An op whose bits depend on whether its threads have slept differs behind pauses, where they are asked for."""
+    found = {}
+    for perturb in ("quiet", "quiet,pause"):
+        (tmp_path / perturb).mkdir()
+        run = scan(tmp_path / perturb, "circumstance.after_a_pause", "--perturb", perturb, "--processes", 1)
+        row = rows_by_name(run)["after_a_pause"]
+        found[row.finding] = [group.perturbation for group in row.off.groups if group.differing]
+
+    assert found == {"deterministic": [], "silent": ["pause"]}
+
+
+@pytest.mark.alone
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there is no /proc here to ask")
 def test_stress_loads_every_other_core_by_turns(tmp_path: Path) -> None:
     """Half of the cores are busy, then the others, though OpenMP has bound the main thread, from which threads inherit that."""

@@ -45,7 +45,7 @@ def test_time_bounds_a_case_and_the_true_n_is_recorded(tmp_path: Path) -> None:
     [
         (
             ("--perturb", "quiet,noise"),
-            "unknown perturbation 'noise'; choose: quiet, stress, shift, poison, order, threads",
+            "unknown perturbation 'noise'; choose: quiet, stress, shift, poison, pause, order, threads",
         ),
         (("--perturb", ","), "none given"),
         (("--max-rate", "0.1", "--runs", "3"), "--max-rate chooses how many executions"),

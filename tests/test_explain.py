@@ -161,6 +161,16 @@ def test_names_that_mean_no_op(detmatrix: Command, name: str, expected: str) -> 
     assert refused(detmatrix("explain", name, RUN)).startswith(expected)
 
 
+@pytest.mark.parametrize(
+    "name", ["torch.take:collisions:backward:float32", "opinfo:take:sample_0:forward:float32"]
+)
+def test_a_row_means_its_op(detmatrix: Command, name: str) -> None:
+    """What other reports name can be pasted."""
+    found = explained(detmatrix, name, RUN)
+
+    assert found == explained(detmatrix, "take", RUN)
+
+
 def test_releases_are_told_as_spans() -> None:
     """What follows one another is joined, gaps show."""
     releases = ["2.0.1", "2.1.2", "2.2.2", "2.3.1", "2.10.0"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from scanner.observations.runfile import Run, read_run
+from scanner.run.whole import whole_rows
 from scanner.verdicts.findings import MatrixRow, matrix
 from tests.commands import command_in
 from tests.conftest import lines
@@ -104,6 +105,28 @@ def test_a_race_as_rare_with_the_flag_on_is_silent(tmp_path: Path) -> None:
     assert (_row(run).finding, _row(run).on.runs) == ("silent", 17)
 
 
+def test_what_differs_under_another_thread_count_is_asked_without_the_fill(tmp_path: Path) -> None:
+    """The modes disagree there, which mode unfilled has to speak of as of any other row."""
+    apart = {"t": 3, "u": 1}
+
+    def seen(runs: int, digests: dict[str, int]) -> dict[str, Any]:
+        groups = [{"perturbation": "quiet", "executions": runs, "differing": 0}]
+        groups += [
+            {"perturbation": "threads=1", "executions": 4, "differing": len(digests) - 1, "digests": digests}
+        ]
+        return {"executions": runs, "digests": {"first": runs}, "groups": groups}
+
+    rules = (
+        {"do": "observe", "mode": mode, "runs": runs, "spec": "quick.cumsum", "then": seen(runs, digests)}
+        for mode, runs, digests in (("off", RUNS, apart), ("on", RUNS, {"t": 4}), ("unfilled", 50, {"t": 4}))
+    )
+    run, _ = _scan(tmp_path, *rules, more=("--perturb", "quiet,threads"))
+
+    found = _row(run)
+    assert (found.finding, found.unfilled.runs) == ("fixed_by_mode", 100)
+    assert found.row.key in whole_rows(run)
+
+
 def test_what_the_flag_cures_is_executed_often_without_the_fill(tmp_path: Path) -> None:
     """However few executions were asked for: what differs in one of a hundred there is cured by the fill, not by the flag."""
     raced = {
@@ -121,6 +144,46 @@ def test_what_the_flag_cures_is_executed_often_without_the_fill(tmp_path: Path) 
         found.append((_row(run).finding, _row(run).unfilled.runs))
 
     assert found == [("uninitialized", 100), ("fixed_by_mode", 100)]
+
+
+def test_how_often_the_flag_cures_is_held_against_the_rate_without_the_fill(tmp_path: Path) -> None:
+    """Mode on needs as many executions as the larger rate of the two modes in which the row differs asks for."""
+    raced = {
+        **OTHER_BITS,
+        "mode": "off",
+        "then": {"digests": {"first": RUNS - 1, "b": 1}, "first_differing": 1},
+    }
+    half = {"digests": {"first": 25, "b": 25}, "first_differing": 1}
+    run, _ = _scan(
+        tmp_path, raced, {**OTHER_BITS, "mode": "unfilled", "then": half}, {**OTHER_BITS, "then": {}}
+    )
+
+    found = _row(run)
+    assert (found.finding, found.unfilled.differing, found.weak) == ("uninitialized", 50, None)
+    assert found.on.runs == 2 * RUNS
+
+
+def test_further_executions_of_what_one_thread_does_are_not_stressed(tmp_path: Path) -> None:
+    """Busy cores hold up nothing there."""
+    perturb = ("--perturb", "quiet,stress")
+    counts = {"executions": RUNS, "groups": []}
+    asked = {}
+    for threads in (1, 2):
+        folder = tmp_path / str(threads)
+        folder.mkdir()
+        rules = [
+            {
+                **OTHER_BITS,
+                "mode": mode,
+                "runs": RUNS,
+                "then": {**counts, "digests": {bits: RUNS}, "threads": threads},
+            }
+            for mode, bits in (("off", "first"), ("on", "other"))
+        ]
+        _, standing = _scan(folder, *rules, more=perturb)
+        asked[threads] = [one["perturbations"] for one in _further(standing)]
+
+    assert asked == {1: [["quiet"]], 2: [["quiet", "stress", "pause"]]}
 
 
 def test_more_executions_than_asked_for_cost_no_row_its_verdict(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_page_is_opened(
             (
                 "detmatrix: --only: no finding is called 'silnt', did you mean silent? The findings: silent, raises, "
                 "over_alert, fixed_by_mode, uninitialized, order_dependent, mode_dependent, deterministic, inconclusive, "
-                "differs, also_differs, refused, not_compiled, as_off, varies, not_repeatable, error, invariant"
+                "differs, also_differs, refused, not_compiled, as_off, varies, not_repeatable, error, invariant, low_power, serial"
             ),
         ),
         (
@@ -108,7 +108,7 @@ def test_a_page_is_opened(
             (
                 "detmatrix: --only: no finding is called ''; the findings: silent, raises, over_alert, fixed_by_mode, "
                 "uninitialized, order_dependent, mode_dependent, deterministic, inconclusive, "
-                "differs, also_differs, refused, not_compiled, as_off, varies, not_repeatable, error, invariant"
+                "differs, also_differs, refused, not_compiled, as_off, varies, not_repeatable, error, invariant, low_power, serial"
             ),
         ),
         (

@@ -158,7 +158,7 @@ def test_low_power_leads_to_its_reason(open_page: Opener, tmp_path: Path) -> Non
     page = open_page(evidence_run(tmp_path / "run.jsonl"))
     page.select("power", "low")
     page.unfold()
-    (link,) = page.all("a.weak")
+    _, link = page.all("a.weak")
     link.send_keys(Keys.ENTER)
 
     page.focused("1 row: the sentinel (torch.index_put)")

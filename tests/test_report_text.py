@@ -45,7 +45,7 @@ def test_the_recorded_run_at_a_glance() -> None:
     """The catalog fits 80 columns and a screen: n and its bound, counts, the worst ops, what was not measured."""
     shown = lines_of(RUN)
 
-    assert shown[0] == "102 ops, 681 rows · torch 2.13.0 CPU"
+    assert shown[0] == "102 ops, 677 rows · torch 2.13.0 CPU"
     # Rows of one thread are not run beside busy ones.
     assert shown[1] == "n=96–100; 0/96 in 2 processes: rate < 18.9 % (95 %; 3.07 % if independent)"  # noqa: RUF001
     assert shown[2] == "▲1 silent  ■6 raises  ◆8 fixed_by_mode  ◈8 uninitialized  ●79 deterministic"

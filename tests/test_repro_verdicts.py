@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -114,6 +118,43 @@ def test_alerts_are_recognised() -> None:
     assert alert_caller("RuntimeError", cublas) == "cuBLAS"
 
 
+def test_as_many_executions_as_the_scan_made() -> None:
+    """What took 299 executions to show as cured takes as many in a script, however many each process of the scan made."""
+    spec, planned = put()
+    further = replace(
+        seen(spec, planned),
+        off=Cell(verdict="nondeterministic", runs=100, differing=1, by_process=(50, 50)),
+        on=Cell(verdict="deterministic", runs=299, by_process=(50, 50, 199)),
+    )
+    texts = [script(asked(planned), one, header()) for one in (seen(spec, planned), further)]
+
+    counts = [re.findall(r"^RUNS, PROCESSES = (\d+), (\d+)", text, re.MULTILINE) for text in texts]
+    assert counts == [[("2", "1")], [("299", "1")]]
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity"), reason="the cores of a process are known on Linux alone"
+)
+def test_stress_finds_the_cores_of_the_process_that_started_it() -> None:
+    """Its own process may be bound to one core by OpenMP, and the first cores of a machine may be others' cores."""
+    here = sorted(os.sched_getaffinity(0))
+    code = [
+        "import hashlib, os, threading, time, types",
+        f"os.sched_setaffinity(0, {{{here[-1]}}})",
+        "torch = types.SimpleNamespace(get_num_threads=lambda: 1)",
+        script_parts.STRESS.definition,
+        script_parts.STRESS.start,
+        "for number in range(2):",
+        "    " + script_parts.STRESS.before.rstrip(),
+        "    print(sorted(core for it in threads for core in os.sched_getaffinity(it.native_id)))",
+    ]
+    done = subprocess.run([sys.executable, "-c", "\n".join(code)], capture_output=True, text=True, check=True)
+
+    busy = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [len(cores) for cores in busy] == [len(here[::2])] * 2
+    assert sorted({core for cores in busy for core in cores}) == here
+
+
 def numbered() -> Any:
     return torch.arange(12.0).reshape(3, 4)
 
@@ -183,6 +224,7 @@ def grouped(**rates: int) -> tuple[Group, ...]:
     [
         ("scatter", grouped(), []),
         ("scatter", grouped(quiet=1, stress=9, poison=9), []),
+        ("scatter", grouped(quiet=1, stress=10, poison=9), ["stress"]),
         ("scatter", grouped(quiet=0, stress=2, shift=1, poison=0), ["stress"]),
         ("scatter", grouped(quiet=0, stress=1, poison=9), ["poison"]),
         ("scatter", grouped(quiet=0, threads_1=3), ["threads=1"]),

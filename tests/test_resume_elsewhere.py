@@ -9,9 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from scanner.modes import DEFAULT_MODES
 from scanner.observations.runfile import read_run
+from scanner.run.whole import whole_rows
 from tests.commands import Command
+from tests.runs import SETTINGS, drifting, ran, row, stable, write_run
 from tests.sharded import changed
 from tests.stand_in import StandIn
 
@@ -264,6 +268,21 @@ def test_what_is_asked_behind_the_observations_is_asked_of_every_row(
     # Of two rows all was asked before, if it was asked of the last thing.
     taken = len(rows) - len(read_run(tmp_path / "run.2.jsonl").header.planned)
     assert taken == (2 if kind == "invariance" else 0)
+
+
+def test_what_the_fill_makes_nan_is_whole_when_it_ran_without_the_fill(tmp_path: Path) -> None:
+    """Its mode on has no verdict, and mode unfilled alone tells that the fill made it so."""
+    planned = row("torch.empty")
+    filled = ran(planned, "on", *stable(), blank="nan")
+    differing = [*ran(planned, "off", *drifting(9)), *filled]
+    unfilled = ran(planned, "unfilled", *drifting(9))
+    settings = replace(SETTINGS, modes=DEFAULT_MODES, cost=False, overloads=False)
+    paths = [
+        write_run(tmp_path / f"{number}.jsonl", [(planned, seen)], settings=settings)
+        for number, seen in enumerate((differing, [*differing, *unfilled]))
+    ]
+
+    assert [whole_rows(read_run(path)) for path in paths] == [frozenset(), {planned.key}]
 
 
 def test_another_build_is_refused(detmatrix: Command, tmp_path: Path) -> None:

@@ -66,12 +66,14 @@ def _put(t: Inputs) -> Call:
         # The kernel itself is serial along a dimension, however large.
         ("torch.cumsum", lambda t: call(t.leaf(t.normal(1 << 17)), 0), "forward", False, 1),
         ("torch.cumsum", lambda t: call(t.leaf(t.normal(1 << 17)), 0), "backward", False, 2),
+        # Its forward phase is the work of several threads.
+        ("torch.gather", lambda t: call(t.leaf(t.normal(4096)), 0, t.index(1 << 16, high=4096)), "backward", False, 1),
         ("torch.sum", lambda t: call(t.normal(64)), "forward", False, 1),
         # 64 elements are written; the copy of what they are written into is ours.
         ("torch.Tensor.put_", _put, "forward", True, 1),
         (_from_another_thread, lambda t: call(t.normal(64)), "forward", False, 2),
     ],
-    ids=["sum", "index_put", "cumsum", "cumsum_backward", "small_sum", "put_", "own_thread"],
+    ids=["sum", "index_put", "cumsum", "cumsum_backward", "gather_backward", "small_sum", "put_", "own_thread"],
 )  # fmt: skip
 def test_working_threads_are_counted(
     op: str, inputs: Callable[[Inputs], Call], direction: str, in_place: bool, working: int

@@ -87,7 +87,7 @@ def _annotations(one: Matrix, fails: Sequence[str]) -> Iterator[Annotation]:
         yield Annotation(
             level=level, title="detmatrix", text=f"{one.name}: {text}", file=place_of(one.run.path)
         )
-    if serial := serial_words(one):
+    if one.serial and (serial := serial_words(one)):
         yield Annotation(
             level="notice", title="detmatrix", text=f"{one.name}: {serial}", file=place_of(one.run.path)
         )

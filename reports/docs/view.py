@@ -74,6 +74,7 @@ def _run(one: Matrix) -> View:
     weak = sum(one.weak.values())
     power = f", {several(weak, 'underpowered row')}" if weak else ""
     power += f", {one.serial} serial" if one.serial else ""
+    power += f", serial not measured in {one.serial_unknown}" if one.serial_unknown else ""
     state = ("incomplete" if one.missing else "complete") + power
     return View(
         {

@@ -67,6 +67,8 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
             counted(self),
             "constant" if self.constant else f"{self.distinct} distinct",
             self.where if not self.within else None,
+            # What a backward row is judged by are its gradients.
+            f"{self.forward_differing} in the forward phase" if self.forward_differing else None,
             self.reference.words if self.reference else None,
             self._threads,
             self._orders,

@@ -67,6 +67,7 @@ class Matrix(Struct, frozen=True, kw_only=True):
     weak: dict[str, int]  # why rows are of low power -> how many of the whole scan, the most frequent first
     serial: int  # rows of the whole scan that did not differ and that one thread did alone
     serial_provoking: int  # those of them whose inputs provoke a difference
+    serial_unknown: int  # rows of the whole scan that did not differ, and of which nobody counted the threads
     sampled: (
         str | None
     )  # what the rows of PyTorch's databases are worth, over the whole scan; None: there are none
@@ -149,8 +150,9 @@ def matrix_of(
         only=only,
         patterns=patterns,
         weak=dict(Counter(row.weak for row in rows if row.weak is not None).most_common()),
-        serial=sum(row.serial for row in rows),
-        serial_provoking=sum(row.serial and bool(row.row.provokes) for row in rows),
+        serial=sum(bool(row.serial) for row in rows),
+        serial_provoking=sum(bool(row.serial and row.row.provokes) for row in rows),
+        serial_unknown=sum(row.serial is None for row in rows),
         sampled=sampled_words(rows),
         distrust=distrust(run),
     )

@@ -39,7 +39,9 @@ def ran_words(one: Matrix) -> str:
         return f"no perturbation of theirs is on record (asked for: {', '.join(asked)})."
     ran = {kind_of(group.perturbation) for group in counts if group.executions}
     *others, last = [
-        f"{name} ({meaning_of(name)})" for name in asked if name in ran and not PERTURBATIONS[name].apart
+        f"{name} ({meaning_of(name)})"
+        for name in dict.fromkeys((*asked, *PERTURBATIONS))
+        if name in ran and not PERTURBATIONS[name].apart
     ] or ["of another thread count"]
     text = f"they were shared among {', '.join(others)} and {last}." if others else f"they were all {last}."
     if _THREADS in ran:

@@ -72,7 +72,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     no_workspace: CellView
     alerts: tuple[str, ...]  # callers of all alerts
     low_power: str | None  # why that the row did not differ says little
-    serial: bool  # one thread did all the work
+    serial: bool | None  # one thread did all the work; None: not measured
     unlike_reference: tuple[Mode, ...] | UnsetType  # modes in which it did not give what its reference says
     constant: str | None
     source: Source
@@ -201,7 +201,7 @@ class RowView(Struct, frozen=True, kw_only=True):
         return ", ".join([finding, *doubts(self.low_power, serial=self.serial, trusted=trusted)])
 
 
-def doubts(weak: str | None, *, serial: bool, trusted: bool = True) -> list[str]:
+def doubts(weak: str | None, *, serial: bool | None, trusted: bool = True) -> list[str]:
     """Return why it shows little what a row showed: of low power, serial, or of a scan that cannot be trusted."""
     marks = {"low power": weak is not None, "serial": serial, "not trustworthy": not trusted}
     return [mark for mark, holds in marks.items() if holds]

@@ -131,7 +131,7 @@ def _result(row: RowView, observations: Sequence[Observation], pool: Pool) -> tu
     counts = _by_mode([[(one.name, one.differing) for one in it.outputs] for it in cells])
     return (
         *map(pool.place, texts),
-        int(row.serial),
+        int(bool(row.serial)),
         row.alerts,
         pool.place(row.further_words),
         tuple(pool.place(_cell(mode, cell, row, pool)) for mode, cell in row.cells.items()),

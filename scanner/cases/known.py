@@ -16,6 +16,8 @@ from scanner.observations.records import Row
 # A name that begins with what the user left out means more than one that has it in its middle: torch.mean, masked.mean.
 _ROOTS = ("", "torch.", "torch.Tensor.", "torch.nn.", "torch.nn.functional.")
 _MOST_NAMED = 4
+# Words of a row behind the name of its spec: case, direction, dtype.
+_IN_ROW = 3
 
 
 class KnownOp(Struct, frozen=True):
@@ -35,13 +37,15 @@ def op_called(typed: str, rows: Iterable[Row], targets: Iterable[str]) -> KnownO
     """Return the op that a name means.
 
     Args:
-        typed: As its user knows it.
+        typed: As its user knows it, or a row as reports name it: ``"torch.take:collisions:backward:float32"``.
         rows: What was scanned.
         targets: The names of the documented lists.
 
     Raises:
         UsageError: No op is called so, or several are.
     """
+    op, *of_row = typed.rsplit(":", _IN_ROW)
+    typed = op if len(of_row) == _IN_ROW else typed
     catalog = load_catalog(with_installed(()))
     listed = [op_names(name, "") for name in dict.fromkeys(targets)]
     everything = (*map(names_of, catalog), *map(names_of_row, rows), *recorded_names(), *listed)

@@ -16,7 +16,7 @@ from scanner.invariance import PROPERTIES
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, MODES, with_chosen
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.perturbations import PERTURBATIONS
-from scanner.verdicts.findings import FINDING_MEANING, FINDING_WORDS
+from scanner.verdicts.findings import DOUBTS, FINDING_MEANING, FINDING_WORDS
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -126,7 +126,8 @@ class Dtypes(Names):
 # What --only and --fail-on may name.
 FINDINGS_HELP = (
     f"{', '.join(FINDING_MEANING)}; of columns that --modes or --invariance chose these too, and "
-    + ", ".join(name for name in FINDING_WORDS if name not in FINDING_MEANING)
+    + ", ".join(name for name in FINDING_WORDS if name not in (*FINDING_MEANING, *DOUBTS))
+    + f"; of what did not differ {', '.join(DOUBTS)}"
 )
 fail_on_option = click.option(
     "--fail-on",

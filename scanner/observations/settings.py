@@ -130,7 +130,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             reruns=True,
         ),
     ]
-    processes: Annotated[  # mode off may have one more, for rows that need more executions
+    processes: Annotated[  # FURTHER_MODES may have one more, for rows that need more executions
         int,
         Meta(ge=1, le=MOST_PROCESSES),
         Setting(

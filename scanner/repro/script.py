@@ -32,6 +32,7 @@ _WIDTH = 118
 _STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
 # Whose finding a row's own is, where other modes have findings too.
 _OF_OFF_AND_ON = " with the flag off and on"
+_FAR_OFTENER = 10  # times as often as under quiet
 _THREADS = re.compile(r"threads=([1-9][0-9]{0,3})")
 
 
@@ -59,16 +60,24 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def perturbations(row: MatrixRow) -> list[str]:
-    """Return the perturbations without which a row did not differ; none if it differs when nothing is done."""
+    """Return the perturbations without which a row hardly differed; none if it differs when nothing is done."""
     needed = []
-    for cell in (row.off, row.on, row.warn_only, row.unfilled, *(it.cell for it in row.chosen.values())):
+    for cell in _cells(row):
         groups = [group for group in cell.groups if group.differing and group.perturbation != "order"]
         if cell.differing and (row.row.family == "memory" or row.finding == "uninitialized"):
             # What lies in memory depends on all that a process did before, and a script does less than a scan.
             needed.append("poison")
-        elif groups and all(group.perturbation != "quiet" for group in groups):
-            needed.append(max(groups, key=lambda group: group.differing / group.executions).perturbation)
+        elif groups:
+            rates = {group.perturbation: group.differing / group.executions for group in groups}
+            often = max(rates, key=rates.__getitem__)
+            if rates.get("quiet", 0.0) * _FAR_OFTENER <= rates[often]:
+                needed.append(often)
     return list(dict.fromkeys(needed))
+
+
+def _cells(row: MatrixRow) -> tuple[Cell, ...]:
+    """Return what was seen of a row in each mode that a script has."""
+    return row.off, row.on, row.warn_only, row.unfilled, *(it.cell for it in row.chosen.values())
 
 
 def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
@@ -205,6 +214,8 @@ def _head(
         lines[-1] += "  # Threads that share a core never race."
     # A single execution has nothing to differ from.
     runs = settings.runs if settings.processes > 1 else max(settings.runs, 2)
+    # What took further executions takes as many here.
+    runs = max(runs, ceil(max(sum(cell.by_process) for cell in _cells(row)) / settings.processes))
     found = {row.finding, *(row.chosen[mode].finding for mode in chosen)}
     if found & NEED_RUNS.keys() or row.unfilled.verdict != "not_run":
         runs = max(runs, ceil(LEAST_RUNS / settings.processes))
@@ -321,7 +332,7 @@ def _circumstance(name: str, device: str) -> text.Circumstance:
     if threads := _THREADS.fullmatch(name):
         return text.Circumstance(start=f"torch.set_num_threads({int(threads[1])})\n")
     stress = text.STRESS if device == "cpu" else text.STREAM_STRESS
-    return {"poison": text.POISON, "shift": text.SHIFT, "stress": stress}[name]
+    return {"poison": text.POISON, "shift": text.SHIFT, "pause": text.PAUSE, "stress": stress}[name]
 
 
 def _observe(around: Sequence[text.Circumstance], chosen: Iterable[Mode]) -> str:

@@ -32,6 +32,9 @@ def poison(number):
 ''',
     before="poison(number)\n",
 )
+PAUSE = Circumstance(
+    imports=("import time",), before="time.sleep(0.015)  # in which the op's threads fall asleep\n"
+)
 SHIFT = Circumstance(
     imports=("import random",),
     definition='''
@@ -52,18 +55,23 @@ def burn(data=bytes(1 << 17)):
     while True:
         hashlib.sha256(data).digest()
 
-def move(threads, number):
+def cores_of_parent():
+    """Return the cores of the process that started this one, which may be bound to one of them."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return sorted(affinity(os.getppid())) if affinity else range(os.cpu_count() or 1)
+
+def move(threads, cores, number):
     """Keep every other core busy, by turns, so that one of the op's threads is held up against another."""
-    cores = torch.get_num_threads()
     for place, thread in enumerate(threads if hasattr(os, "sched_setaffinity") else ()):
-        os.sched_setaffinity(thread.native_id, {(2 * place + number + 1) % cores})
+        os.sched_setaffinity(thread.native_id, {cores[(2 * place + number + 1) % len(cores)]})
 ''',
     start="""\
-threads = [threading.Thread(target=burn, daemon=True) for _ in range(0, torch.get_num_threads(), 2)]
+cores = cores_of_parent()
+threads = [threading.Thread(target=burn, daemon=True) for _ in cores[::2]]
 for thread in threads:
     thread.start()
 """,
-    before="move(threads, number)\n",
+    before="move(threads, cores, number)\n",
 )
 STREAM_STRESS = Circumstance(
     start="""\

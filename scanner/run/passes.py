@@ -11,17 +11,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import msgspec
-
-from opspecs.controls import SENTINELS
-from scanner.accelerators import kind_of
 from scanner.alerts import alert_caller
-from scanner.cases.rows import row_of
 from scanner.claims.matching import matches
 from scanner.modes import MODE_TABLE, unconcerned
 from scanner.observations.records import (
     MODES,
-    Count,
     Distrust,
     Header,
     Mode,
@@ -31,11 +25,19 @@ from scanner.observations.records import (
 )
 from scanner.observations.runfile import Line, Run
 from scanner.perturbations import PERTURBATIONS
-from scanner.processes.environment import load
 from scanner.processes.process import WorkerEndedError
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.progress import Progress
-from scanner.run.requests import PATIENCE, ask, place_of, request_for
+from scanner.run.requests import (
+    PATIENCE,
+    ask,
+    compared_within,
+    further_perturbations,
+    perturbations_of,
+    place_of,
+    request_for,
+)
+from scanner.run.sentinels import watched
 from scanner.verdicts.cells import observation_verdict
 from scanner.verdicts.controls import misbehaving
 from scanner.verdicts.findings import unequal_inputs
@@ -43,19 +45,10 @@ from scanner.verdicts.findings import unequal_inputs
 # A sentinel runs after so many rows, or after so many seconds.
 _SENTINEL_ROWS = 24
 _SENTINEL_SECONDS = 2.0
-_SENTINEL_RUNS = 20
 # Executions of a control between rows: whether it answers rightly shows in two, which every scan may make of a row.
 _CHECK_RUNS = 2
 # Workers that are asked for the controls, one after the other, before rows run in one that has not answered them all.
 _TRIES = 3
-
-
-class _Watched(msgspec.Struct):
-    """What a worker says of a sentinel."""
-
-    digests: dict[str, Count] = {}
-    exception: str | None = None
-    message: str | None = None
 
 
 class PassRunner:
@@ -69,6 +62,8 @@ class PassRunner:
         write: Callable[[Line], None],
         text: str = "",
         number: int = 0,
+        *,
+        stress_once: bool = True,
     ) -> None:
         """Nothing is observed yet.
 
@@ -79,6 +74,8 @@ class PassRunner:
             write: Is given each record as it comes.
             text: Stands before the mode in the progress.
             number: Of the share of the rows that is observed here, where workers run side by side.
+            stress_once: Whether the first process of a mode alone executes rows under stress, on the CPU: nearly all that
+                it shows one process shows, and it takes time. Not where each process is an event.
         """
         self._header = header
         self._supervisor = supervisor
@@ -86,6 +83,7 @@ class PassRunner:
         self._write = write
         self._prefix = text
         self._number = number
+        self._stress_once = stress_once and header.settings.device == "cpu"
         self._control_keys = {row.key for row in header.controls}
         self._places = {row.key: place for place, row in enumerate(header.planned)}
         self._done: set[tuple[tuple[str, ...], Mode, int]] = set()
@@ -95,8 +93,10 @@ class PassRunner:
         self._raised: set[tuple[tuple[str, ...], int]] = set()
         # How many threads worked in the first process of each mode that told; the others execute the same code.
         self._threads: dict[tuple[tuple[str, ...], Mode], int] = {}
-        # The digests of each row in each mode, to know which rows the flag cures.
-        self._digests: defaultdict[tuple[tuple[str, ...], Mode], set[str]] = defaultdict(set)
+        # The digests of each row in each mode, under each thread count, to know which rows the flag cures.
+        self._digests: defaultdict[tuple[tuple[str, ...], Mode], defaultdict[str, set[str]]] = defaultdict(
+            lambda: defaultdict(set)
+        )
         # By mode and process: the place of the last row observed, and what the last sentinel stood before.
         self._reached: dict[tuple[Mode, int], int] = {}
         self._watched: dict[tuple[Mode, int], int] = {}
@@ -177,12 +177,12 @@ class PassRunner:
         if MODE_TABLE[mode].cached:
             self._fill_cache(supervisor, [row for _, row in rows], mode, process)
         since = _SENTINEL_ROWS
-        watched = 0.0
+        since_when = 0.0
         for place, row in rows:
-            if since >= _SENTINEL_ROWS or time.monotonic() - watched > _SENTINEL_SECONDS:
+            if since >= _SENTINEL_ROWS or time.monotonic() - since_when > _SENTINEL_SECONDS:
                 self._watch(supervisor, mode, process, place)
                 self._control_again(supervisor, mode, process, place)
-                since, watched = 0, time.monotonic()
+                since, since_when = 0, time.monotonic()
             self._control(supervisor, mode, process, place)
             since += 1
             compiles = ", compiling" if MODE_TABLE[mode].compiles else ""
@@ -231,7 +231,8 @@ class PassRunner:
         if concern == "raising":
             return (row.key, process) in self._raised
         if concern == "cured":
-            return len(self._digests[row.key, "off"]) > 1 and len(self._digests[row.key, "on"]) == 1
+            off, on = (self._digests[row.key, mode].values() for mode in MODES)
+            return any(len(found) > 1 for found in off) and {len(found) for found in on} == {1}
         if concern == "one_case":
             return row.compiled
         return concern != "cublas" or any(
@@ -316,64 +317,30 @@ class PassRunner:
         return ask(supervisor, Observation, place, mode, request, timeout, settings)
 
     def _observe_row(self, supervisor: WorkerSupervisor, row: Row, mode: Mode, process: int) -> Observation:
-        """Execute a row as the settings say; what one thread does alone is not asked again, nor executed under stress."""
+        """Execute a row as the settings say; what one thread does alone is not asked again."""
         settings, threads = self._header.settings, self._threads.get((row.key, mode))
-        perturb = list(settings.perturb)
-        if threads == 1 or (process and settings.device == "cpu"):
-            # A process shows nearly all that busy cores show of a row, and they hold it up for milliseconds.
-            perturb = [name for name in perturb if name != "stress"] or perturb
+        perturb = perturbations_of(settings, threads, stressed=process > 0 and self._stress_once)
         runs = settings.runs_in(mode)
         # What several threads do with the flag off can race; counting takes milliseconds.
         counts = threads is None and (mode == "off" or self._threads.get((row.key, "off"), 1) == 1)
         more: dict[str, float | None] = {"runs": runs, "count_threads": counts}
         if runs > settings.runs:
-            perturb, more["max_time"] = self._compared_within(perturb)
+            perturb, more["max_time"] = compared_within(settings, perturb)
         return self._observe(supervisor, row, mode, process, perturb, **more)
 
     def _observe_further(
         self, supervisor: WorkerSupervisor, row: Row, mode: Mode, process: int, runs: int
     ) -> Observation:
         """Execute a row more often."""
-        perturb, limit = self._compared_within(self._header.settings.perturb)
-        return self._observe(supervisor, row, mode, process, perturb, runs=runs, max_time=limit)
-
-    def _compared_within(self, perturb: Iterable[str]) -> tuple[list[str], float]:
-        """Return what more executions than were asked for are made under, and the seconds that they may take.
-
-        Those count alone that are compared with the others of the cell, and they stop by themselves before they cost the
-        row what is known of it.
-        """
         settings = self._header.settings
-        limit = settings.timeout / 2
-        compared = [name for name in perturb if not PERTURBATIONS[name].apart]
-        return compared, limit if settings.max_time is None else min(limit, settings.max_time)
+        threads = self._threads.get((row.key, mode), self._threads.get((row.key, "off")))
+        perturb, limit = compared_within(settings, further_perturbations(settings, threads))
+        return self._observe(supervisor, row, mode, process, perturb, runs=runs, max_time=limit)
 
     def _watch(self, supervisor: WorkerSupervisor, mode: Mode, process: int, before: int) -> None:
         """Run the sentinel in the worker in service, and write what it saw."""
         settings = self._header.settings
-        spec = SENTINELS["cpu" if settings.device == "cpu" else "accelerator"]
-        (planned,) = spec.rows(kind_of(settings.device))
-        request = request_for("sentinel", row_of(spec, planned, settings.device), settings)
-        try:
-            request |= {"runs": _SENTINEL_RUNS}
-            answer = supervisor.ask_for(_Watched, mode, request, max(settings.timeout, PATIENCE))
-        except WorkerEndedError as ended:
-            answer = _Watched(message=str(ended))
-        lines = [text for text in (answer.exception, answer.message) if text]
-        counted = list(answer.digests.values())
-        self._write(
-            Sentinel(
-                mode=mode,
-                process=process,
-                before=before,
-                op=spec.op_name,
-                executions=sum(counted),
-                differing=sum(counted[1:]),
-                load=load()[0],
-                message=": ".join(lines) or None,
-                worker=self._number,
-            )
-        )
+        self._write(watched(supervisor, settings, mode, process, before=before, worker=self._number))
         self.sentinels += 1
         self._watched[mode, process] = before
 
@@ -402,7 +369,8 @@ class PassRunner:
         if observation.threads is not None:
             self._threads.setdefault((key, mode), observation.threads)
         if mode in MODES:
-            self._digests[key, mode].update(observation.digests)
+            for name, digests in observation.sets.items():
+                self._digests[key, mode][name].update(digests)
         if mode == "on" and alert_caller(observation.exception, observation.message):
             self._raised.add((key, process))
         if observation.outcome in {"crash", "timeout"}:

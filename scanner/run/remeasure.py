@@ -232,7 +232,10 @@ class _Part:
         self._started = time.monotonic()
         self._lines: list[Line] = []
         text = f"torch {side.here.torch}, "
-        self._passes = PassRunner(self._header, self.supervisor, progress, self._lines.append, text)
+        # Fisher's test counts processes, so that each is made alike.
+        self._passes = PassRunner(
+            self._header, self.supervisor, progress, self._lines.append, text, stress_once=False
+        )
 
     def make(self, mode: Mode, process: int) -> None:
         """Make one pass, and leave no worker behind that would be load for the other run.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,6 +11,7 @@ from scanner.observations.consistency import fault
 from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import Dispatch
 from scanner.observations.records import Cost, Mode, Observation, Row, Settings
+from scanner.perturbations import OF_SEVERAL_THREADS, PERTURBATIONS
 from scanner.processes.process import WorkerEndedError
 from scanner.processes.supervisor import WorkerSupervisor
 
@@ -70,3 +72,36 @@ def request_for(do: str, row: Row, settings: Settings) -> dict[str, Any]:
 def place_of(one: Row | Observation) -> dict[str, Any]:
     """Return what names a row in requests and records."""
     return {"spec": one.spec, "case": one.case, "direction": one.direction, "dtype": one.dtype}
+
+
+def perturbations_of(settings: Settings, threads: int | None, *, stressed: bool = False) -> list[str]:
+    """Return what a row is executed under.
+
+    Args:
+        settings: Of the scan.
+        threads: So many work on it, if that is known: what one does alone is not held up by busy cores.
+        stressed: Whether it has been executed under stress often enough.
+    """
+    left_out = OF_SEVERAL_THREADS if threads == 1 else ("stress",) * stressed
+    return [name for name in settings.perturb if name not in left_out] or list(settings.perturb)
+
+
+def further_perturbations(settings: Settings, threads: int | None) -> list[str]:
+    """Return what a row is executed further under: on a CPU also behind pauses, which show some races a hundred times oftener.
+
+    They take too long for every row.
+    """
+    perturb = perturbations_of(settings, threads)
+    pausing = settings.device == "cpu" and threads != 1 and "pause" not in perturb
+    return [*perturb, *["pause"] * pausing]
+
+
+def compared_within(settings: Settings, perturb: Iterable[str]) -> tuple[list[str], float]:
+    """Return what more executions than were asked for are made under, and the seconds that they may take.
+
+    Those count alone that are compared with the others of the cell, and they stop by themselves before they cost the row what
+    is known of it.
+    """
+    limit = settings.timeout / 2
+    compared = [name for name in perturb if not PERTURBATIONS[name].apart]
+    return compared, limit if settings.max_time is None else min(limit, settings.max_time)

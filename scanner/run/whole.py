@@ -10,7 +10,7 @@ from scanner.modes import CHOSEN_MODES, FURTHER_MODES, MODE_TABLE, unconcerned
 from scanner.observations.one_case import Key
 from scanner.observations.records import MODES, Mode
 from scanner.observations.runfile import Run
-from scanner.verdicts.findings import MatrixRow, matrix, runs_missing
+from scanner.verdicts.findings import MatrixRow, is_cured, matrix, runs_missing
 
 
 def whole_rows(run: Run) -> frozenset[Key]:
@@ -46,7 +46,7 @@ def _needed(run: Run, found: MatrixRow) -> Iterator[tuple[Mode, int]]:
     yield from ((mode, settings.processes) for mode in MODES)
     if found.on.verdict == "raises":
         yield "warn_only", sum(one.mode == "on" and one.outcome == "raised" for one in found.observations)
-    if (found.off.verdict, found.on.verdict) == ("nondeterministic", "deterministic"):
+    if is_cured(found.off, found.on):
         yield "unfilled", settings.processes
     if "no_workspace" in settings.modes and any(
         matches(row, claim) for claim in run.header.claims if claim.section == "cublas"

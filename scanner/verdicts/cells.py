@@ -92,11 +92,16 @@ class Cell(Struct, frozen=True, kw_only=True):
     alerts: tuple[str, ...] = ()  # warn_only: callers of all alerts
     groups: tuple[GroupCount, ...] = ()
     other_threads: tuple[str, ...] = ()  # thread counts that give bits of their own, "threads=1"
-    serial: bool = False  # in all processes one thread did the work of an execution
+    # Whether in all processes one thread did the work of the phase that is judged; None: not measured.
+    serial: bool | None = None
     launches: int = 0  # Triton kernels that the interpreter ran in an execution
     orders: OrderCount | None = None  # what their programs gave in other orders
     by_process: tuple[int, ...] = ()  # executions of each process, without those under other thread counts
     reference: ReferenceCount | None = None  # None: it has none that holds in every mode
+    # Executions that did not give the most frequent bits of their process, and processes that did not begin with those of most;
+    # without other thread counts. Which came first makes no difference.
+    rarer: int = 0
+    rarer_processes: int = 0
     differing_processes: int = (
         0  # in which some differed from the first of all, or from the first of their own set
     )
@@ -234,11 +239,14 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
         alerts=tuple(dict.fromkeys(alert for observation in ordered for alert in observation.alerts)),
         groups=_joined(ordered),
         other_threads=tuple(name for name, first_of in firsts.items() if first_of != first),
-        serial=threads == {1},
+        # A backward phase is given what came out of the forward one.
+        serial=threads == {1} and not any(one.forward_differing for one in ordered) if threads else None,
         launches=max(observation.launches for observation in ordered),
         orders=_orders(ordered),
         by_process=tuple(sum(observation.digests.values()) for observation in ordered),
         reference=_reference(ordered),
+        rarer=sum(sum(one.digests.values()) - max(one.digests.values()) for one in ordered),
+        rarer_processes=len(ordered) - max(Counter(next(iter(one.digests)) for one in ordered).values()),
         differing_processes=sum(next(iter(one.digests)) != first or _within(one) > 0 for one in ordered),
     )
 

@@ -27,7 +27,7 @@ from scanner.observations.settings import MOST_FURTHER
 from scanner.verdicts.cells import Cell, Verdict, row_cell
 from scanner.verdicts.chosen import MODE_FINDING_MEANING, UNEQUAL_INPUTS, ChosenCell, chosen_cell
 from scanner.verdicts.invariance import DEPENDENCE_FOUND, PropertyVerdict, verdict_of
-from scanner.verdicts.power import LEAST_SERIAL_RUNS, PowerCheck, runs_that_show, too_seldom
+from scanner.verdicts.power import LEAST_SERIAL_RUNS, PowerCheck, rate_of, too_seldom
 
 Finding = Literal[
     "deterministic",
@@ -55,9 +55,11 @@ FINDING_MEANING: dict[Finding, str] = {
     "deterministic": "Did not differ in either mode, and both modes give the same bits.",
     "inconclusive": "At least one mode has no usable verdict; the reason is given.",
 }
-# The words that --only and --fail-on know: findings of rows, and those of the further columns that a scan may be asked for.
+# Why a row that did not differ may show little.
+DOUBTS = ("low_power", "serial")
+# The words that --only and --fail-on know: findings of rows, those of the further columns that a scan may be asked for, and doubts.
 FINDING_WORDS: tuple[str, ...] = tuple(
-    dict.fromkeys((*FINDING_MEANING, *MODE_FINDING_MEANING, *DEPENDENCE_FOUND))
+    dict.fromkeys((*FINDING_MEANING, *MODE_FINDING_MEANING, *DEPENDENCE_FOUND, *DOUBTS))
 )
 
 # Findings that say of a row that it is deterministic although the flag changes what it does, each with what is not known
@@ -87,7 +89,8 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     unfilled: Cell  # mode unfilled: what an op that the flag cures does without the fill
     no_workspace: Cell  # mode no_workspace: what an op of cuBLAS does without CUBLAS_WORKSPACE_CONFIG
     weak: str | None  # low power: why "deterministic" says little here
-    serial: bool  # it did not differ, and with the flag off one thread did all the work, so that nothing could race
+    # It did not differ, and with the flag off one thread did all the work, so that nothing could race; None: not measured.
+    serial: bool | None
     cost: Cost | None
     invariance: dict[Property, PropertyVerdict]  # by the properties that the scan asked for
     chosen: dict[Mode, ChosenCell]  # by those modes that the scan was asked for beside off and on
@@ -105,10 +108,13 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
 
     @property
     def found(self) -> set[str]:
-        """All that was found of it, in the words that --only and --fail-on know: beside off and on also what was chosen."""
+        """All that was found of it, in the words that --only and --fail-on know: beside off and on what was chosen, and doubts."""
         modes = {it.finding for it in self.chosen.values() if it.finding is not None}
         properties = {it.verdict for it in self.invariance.values() if it.verdict in DEPENDENCE_FOUND}
-        return {self.finding, *modes, *properties}
+        doubts = {
+            name for name, holds in zip(DOUBTS, (self.weak is not None, self.serial), strict=True) if holds
+        }
+        return {self.finding, *modes, *properties, *doubts}
 
 
 def _left_out(mode: Mode, row: Row) -> str | None:
@@ -163,12 +169,20 @@ def finding_of(
     return finding, reason
 
 
+def is_cured(off: Cell, on: Cell) -> bool:
+    """Tell whether a row differs with the flag off, and not with it on; the fill alone may have made all of it NaN there."""
+    return off.verdict == "nondeterministic" and (on.verdict == "deterministic" or on.blank == "nan")
+
+
 def runs_missing(row: MatrixRow, mode: Mode) -> int:
     """Return how many more executions a scan makes of a row in one of ``FURTHER_MODES`` before it tells its finding."""
     if mode != "off":
         cell = row.on if mode == "on" else row.unfilled
-        cured = row.off.verdict == "nondeterministic" and cell.verdict == "deterministic"
-        return max(0, min(MOST_FURTHER, runs_that_show(row.off)) - cell.runs) if cured else 0
+        rate = rate_of({"off": row.off} if mode == "unfilled" else {"off": row.off, "unfilled": row.unfilled})
+        # One process more would not tell what differs between processes.
+        if rate is None or rate.unit == "processes" or cell.verdict != "deterministic":
+            return 0
+        return min(rate.missing(cell), max(0, MOST_FURTHER - rate.made(cell)))
     warn_only = None if row.warn_only.verdict == "not_run" else row.warn_only
     finding, _ = _seen(row.off, row.on, warn_only, None)
     if finding not in NEED_RUNS:
@@ -259,10 +273,9 @@ def matrix(
         off, on = (row_cell(by_mode[mode], missing, row) for mode in MODES)
         not_run_reason = "only ops that raise are run under warn_only" if on.verdict != "raises" else missing
         warn_only = row_cell(by_mode["warn_only"], not_run_reason, row)
-        cured = off.verdict == "nondeterministic" and on.verdict == "deterministic"
         unfilled = row_cell(
             by_mode["unfilled"],
-            missing if cured else "only ops that the flag cures run without the fill",
+            missing if is_cured(off, on) else "only ops that the flag cures run without the fill",
             row,
         )
         no_workspace = row_cell(
@@ -286,11 +299,12 @@ def matrix(
         own = tuple(one for one in lines if one.mode not in CHOSEN_MODES)
         if unequal_inputs(own):
             finding, reason = "inconclusive", UNEQUAL_INPUTS
-        # With one thread nothing can race in any row; low power says so.
-        threads = machine_of(header, row).threads
-        serial = off.serial and threads > 1 and finding in _STILL and not row.constant
-        # The interpreter has one thread, whatever a GPU has.
-        serial = serial and not off.launches
+        # With one thread nothing can race in any row; low power says so. Triton's interpreter has one, whatever a GPU has.
+        several = machine_of(header, row).threads > 1 and not off.launches
+        serial = off.serial if several and finding in _STILL and not row.constant else False
+        if row.device != "cpu":
+            # Of an accelerator nobody counts them.
+            serial = bool(serial)
         cells: dict[Mode, Cell] = {
             "off": off,
             "on": on,

@@ -11,6 +11,9 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
 
 from scanner.modes import LEAST_RUNS
 from scanner.observations.parts import machines
@@ -54,25 +57,58 @@ def too_seldom(cell: Cell, where: str) -> str | None:
     return f"0 of {cell.runs} executions differed {where}, of at least {needed} that would show"
 
 
-def runs_that_show(differed: Cell) -> int:
-    """Return the executions of which 0 would differ in one of twenty scans, at the rate at which a cell differed."""
-    if differed.differing == differed.runs:
-        return 1
-    return math.ceil(math.log(_CHANCE) / math.log1p(-differed.differing / differed.runs))
+class RaceRate(Struct, frozen=True):
+    """How often a row differed in a mode: of its executions, or of processes where each gave the same bits throughout."""
+
+    mode: Mode
+    differing: int
+    of: int
+    unit: Literal["executions", "processes"]
+
+    @property
+    def needed(self) -> int:
+        """So many, that none of them would differ in one of twenty scans."""
+        if self.differing == self.of:
+            return 1
+        return math.ceil(math.log(_CHANCE) / math.log1p(-self.differing / self.of))
+
+    def missing(self, still: Cell) -> int:
+        """Return how many more it takes where nothing differed."""
+        return max(0, self.needed - self.made(still))
+
+    def made(self, still: Cell) -> int:
+        """Return how many there were where nothing differed."""
+        return len(still.by_process) if self.unit == "processes" else sum(still.by_process)
+
+
+def rate_of(differed: Mapping[Mode, Cell]) -> RaceRate | None:
+    """Return how often a row differed in that mode in which it did most often.
+
+    ``None`` if it did in none, or under other thread counts alone, which further executions have not.
+    """
+    rates = [rate for mode, cell in differed.items() if (rate := _rate_in(mode, cell))]
+    return max(rates, key=lambda rate: rate.differing / rate.of, default=None)
+
+
+def _rate_in(mode: Mode, cell: Cell) -> RaceRate | None:
+    if cell.rarer:
+        return RaceRate(mode, cell.rarer, sum(cell.by_process), "executions")
+    if cell.rarer_processes:
+        return RaceRate(mode, cell.rarer_processes, len(cell.by_process), "processes")
+    return None
 
 
 def _by_chance(still: Mapping[Mode, Cell], differed: Mapping[Mode, Cell]) -> str | None:
     """Return why it may be chance that nothing differed where something did in other modes; ``None`` if that is unlikely."""
-    differing = {mode: cell for mode, cell in differed.items() if cell.differing}
-    if not differing:
-        return None
-    often = max(differing, key=lambda mode: differing[mode].differing / differing[mode].runs)
-    needed = runs_that_show(differing[often])
+    rate = rate_of(differed)
+    if rate is None:
+        apart = [mode for mode, cell in differed.items() if cell.differing]
+        return f"it differed in mode {apart[0]} under other thread counts alone" if apart and still else None
     for mode, cell in still.items():
-        if cell.runs < needed:
+        if rate.missing(cell):
             return (
-                f"{differing[often].differing} of {differing[often].runs} executions differed in mode {often}, so that 0 of "
-                f"{cell.runs} in mode {mode} may be chance; 0 of {needed} would hardly be"
+                f"{rate.differing} of {rate.of} {rate.unit} differed in mode {rate.mode}, so that 0 of "
+                f"{rate.made(cell)} in mode {mode} may be chance; 0 of {rate.needed} would hardly be"
             )
     return None
 

@@ -10,7 +10,15 @@ import torch
 from opspecs.model import OpSpec
 from scanner.alerts import alert_caller
 from scanner.worker import global_state
-from scanner.worker.execution import DRAWS, Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.execution import (
+    DRAWS,
+    Around,
+    Execution,
+    InvalidCaseError,
+    NotRunnableError,
+    called,
+    first_line,
+)
 
 
 class CompiledExecution(Execution):
@@ -27,7 +35,9 @@ class CompiledExecution(Execution):
         self._compiler = _Compiler()
         self.op = self._compiler.compiled(self.op)
 
-    def __call__(self, args: tuple[Any, ...] | None = None) -> tuple[Any, tuple[torch.Tensor, ...]]:
+    def __call__(
+        self, args: tuple[Any, ...] | None = None, around: Around = called
+    ) -> tuple[Any, tuple[torch.Tensor, ...]]:
         """Execute once.
 
         Raises:
@@ -37,7 +47,7 @@ class CompiledExecution(Execution):
         """
         before = self._compiler.calls
         try:
-            executed = super().__call__(args)
+            executed = super().__call__(args, around)
         except Exception as error:
             if (alert := _alert_in(error)) is not None:
                 raise alert from error
@@ -56,13 +66,15 @@ class CompiledExecution(Execution):
 class CachedExecution(CompiledExecution):
     """Takes what it executes out of a cache, and sees to it that it does."""
 
-    def __call__(self, args: tuple[Any, ...] | None = None) -> tuple[Any, tuple[torch.Tensor, ...]]:
+    def __call__(
+        self, args: tuple[Any, ...] | None = None, around: Around = called
+    ) -> tuple[Any, tuple[torch.Tensor, ...]]:
         """Execute once.
 
         Raises:
             NotRunnableError: The cache has nothing of the op.
         """
-        executed = super().__call__(args)
+        executed = super().__call__(args, around)
         if not self._compiler.hits:
             raise NotRunnableError(
                 "not in the cache: nothing of it was kept by the process that was to fill it"

@@ -21,6 +21,9 @@ from opspecs.user import place_of
 from scanner.worker import bits, global_state
 from scanner.worker.device import accelerator
 
+# Calls one phase of an execution.
+Around = Callable[[Callable[[], Any]], Any]
+
 # What this process drew last.
 DRAWS = KeptDraws()
 
@@ -31,6 +34,11 @@ class NotRunnableError(Exception):
 
 class InvalidCaseError(Exception):
     """The case proves nothing: no inputs, no outputs, nothing to differentiate."""
+
+
+def called(phase: Callable[[], Any]) -> Any:
+    """Call a phase, and do nothing else."""
+    return phase()
 
 
 class Execution:
@@ -173,20 +181,25 @@ class Execution:
         args = self.call.args
         return (args[0].clone(), *args[1:]) if self.in_place else args
 
-    def __call__(self, args: tuple[Any, ...] | None = None) -> tuple[Any, tuple[torch.Tensor, ...]]:
+    def __call__(
+        self, args: tuple[Any, ...] | None = None, around: Around = called
+    ) -> tuple[Any, tuple[torch.Tensor, ...]]:
         """Execute once.
 
         Args:
             args: What ``arguments`` returned; without them they are made here.
+            around: Calls the phase that is judged, and returns what that returns: of a backward execution the backward
+                phase alone.
 
         Returns:
             What the op returned, and the gradients of the leaves (none in the forward direction).
         """
-        output = self.forward(self.arguments() if args is None else args)
+        args = self.arguments() if args is None else args
         if not self.backward:
-            return output, ()
+            return around(lambda: self.forward(args)), ()
+        output = self.forward(args)
         differentiable, grad_outputs = self.upstream(output)
-        gradients = self.differentiate(differentiable, grad_outputs)
+        gradients = around(lambda: self.differentiate(differentiable, grad_outputs))
         self.check_gradients(gradients)
         return output, gradients
 

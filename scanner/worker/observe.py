@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from opspecs.model import MissingError, OpSpec
 from opspecs.user import place_of
 from scanner.alerts import alert_caller, caller_in
 from scanner.modes import ExecutionKind
-from scanner.perturbations import CaseContext, shares
+from scanner.perturbations import OF_SEVERAL_THREADS, CaseContext, shares
 from scanner.worker import bits, global_state, perturb
 from scanner.worker.comparison import OutputComparison
 from scanner.worker.execution import DRAWS, Execution, InvalidCaseError, NotRunnableError, first_line
@@ -232,8 +233,8 @@ class _Repetition:
         """Run one group's share; ``None`` if it has none."""
         name, perturbation = self._budget.groups[number]
         share = self._budget.shares[number]
-        # What one thread does alone gives the same bits however busy the cores are.
-        idle = {"stress": self._threads == 1, "order": not self._launches}
+        # What one thread does alone gives the same bits however busy the cores are, and whatever sleeps.
+        idle = dict.fromkeys(OF_SEVERAL_THREADS, self._threads == 1) | {"order": not self._launches}
         if not share or idle.get(name):
             return None
         # The first execution is behind us, and counts for the first group.
@@ -280,10 +281,13 @@ class _Repetition:
         execution = self._execution
         if not count_threads:
             return _judged(execution, *execution())
-        # A copy of what the op writes into, and the gradients that the first execution drew, are no work of the op.
-        args = execution.arguments()
-        (output, gradients), self._threads = working_threads(lambda: execution(args))
+        output, gradients = execution(None, self._counted)
         return _judged(execution, output, gradients)
+
+    def _counted(self, phase: Callable[[], Any]) -> Any:
+        """Note how many threads work in the phase that is judged: what is one thread's work there cannot race there."""
+        result, self._threads = working_threads(phase)
+        return result
 
 
 class _Looks:

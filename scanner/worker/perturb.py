@@ -12,6 +12,7 @@ import itertools
 import os
 import random
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
@@ -29,6 +30,9 @@ CORES: frozenset[int] = frozenset(
 # By so much threads that do nothing but burn are nicer than the others.
 _LOWER = 5
 
+# Seconds. Threads of a pool spin for about ten milliseconds behind their last work before they sleep (GOMP_SPINCOUNT).
+_PAUSE = 0.015
+
 # Called before each execution with its number.
 Before = Callable[[int], None]
 
@@ -40,6 +44,12 @@ def _nothing(_: int) -> None:
 @contextlib.contextmanager
 def _quiet(_: CaseContext) -> Iterator[Before]:
     yield _nothing
+
+
+@contextlib.contextmanager
+def _pause(_: CaseContext) -> Iterator[Before]:
+    """Let the op's threads fall asleep, so that those which are woken begin later than the one that calls the op."""
+    yield lambda _: time.sleep(_PAUSE)
 
 
 @contextlib.contextmanager
@@ -207,6 +217,7 @@ class Disturbance(NamedTuple):
 _STARTS: dict[str, Callable[[CaseContext], AbstractContextManager[Before]]] = {
     "quiet": _quiet,
     "stress": _stress,
+    "pause": _pause,
     "shift": _shift,
     "poison": _poison,
     "order": _order,

@@ -14,6 +14,7 @@ KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 BOTH: tuple[Direction, ...] = ("forward", "backward")
 
 ADDITIONS = "about 512 gradients added into each row (16384 on CUDA)"
+FEW_ADDITIONS = "about 8 gradients added into each row (16384 on CUDA)"
 
 
 def _table(t: Inputs, *, rows: int = 16) -> tuple[int, int, int]:
@@ -22,20 +23,26 @@ def _table(t: Inputs, *, rows: int = 16) -> tuple[int, int, int]:
     return lookups, rows, columns
 
 
-def _look_up(t: Inputs, *, rows: int = 16, **options: object) -> Call:
-    """Look up random rows of a small table."""
+def _rows(t: Inputs) -> int:
+    """Return the rows of a table that a CPU divides among its threads: a thousand for each."""
+    return t.size(cpu=1 << 10, cuda=16)
+
+
+def _look_up(t: Inputs, *, rows: int = 0, **options: object) -> Call:
+    """Look up random rows of a table, a large one if it is not said of how many."""
+    rows = rows or _rows(t)
     lookups, _, columns = _table(t)
     return call(t.index(lookups, high=rows), t.leaf(t.normal(rows, columns)), **options)
 
 
 def _look_up_sentences(t: Inputs) -> Call:
-    lookups, rows, columns = _table(t)
+    lookups, rows, columns = _table(t, rows=_rows(t))
     return call(t.index(lookups // 64, 64, high=rows), t.leaf(t.normal(rows, columns)))
 
 
 def _look_up_few(t: Inputs) -> Call:
     # CUDA sorts the indices of more than 3072 lookups, and takes another kernel for fewer.
-    return call(t.index(2048, high=4), t.leaf(t.normal(4, t.size(cpu=32, cuda=256))))
+    return call(t.index(2048, high=4), t.leaf(t.normal(4, 256)))
 
 
 def _look_up_once(t: Inputs) -> Call:
@@ -102,27 +109,31 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.nn.Embedding",
         op="torch.nn.functional.embedding",
         why="Its backward adds the gradients of all lookups of a row, on CUDA in blocks of sorted indices whose "
-        f"partial sums are joined ({KERNELS}/cuda/Embedding.cu, {KERNELS}/cuda/EmbeddingBackwardKernel.cu).",
+        f"partial sums are joined ({KERNELS}/cuda/Embedding.cu, {KERNELS}/cuda/EmbeddingBackwardKernel.cu). A CPU divides the "
+        f"rows among its threads, if there are many ({KERNELS}/Embedding.cpp).",
         directions=("backward",),
         cases={
-            "collisions": Case(
-                inputs=_look_up, provokes=ADDITIONS, directions=BOTH, dtypes=("float32", "float64")
+            "collisions_large": Case(
+                inputs=_look_up, provokes=FEW_ADDITIONS, directions=BOTH, dtypes=("float32", "float64")
             ),
             "collisions_half": Case(
                 inputs=_look_up, provokes=ADDITIONS, dtypes=("float16", "bfloat16"), devices=("cuda",)
             ),
             "two_rows": Case(
                 inputs=lambda t: _look_up(t, rows=2),
-                provokes="about 4096 gradients added into each row (131072 on CUDA)",
+                provokes="about 131072 gradients added into each row",
+                devices=("cuda",),
             ),
-            "sentences": Case(inputs=_look_up_sentences, provokes=ADDITIONS),
-            "few_indices": Case(inputs=_look_up_few, provokes="about 512 gradients added into each row"),
-            "padding_idx": Case(inputs=lambda t: _look_up(t, padding_idx=0), provokes=ADDITIONS),
-            "scale_grad_by_freq": Case(
-                inputs=lambda t: _look_up(t, scale_grad_by_freq=True), provokes=ADDITIONS
+            "sentences_large": Case(inputs=_look_up_sentences, provokes=FEW_ADDITIONS),
+            "few_indices": Case(
+                inputs=_look_up_few, provokes="about 512 gradients added into each row", devices=("cuda",)
+            ),
+            "padding_idx_large": Case(inputs=lambda t: _look_up(t, padding_idx=0), provokes=FEW_ADDITIONS),
+            "scale_grad_by_freq_large": Case(
+                inputs=lambda t: _look_up(t, scale_grad_by_freq=True), provokes=FEW_ADDITIONS
             ),
             # The gradient lists what belongs to each row, and leaves the sum to whoever coalesces it.
-            "sparse": Case(inputs=lambda t: _look_up(t, sparse=True)),
+            "sparse": Case(inputs=lambda t: _look_up(t, rows=16, sparse=True)),
             "permutation": Case(inputs=_look_up_once),
             "batch": batched(
                 lambda t: call(t.index(ITEMS, 16, high=64), t.leaf(t.normal(64, 32))),

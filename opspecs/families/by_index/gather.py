@@ -12,6 +12,9 @@ BOTH: tuple[Direction, ...] = ("forward", "backward")
 # What the cases below say of themselves; sizes are those of the two helpers.
 ADDITIONS = "about 16 gradients added into each element (16384 on CUDA)"
 ROW_ADDITIONS = "about 16 gradients added into each element (2048 on CUDA)"
+REPEATED = "about 16 gradients added into each element (1024 on CUDA)"
+ROWS_REPEATED = "about 16 gradients added into each element (2048 on CUDA)"
+ONE_DIM = "On a CPU one thread selects from a tensor of one dim, and adds to it."
 
 
 def _flat(t: Inputs) -> tuple[int, int]:
@@ -99,8 +102,8 @@ def _take_pairs(t: Inputs) -> Call:
 
 
 def _along_dim(t: Inputs) -> Call:
-    places, elements = _flat(t)
-    return call(t.leaf(t.normal(elements)), t.index(places, high=elements), 0)
+    places, rows, columns = _wide(t)
+    return call(t.leaf(t.normal(rows, columns)), t.index(places, columns, high=rows), 0)
 
 
 def _take_permutation(t: Inputs) -> Call:
@@ -113,17 +116,19 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.gather",
         op="torch.gather",
         why="Its backward is scatter_add, which on CUDA adds each gradient with an atomic addition, in the order "
-        f"in which threads arrive ({KERNELS}/cuda/ScatterGatherKernel.cu).",
+        f"in which threads arrive ({KERNELS}/cuda/ScatterGatherKernel.cu). {ONE_DIM}",
         directions=("backward",),
         cases={
             "collisions": Case(
-                inputs=_slots,
-                provokes=ADDITIONS,
-                directions=BOTH,
-                dtypes=("float32", "float64"),
-                reference=serial.summed_gradient,
+                inputs=_slots, provokes=ADDITIONS, directions=BOTH, reference=serial.summed_gradient
+            ),
+            "collisions_dtypes": Case(
+                inputs=_slots, provokes=ADDITIONS, directions=BOTH, dtypes=("float64",), devices=("cuda",)
             ),
             "rows": Case(inputs=_gather_rows, provokes=ROW_ADDITIONS),
+            "rows_dtypes": Case(
+                inputs=_gather_rows, provokes=ROW_ADDITIONS, dtypes=("float64",), devices=("cpu",)
+            ),
             "columns": Case(inputs=_gather_columns, provokes=ROW_ADDITIONS),
             "expanded_rows": Case(inputs=_gather_expanded, provokes=ROW_ADDITIONS),
             # The gradient lists what belongs to each element, and leaves the sum to whoever coalesces it.
@@ -136,8 +141,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.index_select",
         op="torch.index_select",
         why="Its backward is index_add, which on CUDA adds each gradient with an atomic addition, in the order in "
-        f"which threads arrive ({KERNELS}/cuda/Indexing.cu). On a CPU one thread selects from a tensor of one dim, and "
-        "adds to it.",
+        f"which threads arrive ({KERNELS}/cuda/Indexing.cu). {ONE_DIM}",
         directions=("backward",),
         cases={
             "collisions": Case(inputs=_slots, provokes=ADDITIONS, directions=BOTH),
@@ -161,17 +165,20 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.repeat_interleave",
         op="torch.repeat_interleave",
         why="With a tensor of repeats its backward is index_add, which on CUDA adds each gradient with an atomic "
-        f"addition, in the order in which threads arrive ({KERNELS}/Repeat.cpp, {KERNELS}/cuda/Indexing.cu).",
+        f"addition, in the order in which threads arrive ({KERNELS}/Repeat.cpp, {KERNELS}/cuda/Indexing.cu). {ONE_DIM}",
         directions=("backward",),
         cases={
-            "uneven": Case(
+            "uneven": Case(inputs=_repeat_uneven, provokes=REPEATED, directions=BOTH),
+            "uneven_dtypes": Case(
                 inputs=_repeat_uneven,
-                provokes="about 16 gradients added into each element (1024 on CUDA)",
+                provokes=REPEATED,
                 directions=BOTH,
-                dtypes=("float32", "float64"),
+                dtypes=("float64",),
+                devices=("cuda",),
             ),
-            "uneven_rows": Case(
-                inputs=_repeat_rows, provokes="about 16 gradients added into each element (2048 on CUDA)"
+            "uneven_rows": Case(inputs=_repeat_rows, provokes=ROWS_REPEATED),
+            "uneven_rows_dtypes": Case(
+                inputs=_repeat_rows, provokes=ROWS_REPEATED, dtypes=("float64",), devices=("cpu",)
             ),
             # Another path: one number instead of a tensor.
             "even": Case(
@@ -185,7 +192,8 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.take",
         op="torch.take",
         why="Its backward is put_ with accumulate=True, which adds each gradient in the order in which threads "
-        f"reach its element ({KERNELS}/cpu/IndexKernel.cpp, {KERNELS}/cuda/IndexKernel.cu).",
+        f"reach its element ({KERNELS}/cpu/IndexKernel.cpp, {KERNELS}/cuda/IndexKernel.cu). On a CPU one thread adds "
+        "values of any other dtype than float32.",
         directions=("backward",),
         cases={
             "collisions": Case(
@@ -202,10 +210,7 @@ SPECS: tuple[OpSpec, ...] = (
         f"addition ({KERNELS}/cuda/ScatterGatherKernel.cu).",
         directions=("backward",),
         cases={
-            "collisions": Case(
-                inputs=_along_dim,
-                provokes=ADDITIONS,
-            ),
+            "rows": Case(inputs=_along_dim, provokes=ROW_ADDITIONS),
         },
     ),
 )

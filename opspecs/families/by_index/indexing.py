@@ -329,8 +329,8 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.Tensor.__getitem__",
         op="torch.Tensor.__getitem__",
-        why="Its backward adds each gradient into the element it was read from, by index_put with "
-        f"accumulate=True ({KERNELS}/cpu/IndexKernel.cpp); on CUDA they are sorted by index, and added in order.",
+        why=f"Its backward is index_put with accumulate=True ({KERNELS}/cpu/IndexKernel.cpp). On a CPU values of any other dtype "
+        "than float32 are added by one thread; on CUDA they are sorted by index, and added in order.",
         directions=("backward",),
         cases={
             "collisions": Case(

@@ -28,7 +28,8 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.nn.Unfold",
         op="torch.nn.functional.unfold",
-        why=f"Its backward adds up all windows that hold an element, which on CUDA one thread does ({KERNELS}/cuda/im2col.cuh).",
+        why=f"Its backward adds up all windows that hold an element, which one thread does: for each element on CUDA "
+        f"({KERNELS}/cuda/im2col.cuh), for all of them on a CPU ({KERNELS}/im2col.h, col2im).",
         directions=("backward",),
         cases={
             "overlapping": Case(

@@ -57,7 +57,7 @@ def _nearest(mode: str) -> dict[str, Case]:
     return {
         f"{mode}_1d_large": _case(1, mode, 3, 3, large=True),
         f"{mode}_2d": _case(2, mode, 3, 9, directions=BOTH),
-        f"{mode}_2d_channels_last": _case(2, mode, 3, 9, channels_last=True),
+        f"{mode}_2d_channels_last_batch": _case(2, mode, 3, 9, channels_last=True, large=True),
         f"{mode}_3d": _case(3, mode, 3, 27),
         # Half of the elements is copied, once.
         f"{mode}_2d_down": _case(2, mode, 0.5, 1),
@@ -117,7 +117,7 @@ SPECS: tuple[OpSpec, ...] = (
             # Adaptive average pools, whose windows overlap where sizes do not divide.
             "area_1d": _case(1, "area", 1.5, 3),
             "area_2d": _case(2, "area", 1.5, 9, directions=BOTH),
-            "area_2d_channels_last": _case(2, "area", 1.5, 9, channels_last=True),
+            "area_2d_channels_last_batch": _case(2, "area", 1.5, 9, channels_last=True, large=True),
             "area_2d_down": _case(2, "area", 0.75, 4),
             "area_3d": _case(3, "area", 1.5, 27),
         },

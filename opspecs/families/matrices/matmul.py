@@ -85,12 +85,13 @@ def _mm_cases() -> dict[str, Case]:
 
 
 def _distances(t: Inputs, p: float, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Call:
-    points, dims = t.size(cpu=(128, 8), cuda=(1 << 11, 32))
+    # A CPU divides the dims among its threads, if there are many.
+    points, dims = t.size(cpu=(64, 512), cuda=(1 << 11, 32))
     one, other = t.leaf(t.normal(points, dims)), t.leaf(t.normal(points, dims))
     return call(one, other, p=p, compute_mode=compute_mode)
 
 
-DISTANCES = "128 gradients added into each point (2048 on CUDA)"
+DISTANCES = "64 gradients added into each point (2048 on CUDA)"
 WITHOUT_MM = "donot_use_mm_for_euclid_dist"
 
 SPECS: tuple[OpSpec, ...] = (
@@ -135,10 +136,12 @@ SPECS: tuple[OpSpec, ...] = (
         why="The CUDA backward joins the gradients that a point receives from all others.",
         directions=("backward",),
         cases={
-            "euclidean_mm": Case(inputs=lambda t: _distances(t, 2.0), provokes=DISTANCES, directions=BOTH),
-            "euclidean": Case(inputs=lambda t: _distances(t, 2.0, WITHOUT_MM), provokes=DISTANCES),
-            "manhattan": Case(inputs=lambda t: _distances(t, 1.0), provokes=DISTANCES),
-            "chebyshev": Case(inputs=lambda t: _distances(t, float("inf")), provokes=DISTANCES),
+            "euclidean_mm_wide": Case(
+                inputs=lambda t: _distances(t, 2.0), provokes=DISTANCES, directions=BOTH
+            ),
+            "euclidean_wide": Case(inputs=lambda t: _distances(t, 2.0, WITHOUT_MM), provokes=DISTANCES),
+            "manhattan_wide": Case(inputs=lambda t: _distances(t, 1.0), provokes=DISTANCES),
+            "chebyshev_wide": Case(inputs=lambda t: _distances(t, float("inf")), provokes=DISTANCES),
         },
     ),
 )

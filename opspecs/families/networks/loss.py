@@ -110,7 +110,7 @@ def _classification_cases(*, spatial: bool) -> dict[str, Case]:
 
 def _linear_classify(t: Inputs, reduction: str, *, chunk: int = 0) -> Call:
     """Draw samples, weights of their classes, and the classes; the scores are their products."""
-    samples, features, classes = t.size(cpu=(1 << 9, 64, 128), cuda=(1 << 14, 512, 1 << 12))
+    samples, features, classes = t.size(cpu=(1 << 9, 96, 128), cuda=(1 << 14, 512, 1 << 12))
     drawn = t.leaf(t.normal(samples, features)), t.leaf(t.normal(classes, features))
     return call(*drawn, t.index(samples, high=classes), reduction=reduction, **_chunks(chunk))
 

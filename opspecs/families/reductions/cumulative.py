@@ -91,7 +91,6 @@ SPECS: tuple[OpSpec, ...] = (
                 inputs=lambda t: call(t.leaf(_factors(t, t.size(cpu=1 << 16, cuda=1 << 20))), 0),
                 provokes="products of up to 65536 values (1048576 on CUDA)",
                 directions=BOTH,
-                dtypes=("float32", "float64"),
             ),
             "flat_integers": Case(
                 # Odd ones: of even ones the product soon is zero.
@@ -102,6 +101,7 @@ SPECS: tuple[OpSpec, ...] = (
                 inputs=lambda t: call(t.leaf(_factors(t, *t.size(cpu=(8, 1 << 14), cuda=(8, 1 << 18)))), 1),
                 provokes="products of up to 16384 values (262144 on CUDA)",
                 directions=BOTH,
+                dtypes=("float32", "float64"),
             ),
         },
     ),
@@ -116,12 +116,12 @@ SPECS: tuple[OpSpec, ...] = (
                 inputs=lambda t: call(t.leaf(t.normal(t.size(cpu=1 << 14, cuda=1 << 20))), 0),
                 provokes="sums of up to 16384 exponentials (1048576 on CUDA)",
                 directions=BOTH,
-                dtypes=("float32", "float64"),
             ),
             "longer_rows": Case(
                 inputs=lambda t: call(t.leaf(t.normal(*t.size(cpu=(8, 5000), cuda=(8, 1 << 18)))), 1),
                 provokes="sums of up to 5000 exponentials (262144 on CUDA)",
                 directions=BOTH,
+                dtypes=("float32", "float64"),
             ),
         },
     ),
