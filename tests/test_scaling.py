@@ -93,8 +93,9 @@ def test_the_count_sees_what_is_not_linear(runs: tuple[Path, Path], monkeypatch:
     loop = compile(
         "def near(self, place, observation):\n"
         "    found = []\n"
-        "    for sentinel in self._around[observation.mode, observation.process, observation.worker]:\n"
-        "        found.append(sentinel)\n"
+        "    for sentinels in self._around.values():\n"
+        "        for sentinel in sentinels:\n"
+        "            found.append(sentinel)\n"
         "    return found[:1]\n",
         "/scanner/near.py",
         "exec",
