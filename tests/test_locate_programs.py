@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -379,3 +380,25 @@ def test_unwritten_memory_is_a_root_only_if_a_result_depends_on_it(name: str) ->
         program()
 
     assert [one.cause for one in found.roots] == ["unwritten"] * expected
+
+
+@pytest.mark.parametrize("races", [False, True])
+def test_a_workspace_is_no_root_although_its_memory_looks_the_same_with_the_flag_on(*, races: bool) -> None:
+    """The workspace of an LSTM is handed other memory with the flag off, and the same each time when it is asked for again."""
+    count = itertools.count(1)
+
+    def compute(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        workspace = torch.empty(8, dtype=torch.uint8)
+        still = torch.are_deterministic_algorithms_enabled()
+        if not (still and torch.utils.deterministic.fill_uninitialized_memory):
+            workspace.fill_(7 if still else next(count))
+        workspace[:2] = next(count) if races and not still else 1
+        return x * 2, workspace
+
+    with torch.library._scoped_library("detmatrix_workspace", "DEF") as library:
+        library.define("lstm(Tensor x) -> (Tensor, Tensor)")
+        library.impl("lstm", compute, "CPU")
+        with locate() as found:
+            torch.ops.detmatrix_workspace.lstm(torch.ones(3))
+
+    assert [(root.outputs, root.flag) for root in found.roots] == [((1,), "cured")] * races

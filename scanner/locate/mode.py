@@ -25,6 +25,7 @@ from scanner.locate.replay import (
     returned,
     settled,
     too_large,
+    unwritten_alone,
     with_flag,
 )
 from scanner.locate.saving import save_inputs
@@ -346,12 +347,14 @@ class LocateMode(TorchDispatchMode):
             return None
         # Of what the flag does with it the first call that differs is asked, before anything of it is kept.
         flag, alert = with_flag(call, self.replays)
-        unwritten = flag == "filled"
+        # Without the fill it may have been given the same memory each time.
+        opened = self._opened(op, call)
         if again is None:
-            unwritten |= self._opened(op, call).keys() >= set(found)
+            unwritten = flag == "filled" or opened.keys() >= set(found)
             flag = "rare" if flag == "cured" else flag
-        elif unwritten:
-            for place in found:
+        else:
+            unwritten = flag == "filled" or unwritten_alone(call.returned, again, found, opened)
+            for place in found if unwritten else ():
                 if place < len(call.returned):
                     self.unwritten.left_open(op, call.returned[place], again[place])
         if unwritten:

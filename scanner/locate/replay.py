@@ -13,7 +13,7 @@ from scanner.alerts import caller_in
 from scanner.locate.memory.comparison import COMPOUND, KeptTensors, size_of, sort_of, unequal
 from scanner.locate.overloads import KnownOverload, tensors
 from scanner.located import Distance, WithFlag
-from scanner.worker.bits import parts
+from scanner.worker.bits import as_integers, parts
 from scanner.worker.difference import SeverityAccumulator
 
 # Further executions with the flag on, of an op that differed, as multiples of the replays.
@@ -269,6 +269,30 @@ def left_open(call: RepeatedCall) -> dict[int, torch.Tensor]:
         ):
             found[place] = other
     return found
+
+
+def unwritten_alone(
+    outputs: Sequence[torch.Tensor],
+    again: Sequence[torch.Tensor],
+    places: Sequence[int],
+    opened: Mapping[int, torch.Tensor],
+) -> bool:
+    """Tell whether outputs differ only in elements that the op does not write.
+
+    Args:
+        outputs: What it returned.
+        again: What it returned another time.
+        places: Of those that differ.
+        opened: What ``left_open`` found.
+    """
+    for place in places:
+        if place not in opened or outputs[place].shape != again[place].shape:
+            return False
+        one, other = (as_integers(it[place].contiguous()) for it in (outputs, again))
+        differs = (one != other).view(*outputs[place].shape, -1).any(-1)
+        if bool((differs & ~_filled(opened[place])).any()):
+            return False
+    return True
 
 
 def _filled(tensor: torch.Tensor) -> torch.Tensor:
