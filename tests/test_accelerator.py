@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from scanner.processes import environment  # noqa: E402
 from scanner.processes.process import WorkerBuild  # noqa: E402
-from scanner.worker import samples  # noqa: E402
+from scanner.worker import trials  # noqa: E402
 from scanner.worker.device import accelerator  # noqa: E402
 from tests.stand_in_worker import BUILD  # noqa: E402
 
@@ -39,8 +39,8 @@ def test_memory_of_a_device_is_bounded_while_samples_are_tried(monkeypatch: pyte
     def none(*_: object) -> None:
         raise AssertionError("addresses are bounded")
 
-    monkeypatch.setattr("scanner.worker.samples.resource.setrlimit", none)
-    with samples._bounded_memory("cuda:0"):
+    monkeypatch.setattr("scanner.worker.trials.resource.setrlimit", none)
+    with trials._bounded_memory("cuda:0"):
         assert shares == [2 / 80]
     assert shares == [2 / 80, 1.0]
 
@@ -63,11 +63,11 @@ def test_what_a_first_call_loads_is_no_time_of_the_op(
 ) -> None:
     """On a device a call that took too long is made again; on the CPU nothing is loaded with a kernel."""
     calls = iter([5.0, 0.01])
-    monkeypatch.setattr(samples._Planner, "_execute", lambda *_: next(calls))
+    monkeypatch.setattr(trials.Trials, "execute", lambda *_: next(calls))
     entry: Any = None
-    planner = samples._Planner(entry, "float32", device, 0, {})
+    tried = trials.Trials(entry, "float32", device, 0)
 
-    assert planner._seconds("enlarged_0", "forward", "") == expected
+    assert tried._seconds("enlarged_0", "forward", "") == expected
 
 
 @pytest.mark.parametrize("allowed", [True, False])

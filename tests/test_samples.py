@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +13,9 @@ import torch
 pytest.importorskip("expecttest")
 
 from opspecs.pytorch import database
+from scanner.worker.execution import DRAWS, Execution
 from scanner.worker.samples import entry_rows
+from scanner.worker.threads import working_threads
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -55,6 +57,39 @@ def test_a_scalar_index_into_a_grown_table_does_not_count() -> None:
 
     assert set(fields) == {"enlarged_2"}
     assert fields["enlarged_2"] == "large enough for kernels to run in parallel; indices repeat"
+
+
+@pytest.mark.parametrize("name", ["nn.functional.embedding", "grid_sampler_2d", "index_add"])
+def test_what_threads_share_is_taken_rather_than_what_one_does(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A table of ten rows that receive thousands of gradients is one thread's work, one of 370 is that of two."""
+    shared = _enlarged(f"opinfo:{name}")
+    monkeypatch.setattr("scanner.worker.trials.working_threads", lambda phase: (phase(), None))
+    unknown = entry_rows(f"opinfo:{name}", device="cpu", seed=0, dtypes=None, samples=2, trial=True)["rows"]
+    first = {row["case"]: row["enlargement"] for row in unknown if row["provoked"] == "enlarged"}
+    monkeypatch.setattr("scanner.worker.trials.working_threads", lambda phase: (phase(), 1))
+    alone = entry_rows(f"opinfo:{name}", device="cpu", seed=0, dtypes=None, samples=2, trial=True)["rows"]
+
+    # Where nobody can tell, or no recipe is better than another, the first one is taken.
+    assert {row["case"]: row["enlargement"] for row in alone if row["provoked"] == "enlarged"} == first
+    assert {row["case"] for row in shared if row["enlargement"] != first.get(row["case"])}
+    for row in shared:
+        spec = database.find(f"opinfo:{name}", seed=0, enlargement=row["enlargement"])
+        execution = Execution(
+            spec, row["case"], direction=row["direction"], kept=DRAWS, dtype="float32", device="cpu", seed=0
+        )
+        worked: list[int | None] = []
+
+        def counted(phase: Callable[[], Any], worked: list[int | None] = worked) -> Any:
+            result, threads = working_threads(phase)
+            worked.append(threads)
+            return result
+
+        torch.set_num_threads(2)
+        execution()
+        execution(None, counted)
+        assert worked == [2]
 
 
 def test_one_row_has_indices_that_repeat() -> None:

@@ -258,6 +258,6 @@ def sampled_words(rows: Sequence[MatrixRow]) -> str | None:
     blank = f", of which {count} gave a blank result and count as samples" if count else ""
     return (
         f"Of the rows made of PyTorch's databases {len(ours) - len(enlarged)} are samples as they are, tiny, so that hardly "
-        f"anything in them collides; {len(enlarged)} were enlarged until kernels run in parallel{blank}. That a row did "
+        f"anything in them collides; {len(enlarged)} were enlarged so that kernels can run in parallel{blank}. That a row did "
         f"not differ is weak evidence in {same - strong} rows, and better evidence in {strong} enlarged ones."
     )

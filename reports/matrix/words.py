@@ -53,7 +53,7 @@ GLOSSARY = {
     "constant": "The result holds no information by definition, so that its sameness shows nothing; the reason is "
     "given, and no bound.",
     "samples, enlarged": "Rows from PyTorch's OpInfo and ModuleInfo databases: the original (tiny) sample, or one "
-    "enlarged until kernels run in parallel, with repeated indices.",
+    "enlarged so that kernels can run in parallel, with repeated indices.",
     "low power": "No difference in the row is weak evidence: the sentinel beside it, an op that differs wherever anything "
     "can race, hardly differed, or the executions were too few to show a race in every second one, or one as rare as it is in "
     "another mode.",

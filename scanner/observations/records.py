@@ -61,7 +61,7 @@ Outcome = Literal["ran", "raised", "invalid", "timeout", "crash", "not_run"]
 Blank = Literal["zeros", "nan", "value", "input"]
 
 # samples   a sample of the database as it is: tiny, and hardly anything in it collides
-# enlarged  grown until kernels run in parallel, indices and values repeating
+# enlarged  grown so that threads share the work, indices and values repeating
 Provoked = Literal["", "samples", "enlarged"]
 
 

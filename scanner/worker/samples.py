@@ -1,20 +1,12 @@
 """Which rows an entry of PyTorch's databases gives: a worker's answer to ``enumerate``.
 
-Of the samples those are taken that differ most from one another, and each is grown until kernels run in parallel, if
+Of the samples those are taken that differ most from one another, and each is grown so that threads share the work, if
 the op accepts that: whether it does is tried here, with the flag off.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-import resource
-import sys
-import time
-import warnings
-from collections.abc import Iterator
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,27 +14,12 @@ import torch
 from opspecs.pytorch import database, enlarge, traits
 from opspecs.pytorch.database import Entry, Sample
 from scanner.worker import bits, perturb
-from scanner.worker.device import accelerator
-from scanner.worker.execution import DRAWS, Execution, InvalidCaseError
-from scanner.worker.growth import does_more, repeating
+from scanner.worker.execution import InvalidCaseError
+from scanner.worker.trials import COLLIDES, NothingToCompareError, Trials
 
-# What makes CPU kernels run in two threads at least, and fills a GPU.
-_TARGET, _TARGET_ON_DEVICE = 1 << 16, 1 << 20
-# Parts of the size that a recipe is tried in first, so that what grows too fast shows before it takes minutes.
-_TRIED_FIRST = (256, 16)
-# An enlarged case is left out if one execution of it, backward included, takes longer, or more memory. On the CPU
-# these are seconds of one thread, without those that it waits for a core.
-_MOST_SECONDS = 0.15
-_MOST_BYTES = 1 << 30
-# Recipes that are tried for one sample, and seconds after which no further one is.
-_MOST_ENLARGEMENTS = 24
-_PATIENCE = 1.0
 # Arguments that often switch off the part of an op that could differ: a dropout with p=0.0 or training=False draws
 # nothing.
 _SWITCHED_OFF = ("False", "0", "0.0")
-# What an enlarged case provokes.
-_PARALLEL = "large enough for kernels to run in parallel"
-_COLLIDES = "indices repeat"
 # Samples that are looked at for each that is taken: some give an output without elements.
 _SPARE = 4
 
@@ -84,16 +61,13 @@ def _dtypes(declared: list[str], wanted: list[str] | None) -> list[str]:
     return [next((dtype for dtype in order if dtype in declared), (declared or ["float32"])[0])]
 
 
-class _NothingToCompareError(Exception):
-    """The output has no elements."""
-
-
 class _Planner:
     """Plans the rows of one entry in one dtype."""
 
     def __init__(self, entry: Entry, dtype: str, device: str, seed: int, answer: dict[str, Any]) -> None:
         self._entry = entry
         self._options: dict[str, Any] = {"dtype": dtype, "device": device, "seed": seed}
+        self._trials = Trials(entry, dtype, device, seed)
         self._dtype = dtype
         self._answer = answer
         self._total = 0
@@ -130,11 +104,11 @@ class _Planner:
         indices = [number for number, sample in enumerate(samples) if _has_indices(sample)]
         for number in [one for one in indices if f"enlarged_{one}" not in taken][:_SPARE]:
             if any(
-                _COLLIDES in row["provokes"] for row in self._answer["rows"] if row["dtype"] == self._dtype
+                COLLIDES in row["provokes"] for row in self._answer["rows"] if row["dtype"] == self._dtype
             ):
                 return
             self._tell_traits(samples[number])
-            self._enlarge(number, samples[number], needs=_COLLIDES)
+            self._enlarge(number, samples[number], needs=COLLIDES)
 
     def _tell_traits(self, sample: Sample) -> None:
         """Note what the rows added next are instances of."""
@@ -150,8 +124,8 @@ class _Planner:
 
     def _tells(self, case: str) -> bool:
         try:
-            self._execute(case, "forward", "")
-        except _NothingToCompareError:
+            self._trials.execute(case, "forward", "")
+        except NothingToCompareError:
             return False
         except Exception:  # noqa: BLE001 - what goes wrong is for the row to say
             return True
@@ -180,122 +154,22 @@ class _Planner:
         if not trial:
             return True
         try:
-            self._execute(case, "backward", enlargement)
+            self._trials.execute(case, "backward", enlargement)
         except InvalidCaseError:
             return False
         except Exception:  # noqa: BLE001 - what goes wrong is for the row to say
             return True
         return True
 
-    def _execute(self, case: str, direction: str, enlargement: str) -> float:
-        """Execute once, and return the seconds."""
-        spec = database.find(self._entry.name, seed=self._options["seed"], enlargement=enlargement)
-        execution = Execution(spec, case, direction=direction, kept=DRAWS, **self._options)
-        execution.reseed()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            clock = time.process_time if execution.device == "cpu" else time.perf_counter
-            started = clock()
-            output, gradients = execution()
-            accelerator.synchronize(execution.device)
-            seconds = clock() - started
-            if not sum(tensor.numel() for _, tensor in bits.parts(output, "output")):
-                raise _NothingToCompareError
-            if execution.backward and not sum(one.numel() for one in gradients if one is not None):
-                raise InvalidCaseError("no gradient has elements")
-        return seconds
-
     def _enlarge(self, number: int, sample: Sample, needs: str = "") -> None:
-        """Add the rows of the sample grown by the first recipe that the op accepts, if it provokes what is needed."""
+        """Add the rows of the enlarged sample, if the op accepts it and it provokes what is needed."""
         case = f"enlarged_{number}"
-        target = _TARGET if self._options["device"] == "cpu" else _TARGET_ON_DEVICE
-        tree = (sample.args[sample.fixed :], dict(sample.kwargs))
-        name = self._entry.name
-        small = [
-            {_kind(one): one for one in enlarge.enlargements(tree, name, target // part)}
-            for part in _TRIED_FIRST
-        ]
-        started = time.process_time()
-        for enlargement in islice(enlarge.enlargements(tree, name, target), _MOST_ENLARGEMENTS):
-            if time.process_time() - started > _PATIENCE:
-                break
-            first = [known[_kind(enlargement)] for known in small if _kind(enlargement) in known]
-            if not all(self._accepted(case, one) for one in first):
-                continue
-            directions = self._accepted(case, enlargement)
-            if directions and needs in (provokes := self._provokes(case, enlargement, target)) and provokes:
-                for direction in directions:
-                    self._add(case, direction, "enlarged", enlargement, provokes)
-                return
-        self._answer["refused"] += not needs
-
-    def _provokes(self, case: str, enlargement: str, target: int) -> str:
-        """Say what in the grown inputs could expose a difference; nothing if the op has no more to do than before."""
-        spec = database.find(self._entry.name, seed=self._options["seed"], enlargement=enlargement)
-        try:
-            with warnings.catch_warnings(), _bounded_memory(self._options["device"]):
-                warnings.simplefilter("ignore")
-                execution = Execution(spec, case, direction="forward", kept=DRAWS, **self._options)
-                if not does_more(execution, target):
-                    return ""
-        except Exception:  # noqa: BLE001 - it was accepted a moment ago; it may not have the memory again
-            return ""
-        grown = repeating(execution, target)
-        text = [_PARALLEL, _COLLIDES] if grown["indices"] else [_PARALLEL]
-        return "; ".join(
-            [*text, "values repeat"] if grown["values"] and "values=mixed" not in enlargement else text
-        )
-
-    def _accepted(self, case: str, enlargement: str) -> list[str]:
-        """Return the directions in which the op takes a recipe's inputs within the limits; none if it does not."""
-        try:
-            with _bounded_memory(self._options["device"]):
-                if self._seconds(case, "forward", enlargement) > _MOST_SECONDS:
-                    return []
-                if not self._entry.in_place and self._entry.differentiable(
-                    self._options["device"], self._dtype
-                ):
-                    with contextlib.suppress(InvalidCaseError):
-                        seconds = self._seconds(case, "backward", enlargement)
-                        return ["forward", "backward"] if seconds <= _MOST_SECONDS else []
-        except Exception:  # noqa: BLE001 - an op may refuse in any way it likes
-            return []
-        return ["forward"]
-
-    def _seconds(self, case: str, direction: str, enlargement: str) -> float:
-        """Return the seconds of an execution; on a device without what is loaded at the first call of a kernel."""
-        seconds = self._execute(case, direction, enlargement)
-        if seconds > _MOST_SECONDS and self._options["device"] != "cpu":
-            seconds = self._execute(case, direction, enlargement)
-        return seconds
-
-
-def _kind(enlargement: str) -> tuple[str, ...]:
-    """Return what a recipe says beside its factor."""
-    return tuple(part for part in enlargement.split() if not part.startswith("by="))
-
-
-@contextlib.contextmanager
-def _bounded_memory(device: str) -> Iterator[None]:
-    """Let an allocation fail rather than take the machine's memory; on the CPU Linux alone can.
-
-    On a device its own memory is bounded: its libraries, which are loaded when they are needed, reserve far more
-    addresses than they use.
-    """
-    if device != "cpu":
-        with accelerator.bounded_memory(device, _MOST_BYTES):
-            yield
-        return
-    if sys.platform != "linux":
-        yield
-        return
-    used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + _MOST_BYTES, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        best = self._trials.enlarged(case, sample, needs)
+        if best is None:
+            self._answer["refused"] += not needs
+            return
+        for direction in best.directions:
+            self._add(case, direction, "enlarged", best.recipe, best.provokes)
 
 
 def _unlike(samples: list[Sample], most: int) -> list[int]:

@@ -1,0 +1,215 @@
+"""Whether an op takes a case, and how it is best enlarged: tried before the case becomes a row, with the flag off."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from opspecs.pytorch import database, enlarge
+from opspecs.pytorch.database import Entry, Sample
+from scanner.worker import bits
+from scanner.worker.device import accelerator
+from scanner.worker.execution import DRAWS, Execution, InvalidCaseError
+from scanner.worker.growth import does_more, repeating
+from scanner.worker.threads import working_threads
+
+# What makes CPU kernels run in two threads at least, and fills a GPU.
+_TARGET, _TARGET_ON_DEVICE = 1 << 16, 1 << 20
+# Parts of the size that a recipe is tried in first, so that what grows too fast shows before it takes minutes.
+_TRIED_FIRST = (256, 16)
+# An enlarged case is left out if one execution of it, backward included, takes longer, or more memory. On the CPU
+# these are seconds of one thread, without those that it waits for a core.
+_MOST_SECONDS = 0.15
+_MOST_BYTES = 1 << 30
+# Recipes that are tried for one sample, and seconds after which no further one is.
+_MOST_ENLARGEMENTS = 24
+_PATIENCE = 1.0
+# Accepted ones that are compared, where threads do not share the work of the first.
+_MOST_COMPARED = 6
+# Threads that might share the work: as many on every machine, so that each takes the same recipes.
+_SHARING = 2
+# What an enlarged case provokes.
+_PARALLEL = "large enough for kernels to run in parallel"
+COLLIDES = "indices repeat"
+
+
+class NothingToCompareError(Exception):
+    """The output has no elements."""
+
+
+class Enlargement(NamedTuple):
+    """A recipe that an op accepts."""
+
+    shared: int  # directions in which threads share the work
+    directions: list[str]
+    recipe: str
+    provokes: str
+
+
+class Trials:
+    """Executes cases of one entry in one dtype."""
+
+    def __init__(self, entry: Entry, dtype: str, device: str, seed: int) -> None:
+        self._entry = entry
+        self._options: dict[str, Any] = {"dtype": dtype, "device": device, "seed": seed}
+        self._dtype = dtype
+
+    def execute(self, case: str, direction: str, enlargement: str) -> float:
+        """Execute once, and return the seconds."""
+        execution = self._execution(case, direction, enlargement)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            clock = time.process_time if execution.device == "cpu" else time.perf_counter
+            started = clock()
+            output, gradients = execution()
+            accelerator.synchronize(execution.device)
+            seconds = clock() - started
+            if not sum(tensor.numel() for _, tensor in bits.parts(output, "output")):
+                raise NothingToCompareError
+            if execution.backward and not sum(one.numel() for one in gradients if one is not None):
+                raise InvalidCaseError("no gradient has elements")
+        return seconds
+
+    def enlarged(self, case: str, sample: Sample, needs: str) -> Enlargement | None:
+        """Return how a sample is enlarged: by a recipe that the op accepts, and that provokes what is needed.
+
+        It is the first by which threads share the work in every direction, or that by which they do in most.
+        """
+        target = _TARGET if self._options["device"] == "cpu" else _TARGET_ON_DEVICE
+        tree = (sample.args[sample.fixed :], dict(sample.kwargs))
+        name = self._entry.name
+        small = [
+            {_kind(one): one for one in enlarge.enlargements(tree, name, target // part)}
+            for part in _TRIED_FIRST
+        ]
+        found: dict[tuple[str, ...], Enlargement] = {}
+        started = time.process_time()
+        for recipe in islice(enlarge.enlargements(tree, name, target), _MOST_ENLARGEMENTS):
+            if len(found) == _MOST_COMPARED or time.process_time() - started > _PATIENCE:
+                break
+            # What stands in the inputs makes no difference to who does the work.
+            grown = tuple(part for part in _kind(recipe) if not part.startswith("values="))
+            if grown in found:
+                continue
+            first = [known[_kind(recipe)] for known in small if _kind(recipe) in known]
+            if not all(self._accepted(case, one) for one in first):
+                continue
+            directions = self._accepted(case, recipe)
+            if directions and needs in (provokes := self._provokes(case, recipe, target)) and provokes:
+                before = time.process_time()
+                shared = sum(self._is_shared(case, direction, recipe) for direction in directions)
+                # Threads that share it wait for one another, on a busy machine for long.
+                started += time.process_time() - before
+                found[grown] = Enlargement(shared, directions, recipe, provokes)
+                if shared == len(directions):
+                    break
+        return max(found.values(), key=lambda one: one.shared, default=None)
+
+    def _is_shared(self, case: str, direction: str, enlargement: str) -> bool:
+        """Tell whether threads share the work of an execution, or nobody can tell."""
+        if self._options["device"] != "cpu":
+            return True
+        execution = self._execution(case, direction, enlargement)
+        threads: list[int | None] = []
+
+        def counted(phase: Callable[[], Any]) -> Any:
+            result, working = working_threads(phase)
+            threads.append(working)
+            return result
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(_SHARING)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                # The first one starts the threads.
+                execution()
+                execution(None, counted)
+        except Exception:  # noqa: BLE001 - it was accepted a moment ago
+            return False
+        finally:
+            torch.set_num_threads(before)
+        return threads != [1]
+
+    def _execution(self, case: str, direction: str, enlargement: str) -> Execution:
+        spec = database.find(self._entry.name, seed=self._options["seed"], enlargement=enlargement)
+        execution = Execution(spec, case, direction=direction, kept=DRAWS, **self._options)
+        execution.reseed()
+        return execution
+
+    def _provokes(self, case: str, enlargement: str, target: int) -> str:
+        """Say what in the grown inputs could expose a difference; nothing if the op has no more to do than before."""
+        spec = database.find(self._entry.name, seed=self._options["seed"], enlargement=enlargement)
+        try:
+            with warnings.catch_warnings(), _bounded_memory(self._options["device"]):
+                warnings.simplefilter("ignore")
+                execution = Execution(spec, case, direction="forward", kept=DRAWS, **self._options)
+                if not does_more(execution, target):
+                    return ""
+        except Exception:  # noqa: BLE001 - it was accepted a moment ago; it may not have the memory again
+            return ""
+        grown = repeating(execution, target)
+        text = [_PARALLEL, COLLIDES] if grown["indices"] else [_PARALLEL]
+        return "; ".join(
+            [*text, "values repeat"] if grown["values"] and "values=mixed" not in enlargement else text
+        )
+
+    def _accepted(self, case: str, enlargement: str) -> list[str]:
+        """Return the directions in which the op takes a recipe's inputs within the limits; none if it does not."""
+        try:
+            with _bounded_memory(self._options["device"]):
+                if self._seconds(case, "forward", enlargement) > _MOST_SECONDS:
+                    return []
+                if not self._entry.in_place and self._entry.differentiable(
+                    self._options["device"], self._dtype
+                ):
+                    with contextlib.suppress(InvalidCaseError):
+                        seconds = self._seconds(case, "backward", enlargement)
+                        return ["forward", "backward"] if seconds <= _MOST_SECONDS else []
+        except Exception:  # noqa: BLE001 - an op may refuse in any way it likes
+            return []
+        return ["forward"]
+
+    def _seconds(self, case: str, direction: str, enlargement: str) -> float:
+        """Return the seconds of an execution; on a device without what is loaded at the first call of a kernel."""
+        seconds = self.execute(case, direction, enlargement)
+        if seconds > _MOST_SECONDS and self._options["device"] != "cpu":
+            seconds = self.execute(case, direction, enlargement)
+        return seconds
+
+
+def _kind(enlargement: str) -> tuple[str, ...]:
+    """Return what a recipe says beside its factor."""
+    return tuple(part for part in enlargement.split() if not part.startswith("by="))
+
+
+@contextlib.contextmanager
+def _bounded_memory(device: str) -> Iterator[None]:
+    """Let an allocation fail rather than take the machine's memory; on the CPU Linux alone can.
+
+    On a device its own memory is bounded: its libraries, which are loaded when they are needed, reserve far more
+    addresses than they use.
+    """
+    if device != "cpu":
+        with accelerator.bounded_memory(device, _MOST_BYTES):
+            yield
+        return
+    if sys.platform != "linux":
+        yield
+        return
+    used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + _MOST_BYTES, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
