@@ -118,6 +118,17 @@ def test_what_could_not_differ_separates_nothing() -> None:
     assert bullets(regenerate(serial(docs_of(TEXT, [*rows, still]))).regenerated)[0][1:] == [bullet]
 
 
+def test_what_one_thread_did_is_left_out_where_words_can() -> None:
+    """A dtype that one thread adds in takes no bullet away, and none speaks of it: only float32 was seen to differ."""
+    differing = drawn("fixed_by_mode", "differs", FLAT)
+    still = drawn("deterministic", "still", FLAT, dtype="float64")
+    alike = drawn("deterministic", "small", FLAT)
+    bullet = ":func:`torch.new_` when called on a CUDA tensor and dtype is float32"
+
+    for rows in ([differing, still], [differing, alike, still], [differing, still, alike]):
+        assert bullets(regenerate(serial(docs_of(TEXT, rows))).regenerated)[0][1:] == [bullet]
+
+
 def test_what_only_some_rows_state_separates_nothing() -> None:
     """A bullet cannot say of a call that an argument is not named."""
     still = drawn("deterministic", "still", FLAT, "kwargs['driver']: 'gels'")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from reports.docs.bullets import ListName, kind_of, lists, statement_of, write
-from reports.docs.conditions import Evidence, Rows, action_of, narrowed, splits
+from reports.docs.conditions import Behaviour, Evidence, Rows, action_of, narrowed, splits
 from scanner.claims.matching import dtype_kind, matches
 from scanner.claims.tables import overlap, parse_claims
 from scanner.observations.records import Claim, Condition
@@ -75,20 +75,30 @@ def addition(
             break
     else:
         return NO_WORDS
-    still = _still(found, rows, measured) if where == "deterministic" else []
-    return _separated(found, rows, still, evidence, standing) if still else found
+    if where != "deterministic":
+        return found
+    if still := _still(found, rows, measured, "nothing"):
+        found = _separated(found, rows, still, evidence, standing)
+    # What one thread does shows of no op that it does not differ, yet nothing is said of it where words can leave it out.
+    for one in [] if isinstance(found, str) else _still(found, rows, measured, None):
+        narrow = _separated(found, rows, [one], evidence, standing)
+        found = found if isinstance(narrow, str) else narrow
+    return found
 
 
 # --- What separates rows that differ from those that do not
 
 
-def _still(claim: Claim, rows: Sequence[Evidence], measured: Sequence[Evidence]) -> list[Evidence]:
-    """Return the rows that a claim would speak to, and that did not differ though they could have."""
+def _still(
+    claim: Claim, rows: Sequence[Evidence], measured: Sequence[Evidence], behaviour: Behaviour | None
+) -> list[Evidence]:
+    """Return the rows that a claim would speak to, and that did not differ: those that could have, or serial ones."""
     directions = {one.row.row.direction for one in rows}
     return [
         one
         for one in measured
-        if one.behaviour == "nothing"
+        if one.behaviour == behaviour
+        and (behaviour is not None or one.serial)
         and one.row.row.provokes
         and one.row.row.direction in directions
         and matches(one.row.row, claim)
