@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from reports.checks.compared import failing
 from reports.checks.model import Annotation
 from reports.compare.rows.judged import CHANGES
 from reports.compare.runs import compare
+from scanner.observations.records import MODES
 from scanner.verdicts.findings import Finding
 from tests.commands import Command
 from tests.compared import run_of, shows
 from tests.conftest import one_line
-from tests.runs import CLOSING, ENVIRONMENT, Planned, ended, ran, row, write_run
+from tests.runs import CLOSING, ENVIRONMENT, Planned, drifting, ended, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
 FORGED = "torch.x\n::error::forged%0A"
@@ -53,6 +55,49 @@ def test_a_report_fails_on_findings(
     assert done.returncode == code
     assert done.stdout == detmatrix("report", run).stdout
     assert done.stderr == (f"detmatrix: --fail-on {asked}: {line}\n" if line else "")
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ("serial", "1 row of 1 op: serial: torch.alone (1 row)"),
+        ("low_power", "1 row of 1 op: low_power: torch.seldom (1 row)"),
+        (
+            "serial,fixed_by_mode",
+            "2 rows of 2 ops: fixed_by_mode: torch.seldom (1 row); serial: torch.alone (1 row)",
+        ),
+    ],
+)
+def test_a_check_fails_on_weak_evidence(detmatrix: Command, tmp_path: Path, asked: str, line: str) -> None:
+    """A check may want no row of one thread, or of low power; each form of it says so, and ``--only`` shows them."""
+    alone, shared, seldom = (row(f"torch.{name}") for name in ("alone", "shared", "seldom"))
+    run = write_run(
+        tmp_path / "run.jsonl",
+        [
+            *(
+                (one, [seen for mode in MODES for seen in ran(one, mode, *stable(), threads=threads)])
+                for one, threads in ((alone, 1), (shared, 2))
+            ),
+            # Once of a hundred times, which a hundred times may miss.
+            (
+                seldom,
+                [
+                    *ran(seldom, "off", *drifting(2), threads=2),
+                    *ran(seldom, "on", *stable()),
+                ],
+            ),
+        ],
+    )
+    done = detmatrix("report", run, "--fail-on", asked)
+    count = len(asked.split(","))
+    annotated = detmatrix("report", run, "--format", "github", "--fail-on", asked).stdout
+    suite = ET.fromstring(detmatrix("report", run, "--format", "junit", "--fail-on", asked).stdout)
+    failures = [one.attrib["message"] for one in suite.iter("failure")]
+    only = json.loads(detmatrix("report", run, "--format", "json", "--only", asked).stdout)
+
+    assert (done.returncode, done.stderr) == (1, f"detmatrix: --fail-on {asked}: {line}\n")
+    assert annotated.count("::error ") == count == len(failures) == len(only["rows"])
+    assert sum(word in text for text in failures for word in asked.split(",")) == count
 
 
 def test_nothing_settled_and_nothing_to_trust_pass_no_check(detmatrix: Command, tmp_path: Path) -> None:
@@ -105,9 +150,11 @@ def test_annotations_tell_the_worst_first(detmatrix: Command, run: Path) -> None
 
     assert [line.split("::")[1].split(",title=") for line in shown] == [
         [f"error file={run.name}", "silent%3A torch.silent"],
+        # Nobody counted the threads of the row that did not differ.
+        [f"notice file={run.name}", "detmatrix"],
         [f"warning file={run.name}", "raises%3A torch.raises"],
     ]
-    assert [line.split(" ")[0] for line in asked.stdout.splitlines()] == ["::error", "::warning"]
+    assert [line.split(" ")[0] for line in asked.stdout.splitlines()] == ["::error", "::notice", "::warning"]
     assert asked.stdout.startswith(f"::error file={run.name},title=raises%3A torch.raises::")
     assert asked.returncode == 1
 

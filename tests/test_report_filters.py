@@ -118,15 +118,15 @@ def test_filter_by_evidence(open_page: Opener, tmp_path: Path, name: str, value:
 
 
 def test_filter_by_serial(open_page: Opener, tmp_path: Path) -> None:
-    """What one thread did alone is a filter beside low power, and is neither of what is left."""
+    """What one thread did alone is a filter beside low power, what nobody counted is another, and what is left is neither."""
     rows = [
         (one, [seen for mode in MODES for seen in ran(one, mode, *stable(), threads=threads)])
-        for one, threads in ((row("torch.cumsum"), 1), (row("torch.sum"), 2))
+        for one, threads in ((row("torch.cumsum"), 1), (row("torch.sum"), 2), (row("torch.abs"), None))
     ]
     page = open_page(write_run(tmp_path / "run.jsonl", rows))
-    for value, ops in (("serial", ["cumsum"]), ("low", []), ("other", ["sum"])):
+    for value, ops in (("serial", ["cumsum"]), ("unknown", ["abs"]), ("low", []), ("other", ["sum"])):
         page.select("power", value)
-        page.shows(f"{len(ops)} of 2 ops")
+        page.shows(f"{len(ops)} of 3 ops")
         assert page.shown() == ops
     assert page.errors() == []
 

@@ -13,14 +13,20 @@ from reports.matrix.trust import serial_words
 from reports.matrix.view import row_view
 from reports.matrix.words import GLOSSARY, cell_words, states
 from scanner.plurals import several
-from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow
+from scanner.verdicts.findings import DOUBTS, FINDING_MEANING, Finding, MatrixRow
 
 # What is an error unless something else is asked for, and what is worth a warning in any case.
 FAILS: tuple[Finding, ...] = ("silent",)
 WARNS: tuple[Finding, ...] = ("silent", "raises", "over_alert")
 
-# By finding and op, the rows of a run.
-_Groups = dict[tuple[Finding, str], list[MatrixRow]]
+# What is found of a row with the flag off and on, the worst first, and what it means.
+_MEANINGS: dict[str, str] = {
+    **{finding: FINDING_MEANING[finding] for finding in WORST_FIRST},
+    **{doubt: GLOSSARY[doubt.replace("_", " ")] for doubt in DOUBTS},
+}
+_WORST_FIRST = tuple(_MEANINGS)
+# By one of these and op, the rows of a run.
+_Groups = dict[tuple[str, str], list[MatrixRow]]
 
 
 def failing_line(matrices: Iterable[Matrix], findings: Sequence[str]) -> str | None:
@@ -33,7 +39,7 @@ def failing_line(matrices: Iterable[Matrix], findings: Sequence[str]) -> str | N
     rows = [row for one in matrices for row in one.rows]
     groups = _groups(rows)
     told = []
-    for finding in (finding for finding in WORST_FIRST if finding in findings):
+    for finding in (finding for finding in _WORST_FIRST if finding in findings):
         ops = {op: len(some) for (of, op), some in groups.items() if of == finding}
         if ops:
             of_ops = (f"{op} ({several(count, 'row')})" for op, count in ops.items())
@@ -87,7 +93,7 @@ def _annotations(one: Matrix, fails: Sequence[str]) -> Iterator[Annotation]:
         yield Annotation(
             level=level, title="detmatrix", text=f"{one.name}: {text}", file=place_of(one.run.path)
         )
-    if one.serial and (serial := serial_words(one)):
+    if serial := serial_words(one):
         yield Annotation(
             level="notice", title="detmatrix", text=f"{one.name}: {serial}", file=place_of(one.run.path)
         )
@@ -97,7 +103,7 @@ def _annotations(one: Matrix, fails: Sequence[str]) -> Iterator[Annotation]:
         yield Annotation(
             level="error" if finding in fails else "warning",
             title=f"{finding}: {op}",
-            text=f"{named([row.row.id for row in rows])}: {_shown(rows[0])}. {FINDING_MEANING[finding]}",
+            text=f"{named([row.row.id for row in rows])}: {_shown(rows[0])}. {_MEANINGS[finding]}",
             file=_file(one, rows[0]),
         )
     for found, column, op, some in _in_columns(one, fails):
@@ -121,6 +127,7 @@ def _case(row: MatrixRow, fails: Sequence[str], columns: Sequence[Column]) -> Ch
     elif row.finding == "inconclusive":
         state = "skipped"
     text = f"{row.finding}: {row.reason if row.finding == 'inconclusive' and row.reason else _shown(row)}"
+    text += "".join(f"; {doubt}" for doubt in row.doubts if doubt in fails)
     text += "".join(f"; {it} {one.where}" for one in columns if (it := one.finding(row)) in fails)
     return CheckCase(
         group=row.row.spec,
@@ -138,11 +145,12 @@ def _doubt(row: MatrixRow) -> str | None:
 
 
 def _groups(rows: Iterable[MatrixRow]) -> _Groups:
-    """Return rows by finding and op, the worst finding first."""
+    """Return rows by what was found of them and op, the worst first."""
     groups: _Groups = {}
-    for row in sorted(rows, key=lambda row: WORST_FIRST.index(row.finding)):
-        groups.setdefault((row.finding, row.row.spec), []).append(row)
-    return groups
+    for row in rows:
+        for found in (row.finding, *row.doubts):
+            groups.setdefault((found, row.row.spec), []).append(row)
+    return dict(sorted(groups.items(), key=lambda one: _WORST_FIRST.index(one[0][0])))
 
 
 def _shown(row: MatrixRow) -> str:

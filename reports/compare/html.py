@@ -122,7 +122,7 @@ def _moment(one: Moment, pool: Pool) -> list[object]:
             one.documented,
             one.row.reason,
             one.row.weak,
-            "serial" if one.row.serial else None,
+            words.serial_word(one.row.serial),
         )
     text: Hashable = None
     if one.change is not None:

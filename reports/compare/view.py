@@ -126,6 +126,7 @@ def _run(one: Matrix) -> View:
             "distrust": one.distrust,
             "low_power": one.weak,
             "serial": one.serial,
+            "serial_unknown": one.serial_unknown,
             "controls": len(header.controls),
             "sentinels": len(one.run.sentinels),
             "findings": one.counts,

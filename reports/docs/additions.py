@@ -75,18 +75,28 @@ def addition(
             break
     else:
         return NO_WORDS
-    if where != "deterministic":
-        return found
-    if still := _still(found, rows, measured, "nothing"):
-        found = _separated(found, rows, still, evidence, standing)
-    # What one thread does shows of no op that it does not differ, yet nothing is said of it where words can leave it out.
-    for one in [] if isinstance(found, str) else _still(found, rows, measured, None):
-        narrow = _separated(found, rows, [one], evidence, standing)
-        found = found if isinstance(narrow, str) else narrow
-    return found
+    return _evidenced(found, rows, measured, evidence, standing) if where == "deterministic" else found
 
 
 # --- What separates rows that differ from those that do not
+
+
+def _evidenced(
+    claim: Claim,
+    rows: Sequence[Evidence],
+    measured: Sequence[Evidence],
+    evidence: Rows,
+    standing: Sequence[Claim],
+) -> Claim | str:
+    """Return a claim with what tells rows that differ from others of the op, or why there is to be none."""
+    found: Claim | str = claim
+    if still := _still(claim, rows, measured, "nothing"):
+        found = _separated(claim, rows, still, evidence, standing)
+    # What one thread does shows of no op that it does not differ, yet nothing is said of it where words can leave it out.
+    for one in _still(claim, rows, measured, None):
+        narrow = found if isinstance(found, str) else _separated(found, rows, [one], evidence, standing)
+        found = found if isinstance(narrow, str) else narrow
+    return found
 
 
 def _still(

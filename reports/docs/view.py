@@ -89,6 +89,7 @@ def _run(one: Matrix) -> View:
             "distrust": one.distrust,
             "low_power": one.weak,
             "serial": one.serial,
+            "serial_unknown": one.serial_unknown,
         },
         machine=words.named_machines(
             part.environment.gpu or part.environment.cpu for part in parts_of(header)

@@ -239,7 +239,7 @@ def _finding(finding: Finding, rows: Sequence[RowView]) -> View:
     bounds = [bound for one in raced for bound in (one.off.upper_bound, one.on.upper_bound) if bound]
     doubts = {
         "serial": sum(bool(one.serial) for one in rows),
-        "serial not measured": sum(one.serial is None for one in rows),
+        "with threads not counted": sum(one.serial is None for one in rows),
         "low power": sum(one.low_power is not None for one in rows),
         UNLIKE_REFERENCE: sum(bool(one.unlike_reference) for one in rows),
     }

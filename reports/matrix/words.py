@@ -362,3 +362,8 @@ def enumerated_words(enumerated: Sequence[Enumerated]) -> list[tuple[str, str]]:
     taken = [f"{one.entries} entries with {one.samples} samples, {one.taken} taken" for one in enumerated]
     grown = [f"{one.enlarged} enlarged, {one.refused} could not be" for one in enumerated]
     return [(label, "; ".join(texts)) for label, *texts in zip(labels, taken, grown, strict=True)]
+
+
+def serial_word(serial: bool | None) -> str | None:
+    """Return "serial" of what one thread did, and "unknown" of what nobody counted threads of."""
+    return "unknown" if serial is None else "serial" if serial else None

@@ -240,7 +240,7 @@ def _run(run: RunView) -> dict[str, object]:
         **fields_of(header, "format", "tool", "started"),
         "complete": not one.missing,
         **({"missing": one.missing} if one.missing else {}),
-        **fields_of(one, "distrust", "serial", "executions", "planned", "counts"),
+        **fields_of(one, "distrust", "serial", "serial_unknown", "executions", "planned", "counts"),
         "controls": [asdict(it) | {"ok": it.ok} for it in check_controls(header, one.run.controls)],
         "sentinels": one.run.sentinels,
         "low_power": one.weak,

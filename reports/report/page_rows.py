@@ -18,7 +18,7 @@ from reports.matrix.expected import ExpectedRows
 from reports.matrix.model import WORST_FIRST
 from reports.matrix.ops import OpColumn, OpRow, OpView
 from reports.matrix.view import RowView
-from reports.matrix.words import percent
+from reports.matrix.words import percent, serial_word
 from reports.render.page import Pool
 from reports.report.view import ReportView
 from scanner.observations.records import Mode, Observation, Output, Provoked, Timing
@@ -124,14 +124,21 @@ def _row(it: OpRow, call: str, report: ReportView, pool: Pool) -> list[object]:
 def _result(row: RowView, observations: Sequence[Observation], pool: Pool) -> tuple[Hashable, ...]:
     """Return all that a row showed, which many rows have in common."""
     cells = list(row.cells.values())
-    texts: list[Hashable] = [row.finding, row.note, row.reason, row.joint_reason, row.low_power, row.constant]
+    texts: list[Hashable] = [
+        row.finding,
+        row.note,
+        row.reason,
+        row.joint_reason,
+        row.low_power,
+        row.constant,
+        serial_word(row.serial),
+    ]
     groups = _by_mode(
         [[(one.perturbation, f"{one.differing} of {one.executions}") for one in it.groups] for it in cells]
     )
     counts = _by_mode([[(one.name, one.differing) for one in it.outputs] for it in cells])
     return (
         *map(pool.place, texts),
-        int(bool(row.serial)),
         row.alerts,
         pool.place(row.further_words),
         tuple(pool.place(_cell(mode, cell, row, pool)) for mode, cell in row.cells.items()),

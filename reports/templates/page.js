@@ -14,9 +14,9 @@ const read = (fields, values) =>
 // Filters of what a row shows in one run: a verdict, in either mode or in one of them, and a cost.
 const MODES = ["off", "on", "warn_only", "unfilled", "no_workspace"];
 const COSTS = { 2: (ratio) => ratio >= 2, timed: (ratio) => ratio !== null, untimed: (ratio) => ratio === null };
-// What sameness is worth: "low" power, "serial", or "other", which is neither.
+// What sameness is worth: "low" power, "serial", "unknown" whether it is, or "other", which is none of these.
 const powered = ({ weak, serial }, asked) =>
-  !asked || { low: weak !== null, serial: serial !== null, other: weak === null && serial === null }[asked];
+  !asked || { low: weak !== null, serial: serial === "serial", unknown: serial === "unknown", other: weak === null && serial === null }[asked];
 const judged = (verdicts, asked) => {
   const [mode, name] = asked.includes(":") ? asked.split(":") : ["", asked];
   // Few rows have more verdicts than two; those are looked at when they are asked for.

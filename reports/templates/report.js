@@ -7,7 +7,7 @@
   // The fields of an op, of a row, of what it showed, of a cell, a process and a cost, as reports/report/page_rows.py writes them.
   const OP = shape("finding* family* call* counts* lists* rows notable");
   const ROW = shape("run case* kind* about* result* inputs* outputs* cost times expected*");
-  const RESULT = shape("finding* note* reason* joint* weak* constant* serial alerts further* cells groups differing differences processes columns");
+  const RESULT = shape("finding* note* reason* joint* weak* constant* serial* alerts further* cells groups differing differences processes columns");
   const CELL = shape("mode* verdict* details* bound* cause* reason* where* seeded alerts");
   const PROCESS = shape("mode process outcome executions distinct first forward told");
   const pooled = (places) => places.map((place) => pool[place]);
@@ -28,7 +28,7 @@
     row.columns ||= [];
     row.text = [row.id, op.family, row.call, row.device, runs[row.run].name, row.finding]
       .concat(row.cells.flatMap((cell) => [cell.verdict, cell.reason, ...cell.alerts, cell.seeded ? "seeded" : ""]), row.alerts)
-      .concat(row.weak ? ["low power"] : [], row.serial ? ["serial"] : [], row.constant === null ? [] : ["constant", row.constant])
+      .concat(row.weak ? ["low power"] : [], row.serial === "serial" ? ["serial"] : [], row.constant === null ? [] : ["constant", row.constant])
       .concat((row.expected || []).flat(2), row.columns.flat())
       .join(" ")
       .toLowerCase();
@@ -56,7 +56,7 @@
     (!verdict || judged(MODES.map((mode) => row.cells.find((cell) => cell.mode === mode)?.verdict), verdict)) &&
     (!device || row.device === device) &&
     (!run || row.run === Number(run) - 1) &&
-    powered({ weak: row.weak, serial: row.serial || null }, power) &&
+    powered({ weak: row.weak, serial: row.serial }, power) &&
     (!slower || COSTS[slower](row.cost.ratio));
   const isClean = (op) => op.finding === "deterministic" && !op.notable;
   const matches = (op, values, findings, words) => {
@@ -130,7 +130,7 @@
   const finding = (row) =>
     make("td", {}, badge("f", row.finding), some("span", row.note), some("small", row.joint),
       row.weak && make("span", {}, make("a", { class: "weak", href: `#power-${row.run}-${runs[row.run].weak.indexOf(row.weak)}` }, "low power")),
-      row.serial ? make("span", {}, make("a", { class: "weak", href: `#serial-${row.run}` }, "serial")) : null,
+      row.serial === "serial" ? make("span", {}, make("a", { class: "weak", href: `#serial-${row.run}` }, "serial")) : null,
       some("span", runs[row.run].distrust, { class: "untrusted" }));
   const codes = (names) => names.flatMap((one, n) => [n ? ", " : "", make("code", {}, one)]);
   const address = (id) => `#${encodeURIComponent(id).replaceAll("%3A", ":").replaceAll("%40", "@")}`;

@@ -127,7 +127,7 @@ class Dtypes(Names):
 FINDINGS_HELP = (
     f"{', '.join(FINDING_MEANING)}; of columns that --modes or --invariance chose these too, and "
     + ", ".join(name for name in FINDING_WORDS if name not in (*FINDING_MEANING, *DOUBTS))
-    + f"; of what did not differ {', '.join(DOUBTS)}"
+    + f"; of weak evidence {', '.join(DOUBTS)}"
 )
 fail_on_option = click.option(
     "--fail-on",

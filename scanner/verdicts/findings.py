@@ -55,7 +55,7 @@ FINDING_MEANING: dict[Finding, str] = {
     "deterministic": "Did not differ in either mode, and both modes give the same bits.",
     "inconclusive": "At least one mode has no usable verdict; the reason is given.",
 }
-# Why a row that did not differ may show little.
+# Why it shows little that a row did not differ, in a mode (low power) or in either (serial).
 DOUBTS = ("low_power", "serial")
 # The words that --only and --fail-on know: findings of rows, those of the further columns that a scan may be asked for, and doubts.
 FINDING_WORDS: tuple[str, ...] = tuple(
@@ -111,10 +111,13 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
         """All that was found of it, in the words that --only and --fail-on know: beside off and on what was chosen, and doubts."""
         modes = {it.finding for it in self.chosen.values() if it.finding is not None}
         properties = {it.verdict for it in self.invariance.values() if it.verdict in DEPENDENCE_FOUND}
-        doubts = {
-            name for name, holds in zip(DOUBTS, (self.weak is not None, self.serial), strict=True) if holds
-        }
-        return {self.finding, *modes, *properties, *doubts}
+        return {self.finding, *modes, *properties, *self.doubts}
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Which of ``DOUBTS`` there are about what it did."""
+        holds = {"low_power": self.weak is not None, "serial": self.serial}
+        return tuple(name for name in DOUBTS if holds[name])
 
 
 def _left_out(mode: Mode, row: Row) -> str | None:
