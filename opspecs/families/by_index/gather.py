@@ -14,7 +14,7 @@ ADDITIONS = "about 16 gradients added into each element (16384 on CUDA)"
 ROW_ADDITIONS = "about 16 gradients added into each element (2048 on CUDA)"
 REPEATED = "about 16 gradients added into each element (1024 on CUDA)"
 ROWS_REPEATED = "about 16 gradients added into each element (2048 on CUDA)"
-ONE_DIM = "On a CPU one thread selects from a tensor of one dim, and adds to it."
+ONE_DIM = "On a CPU one thread adds to a tensor of one dim."
 
 
 def _flat(t: Inputs) -> tuple[int, int]:
@@ -101,6 +101,11 @@ def _take_pairs(t: Inputs) -> Call:
     return call(t.leaf(t.normal(rows, columns)), t.index(places, columns, high=rows * columns))
 
 
+def _along_flat(t: Inputs) -> Call:
+    places, elements = _flat(t)
+    return call(t.leaf(t.normal(elements)), t.index(places, high=elements), 0)
+
+
 def _along_dim(t: Inputs) -> Call:
     places, rows, columns = _wide(t)
     return call(t.leaf(t.normal(rows, columns)), t.index(places, columns, high=rows), 0)
@@ -141,7 +146,8 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.index_select",
         op="torch.index_select",
         why="Its backward is index_add, which on CUDA adds each gradient with an atomic addition, in the order in "
-        f"which threads arrive ({KERNELS}/cuda/Indexing.cu). {ONE_DIM}",
+        f"which threads arrive ({KERNELS}/cuda/Indexing.cu). On a CPU one thread selects from a tensor of one dim, and adds to "
+        "it.",
         directions=("backward",),
         cases={
             "collisions": Case(inputs=_slots, provokes=ADDITIONS, directions=BOTH),
@@ -210,6 +216,8 @@ SPECS: tuple[OpSpec, ...] = (
         f"addition ({KERNELS}/cuda/ScatterGatherKernel.cu).",
         directions=("backward",),
         cases={
+            # On a CPU one thread adds to it.
+            "collisions": Case(inputs=_along_flat, provokes=ADDITIONS, devices=("cuda",)),
             "rows": Case(inputs=_along_dim, provokes=ROW_ADDITIONS),
         },
     ),

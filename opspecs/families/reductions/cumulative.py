@@ -40,6 +40,18 @@ def _along(dim: int, shape: tuple[int, ...], cuda_shape: tuple[int, ...]) -> Cas
     )
 
 
+PRODUCTS = "products of up to 65536 values (1048576 on CUDA)"
+EXPONENTIALS = "sums of up to 16384 exponentials (1048576 on CUDA)"
+
+
+def _flat_product(t: Inputs) -> Call:
+    return call(t.leaf(_factors(t, t.size(cpu=1 << 16, cuda=1 << 20))), 0)
+
+
+def _flat_exponentials(t: Inputs) -> Call:
+    return call(t.leaf(t.normal(t.size(cpu=1 << 14, cuda=1 << 20))), 0)
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.cumsum",
@@ -87,10 +99,13 @@ SPECS: tuple[OpSpec, ...] = (
         why="A long 1-D scan is cut into blocks, which must be joined in some order "
         f"(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/ScanUtils.cuh). {ONE_ROW}",
         cases={
-            "long_flat": Case(
-                inputs=lambda t: call(t.leaf(_factors(t, t.size(cpu=1 << 16, cuda=1 << 20))), 0),
-                provokes="products of up to 65536 values (1048576 on CUDA)",
+            "long_flat": Case(inputs=_flat_product, provokes=PRODUCTS, directions=BOTH),
+            "long_flat_dtypes": Case(
+                inputs=_flat_product,
+                provokes=PRODUCTS,
                 directions=BOTH,
+                dtypes=("float64",),
+                devices=("cuda",),
             ),
             "flat_integers": Case(
                 # Odd ones: of even ones the product soon is zero.
@@ -112,10 +127,13 @@ SPECS: tuple[OpSpec, ...] = (
         "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/LogcumsumexpKernel.cu). "
         f"{ONE_ROW}",
         cases={
-            "flat": Case(
-                inputs=lambda t: call(t.leaf(t.normal(t.size(cpu=1 << 14, cuda=1 << 20))), 0),
-                provokes="sums of up to 16384 exponentials (1048576 on CUDA)",
+            "flat": Case(inputs=_flat_exponentials, provokes=EXPONENTIALS, directions=BOTH),
+            "flat_dtypes": Case(
+                inputs=_flat_exponentials,
+                provokes=EXPONENTIALS,
                 directions=BOTH,
+                dtypes=("float64",),
+                devices=("cuda",),
             ),
             "longer_rows": Case(
                 inputs=lambda t: call(t.leaf(t.normal(*t.size(cpu=(8, 5000), cuda=(8, 1 << 18)))), 1),
