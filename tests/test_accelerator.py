@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from scanner.processes import environment  # noqa: E402
 from scanner.processes.process import WorkerBuild  # noqa: E402
-from scanner.worker import trials  # noqa: E402
+from scanner.worker.databases import trials  # noqa: E402
 from scanner.worker.device import accelerator  # noqa: E402
 from tests.stand_in_worker import BUILD  # noqa: E402
 
@@ -39,7 +39,7 @@ def test_memory_of_a_device_is_bounded_while_samples_are_tried(monkeypatch: pyte
     def none(*_: object) -> None:
         raise AssertionError("addresses are bounded")
 
-    monkeypatch.setattr("scanner.worker.trials.resource.setrlimit", none)
+    monkeypatch.setattr("scanner.worker.databases.trials.resource.setrlimit", none)
     with trials._bounded_memory("cuda:0"):
         assert shares == [2 / 80]
     assert shares == [2 / 80, 1.0]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from scanner.cases.settings import DTYPES
-from scanner.worker.samples import _dtypes
+from scanner.worker.databases.samples import _dtypes
 from tests.commands import Command
 
 

@@ -214,8 +214,8 @@ def _entries(_: Specs, request: Request) -> Request:
 
 def _enumerate(_: Specs, request: Request) -> Request:
     """Return the rows of a database's entry."""
+    from scanner.worker.databases.samples import entry_rows  # noqa: PLC0415
     from scanner.worker.device import accelerator  # noqa: PLC0415
-    from scanner.worker.samples import entry_rows  # noqa: PLC0415
 
     _on_device(request)
     try:

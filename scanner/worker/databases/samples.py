@@ -14,8 +14,8 @@ import torch
 from opspecs.pytorch import database, enlarge, traits
 from opspecs.pytorch.database import Entry, Sample
 from scanner.worker import bits, perturb
+from scanner.worker.databases.trials import COLLIDES, NothingToCompareError, Trials
 from scanner.worker.execution import InvalidCaseError
-from scanner.worker.trials import COLLIDES, NothingToCompareError, Trials
 
 # Arguments that often switch off the part of an op that could differ: a dropout with p=0.0 or training=False draws
 # nothing.

@@ -17,9 +17,9 @@ import torch
 from opspecs.pytorch import database, enlarge
 from opspecs.pytorch.database import Entry, Sample
 from scanner.worker import bits
+from scanner.worker.databases.growth import does_more, repeating
 from scanner.worker.device import accelerator
 from scanner.worker.execution import DRAWS, Execution, InvalidCaseError
-from scanner.worker.growth import does_more, repeating
 from scanner.worker.threads import working_threads
 
 # What makes CPU kernels run in two threads at least, and fills a GPU.

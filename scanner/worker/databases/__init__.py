@@ -1,0 +1,1 @@
+"""The rows that an entry of PyTorch's databases gives, chosen and enlarged by trying them."""
