@@ -212,5 +212,5 @@ def test_rows_of_few_processes_show_their_correlation(correlation: float) -> Non
 
 @pytest.mark.nightly
 def test_the_correlation_is_that_of_the_recorded_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """The correlation that the bound takes is not below what any kind of recorded race allows, nor far above all of that."""
+    """The correlation that the bound takes is not below what any kind of recorded race allows, nor above all of that."""
     assert dependence.main([]) == 0, capsys.readouterr().out
