@@ -63,7 +63,9 @@ def test_every_alert_is_on_a_bullet_or_without_one(release: str, traces: str) ->
     (file,) = (REPORTS / "censuses").glob(f"torch-{release}-cu*.json.gz")
     trace = read_trace(REPORTS / "traces" / f"torch-{release}-cuda.json.gz")
     if traces == "some":
-        trace = replace(trace, rows=tuple(one for one in trace.rows if not one.row.case.startswith("reduce_")))
+        trace = replace(
+            trace, rows=tuple(one for one in trace.rows if not one.row.case.startswith("reduce_"))
+        )
     census = read_census(file)
     traced = None if traces == "none" else ("trace", trace)
     build = expect(documented_claims(release), ("census", census), traced, "cuda")
