@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from opspecs.model import Case, OpSpec, call
@@ -87,9 +86,9 @@ def ends_when_forced(x: Any) -> Any:
 def busy_cores(x: Any) -> Any:
     """Return which cores the threads beside the main one may use, a power of two for each of them."""
     work_in_another_thread()
-    tasks = [int(task.name) for task in Path("/proc/self/task").iterdir()]
-    mine = threading.active_count() - 1
-    allowed = [os.sched_getaffinity(task) for task in sorted(tasks)[-mine:]] if mine else []
+    # By their own numbers: a thread that has just ended may still stand among the tasks of the process.
+    others = [one.native_id for one in threading.enumerate() if one is not threading.main_thread()]
+    allowed = [os.sched_getaffinity(thread) for thread in others if thread is not None]
     return x * 2 + 1000 * sum(1 << core for core in set().union(*allowed))
 
 

@@ -169,7 +169,7 @@ def test_pauses_show_what_executions_in_a_row_hide(tmp_path: Path) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there is no /proc here to ask")
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot be bound to cores here")
 def test_stress_loads_every_other_core_by_turns(tmp_path: Path) -> None:
     """Half of the cores are busy, then the others, though OpenMP has bound the main thread, from which threads inherit that."""
     options = ("--perturb", "quiet,stress", "--runs", 8, "--processes", 1)
