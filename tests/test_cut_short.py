@@ -26,10 +26,6 @@ _LIMITED = (
     "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)), resource.RLIM_INFINITY))\n"
     "runpy.run_module('scanner', run_name='__main__', alter_sys=True)"
 )
-_INTERRUPTIBLE = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "from scanner.cli.main import main; main(sys.argv[1:])"
-)
 
 
 def _outcomes(path: Path) -> dict[tuple[object, ...], tuple[object, ...]]:
@@ -75,7 +71,7 @@ def test_killed_again_and_again(detmatrix_process: Command, tmp_path: Path, whol
 def test_interrupted(detmatrix_process: Command, tmp_path: Path, whole: Path) -> None:
     """Ctrl-C leaves a valid file, exit code 130, and a scan that can go on."""
     path = tmp_path / "run.jsonl"
-    command = [sys.executable, "-c", _INTERRUPTIBLE, "scan", *OPTIONS, "-o", path]
+    command = [sys.executable, "-m", "scanner", "scan", *OPTIONS, "-o", path]
     with tied.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         _grown(path, process, whole.stat().st_size // 2)
         process.send_signal(signal.SIGINT)

@@ -225,15 +225,9 @@ def test_killed_and_resumed_scan_equals_an_unbroken_one(detmatrix_process: Comma
 
 # Interrupted
 
-# A shell that starts its jobs in the background makes them ignore Ctrl-C, and a test suite's children inherit it.
-_RUN = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "from scanner.cli.main import main; main(sys.argv[1:])"
-)
-
 
 def _start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", _RUN, *arguments]
+    command = [sys.executable, "-m", "scanner", *arguments]
     return tied.start(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 

@@ -35,14 +35,21 @@ def start(command: Sequence[object], **options: Any) -> subprocess.Popen[str]:
 
 
 def _tied(options: dict[str, Any]) -> dict[str, Any]:
-    """Have the kernel end a child with the process that started it; only Linux can."""
+    """Have the kernel end a child with the process that started it, which only Linux can, and have Ctrl-C reach it.
+
+    A shell that starts its jobs in the background makes them ignore Ctrl-C, and a test suite's children inherit that.
+    """
     before = options.pop("preexec_fn", None)
-    if sys.platform == "linux":
-        prctl = ctypes.CDLL(None).prctl
-        options["preexec_fn"] = lambda: (prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), before and before())
-    elif before is not None:
-        options["preexec_fn"] = before
-    return options
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if before is not None:
+            before()
+
+    return options | {"preexec_fn": prepare}
 
 
 @contextlib.contextmanager
