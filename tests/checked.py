@@ -27,6 +27,15 @@ def varies(x: torch.Tensor, scale: float) -> torch.Tensor:
     return x * scale + next(_CALLS)
 
 
+def needs_both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Give what only the flag fixes, and an element that nobody wrote."""
+    import torch  # noqa: PLC0415 - a process that calls nothing needs none
+
+    left = torch.empty_like(x)
+    left[1:] = 3 * x[1:]
+    return 2 * x + (0 if torch.are_deterministic_algorithms_enabled() else next(_CALLS)), left
+
+
 def broken() -> torch.Tensor:
     """Fail."""
     raise ValueError("no such luck")

@@ -66,6 +66,18 @@ def test_function_is_scanned_like_an_op(detmatrix: Command, tmp_path: Path, pyth
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.jsonl"]
 
 
+def test_what_needs_the_flag_and_the_fill_is_told_by_output(detmatrix: Command) -> None:
+    """What the flag fixes is not put down to the memory that nobody wrote beside it."""
+    done = detmatrix(
+        *("check", f"{FILE}:needs_both", "--inputs", f"{FILE}:single", "--device", "cpu", "--runs", 20)
+    )
+
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "forward: fixed_by_mode" in text
+    assert "nothing filled output[1] still differed, output[0] did not: both are needed" in text
+
+
 def test_function_that_fails_has_no_verdict(detmatrix: Command, tmp_path: Path) -> None:
     """Exit 1, with the error and the line of the user's file."""
     failed = {"outcome": "raised", "exception": "ValueError", "message": "no such luck, checked.py, line 28"}

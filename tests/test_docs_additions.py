@@ -12,7 +12,7 @@ from scanner.claims.matching import matches, meet
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import Condition
 from scanner.verdicts.findings import Finding
-from tests.documented import CUDA, bullets, docs_of, docstring, serial, shown
+from tests.documented import CUDA, bullets, docs_of, docstring, serial, shown, weak
 from tests.runs import Planned, drifting, ran, row, stable
 
 TEXT = docstring(["torch.z"], ["torch.y"])
@@ -99,7 +99,7 @@ def test_without_one_condition_there_is_no_bullet(
 
     assert added == []
     assert why in text
-    assert "1 row differed and 1 that could have did not (torch.new_:still:forward:float32)" in text
+    assert "1 row differed and 1 did not (torch.new_:still:forward:float32)" in text
 
 
 def test_what_could_not_differ_separates_nothing() -> None:
@@ -118,15 +118,18 @@ def test_what_could_not_differ_separates_nothing() -> None:
     assert bullets(regenerate(serial(docs_of(TEXT, [*rows, still]))).regenerated)[0][1:] == [bullet]
 
 
-def test_what_one_thread_did_is_left_out_where_words_can() -> None:
-    """A dtype that one thread adds in takes no bullet away, and none speaks of it: only float32 was seen to differ."""
+def test_what_hardly_could_differ_is_left_out_where_words_can() -> None:
+    """A dtype that one thread adds in, or that was seen at low power, takes no bullet away, and none speaks of it: only float32 was seen to differ."""
     differing = drawn("fixed_by_mode", "differs", FLAT)
     still = drawn("deterministic", "still", FLAT, dtype="float64")
     alike = drawn("deterministic", "small", FLAT)
     bullet = ":func:`torch.new_` when called on a CUDA tensor and dtype is float32"
 
     for rows in ([differing, still], [differing, alike, still], [differing, still, alike]):
-        assert bullets(regenerate(serial(docs_of(TEXT, rows))).regenerated)[0][1:] == [bullet]
+        docs = docs_of(TEXT, rows)
+        # A busy machine, on which rows are of low power besides or instead, changes no bullet.
+        for shown_little in (serial(docs), weak(docs, ["off"]), weak(serial(docs), ["off"])):
+            assert bullets(regenerate(shown_little).regenerated)[0][1:] == [bullet]
 
 
 def test_what_only_some_rows_state_separates_nothing() -> None:

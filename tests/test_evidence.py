@@ -40,10 +40,10 @@ def rows(run: Run) -> dict[str, MatrixRow]:
 
 
 def test_controls_answer_in_every_process_of_every_mode(run: Run) -> None:
-    """Six controls, two processes, three modes and a further process, and each shows what it must."""
+    """Six controls, two processes of three modes and a further one of two, and each shows what it must."""
     checks = check_controls(run.header, run.controls)
 
-    assert len(checks) == 6 * (2 * 3 + 1)
+    assert len(checks) == 6 * (2 * 3 + 2)
     assert [check for check in checks if not check.ok] == []
     assert run.closing is not None
     assert run.closing.distrust == ()
@@ -81,7 +81,7 @@ def test_sentinel_runs_before_between_and_after(run: Run) -> None:
 
     passes = {(mode, process) for mode in ("off", "on", "warn_only") for process in (0, 1)}
     # In a further process rows are executed more often of which it is said what the flag does to them.
-    assert set(places) == passes | {("off", 2)}
+    assert set(places) == passes | {("off", 2), ("on", 2)}
     for (mode, process), before in places.items():
         assert before == sorted(before)
         assert before[-1] == len(run.header.planned)

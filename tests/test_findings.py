@@ -6,6 +6,7 @@ import re
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from scanner.modes import LEAST_RUNS
 from scanner.verdicts.cells import VERDICT_MEANING, Cell, Verdict
@@ -52,7 +53,7 @@ def test_modes_with_other_outputs_are_mode_dependent() -> None:
 @pytest.mark.parametrize(
     ("on", "finding", "unknown"),
     [
-        (Cell(verdict="deterministic", first="b"), "mode_dependent", "whether the flag gives other bits, or a race does"),
+        (Cell(verdict="deterministic", first="b", runs=LEAST_RUNS), "mode_dependent", "whether the flag gives other bits, or a race does"),
         (Cell(verdict="raises"), "over_alert", "whether what raises ever differs"),
     ],
     ids=["other bits", "raises"],
@@ -71,6 +72,19 @@ def test_what_the_flag_does_is_said_of_enough_executions(
     assert finding_of(enough, on) == (finding, None)
 
 
+def test_other_bits_with_the_flag_on_are_said_of_enough_executions_there() -> None:
+    """What gives other bits with the flag on may race there alone, which no execution with it off shows."""
+    off, few = (
+        Cell(verdict="deterministic", first=it, runs=n) for it, n in (("a", 1000), ("b", LEAST_RUNS - 1))
+    )
+
+    text = "0 of 99 executions differed with the flag on, of at least 100 that would show whether the flag gives other bits, or a race does"
+    assert finding_of(off, few) == ("inconclusive", text)
+    assert finding_of(off, replace(few, runs=LEAST_RUNS)) == ("mode_dependent", None)
+    # That both give the same bits rests on the bound of both, which low power speaks of.
+    assert finding_of(off, replace(few, first="a")) == ("deterministic", None)
+
+
 def test_the_flag_is_credited_after_enough_executions_without_the_fill() -> None:
     """Ten of them do not tell what the flag cures from what the fill does, where memory rarely shows."""
     off, on = Cell(verdict="nondeterministic", first="a"), Cell(verdict="deterministic", first="a")
@@ -79,6 +93,44 @@ def test_the_flag_is_credited_after_enough_executions_without_the_fill() -> None
     text = "executions differed with nothing filled, of at least 100 that would show whether the flag fixes it, or the fill does"
     assert finding_of(off, on, unfilled=few) == ("inconclusive", f"0 of 99 {text}")
     assert finding_of(off, on, unfilled=enough) == ("fixed_by_mode", None)
+
+
+@pytest.mark.parametrize(
+    ("off", "unfilled", "fixed_by_flag"),
+    [
+        # The flag fixes the first output, which raced in nearly every execution, the fill the second.
+        ((("output[0]", 90), ("output[1]", 99)), (("output[1]", 99),), "output[0]"),
+        ((("output", 90), ("grad", 40), ("new", 99)), (("new", 1),), "output, grad"),
+        # One that differs in both is fixed by the fill, as is what hardly differed at all with the flag off.
+        ((("output[0]", 99), ("output[1]", 99)), (("output[0]", 1), ("output[1]", 99)), None),
+        ((("output[0]", 1), ("output[1]", 99)), (("output[1]", 99),), None),
+        # What differs between processes only is counted of no output.
+        ((("output[0]", 90),), (), None),
+    ],
+)  # fmt: skip
+def test_what_needs_the_flag_and_the_fill_is_fixed_by_the_flag(
+    off: tuple[tuple[str, int], ...], unfilled: tuple[tuple[str, int], ...], fixed_by_flag: str | None
+) -> None:
+    """A race in one output is not hidden behind memory that nobody wrote in another."""
+    cells = [
+        Cell(
+            verdict="nondeterministic",
+            first="a",
+            runs=100,
+            differing=99,
+            by_process=(50, 50),
+            outputs=outputs,
+        )
+        for outputs in (off, unfilled)
+    ]
+    finding, reason = finding_of(cells[0], Cell(verdict="deterministic", first="a"), unfilled=cells[1])
+
+    if fixed_by_flag is None:
+        assert (finding, reason) == ("uninitialized", None)
+    else:
+        differed = f"{unfilled[0][0]} still differed, {fixed_by_flag} did not"
+        assert finding == "fixed_by_mode"
+        assert reason == f"with the flag on and nothing filled {differed}: both are needed"
 
 
 def test_what_the_fill_makes_all_nan_is_uninitialized() -> None:

@@ -26,8 +26,11 @@ OTHER_BITS = {"mode": "on", "spec": "quick.cumsum", "dtype": "float32", "directi
 def _scan(
     folder: Path, *rules: dict[str, Any], runs: int = RUNS, more: tuple[object, ...] = ()
 ) -> tuple[Run, StandIn]:
-    other = {**OTHER_BITS, "then": {"digests": {"other": runs}}}
-    standing = StandIn(folder, *rules, other)
+    others = [
+        {**OTHER_BITS, "runs": asked, "then": {"digests": {"other": asked}}}
+        for asked in (runs, 100 - 2 * runs, 1000 - 2 * runs)
+    ]
+    standing = StandIn(folder, *rules, *others)
     done = command_in(folder)(
         "scan", "quick.cumsum", *OPTIONS, "--runs", runs, *more, "--python", standing.python
     )
@@ -49,20 +52,31 @@ def _further(standing: StandIn) -> list[dict[str, Any]]:
 
 
 def test_rows_with_other_bits_are_executed_further(tmp_path: Path) -> None:
-    """The one row whose modes give other bits, with the flag off, until it has as many executions as any of the catalog."""
+    """The one row whose modes give other bits, in both, until it has as many executions as any of the catalog."""
     run, standing = _scan(tmp_path)
 
-    (asked,) = _further(standing)
-    assert ":".join(asked[name] for name in ("spec", "case", "direction", "dtype")) == ROW
+    further = _further(standing)
     missing = 100 - 2 * RUNS
-    assert (asked["mode"], asked["runs"]) == ("off", missing)
-    assert asked["max_time"] == run.header.settings.timeout / 2
+    assert [(asked["mode"], asked["runs"]) for asked in further] == [("off", missing), ("on", missing)]
+    for asked in further:
+        assert ":".join(asked[name] for name in ("spec", "case", "direction", "dtype")) == ROW
+        assert asked["max_time"] == run.header.settings.timeout / 2
     row = _row(run)
-    assert (row.finding, row.off.runs) == ("mode_dependent", 2 * RUNS + missing)
-    assert [one.process for one in row.observations if one.mode == "off"] == [0, 1, 2]
-    # A worker of its own, with the controls, and a sentinel before and behind.
-    assert len([one for one in run.controls if one.process == 2]) == 6
-    assert len([one for one in run.sentinels if one.process == 2]) == 2
+    assert (row.finding, row.off.runs, row.on.runs) == ("mode_dependent", 100, 100)
+    assert [(one.mode, one.process) for one in row.observations] == [
+        (mode, process) for mode in ("off", "on") for process in range(3)
+    ]
+    # A worker of its own for each, with the controls, and a sentinel before and behind.
+    assert len([one for one in run.controls if one.process == 2]) == 2 * 6
+    assert len([one for one in run.sentinels if one.process == 2]) == 2 * 2
+
+
+def test_a_race_that_shows_then_with_the_flag_on_is_silent(tmp_path: Path) -> None:
+    """The flag gives other bits, and a race among them that a few executions did not show."""
+    raced = {"digests": {"other": 99 - 2 * RUNS, "b": 1}, "first_differing": 60}
+    run, _ = _scan(tmp_path, {**OTHER_BITS, "runs": 100 - 2 * RUNS, "then": raced})
+
+    assert (_row(run).finding, _row(run).on.differing) == ("silent", 1)
 
 
 def test_what_may_race_is_executed_far_oftener(tmp_path: Path) -> None:
@@ -70,7 +84,10 @@ def test_what_may_race_is_executed_far_oftener(tmp_path: Path) -> None:
     several = {**OTHER_BITS, "mode": "off", "then": {"threads": 2}}
     run, standing = _scan(tmp_path, several, runs=50)
 
-    assert [one["runs"] for one in _further(standing) if one["runs"] != 50] == [1000 - 2 * 50]
+    assert [(one["mode"], one["runs"]) for one in _further(standing) if one["runs"] != 50] == [
+        ("off", 900),
+        ("on", 900),
+    ]
     assert _row(run).finding == "mode_dependent"
 
 
@@ -183,7 +200,7 @@ def test_further_executions_of_what_one_thread_does_are_not_stressed(tmp_path: P
         _, standing = _scan(folder, *rules, more=perturb)
         asked[threads] = [one["perturbations"] for one in _further(standing)]
 
-    assert asked == {1: [["quiet"]], 2: [["quiet", "stress", "pause"]]}
+    assert asked == {1: [["quiet"]] * 2, 2: [["quiet", "stress", "pause"]] * 2}
 
 
 def test_more_executions_than_asked_for_cost_no_row_its_verdict(tmp_path: Path) -> None:
@@ -216,16 +233,15 @@ def test_more_executions_than_asked_for_are_all_compared(tmp_path: Path) -> None
     assert {group.perturbation for group in row.unfilled.groups} == {"quiet"}
 
 
-def test_where_time_ends_the_executions_nothing_is_said(tmp_path: Path) -> None:
-    """With too few executions all the same, the row is inconclusive and says why."""
-    few = {"executions": 3, "digests": {"first": 3}, "groups": []}
-    run, _ = _scan(
-        tmp_path,
-        {"do": "observe", "mode": "off", "runs": 100 - 2 * RUNS, "spec": "quick.cumsum", "then": few},
-    )
+@pytest.mark.parametrize(("mode", "bits"), [("off", "first"), ("on", "other")])
+def test_where_time_ends_the_executions_nothing_is_said(tmp_path: Path, mode: str, bits: str) -> None:
+    """With too few executions in either mode all the same, the row is inconclusive and says why."""
+    few = {"executions": 3, "digests": {bits: 3}, "groups": []}
+    run, _ = _scan(tmp_path, {**OTHER_BITS, "mode": mode, "runs": 100 - 2 * RUNS, "then": few})
 
-    assert (_row(run).finding, _row(run).off.runs) == ("inconclusive", 2 * RUNS + 3)
-    assert "of at least 50 that would show whether the flag gives other bits" in str(_row(run).reason)
+    assert _row(run).finding == "inconclusive"
+    text = f"0 of {2 * RUNS + 3} executions differed with the flag {mode}, of at least 50 that would show whether the flag gives"
+    assert text in str(_row(run).reason)
 
 
 def test_enough_executions_need_no_further_ones(tmp_path: Path) -> None:
@@ -251,7 +267,7 @@ def test_further_executions_are_resumed(tmp_path: Path, kept: int) -> None:
     resumed, standing = _scan(tmp_path, more=("--resume",))
 
     assert resumed.closing is not None
-    assert len(_further(standing)) == 2 - kept
+    assert len(_further(standing)) == 4 - kept
     assert (_row(resumed).finding, _row(resumed).off.runs) == (_row(whole).finding, _row(whole).off.runs)
 
 

@@ -40,7 +40,7 @@ def test_findings_are_those_of_the_report(
     """What follows from the verdicts of all modes follows in both."""
     cells = {
         "off": Cell(verdict=off, first="a", runs=LEAST_RUNS),
-        "on": Cell(verdict=on, first=bits),
+        "on": Cell(verdict=on, first=bits, runs=LEAST_RUNS),
         "warn_only": Cell(verdict=warn_only),
     }
     expected, _ = finding_of(cells["off"], cells["on"], cells["warn_only"])

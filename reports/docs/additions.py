@@ -92,7 +92,8 @@ def _evidenced(
     found: Claim | str = claim
     if still := _still(claim, rows, measured, "nothing"):
         found = _separated(claim, rows, still, evidence, standing)
-    # What one thread does shows of no op that it does not differ, yet nothing is said of it where words can leave it out.
+    # That nothing differed in one thread, or at low power, shows of no op that it does not differ, yet nothing is said of it
+    # where words can leave it out.
     for one in _still(claim, rows, measured, None):
         narrow = found if isinstance(found, str) else _separated(found, rows, [one], evidence, standing)
         found = found if isinstance(narrow, str) else narrow
@@ -102,13 +103,13 @@ def _evidenced(
 def _still(
     claim: Claim, rows: Sequence[Evidence], measured: Sequence[Evidence], behaviour: Behaviour | None
 ) -> list[Evidence]:
-    """Return the rows that a claim would speak to, and that did not differ: those that could have, or serial ones."""
+    """Return the rows that a claim would speak to, and that did not differ: those that could have, or hardly could."""
     directions = {one.row.row.direction for one in rows}
     return [
         one
         for one in measured
         if one.behaviour == behaviour
-        and (behaviour is not None or one.serial)
+        and (behaviour is not None or one.shows_little)
         and one.row.row.provokes
         and one.row.row.direction in directions
         and matches(one.row.row, claim)
@@ -125,10 +126,7 @@ def _separated(
     """Return a claim with the one condition that holds in all rows that differ and in none that does not."""
     ids = [one.row.row.id for one in still]
     more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
-    seen = (
-        f"{several(len(rows), 'row')} differed and {len(still)} that could have did not "
-        f"({', '.join(ids[:_NAMED])}{more})"
-    )
+    seen = f"{several(len(rows), 'row')} differed and {len(still)} did not ({', '.join(ids[:_NAMED])}{more})"
     if _chance(rows, still) > _CHANCE:
         return f"{seen}, which may be chance: too few executions"
     found = list(separating([_features(one) for one in rows], [_features(one) for one in still]))

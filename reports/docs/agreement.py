@@ -193,7 +193,7 @@ def _rows(matrices: Iterable[Matrix]) -> Iterator[Evidence]:
             # An alert and bits that differ are proof; that nothing differed is none where nothing could race.
             still = behaviour in {"acts", "nothing"} and not doubt
             weak = row.weak if still else None
-            serial = still and bool(row.serial) and weak is None
+            serial = still and bool(row.serial)
             text = f"low power: {weak}" if weak is not None else _SERIAL if serial else doubt
             yield Evidence(
                 run=one.name,

@@ -50,6 +50,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
     effect: Effect = "none"
 
     @property
+    def shows_little(self) -> bool:
+        """Whether it did not differ with the flag off where it hardly could, or not at all."""
+        return (self.low_power or self.serial) and not self.row.off.differing
+
+    @property
     def device(self) -> str:
         """The kind of device it was run on."""
         return device_kind(self.row.row.device)

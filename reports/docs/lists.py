@@ -78,7 +78,7 @@ class _Writer:
         self._docs = docs
         self._evidence: dict[str, list[Evidence]] = {}
         for one in docs.rows:
-            for name in names_of(one.row.row) if one.behaviour or one.serial else ():
+            for name in names_of(one.row.row) if one.behaviour or one.shows_little else ():
                 self._evidence.setdefault(name, []).append(one)
         self._changes: dict[int, str] = {}
         self._added: dict[tuple[str, str], str] = {}

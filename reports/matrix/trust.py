@@ -115,7 +115,7 @@ def serial_words(one: Matrix) -> str | None:
     """Say how many rows of the scan one thread did alone, and of how many that is not known; ``None`` if there are none."""
     known = (
         f"in {one.serial} of {several(one.planned, 'row')}, {one.serial_provoking} of them provoking, one thread "
-        f"did all the work: nothing could race. They are not used to check the docs."
+        f"did all the work: nothing could race. That they did not differ is not used to check the docs."
     )
     unknown = f"not measured in {several(one.serial_unknown, 'row')} that did not differ."
     found = [text for text, count in ((known, one.serial), (unknown, one.serial_unknown)) if count]

@@ -96,6 +96,8 @@ class Cell(Struct, frozen=True, kw_only=True):
     serial: bool | None = None
     launches: int = 0  # Triton kernels that the interpreter ran in an execution
     orders: OrderCount | None = None  # what their programs gave in other orders
+    # Executions in which an output was not as in the first of their process, by the outputs of which there are any.
+    outputs: tuple[tuple[str, int], ...] = ()
     by_process: tuple[int, ...] = ()  # executions of each process, without those under other thread counts
     reference: ReferenceCount | None = None  # None: it has none that holds in every mode
     # Executions that did not give the most frequent bits of their process, and processes that did not begin with those of most;
@@ -243,6 +245,7 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
         serial=threads == {1} and not any(one.forward_differing for one in ordered) if threads else None,
         launches=max(observation.launches for observation in ordered),
         orders=_orders(ordered),
+        outputs=tuple(_by_output(ordered).items()),
         by_process=tuple(sum(observation.digests.values()) for observation in ordered),
         reference=_reference(ordered),
         rarer=sum(sum(one.digests.values()) - max(one.digests.values()) for one in ordered),
@@ -260,6 +263,14 @@ def _reference(ordered: Sequence[Observation]) -> ReferenceCount | None:
         unlike=sum(count for one, it in held for digest, count in one.digests.items() if digest != it.digest),
         elements=max(it.elements for _, it in held),
     )
+
+
+def _by_output(ordered: Sequence[Observation]) -> Counter[str]:
+    """Count the executions in which each output differed from that of the first of their process."""
+    found: Counter[str] = Counter()
+    for output in (output for observation in ordered for output in observation.outputs if output.differing):
+        found[output.name] += output.differing
+    return found
 
 
 def _within(observation: Observation) -> int:

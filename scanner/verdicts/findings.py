@@ -27,7 +27,7 @@ from scanner.observations.settings import MOST_FURTHER
 from scanner.verdicts.cells import Cell, Verdict, row_cell
 from scanner.verdicts.chosen import MODE_FINDING_MEANING, UNEQUAL_INPUTS, ChosenCell, chosen_cell
 from scanner.verdicts.invariance import DEPENDENCE_FOUND, PropertyVerdict, verdict_of
-from scanner.verdicts.power import LEAST_SERIAL_RUNS, PowerCheck, rate_of, too_seldom
+from scanner.verdicts.power import LEAST_SERIAL_RUNS, PowerCheck, RaceRate, rate_of, too_seldom
 
 Finding = Literal[
     "deterministic",
@@ -68,9 +68,10 @@ NEED_RUNS: dict[Finding, str] = {
     "mode_dependent": "whether the flag gives other bits, or a race does",
     "over_alert": "whether what raises ever differs",
 }
-# Executions with the flag off that a scan aims at before it says so. Rows with other bits are few, and a race that shows in
-# one of 200 executions is seen in 1000 of them with 99 %.
+# Executions that a scan aims at before it says so, in each mode that is said not to differ. Rows with other bits are few, and a
+# race that shows in one of 200 executions is seen in 1000 of them with 99 %.
 _AIM: dict[Finding, int] = {"mode_dependent": MOST_FURTHER, "over_alert": LEAST_RUNS}
+_RESTS_ON: dict[Finding, tuple[Mode, ...]] = {"mode_dependent": ("off", "on"), "over_alert": ("off",)}
 # Findings of rows that differ with the flag off and did not with it on.
 _CURED: tuple[Finding, ...] = ("fixed_by_mode", "uninitialized")
 # Findings that rest on nothing having differed.
@@ -84,7 +85,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     off: Cell
     on: Cell
     finding: Finding
-    reason: str | None  # why the finding is inconclusive, or order_dependent
+    reason: str | None  # why it is inconclusive, or order_dependent; what the flag fixes, and what the fill
     warn_only: Cell  # mode warn_only: what an op that raises does under warn_only
     unfilled: Cell  # mode unfilled: what an op that the flag cures does without the fill
     no_workspace: Cell  # mode no_workspace: what an op of cuBLAS does without CUBLAS_WORKSPACE_CONFIG
@@ -161,11 +162,13 @@ def finding_of(
                 "order_dependent",
                 f"{differing} of {executions} orders of programs gave other bits, in Triton's interpreter",
             )
-    if finding in NEED_RUNS and (text := too_seldom(off, "with the flag off")):
-        return "inconclusive", f"{text} {NEED_RUNS[finding]}"
+    for mode, cell in (("off", off), ("on", on)):
+        if mode in _RESTS_ON.get(finding, ()) and (text := too_seldom(cell, f"with the flag {mode}")):
+            return "inconclusive", f"{text} {NEED_RUNS[finding]}"
     if (
         finding == "fixed_by_mode"
         and unfilled is not None
+        and not unfilled.differing
         and (text := too_seldom(unfilled, "with nothing filled"))
     ):
         return "inconclusive", f"{text} whether the flag fixes it, or the fill does"
@@ -179,32 +182,24 @@ def is_cured(off: Cell, on: Cell) -> bool:
 
 def runs_missing(row: MatrixRow, mode: Mode) -> int:
     """Return how many more executions a scan makes of a row in one of ``FURTHER_MODES`` before it tells its finding."""
+    cell = {"off": row.off, "on": row.on, "unfilled": row.unfilled}[mode]
+    warn_only = None if row.warn_only.verdict == "not_run" else row.warn_only
+    finding, _ = _seen(row.off, row.on, warn_only, None)
+    if mode in _RESTS_ON.get(finding, ()):
+        # What cannot race is not waited for.
+        aim = _AIM[finding] if not cell.serial else LEAST_RUNS * (cell.runs < LEAST_SERIAL_RUNS)
+        return max(0, aim - cell.runs)
     if mode != "off":
-        cell = row.on if mode == "on" else row.unfilled
         rate = rate_of({"off": row.off} if mode == "unfilled" else {"off": row.off, "unfilled": row.unfilled})
         # One process more would not tell what differs between processes.
         if rate is None or rate.unit == "processes" or cell.verdict != "deterministic":
             return 0
         return min(rate.missing(cell), max(0, MOST_FURTHER - rate.made(cell)))
-    warn_only = None if row.warn_only.verdict == "not_run" else row.warn_only
-    finding, _ = _seen(row.off, row.on, warn_only, None)
-    if finding not in NEED_RUNS:
-        return 0
-    # What cannot race is not waited for.
-    aim = _AIM[finding] if not row.off.serial else LEAST_RUNS * (row.off.runs < LEAST_SERIAL_RUNS)
-    return max(0, aim - row.off.runs)
+    return 0
 
 
 def _seen(off: Cell, on: Cell, warn_only: Cell | None, unfilled: Cell | None) -> tuple[Finding, str | None]:
     """Return the finding of a row, however seldom it was executed."""
-    same = off.first == on.first
-    findings: dict[tuple[Verdict, Verdict], Finding] = {
-        ("deterministic", "deterministic"): "deterministic" if same else "mode_dependent",
-        ("nondeterministic", "deterministic"): "uninitialized"
-        if unfilled is not None and unfilled.verdict == "nondeterministic"
-        else "fixed_by_mode",
-        ("nondeterministic", "raises"): "raises",
-    }
     if on.verdict == "nondeterministic":
         return "silent", None
     if (
@@ -217,11 +212,12 @@ def _seen(off: Cell, on: Cell, warn_only: Cell | None, unfilled: Cell | None) ->
         return "uninitialized", None
     if (off.verdict, on.verdict) == ("deterministic", "raises"):
         return _under_warn_only(warn_only)
-    cured = (off.verdict, on.verdict) == ("nondeterministic", "deterministic")
-    if cured and unfilled is not None and unfilled.verdict not in {"deterministic", "nondeterministic"}:
-        # Whether the flag fixes it or the fill is what that mode was to tell.
-        text = f" ({unfilled.reason})" if unfilled.reason else ""
-        return "inconclusive", f"fill off: {unfilled.verdict}{text}"
+    if (off.verdict, on.verdict) == ("nondeterministic", "deterministic"):
+        return _unfilled(off, unfilled)
+    findings: dict[tuple[Verdict, Verdict], Finding] = {
+        ("deterministic", "deterministic"): "deterministic" if off.first == on.first else "mode_dependent",
+        ("nondeterministic", "raises"): "raises",
+    }
     if (off.verdict, on.verdict) in findings:
         return findings[off.verdict, on.verdict], None
     failed = [
@@ -230,6 +226,22 @@ def _seen(off: Cell, on: Cell, warn_only: Cell | None, unfilled: Cell | None) ->
         if cell.verdict not in ("deterministic", "nondeterministic", "raises")
     ]
     return "inconclusive", "; ".join(failed) or f"off: {off.verdict}, on: {on.verdict}"
+
+
+def _unfilled(off: Cell, unfilled: Cell | None) -> tuple[Finding, str | None]:
+    """Return the finding of a row that differs with the flag off and not with it on: the flag fixes it, or the fill does."""
+    if unfilled is None or unfilled.verdict == "deterministic":
+        return "fixed_by_mode", None
+    if unfilled.verdict != "nondeterministic":
+        text = f" ({unfilled.reason})" if unfilled.reason else ""
+        return "inconclusive", f"fill off: {unfilled.verdict}{text}"
+    still, of = dict(unfilled.outputs), sum(off.by_process)
+    rates = {name: RaceRate("off", min(differing, of), of, "executions") for name, differing in off.outputs}
+    fixed = [name for name, rate in rates.items() if name not in still and not rate.missing(unfilled)]
+    if not (fixed and still):
+        return "uninitialized", None
+    text = f"{', '.join(still)} still differed, {', '.join(fixed)} did not"
+    return "fixed_by_mode", f"with the flag on and nothing filled {text}: both are needed"
 
 
 def _under_warn_only(warn_only: Cell | None) -> tuple[Finding, str | None]:
