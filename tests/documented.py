@@ -54,7 +54,16 @@ def run_of(
         format=FORMAT,
         tool="0.1.0",
         started=started or f"2026-01-02T03:04:05Z, {name}",
-        settings=replace(SETTINGS, patterns=patterns, device=rows[0][0].device if rows else "cpu"),
+        settings=replace(
+            SETTINGS,
+            patterns=patterns,
+            device=rows[0][0].device if rows else "cpu",
+            # A run in which nothing ran without the fill is one of a scan that had no such mode.
+            modes=(
+                *SETTINGS.modes,
+                *dict.fromkeys(it.mode for _, some in rows for it in some if it.mode == "unfilled"),
+            ),
+        ),
         environment=replace(ENVIRONMENT, torch=torch),
         planned=tuple(planned for planned, _ in rows),
         claims=tuple(claims),

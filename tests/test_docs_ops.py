@@ -25,6 +25,7 @@ OPS = frozenset(
     {
         "torch.Tensor.index_reduce",
         "torch.Tensor.resize_",
+        "torch.Tensor.scatter",
         "torch.empty",
         "torch.histc",
         "torch.mode",
@@ -90,6 +91,19 @@ def test_what_is_expected_to_raise_and_in_no_list(
 def test_what_the_lists_say_rightly_is_not_told(build: BuildExpectations) -> None:
     """All cases of AvgPool3d raise, as documented; those of EmbeddingBag lead to an alert by its name."""
     assert {"torch.nn.AvgPool3d", "torch.nn.EmbeddingBag"}.isdisjoint(one.op for one in build.ops)
+
+
+def test_a_name_that_overloads_share_makes_no_bullet_missing(
+    build: BuildExpectations, trace: TraceFile
+) -> None:
+    """The alert of scatter is in the function that takes a tensor, by whose name it is met; with a number another one runs."""
+    (one,) = [
+        row for row in trace.rows if (row.row.spec, row.row.case) == ("torch.Tensor.scatter", "one_value")
+    ]
+    reader = Reader(build.census, trace, "cuda")
+
+    assert reader.trace(one, "forward").by_name_alone
+    assert [op.op for op in build.ops if one.row in [it.row.row for it in op.unlisted]] == []
 
 
 def test_what_is_listed_and_not_expected_to_raise(build: BuildExpectations) -> None:

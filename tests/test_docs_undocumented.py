@@ -7,6 +7,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from reports.docs import html as docs_html
 from reports.docs import render as docs_render
 from reports.docs.render import drift_lines
 from scanner.verdicts.findings import Finding
@@ -59,6 +60,25 @@ def test_memory_that_the_flag_fills_misses_no_bullet(finding: Finding, missing: 
     assert len(docs.filled) == (not missing)
     assert ("Uninitialised memory" in "".join(docs_render.markdown(docs))) == (not missing)
     assert len(json.loads("".join(docs_render.as_json(docs)))["filled"]) == (not missing)
+
+
+@pytest.mark.parametrize(
+    ("op", "bug"),
+    [
+        ("torch.empty", False),
+        ("torch.Tensor.new_empty_strided", False),
+        ("torch.Tensor.resize_as_", False),
+        ("torch.linalg.lstsq", True),
+    ],
+)
+def test_memory_that_an_op_reads_is_a_bug_and_not_documented(op: str, *, bug: bool) -> None:
+    """The fill is documented for ops that are to return memory as it is; what another op reads of it is a bug to report."""
+    docs = docs_of(docstring(), [shown(op, "uninitialized", device="cpu")])
+
+    for text in ("".join(docs_render.markdown(docs)), "".join(docs_html.render(docs))):
+        assert ("1 row differs because the op reads memory that nobody wrote" in text) == bug
+        assert ("1 row differs because the op returns memory that nobody wrote" in text) == (not bug)
+    assert docs.undocumented == ()
 
 
 def test_undocumented_rows_are_grouped() -> None:

@@ -138,6 +138,32 @@ def test_runs_by_default(detmatrix: Command, tmp_path: Path) -> None:
     assert "detmatrix.jsonl: not a detmatrix run file" in refused(detmatrix("explain", "take"), 3)
 
 
+def test_every_recorded_run_of_all_ops_is_told_of_what_databases_alone_have(detmatrix: Command) -> None:
+    """What differed in one release and not in the next is not hidden behind the next; what to do says that it is a bug."""
+    by_release = {
+        one["torch"][:6]: set(one["cases"]["forward"][0]["finding"].split())
+        for one in explained(detmatrix, "torch.linalg.lstsq")["measured"]
+    }
+    older = explained(
+        detmatrix, "torch.linalg.lstsq", ROOT / "reports" / "runs" / "torch-2.13.0-cpu-all.jsonl.gz"
+    )
+
+    assert by_release == {"2.15.0": {"deterministic"}, "2.13.0": {"uninitialized"}}
+    assert older["action"].startswith("It reads memory that nobody wrote, which is a bug of the op")
+    assert explained(detmatrix, "torch.empty", RUN)["action"].startswith(
+        "It returns memory that nobody wrote"
+    )
+
+
+def test_a_name_that_is_one_ops_own_means_that_op(detmatrix: Command) -> None:
+    """Though another op is called so, too: it is what a user is asked to type."""
+    told = refused(detmatrix("explain", "F.batch_norm", RUN))
+    names = told.partition("give one of them: ")[2].split(", ")
+
+    assert "torch.nn.functional.batch_norm" in names
+    assert {explained(detmatrix, name, RUN)["op"] for name in names} == set(names)
+
+
 def test_an_op_that_no_run_has(detmatrix: Command) -> None:
     """What lists say is told, and how to measure it."""
     found = explained(detmatrix, "nn.Linear", RUN)

@@ -136,6 +136,19 @@ def test_what_is_said_rests_on_the_files(tmp_path: Path) -> None:
     assert said(rows(RUN, "--census", CENSUS, *POOL), "overlapping", "backward")["trace"] == "no trace"
 
 
+def test_an_alert_behind_what_the_trace_did_not_enter_is_told_by_its_words() -> None:
+    """The trace ends at the backward part of EmbeddingBag, before the kernel; that memory is filled there is no other answer."""
+    found = rows(
+        RUN, "--census", CENSUS, "--trace", TRACE, "--rows", "torch.nn.EmbeddingBag:*:backward:float32"
+    )
+    alerts = {case: said(found, case, "backward")["binary"].partition(";")[0] for case in ("max", "sum")}
+
+    assert alerts == {
+        "max": "alert in build: embedding_bag_backward_cuda_max (always)",
+        "sum": "no alert in build that is linked",
+    }
+
+
 def test_a_census_of_the_device_that_ran_stands_beside_the_finding() -> None:
     """A census of the CPU is about the row itself; one of CUDA from the same sources is not."""
     files = ("--census", CPU_CENSUS, "--census", OLDER_CENSUS)

@@ -37,6 +37,11 @@ def older(tmp_path: Path) -> Path:
         ["trace", "--read"],
         ["docs", "--trace"],
         ["report", str(RUN), "--rows", "torch.Tensor.put_:*", "--trace"],
+        ["report", str(RUN), "--format", "text", "--trace"],
+        *(
+            ["explain", "torch.Tensor.put_", str(RUN), "--format", form, "--trace"]
+            for form in ("text", "md", "json")
+        ),
     ],
 )
 def test_an_older_trace_is_marked(older: Path, command: list[str]) -> None:
@@ -44,7 +49,7 @@ def test_an_older_trace_is_marked(older: Path, command: list[str]) -> None:
     code, out, _ = detmatrix(*command, older)
 
     assert code == 0
-    assert MARK in out
+    assert MARK in " ".join(out.split())
 
 
 def test_recorded_files_are_of_todays_rules() -> None:

@@ -14,7 +14,8 @@ from scanner.observations.trace.records import TracedRow
 
 OpKind = Literal["unlisted_raise", "partly_raised", "innocent_raise"]
 OP_MEANING: dict[OpKind, str] = {
-    "unlisted_raise": "Ops, in one direction, with cases that lead to an alert and to which no bullet speaks.",
+    "unlisted_raise": "Ops, in one direction, with cases that lead to an alert, by more than a name that overloads share, and to "
+    "which no bullet speaks.",
     "partly_raised": "Ops, in one direction, with cases that are documented to raise and end without a known alert, or "
     "may pass by those that they reach.",
     "innocent_raise": "Ops, in one direction, that lead to an alert under a condition of which all cases are innocent: "
@@ -115,7 +116,8 @@ def _op(
         lists |= dict.fromkeys(claim.section for claim in speaking)
         if said.way in RAISING and _in_direction(row, said):
             raising.append(said)
-            unlisted += [] if speaking else [said]
+            # Which overload such a function serves is not known, and no bullet can be missing for want of knowing.
+            unlisted += [] if speaking or said.by_name_alone else [said]
         for claim in speaking:
             if claim.section in RAISING_LISTS and (whole or claim.direction == direction):
                 listed = reader.trace(row, claim.direction)

@@ -54,6 +54,11 @@ class Traced(Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def by_name_alone(self) -> bool:
+        """Whether all alerts it leads to are in functions whose name several overloads share."""
+        return self.way == "alerts" and all(link.way == "shared" for link in self.alerts)
+
+    @property
     def text(self) -> str:
         """All of it in words."""
         return self.on if self.backward_only_text is None else f"{self.on}; {self.backward_only_text}"
@@ -144,7 +149,7 @@ class Reader:
         elif fills:
             way, text = (
                 "fills",
-                f"fill only: {fills[0].overload} checks the flag to fill memory, nothing else does",
+                f"fill only: {fills[0].overload} checks the flag to fill memory, nothing else that was reached does",
             )
         elif passed:
             way = "same"

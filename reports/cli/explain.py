@@ -101,11 +101,11 @@ def _about(known: KnownOp, matrices: Sequence[Matrix]) -> list[Matrix]:
 
 
 def _recorded(known: KnownOp) -> tuple[tuple[str, ...], list[Matrix]]:
-    """Return the recorded runs of the documented ops and, of an op that none of them has, the latest one of all ops."""
+    """Return the recorded runs of the documented ops and, of an op that none of them has, those of all ops."""
     folder = RECORDED / "runs"
     every = sorted(folder.glob("torch-*.jsonl.gz"), key=lambda path: versions.key(path.name.split("-")[1]))
     whole = [path for path in every if path.name.endswith("-all.jsonl.gz")]
-    for some in ([path for path in every if path not in whole], whole[-1:]):
+    for some in ([path for path in every if path not in whole], whole):
         paths = tuple(map(_shown, some))
         matrices = _about(known, load(paths))
         if any(one.rows for one in matrices):

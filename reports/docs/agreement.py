@@ -96,8 +96,8 @@ class Docs(Struct, frozen=True, kw_only=True):
     unread: tuple[
         Undocumented, ...
     ]  # the same of ops that an unparsed bullet names: it may be about these rows
-    # Rows of uninitialised memory that the flag has filled: torch.utils.deterministic.fill_uninitialized_memory
-    # documents them, so no bullet is missing.
+    # Rows of uninitialised memory that the flag has filled: torch.utils.deterministic.fill_uninitialized_memory documents
+    # those of ops that are to return such memory; what another op reads of it is a bug. No bullet is missing for either.
     filled: tuple[Evidence, ...]
     self_contradictory: tuple[tuple[Claim, Claim], ...]
     unparsed: tuple[Claim, ...]

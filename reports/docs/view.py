@@ -11,9 +11,10 @@ from reports.docs.lists import RegeneratedLists, lists_of
 from reports.docs.reasons import shown_words, strongest
 from reports.matrix import words
 from reports.matrix.cells import cell_view
+from reports.matrix.listed import hands_out
 from reports.matrix.model import Matrix
 from reports.render.json import View, fields_of
-from scanner.claims.matching import device_kind
+from scanner.claims.matching import device_kind, names_of
 from scanner.observations.parts import parts_of
 from scanner.observations.records import MODES
 from scanner.plurals import several
@@ -60,13 +61,20 @@ def view_of(docs: Docs) -> View:
             "agreements": AGREEMENT_MEANING,
         },
         count_lines=counts,
-        filled_rows=len(docs.filled),
-        filled_first=_strongest_first(docs.filled),
+        filled_told=_filled(docs, wanted=True),
+        unwritten_told=_filled(docs, wanted=False),
         n_words=list(dict.fromkeys(map(words.n_words, docs.matrices))),
         kinds=KIND_MEANING,
         verdicts=VERDICT_MEANING,
         findings=FINDING_MEANING,
     )
+
+
+def _filled(docs: Docs, *, wanted: bool) -> tuple[str, list[str]] | None:
+    """Count and name the rows of ops that are to return unwritten memory, or those of all others; ``None`` if there are none."""
+    some = [one for one in docs.filled if hands_out(names_of(one.row.row)[0]) == wanted]
+    count = f"{several(len(some), 'row')} {'differs' if len(some) == 1 else 'differ'}"
+    return (count, _strongest_first(some)) if some else None
 
 
 def _run(one: Matrix) -> View:

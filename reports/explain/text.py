@@ -98,6 +98,8 @@ def _cases(cases: Mapping[str, Sequence[str]]) -> str:
 def _build(build: View) -> Iterator[str]:
     files = ", ".join(build["files"])
     yield from wrapped(f"EXPECTED, NOT MEASURED: {build.title}, torch {build['torch']} ({files})")
+    for text in build["outdated"]:
+        yield from wrapped(f"{text}.", "  ")
     for said in build["expected"][:_MOST_EXPECTED]:
         parts = [f"{kind}: {said[kind]}" for kind in ("binary", "trace") if said[kind] not in _NO_FILE]
         yield from wrapped(f"{said['direction']}: {'; '.join(parts)} ({', '.join(said['cases'])})", "  ")

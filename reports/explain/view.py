@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from reports.explain.further import further_advice, further_words, joined, showing
 from reports.matrix.by_op import ops_view
 from reports.matrix.columns import ColumnCell, all_columns, outranking
-from reports.matrix.listed import SECTION_WORDS
+from reports.matrix.listed import SECTION_WORDS, hands_out
 from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
 from reports.matrix.ops import OpRow, OpsView, OpView
 from reports.matrix.view import UNLIKE_REFERENCE, RowView, row_view
@@ -39,6 +39,11 @@ ADVICE: dict[Finding, str] = {
     "inconclusive": "Not settled: see the reasons, and scan again.",
     "deterministic": "Nothing for what was measured: no difference was seen. What was not measured may differ.",
 }
+# Of an op of PyTorch that is not to return such memory.
+_READS = (
+    "It reads memory that nobody wrote, which is a bug of the op: report it to PyTorch. The flag fills that memory, with "
+    "torch.utils.deterministic.fill_uninitialized_memory, which is on unless turned off."
+)
 _BY_RELEASE = 2  # numbers of a release that tell it from the next
 
 
@@ -120,13 +125,17 @@ def _advice(worst: Finding, op: OpView, rows: Sequence[RowView]) -> str:
             f"No difference was seen, but in a whole direction all rows are {' or '.join(op.doubts)}: that shows little. "
             f"It may differ with larger inputs, or where it was not measured."
         )
+    reads = worst == "uninitialized" and all(
+        row.op.startswith("torch.") and not hands_out(row.op) for row in rows if row.finding == worst
+    )
+    advice = _READS if reads else ADVICE[worst]
     fixed = _named(row for row in rows if row.finding in ("fixed_by_mode", "uninitialized"))
     raising = _named(row for row in rows if row.on.verdict == "raises")
     if worst in {"raises", "over_alert"} and fixed:
-        return f"{ADVICE[worst]} Cases that raise: {raising}. The flag fixes: {fixed}."
+        return f"{advice} Cases that raise: {raising}. The flag fixes: {fixed}."
     if worst in {"fixed_by_mode", "uninitialized"} and raising:
-        return f"{ADVICE[worst]} Cases that raise with it: {raising}."
-    return ADVICE[worst]
+        return f"{advice} Cases that raise with it: {raising}."
+    return advice
 
 
 def _latest(by_op: OpsView) -> list[RowView]:
@@ -271,6 +280,7 @@ def _builds(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> I
                     "device": build.device,
                     "torch": build.torch,
                     "files": build.files,
+                    "outdated": list(build.outdated),
                     "measured": build.same_device,
                     "expected": [
                         {

@@ -58,12 +58,17 @@ def sections(row: Row, claims: Iterable[Claim]) -> list[Section]:
 
 
 def is_filled(row: MatrixRow) -> bool:
-    """Tell whether a row differs only because it returns memory that the flag has filled.
+    """Tell whether a row differs only because of memory that nobody wrote and that the flag has filled.
 
-    ``torch.utils.deterministic.fill_uninitialized_memory`` documents such a row, so that the lists need not. A run that
+    ``torch.utils.deterministic.fill_uninitialized_memory`` documents what returns it, so that the lists need not. A run that
     was made before the fill was told apart from the flag knows it of the ops that declare it.
     """
     return row.finding == "uninitialized" or ("fill" in row.row.traits and row.finding == "fixed_by_mode")
+
+
+def hands_out(op: str) -> bool:
+    """Tell whether an op is to return memory that nobody wrote, as ``torch.empty`` and ``torch.Tensor.resize_`` are."""
+    return op.rpartition(".")[2].removeprefix("new_").startswith(("empty", "resize"))
 
 
 def is_missing(row: MatrixRow, claims: Iterable[Claim]) -> bool:

@@ -104,12 +104,14 @@ def _rows(
         if row.key in traced:
             said = reader.trace(traced[row.key], "any")
             way, text, links = said.way, said.text, [*said.alerts, *said.flags]
-        # As with bullets: only where no overload leads anywhere are words asked, which the many rows of one op share.
-        if not links:
+        # As with bullets: only where no overload leads anywhere are words asked, which the many rows of one op share. Memory
+        # is filled wherever an op makes some, which is no reason not to ask for the alert of what the trace did not enter.
+        if all(link.place.kind == "fill" for link in links):
             key = (row.documented, row.spec, row.direction, tuple(sorted(row.traits.items())))
             if key not in worded:
                 worded[key] = reader.worded(row)
-            links = worded[key]
+            more = (it for it in worded[key] if it.place.kind == "alert" and it.place not in reader.owned)
+            links = [*more, *links] if links else worded[key]
         links = list(dict.fromkeys(links))
         engines = expected_engines(row, build) if device == "cuda" else RowEngines()
         alerts = tuple(link for link in links if link.place.kind == "alert")

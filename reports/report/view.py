@@ -153,12 +153,19 @@ class ReportView(Struct, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> list[str]:
-        """What the ops that did not differ rest on, where that is little."""
+        """What the ops that did not differ rest on, where that is little; and what is expected, where the files are old."""
         # What is said of whole scans is beside the point of a few selected rows, each of which tells its doubts.
         runs = [] if self.ops.narrowed else self.runs
         texts = [self._of(run, text) for run in runs for text in (run.serial, run.matrix.sampled) if text]
         texts += [self._of(run, text) for run in runs for text in run.idle]
-        return [self.ops.doubted_words, *texts] if self.ops.doubted_words else texts
+        if self.ops.doubted_words:
+            texts.insert(0, self.ops.doubted_words)
+        return [
+            *texts,
+            *dict.fromkeys(
+                f"{it}." for run in self.runs for one in run.matrix.expected for it in one.outdated
+            ),
+        ]
 
     def _of(self, run: RunView, text: str) -> str:
         """Return what is said of one run, which is named if there are several."""

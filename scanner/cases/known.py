@@ -63,7 +63,12 @@ def op_called(typed: str, rows: Iterable[Row], targets: Iterable[str]) -> KnownO
     found = direct or found
     first, *others = found
     lists = _documented(first)
-    if apart := [one for one in others if lists.isdisjoint(_documented(one))]:
+    apart = [one for one in others if lists.isdisjoint(_documented(one))]
+    if apart and (exact := [one for one in found if one.documented[0] == typed]):
+        # What the message below would tell the user to give.
+        found, first, apart = exact, exact[0], []
+        lists = _documented(first)
+    if apart:
         names = list(dict.fromkeys(one.documented[0] for one in (first, *apart)))
         more = ", ..." if len(names) > _MOST_NAMED else ""
         raise UsageError(
