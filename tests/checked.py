@@ -29,11 +29,14 @@ def varies(x: torch.Tensor, scale: float) -> torch.Tensor:
 
 def needs_both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Give what only the flag fixes, and an element that nobody wrote."""
+    import os  # noqa: PLC0415 - its source stands in a script by itself
+
     import torch  # noqa: PLC0415 - a process that calls nothing needs none
 
     left = torch.empty_like(x)
     left[1:] = 3 * x[1:]
-    return 2 * x + (0 if torch.are_deterministic_algorithms_enabled() else next(_CALLS)), left
+    drawn = 0 if torch.are_deterministic_algorithms_enabled() else int.from_bytes(os.urandom(2), "big")
+    return 2 * x + drawn, left
 
 
 def broken() -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -66,16 +67,28 @@ def test_function_is_scanned_like_an_op(detmatrix: Command, tmp_path: Path, pyth
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.jsonl"]
 
 
-def test_what_needs_the_flag_and_the_fill_is_told_by_output(detmatrix: Command) -> None:
-    """What the flag fixes is not put down to the memory that nobody wrote beside it."""
+def test_what_needs_the_flag_and_the_fill_is_told_by_output(detmatrix: Command, tmp_path: Path) -> None:
+    """What the flag fixes is not put down to the memory that nobody wrote beside it; the script says no other thing."""
+    function, inputs = f"{FILE}:needs_both", f"{FILE}:constant"
     done = detmatrix(
-        *("check", f"{FILE}:needs_both", "--inputs", f"{FILE}:single", "--device", "cpu", "--runs", 20)
+        "check", function, "--inputs", inputs, "--device", "cpu", "--runs", 20, "-o", "run.jsonl"
     )
-
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert "forward: fixed_by_mode" in text
     assert "nothing filled output[1] still differed, output[0] did not: both are needed" in text
+    assert "Leave torch.utils.deterministic.fill_uninitialized_memory on: inputs needs both." in text
+
+    row = "checked.needs_both:inputs:forward:float32"
+    done = detmatrix("repro", "run.jsonl", row, "--specs", f"{function}({inputs})", "-o", "repro.py")
+    assert done.returncode == 0, done.stderr
+    assert "both are needed." in " ".join(
+        (tmp_path / "repro.py").read_text().partition("import")[0].split("\n# ")
+    )
+    said = subprocess.run(
+        [sys.executable, "repro.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "finding: fixed_by_mode" in said.stdout
 
 
 def test_function_that_fails_has_no_verdict(detmatrix: Command, tmp_path: Path) -> None:

@@ -123,14 +123,18 @@ def test_what_needs_the_flag_and_the_fill_is_fixed_by_the_flag(
         )
         for outputs in (off, unfilled)
     ]
-    finding, reason = finding_of(cells[0], Cell(verdict="deterministic", first="a"), unfilled=cells[1])
+    still = Cell(verdict="deterministic", first="a")
+    finding, reason = finding_of(cells[0], still, unfilled=cells[1])
 
+    few = finding_of(cells[0], still, unfilled=replace(cells[1], runs=LEAST_RUNS - 1))
     if fixed_by_flag is None:
         assert (finding, reason) == ("uninitialized", None)
     else:
         differed = f"{unfilled[0][0]} still differed, {fixed_by_flag} did not"
         assert finding == "fixed_by_mode"
         assert reason == f"with the flag on and nothing filled {differed}: both are needed"
+        text = "99 executions with nothing filled do not tell what the flag fixes, and what the fill"
+        assert few == ("inconclusive", text)
 
 
 def test_what_the_fill_makes_all_nan_is_uninitialized() -> None:

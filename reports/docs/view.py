@@ -71,8 +71,13 @@ def view_of(docs: Docs) -> View:
 
 
 def _filled(docs: Docs, *, wanted: bool) -> tuple[str, list[str]] | None:
-    """Count and name the rows of ops that are to return unwritten memory, or those of all others; ``None`` if there are none."""
-    some = [one for one in docs.filled if hands_out(names_of(one.row.row)[0]) == wanted]
+    """Count and name rows of ops that are to return unwritten memory, or of PyTorch's others; ``None`` if there are none."""
+    names = [(one, names_of(one.row.row)[0]) for one in docs.filled]
+    some = [
+        one
+        for one, op in names
+        if (hands_out(op) if wanted else op.startswith("torch.") and not hands_out(op))
+    ]
     count = f"{several(len(some), 'row')} {'differs' if len(some) == 1 else 'differ'}"
     return (count, _strongest_first(some)) if some else None
 

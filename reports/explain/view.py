@@ -129,6 +129,10 @@ def _advice(worst: Finding, op: OpView, rows: Sequence[RowView]) -> str:
         row.op.startswith("torch.") and not hands_out(row.op) for row in rows if row.finding == worst
     )
     advice = _READS if reads else ADVICE[worst]
+    if worst == "fixed_by_mode" and (
+        both := _named(row for row in rows if row.finding == worst and row.unfilled.differing)
+    ):
+        advice += f" Leave torch.utils.deterministic.fill_uninitialized_memory on: {both} needs both."
     fixed = _named(row for row in rows if row.finding in ("fixed_by_mode", "uninitialized"))
     raising = _named(row for row in rows if row.on.verdict == "raises")
     if worst in {"raises", "over_alert"} and fixed:

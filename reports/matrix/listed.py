@@ -21,6 +21,8 @@ SECTION_WORDS: dict[Section, str] = {
     "other": "other list",
 }
 NOT_LISTED = "not listed"
+# In the names of ops that are to return memory as it is: "torch.Tensor.new_empty_strided", "torch.ops.aten.resize_".
+_HANDS_OUT = re.compile(r"[._](?:empty|resize)|\.new$")
 # What a row shows that the lists ought to say of its op.
 UNDOCUMENTED: tuple[Finding, ...] = ("silent", "raises", "over_alert", "fixed_by_mode", "uninitialized")
 
@@ -63,12 +65,13 @@ def is_filled(row: MatrixRow) -> bool:
     ``torch.utils.deterministic.fill_uninitialized_memory`` documents what returns it, so that the lists need not. A run that
     was made before the fill was told apart from the flag knows it of the ops that declare it.
     """
-    return row.finding == "uninitialized" or ("fill" in row.row.traits and row.finding == "fixed_by_mode")
+    older = "fill" in row.row.traits and row.finding == "fixed_by_mode" and not row.needs_both
+    return row.finding == "uninitialized" or older
 
 
 def hands_out(op: str) -> bool:
     """Tell whether an op is to return memory that nobody wrote, as ``torch.empty`` and ``torch.Tensor.resize_`` are."""
-    return op.rpartition(".")[2].removeprefix("new_").startswith(("empty", "resize"))
+    return _HANDS_OUT.search(op) is not None
 
 
 def is_missing(row: MatrixRow, claims: Iterable[Claim]) -> bool:

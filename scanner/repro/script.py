@@ -112,7 +112,8 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
         text.END,
     ]
     body = "\n\n".join(function.strip("\n") for function in functions if function)
-    filled = row.unfilled.verdict != "not_run"
+    # A script holds all outputs together, so that it cannot tell those that the fill fixes from those that the flag does.
+    filled = row.unfilled.verdict != "not_run" and not row.needs_both
     guarded = tuple(mode for mode in chosen if MODE_TABLE[mode].flag_in(row.row.direction))
     for name, value in {
         "$FLAG": f"mode {_is_none_of(mode for mode in ('off', *chosen) if not MODE_TABLE[mode].deterministic)}",
@@ -167,6 +168,7 @@ def _comment(row: MatrixRow, header: Header) -> list[str]:
     lines = [
         f"{row.row.id} with torch {env.torch} on {where}",
         f"{row.finding}{whose}: {FINDING_MEANING[row.finding]} {message or 'nothing was observed'} (detmatrix {header.tool}).",
+        *([f"{row.reason}."] if row.needs_both and row.reason else []),
         *(
             f"{finding} in {mode}: {MODE_FINDING_MEANING[finding]} {_described(it.cell, it.reason)}."
             for mode, it in row.chosen.items()

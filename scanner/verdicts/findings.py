@@ -98,6 +98,11 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     observations: tuple[Observation, ...]  # by mode and process, for details
 
     @property
+    def needs_both(self) -> bool:
+        """Whether the flag fixes some of its outputs and the fill of memory others; ``reason`` names them."""
+        return self.finding == "fixed_by_mode" and self.unfilled.differing > 0
+
+    @property
     def unlike_reference(self) -> tuple[Mode, ...]:
         """The modes in which some execution did not give what the reference of its case says of every mode."""
         cells: dict[Mode, Cell] = {
@@ -240,6 +245,11 @@ def _unfilled(off: Cell, unfilled: Cell | None) -> tuple[Finding, str | None]:
     fixed = [name for name, rate in rates.items() if name not in still and not rate.missing(unfilled)]
     if not (fixed and still):
         return "uninitialized", None
+    if too_seldom(unfilled, ""):
+        return (
+            "inconclusive",
+            f"{unfilled.runs} executions with nothing filled do not tell what the flag fixes, and what the fill",
+        )
     text = f"{', '.join(still)} still differed, {', '.join(fixed)} did not"
     return "fixed_by_mode", f"with the flag on and nothing filled {text}: both are needed"
 
