@@ -73,12 +73,9 @@ def test_what_a_first_call_loads_is_no_time_of_the_op(
 @pytest.mark.parametrize("allowed", [True, False])
 def test_tf32_is_told_as_it_is_set(allowed: bool) -> None:
     """What a build allows by default differs between releases, and decides what convolutions compute."""
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = allowed
-    try:
+    # The test suite of PyTorch, which other tests load, lets the setting be changed in no other way.
+    with torch.backends.cudnn.flags(allow_tf32=allowed):
         assert ("cuDNN" in accelerator.tf32()) == allowed
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ def test_function_is_scanned_like_an_op(detmatrix: Command, tmp_path: Path, pyth
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.jsonl"]
 
 
+@pytest.mark.nightly
 def test_what_needs_the_flag_and_the_fill_is_told_by_output(detmatrix: Command, tmp_path: Path) -> None:
     """What the flag fixes is not put down to the memory that nobody wrote beside it; the script says no other thing."""
     function, inputs = f"{FILE}:needs_both", f"{FILE}:constant"

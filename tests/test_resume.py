@@ -31,7 +31,6 @@ from tests.stand_in import StandIn, using
 
 SPECS = Path(__file__).with_name("quick.py")
 OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 8, "--processes", 2)
-CHUNKS = 8
 
 
 def measured(path: Path) -> list[dict[str, Any]]:
@@ -75,13 +74,16 @@ def standing(tmp_path: Path) -> StandIn:
 # Cut
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_resuming_at_every_byte_keeps_every_whole_line(requests: Requests, whole: Path, chunk: int) -> None:
-    """Cut at any byte a file is completed; what stood in whole lines stays, and is not measured again."""
+def test_resuming_at_any_byte_keeps_every_whole_line(requests: Requests, whole: Path) -> None:
+    """Cut at any byte a file is completed; what stood in whole lines stays, and is not measured again.
+
+    Cut in the middle, a line is as good as absent wherever that is: a few places of each stand
+    for the others. The first byte of every line alone is tried, all of it but the end of line, and all.
+    """
     data, expected = whole.read_bytes(), measured(whole)
     observed = [(one["mode"], one["spec"]) for one in expected if one["kind"] == "observation"]
     path = whole.with_name("cut.jsonl")
-    for cut in range(chunk, len(data), CHUNKS):
+    for cut in _places(data):
         path.write_bytes(data[:cut])
         kept = data[: data.rfind(b"\n", 0, cut) + 1]
         requests.asked.clear()
@@ -100,18 +102,28 @@ def test_resuming_at_every_byte_keeps_every_whole_line(requests: Requests, whole
         assert rows == due, cut
 
 
+def _places(data: bytes) -> list[int]:
+    """Return the empty file, and of every line: one byte, a few in the middle, all but the end of line, all."""
+    draw = random.Random(0)
+    places, start = {0}, 0
+    for line in data.splitlines(keepends=True):
+        places |= {start + place for place in (1, len(line) - 1, len(line))}
+        places |= {start + draw.randrange(1, len(line)) for _ in range(4)}
+        start += len(line)
+    assert start == len(data)
+    return sorted(places - {start})
+
+
 def test_resuming_through_processes(detmatrix: Command, tmp_path: Path, standing: StandIn) -> None:
-    """The same by the command line and with processes: cut behind a line or in the middle of it, at every third line."""
+    """The same by the command line and with processes: cut behind a line or in the middle of it, at every ninth line."""
     command = (*OPTIONS, "--python", standing.python)
     path = tmp_path / "run.jsonl"
     assert detmatrix("scan", *command, "-o", path).returncode == 0
     data, expected = path.read_bytes(), measured(path)
     ends = [place + 1 for place, byte in enumerate(data) if byte == ord("\n")]
-    # As many places as a few seconds allow.
-    for number, end in enumerate(ends[:-1]):
+    # As many places as a few seconds allow, every other one in the middle of a line.
+    for number, end in list(enumerate(ends[:-1]))[::9]:
         cut = end if number % 2 else (end + ends[number + 1]) // 2
-        if number % 3:
-            continue
         path.write_bytes(data[:cut])
 
         done = detmatrix("scan", *command, "--resume", "-o", path)
