@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Literal
 
 from msgspec import Struct
@@ -178,6 +179,7 @@ def _same(one: str, other: str) -> bool:
     return short == long or (len(short) >= _STEM and long.startswith(short))
 
 
+@cache
 def _component(function: str) -> str:
     """Return the function's own name: that of ``at::native::structured_f::impl`` is ``structured_f``."""
     parts = [
@@ -186,6 +188,7 @@ def _component(function: str) -> str:
     return parts[-1] if parts else function
 
 
+@cache
 def _stem(name: str) -> tuple[str, ...]:
     return tuple(word for word in words(name) if word not in _WHERE)
 

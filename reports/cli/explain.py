@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
-from msgspec.structs import replace
 
 from reports.explain import text
 from reports.explain.view import explained
 from reports.libraries.view import libraries_of
 from reports.matrix.listed import is_about
-from reports.matrix.model import Matrix, load
+from reports.matrix.model import Matrix, narrowed
 from reports.render.json import View, json_of
 from reports.render.markdown import generate
 from reports.render.output import write_report, write_to_stdout
@@ -69,12 +68,12 @@ def explain(
     paths = runs or ((str(DEFAULT_RUN),) if DEFAULT_RUN.exists() else ())
     lists = {version: documented_claims(version) for version in _releases()}
     targets = [name for claims in lists.values() for claim in claims for name in claim.targets]
-    planned = [row for path in paths for row in read_run(path).header.planned]
-    known = op_called(op, planned, targets)
-    if not paths:
-        paths, matrices = _recorded(known)
+    given = [read_run(path) for path in paths]
+    known = op_called(op, [row for run in given for row in run.header.planned], targets)
+    if paths:
+        matrices = narrowed(paths, given, known.is_about)
     else:
-        matrices = _about(known, load(paths))
+        paths, matrices = _recorded(known)
     matrices = _with_builds(matrices, censuses, traces)
     about: dict[str, list[Claim]] = {
         version: [claim for claim in claims if is_about(claim, known.names)]
@@ -95,11 +94,6 @@ def _releases() -> list[str]:
     return sorted(documented_versions(), key=versions.key)
 
 
-def _about(known: KnownOp, matrices: Sequence[Matrix]) -> list[Matrix]:
-    """Return the matrices with the rows of one op alone."""
-    return [replace(one, rows=tuple(row for row in one.rows if known.is_about(row.row))) for one in matrices]
-
-
 def _recorded(known: KnownOp) -> tuple[tuple[str, ...], list[Matrix]]:
     """Return the recorded runs of the documented ops and, of an op that none of them has, those of all ops."""
     folder = RECORDED / "runs"
@@ -107,7 +101,7 @@ def _recorded(known: KnownOp) -> tuple[tuple[str, ...], list[Matrix]]:
     whole = [path for path in every if path.name.endswith("-all.jsonl.gz")]
     for some in ([path for path in every if path not in whole], whole):
         paths = tuple(map(_shown, some))
-        matrices = _about(known, load(paths))
+        matrices = narrowed(paths, [read_run(path) for path in paths], known.is_about)
         if any(one.rows for one in matrices):
             return paths, matrices
     return (), []

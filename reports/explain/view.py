@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from msgspec.structs import replace
-
 from reports.explain.further import further_advice, further_words, joined, showing
 from reports.matrix.by_op import ops_view
 from reports.matrix.columns import ColumnCell, all_columns, outranking
@@ -69,7 +67,7 @@ def explained(
         libraries: What those that it calls document.
     """
     views = [[row_view(row, one.expected) for row in one.rows] for one in matrices]
-    by_op = ops_view([replace(one, scanned=one.rows) for one in matrices], views)
+    by_op = ops_view(matrices, views)
     ops = by_op.ops
     cells = joined(by_op.further, ops)
     measured = list(_measured(matrices, views, paths))

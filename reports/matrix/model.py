@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from scanner.cases.selected import selected_rows
 from scanner.errors import UsageError
 from scanner.modes import CHOSEN_MODES
 from scanner.observations.parts import missing_words, parts_of
-from scanner.observations.records import Mode, Observation, Output
+from scanner.observations.records import Mode, Observation, Output, Row
 from scanner.observations.runfile import Run, read_run
 from scanner.verdicts.bound import upper_bound
 from scanner.verdicts.cells import Cell
@@ -120,12 +120,18 @@ def load(paths: Sequence[str], only: tuple[str, ...] = (), patterns: tuple[str, 
     return [matrix_of(name, run, only, patterns, ids) for name, run in zip(_names(paths), runs, strict=True)]
 
 
+def narrowed(paths: Sequence[str], runs: Sequence[Run], wanted: Callable[[Row], bool]) -> list[Matrix]:
+    """Derive of each run the rows wanted alone, as if its scan had no others: many times faster than all of them."""
+    return [matrix_of(name, run, wanted=wanted) for name, run in zip(_names(paths), runs, strict=True)]
+
+
 def matrix_of(
     name: str,
     run: Run,
     only: tuple[str, ...] = (),
     patterns: tuple[str, ...] = (),
     ids: Container[str] = (),
+    wanted: Callable[[Row], bool] | None = None,
 ) -> Matrix:
     """Derive the matrix of a run and keep the rows found as *only*, and those among *ids* if there are *patterns*."""
     rows = tuple(
@@ -136,6 +142,7 @@ def matrix_of(
             sentinels=run.sentinels,
             costs=run.costs,
             invariances=run.invariances,
+            wanted=wanted,
         )
     )
     findings = Counter(row.finding for row in rows)

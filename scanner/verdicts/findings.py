@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 from msgspec import Struct
@@ -272,6 +272,7 @@ def matrix(
     sentinels: Iterable[Sentinel] = (),
     costs: Iterable[Cost] = (),
     invariances: Iterable[Invariance] = (),
+    wanted: Callable[[Row], bool] | None = None,
 ) -> Iterator[MatrixRow]:
     """Yield one row per planned row, in planned order, whether or not anything was observed of it.
 
@@ -282,6 +283,7 @@ def matrix(
         sentinels: What the sentinels saw, which decides, beside n, what is of low power.
         costs: The run's timings.
         invariances: What its rows gave with other threads, batches and layouts.
+        wanted: Of which rows; ``None``: of all.
     """
     seen: defaultdict[tuple[str, ...], dict[Mode, list[Observation]]] = defaultdict(
         lambda: {mode: [] for mode in WORKER_MODES}
@@ -293,6 +295,8 @@ def matrix(
     power_check = PowerCheck(header, sentinels)
     missing = "not recorded" if closed else "the scan was interrupted before this case"
     for place, row in enumerate(header.planned):
+        if wanted is not None and not wanted(row):
+            continue
         # What is joined is let go of: there may be a million rows.
         by_mode = seen.pop(row.key, None) or {mode: [] for mode in WORKER_MODES}
         off, on = (row_cell(by_mode[mode], missing, row) for mode in MODES)
