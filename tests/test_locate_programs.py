@@ -15,6 +15,7 @@ import torch
 from scanner.locate import locate
 from scanner.locate.fixture import detmatrix_locate  # noqa: F401 - a fixture, found by its name
 from scanner.locate.overloads import known
+from scanner.locate.replay import RepeatedCall
 from tests.programs import (
     amp,
     checkpointing,
@@ -402,3 +403,33 @@ def test_a_workspace_is_no_root_although_its_memory_looks_the_same_with_the_flag
             torch.ops.detmatrix_workspace.lstm(torch.ones(3))
 
     assert [(root.outputs, root.flag) for root in found.roots] == [((1,), "cured")] * races
+
+
+def test_memory_that_was_filled_before_is_no_other_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An LSTM leaves most of its workspace unwritten, which looks filled where something filled lay there before."""
+    values = itertools.cycle(range(1, 100))
+
+    def first(self: RepeatedCall) -> Any:
+        _freed(255)
+        return execute_first(self)
+
+    def other(self: RepeatedCall) -> Any:
+        _freed(next(values))
+        return execute_again(self)
+
+    execute_first, execute_again = RepeatedCall.first, RepeatedCall.other
+    monkeypatch.setattr(RepeatedCall, "first", first)
+    monkeypatch.setattr(RepeatedCall, "other", other)
+    cell, x = torch.nn.LSTM(8, 8), torch.randn(1, 6, 8)
+
+    with locate(replays=2) as found:
+        for _ in range(30):
+            cell(x)
+
+    assert found.roots == (), str(found)
+
+
+def _freed(value: int) -> None:
+    """Free memory of the size of the workspace that holds one value, for the next execution to be given."""
+    held = [torch.full((28672,), value, dtype=torch.uint8) for _ in range(6)]
+    del held

@@ -260,15 +260,43 @@ def left_open(call: RepeatedCall) -> dict[int, torch.Tensor]:
         call.restore()
         return {}
     call.restore()
-    found = {}
-    for place, (one, other) in enumerate(zip(call.returned, filled, strict=False)):
-        if (
-            sort_of(one) < COMPOUND
-            and one.shape == other.shape
-            and bool((_filled(other) & ~_filled(one)).any())
-        ):
-            found[place] = other
-    return found
+    outputs = {
+        place: (one, other)
+        for place, (one, other) in enumerate(zip(call.returned, filled, strict=False))
+        if sort_of(one) < COMPOUND and one.shape == other.shape
+    }
+    found = {place for place, (one, other) in outputs.items() if bool((_filled(other) & ~_filled(one)).any())}
+    unclear = [
+        place
+        for place, (one, other) in outputs.items()
+        if place not in found and bool((_filled(other) & _filled(one)).any())
+    ]
+    if unclear:
+        found |= _open_on_other_memory(call, {place: outputs[place] for place in unclear})
+    return {place: outputs[place][1] for place in sorted(found)}
+
+
+def _open_on_other_memory(
+    call: RepeatedCall, unclear: Mapping[int, tuple[torch.Tensor, torch.Tensor]]
+) -> set[int]:
+    """Return which outputs are not wholly written although they look filled without the fill.
+
+    Their memory may be that of an output that was filled before. So zeros are freed there, which the next execution is
+    given, as allocators hand out what was freed last; what it writes is NaN, or the largest integer, there too.
+    """
+    zeros = [torch.zeros_like(one) for one, _ in unclear.values()]
+    del zeros
+    try:
+        again = call.again()
+    except Exception:  # noqa: BLE001 - nothing is learned, and the program never meets it
+        return set()
+    finally:
+        call.restore()
+    return {
+        place
+        for place, (one, other) in unclear.items()
+        if again[place].shape == one.shape and bool((_filled(other) & ~_filled(again[place])).any())
+    }
 
 
 def unwritten_alone(
