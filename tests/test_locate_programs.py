@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ import torch
 from scanner.locate import locate
 from scanner.locate.fixture import detmatrix_locate  # noqa: F401 - a fixture, found by its name
 from scanner.locate.overloads import known
-from scanner.locate.replay import RepeatedCall
 from tests.programs import (
     amp,
     checkpointing,
@@ -336,100 +334,3 @@ def test_unseeded_dropout_is_no_root_of_one_run() -> None:
         unseeded.step()
 
     assert found.roots == ()
-
-
-def _partly() -> torch.Tensor:
-    x = torch.empty(10)
-    x[:5] = 1
-    return x
-
-
-def _by_numpy() -> torch.Tensor:
-    x = torch.empty(10)
-    x.numpy()[:] = 1
-    return x
-
-
-def _onto_itself() -> torch.Tensor:
-    x = torch.empty(10)
-    return torch.add(x, 1, out=x)
-
-
-UNWRITTEN: dict[str, tuple[bool, Callable[[], Any]]] = {
-    "added to": (True, lambda: torch.empty(10).add_(1)),
-    "read": (True, lambda: torch.empty_like(torch.ones(3)) * 2),
-    "partly written": (True, lambda: _partly().sum()),
-    "the written part read": (False, lambda: _partly()[:5] * 2),
-    "filled": (False, lambda: torch.empty(10).fill_(1).sum()),
-    "drawn": (False, lambda: torch.empty(10).normal_().sum()),
-    "scattered wholly": (False, lambda: torch.empty(9).scatter_(0, torch.arange(9), torch.ones(9)).sum()),
-    "scattered in part": (True, lambda: torch.empty(10).scatter_(0, torch.arange(9), torch.ones(9)).sum()),
-    "written by numpy": (False, lambda: _by_numpy().sum()),
-    "an argument out": (False, lambda: torch.add(torch.ones(3), 1, out=torch.empty(3)).sum()),
-    "an argument out that is read": (True, _onto_itself),
-    "masked": (False, lambda: torch.where(torch.tensor([False]), torch.empty(3), torch.ones(3)).sum()),
-    "never read": (False, lambda: torch.empty(3)),
-    "copied": (True, lambda: torch.empty(3).clone()),
-}
-
-
-@pytest.mark.parametrize("name", UNWRITTEN)
-def test_unwritten_memory_is_a_root_only_if_a_result_depends_on_it(name: str) -> None:
-    """It is followed element by element."""
-    expected, program = UNWRITTEN[name]
-    with locate() as found:
-        program()
-
-    assert [one.cause for one in found.roots] == ["unwritten"] * expected
-
-
-@pytest.mark.parametrize("races", [False, True])
-def test_a_workspace_is_no_root_although_its_memory_looks_the_same_with_the_flag_on(*, races: bool) -> None:
-    """The workspace of an LSTM is handed other memory with the flag off, and the same each time when it is asked for again."""
-    count = itertools.count(1)
-
-    def compute(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        workspace = torch.empty(8, dtype=torch.uint8)
-        still = torch.are_deterministic_algorithms_enabled()
-        if not (still and torch.utils.deterministic.fill_uninitialized_memory):
-            workspace.fill_(7 if still else next(count))
-        workspace[:2] = next(count) if races and not still else 1
-        return x * 2, workspace
-
-    with torch.library._scoped_library("detmatrix_workspace", "DEF") as library:
-        library.define("lstm(Tensor x) -> (Tensor, Tensor)")
-        library.impl("lstm", compute, "CPU")
-        with locate() as found:
-            torch.ops.detmatrix_workspace.lstm(torch.ones(3))
-
-    assert [(root.outputs, root.flag) for root in found.roots] == [((1,), "cured")] * races
-
-
-def test_memory_that_was_filled_before_is_no_other_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An LSTM leaves most of its workspace unwritten, which looks filled where something filled lay there before."""
-    values = itertools.cycle(range(1, 100))
-
-    def first(self: RepeatedCall) -> Any:
-        _freed(255)
-        return execute_first(self)
-
-    def other(self: RepeatedCall) -> Any:
-        _freed(next(values))
-        return execute_again(self)
-
-    execute_first, execute_again = RepeatedCall.first, RepeatedCall.other
-    monkeypatch.setattr(RepeatedCall, "first", first)
-    monkeypatch.setattr(RepeatedCall, "other", other)
-    cell, x = torch.nn.LSTM(8, 8), torch.randn(1, 6, 8)
-
-    with locate(replays=2) as found:
-        for _ in range(30):
-            cell(x)
-
-    assert found.roots == (), str(found)
-
-
-def _freed(value: int) -> None:
-    """Free memory of the size of the workspace that holds one value, for the next execution to be given."""
-    held = [torch.full((28672,), value, dtype=torch.uint8) for _ in range(6)]
-    del held

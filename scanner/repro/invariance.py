@@ -11,7 +11,8 @@ from scanner.errors import UsageError
 from scanner.invariance import EXECUTIONS_IF_OTHER, LAYOUTS, POSITIONS, Property
 from scanner.observations.records import Header
 from scanner.repro import invariance_parts as text
-from scanner.repro.script import InputSource, comment_of, executed, inputs_of
+from scanner.repro.comment import comment_of
+from scanner.repro.script import InputSource, executed, inputs_of
 from scanner.repro.variables import set_variables, steering_of
 from scanner.verdicts.findings import MatrixRow
 from scanner.verdicts.invariance import DEPENDENCE_MEANING, PropertyVerdict

@@ -17,21 +17,16 @@ from math import ceil, prod
 import msgspec
 
 from scanner.accelerators import ACCELERATORS
-from scanner.errors import one_line
 from scanner.modes import LEAST_RUNS, MODE_TABLE, Mode
 from scanner.observations.records import Header, Output
 from scanner.perturbations import CaseContext
 from scanner.repro import script_parts as text
+from scanner.repro.comment import OF_OFF_AND_ON, WIDTH, finding_comment
 from scanner.repro.variables import set_by_mode, set_variables, steering_of
 from scanner.verdicts.cells import Cell
-from scanner.verdicts.chosen import MODE_FINDING_MEANING
-from scanner.verdicts.findings import FINDING_MEANING, NEED_RUNS, MatrixRow
+from scanner.verdicts.findings import NEED_RUNS, MatrixRow
 
-# Lines are broken behind so many characters, where they can be.
-_WIDTH = 118
 _STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
-# Whose finding a row's own is, where other modes have findings too.
-_OF_OFF_AND_ON = " with the flag off and on"
 _FAR_OFTENER = 10  # times as often as under quiet
 _THREADS = re.compile(r"threads=([1-9][0-9]{0,3})")
 
@@ -125,7 +120,7 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
         "$CHOSEN": text.CHOSEN.replace("$MODES", repr(chosen)).replace("$GUARDED", repr(guarded))
         * bool(chosen),
         "$FOUND": text.FOUND * bool(chosen),
-        "$WHOSE": _OF_OFF_AND_ON * bool(chosen),
+        "$WHOSE": OF_OFF_AND_ON * bool(chosen),
         "$UNFILLED": text.UNFILLED * filled,
         "$FILLED": text.FILLED * filled,
         "$BLOCKS": str(tuple(CaseContext(device, sizes).blocks)),
@@ -140,59 +135,12 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
         imports.add("import tempfile")
     return "\n".join(
         [
-            *_comment(row, header),
+            *finding_comment(row, header),
             *_head(input_source, header, row, chosen, imports, by_mode),
             "",
             body,
             "",
         ]
-    )
-
-
-def _comment(row: MatrixRow, header: Header) -> list[str]:
-    """Say what was found, and where."""
-    env, settings = header.environment, header.settings
-    of_gpu = f"{env.gpu}, CUDA {env.cuda}" if env.cuda is not None else env.gpu
-    where = of_gpu if settings.device != "cpu" else f"{env.cpu}, {env.threads} threads"
-    modes = {
-        "off": row.off,
-        "on": row.on,
-        "warn_only": row.warn_only,
-        "unfilled": row.unfilled,
-        "no_workspace": row.no_workspace,
-    }
-    message = "; ".join(
-        f"{mode}: {_described(cell)}" for mode, cell in modes.items() if cell.verdict != "not_run"
-    )
-    whose = _OF_OFF_AND_ON * any(it.finding is not None for it in row.chosen.values())
-    lines = [
-        f"{row.row.id} with torch {env.torch} on {where}",
-        f"{row.finding}{whose}: {FINDING_MEANING[row.finding]} {message or 'nothing was observed'} (detmatrix {header.tool}).",
-        *([f"{row.reason}."] if row.needs_both and row.reason else []),
-        *(
-            f"{finding} in {mode}: {MODE_FINDING_MEANING[finding]} {_described(it.cell, it.reason)}."
-            for mode, it in row.chosen.items()
-            if (finding := it.finding) is not None
-        ),
-    ]
-    return comment_of(lines)
-
-
-def comment_of(lines: Sequence[str]) -> list[str]:
-    """Return lines as the comment that a script begins with."""
-    comment = [f"# {line}" for long in lines for line in textwrap.wrap(one_line(long), _WIDTH - 2)]
-    # Python takes "coding: ..." in a comment of the first two lines for the encoding of all that follows.
-    return [re.sub(r"coding([:=])", r"coding \1", line) for line in comment]
-
-
-def _described(cell: Cell, reason: str | None = None) -> str:
-    """Say what was seen under a mode; why it is inconclusive or no verdict, if that is known of it."""
-    if reason is not None:
-        return textwrap.shorten(reason, 200)
-    if cell.verdict in ("deterministic", "nondeterministic"):
-        return f"{cell.differing} of {cell.runs} differed, {cell.distinct} distinct"
-    return (
-        cell.verdict if cell.verdict == "raises" else textwrap.shorten(f"{cell.verdict}, {cell.reason}", 200)
     )
 
 
@@ -244,7 +192,7 @@ def inputs_of(input_source: InputSource) -> str:
         [input_source.leaves] if input_source.upstream else []
     )
     lines = [*input_source.lines, f"return {', '.join(returned)}"]
-    if len(lines[-1]) > _WIDTH - 4:
+    if len(lines[-1]) > WIDTH - 4:
         lines[-1:] = [f"args = {input_source.args}", f"return {', '.join(['args', *returned[1:]])}"]
     return "def inputs():\n" + "\n".join(f"    {part}" for line in lines for part in _wrapped(line))
 
@@ -391,8 +339,8 @@ def _wrapped(line: str) -> list[str]:
             commas.append((depth, -place - 1))
     lines, start = [], 0
     # Statements are indented by one level, what is left of them by two.
-    while len(line) - start > _WIDTH - 8:
-        fitting = [(depth, place) for depth, place in commas if start < -place <= start + _WIDTH - 8]
+    while len(line) - start > WIDTH - 8:
+        fitting = [(depth, place) for depth, place in commas if start < -place <= start + WIDTH - 8]
         if not fitting:
             break
         end = -min(fitting)[1]
