@@ -1,0 +1,198 @@
+"""The GPUs that can be simulated: a published table of each, and how many blocks fit on a multiprocessor.
+
+Host code of PyTorch chooses kernels and grids by these numbers, so they are those of one real device, and a number that
+nobody published is an error, not a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from scanner.errors import DetmatrixError
+
+# Number and name of each ``cudaDevAttr...`` of CUDA's runtime API, and its value on the A100 and the H100 (one value: on
+# both). The limits are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability";
+# multiprocessors, L2 cache and clocks those of NVIDIA's whitepapers on both architectures; the rest is what deviceQuery
+# prints on them. That the device is the only one, on bus 1, is the simulation's choice.
+_TABLE = """
+  1 MaxThreadsPerBlock                     1024
+  2 MaxBlockDimX                           1024
+  3 MaxBlockDimY                           1024
+  4 MaxBlockDimZ                           64
+  5 MaxGridDimX                            2147483647
+  6 MaxGridDimY                            65535
+  7 MaxGridDimZ                            65535
+  8 MaxSharedMemoryPerBlock                49152
+  9 TotalConstantMemory                    65536
+ 10 WarpSize                               32
+ 11 MaxPitch                               2147483647
+ 12 MaxRegistersPerBlock                   65536
+ 13 ClockRate                              1410000    1980000
+ 14 TextureAlignment                       512
+ 15 GpuOverlap                             1
+ 16 MultiProcessorCount                    108        132
+ 17 KernelExecTimeout                      0
+ 18 Integrated                             0
+ 19 CanMapHostMemory                       1
+ 20 ComputeMode                            0
+ 30 SurfaceAlignment                       512
+ 31 ConcurrentKernels                      1
+ 32 EccEnabled                             1
+ 33 PciBusId                               1
+ 34 PciDeviceId                            0
+ 35 TccDriver                              0
+ 36 MemoryClockRate                        1593000    2619000
+ 37 GlobalMemoryBusWidth                   5120
+ 38 L2CacheSize                            41943040   52428800
+ 39 MaxThreadsPerMultiProcessor            2048
+ 40 AsyncEngineCount                       3
+ 41 UnifiedAddressing                      1
+ 50 PciDomainId                            0
+ 51 TexturePitchAlignment                  32
+ 75 ComputeCapabilityMajor                 8          9
+ 76 ComputeCapabilityMinor                 0
+ 78 StreamPrioritiesSupported              1
+ 79 GlobalL1CacheSupported                 1
+ 80 LocalL1CacheSupported                  1
+ 81 MaxSharedMemoryPerMultiprocessor       167936     233472
+ 82 MaxRegistersPerMultiprocessor          65536
+ 83 ManagedMemory                          1
+ 84 IsMultiGpuBoard                        0
+ 85 MultiGpuBoardGroupID                   0
+ 86 HostNativeAtomicSupported              0
+ 87 SingleToDoublePrecisionPerfRatio       2
+ 88 PageableMemoryAccess                   0
+ 89 ConcurrentManagedAccess                1
+ 90 ComputePreemptionSupported             1
+ 91 CanUseHostPointerForRegisteredMem      1
+ 95 CooperativeLaunch                      1
+ 97 MaxSharedMemoryPerBlockOptin           166912     232448
+ 99 HostRegisterSupported                  1
+100 PageableMemoryAccessUsesHostPageTables 0
+101 DirectManagedMemAccessFromHost         0
+106 MaxBlocksPerMultiprocessor             32
+111 ReservedSharedMemoryPerBlock           1024
+115 MemoryPoolsSupported                   1
+120 ClusterLaunch                          0          1
+"""
+
+# Rules of occupancy that both architectures share: CUDA's ``cuda_occupancy.h``.
+_REGISTERS_A_WARP = 256  # Registers are given to a warp in units of so many,
+_PARTITIONS = 4  # from the partition of the multiprocessor that the warp lives in;
+_SHARED_UNIT = 128  # shared memory is given to a block in units of so many bytes.
+_REGISTERS_A_THREAD = 255
+_BARRIERS_A_BLOCK = 2  # on average, of those that a multiprocessor has
+
+
+class DeviceError(DetmatrixError):
+    """A device, or a number of one, that no table has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One published device.
+
+    Attributes:
+        architecture: Such as 80.
+        name: As ``cudaDeviceProp`` has it.
+        memory: Bytes of global memory.
+        attributes: Number of a ``cudaDevAttr`` and value, by its name.
+    """
+
+    architecture: int
+    name: str
+    memory: int
+    attributes: Mapping[str, tuple[int, int]]
+
+    def __getitem__(self, name: str) -> int:
+        """Return an attribute by the name that follows ``cudaDevAttr``.
+
+        Raises:
+            DeviceError: The table does not have it.
+        """
+        if name not in self.attributes:
+            raise DeviceError(f"{self.name}: the table has no cudaDevAttr{name}")
+        return self.attributes[name][1]
+
+    def with_multiprocessors(self, count: int) -> Device:
+        """Return the same device with another number of multiprocessors, to compare what depends on it."""
+        attributes = {**self.attributes, "MultiProcessorCount": (16, count)}
+        return replace(self, attributes=attributes)
+
+
+def _read(column: int) -> dict[str, tuple[int, int]]:
+    rows = [line.split() for line in _TABLE.strip().splitlines()]
+    return {name: (int(number), int(values[column % len(values)])) for number, name, *values in rows}
+
+
+# Memory as deviceQuery prints it (drivers of CUDA 12.5 and 12.8): others keep a few MiB more or less for themselves.
+DEVICES = {
+    80: Device(80, "NVIDIA A100-SXM4-80GB", 85_100_068_864, _read(0)),
+    90: Device(90, "NVIDIA H100 80GB HBM3", 85_028_896_768, _read(1)),
+}
+
+
+def device(architecture: int) -> Device:
+    """Return the device of an architecture.
+
+    Raises:
+        DeviceError: There is no table for it.
+    """
+    if architecture not in DEVICES:
+        known = ", ".join(f"sm_{one}" for one in DEVICES)
+        raise DeviceError(f"sm_{architecture}: cannot be simulated; {known} can")
+    return DEVICES[architecture]
+
+
+def blocks_per_multiprocessor(
+    on: Device, registers: int, static_shared: int, dynamic_shared: int, threads: int, barriers: int = 0
+) -> int:
+    """Return how many blocks of a kernel are resident on one multiprocessor, by NVIDIA's published rules.
+
+    Shared memory is all that the multiprocessor has: how much of it the L1 cache keeps is decided at the launch, for as
+    many blocks as the other limits allow, unless a program prefers another share.
+
+    Args:
+        on: The device.
+        registers: Of one thread.
+        static_shared: Bytes that the kernel declares.
+        dynamic_shared: Bytes that the launch adds.
+        threads: Of one block.
+        barriers: That the kernel uses.
+    """
+    warps = -(-threads // on["WarpSize"])
+    a_warp = -(-registers * on["WarpSize"] // _REGISTERS_A_WARP) * _REGISTERS_A_WARP
+    reserved = on["ReservedSharedMemoryPerBlock"]
+    shared = -(-(static_shared + dynamic_shared + reserved) // _SHARED_UNIT) * _SHARED_UNIT
+    rounded = -(-warps // _PARTITIONS) * _PARTITIONS  # as the hardware checks the registers of a block
+    if (
+        not 0 < threads <= on["MaxThreadsPerBlock"]
+        or registers > _REGISTERS_A_THREAD
+        or a_warp * rounded > on["MaxRegistersPerBlock"]
+        or shared > on["MaxSharedMemoryPerBlockOptin"] + reserved
+    ):
+        return 0
+    limits = [
+        on["MaxBlocksPerMultiprocessor"],
+        on["MaxThreadsPerMultiProcessor"] // on["WarpSize"] // warps,
+        on["MaxSharedMemoryPerMultiprocessor"] // shared,
+    ]
+    if registers:
+        limits.append(on["MaxRegistersPerMultiprocessor"] // _PARTITIONS // a_warp * _PARTITIONS // warps)
+    if barriers:
+        limits.append(on["MaxBlocksPerMultiprocessor"] * _BARRIERS_A_BLOCK // barriers)
+    return min(limits)
+
+
+def as_header(of: Device) -> str:
+    """Return the table as C: ``DEVICE_<attribute>`` for each one, and ``DEVICE_ATTRIBUTES(X)``, X(number, value) each."""
+    lines = [
+        f'#define DEVICE_NAME "{of.name}"',
+        f"#define DEVICE_ARCHITECTURE {of.architecture}",
+        f"#define DEVICE_MEMORY {of.memory}ull",
+        *(f"#define DEVICE_{name} {value}" for name, (_, value) in of.attributes.items()),
+        "#define DEVICE_ATTRIBUTES(X) "
+        + " ".join(f"X({number}, {value})" for number, value in of.attributes.values()),
+    ]
+    return "\n".join(lines) + "\n"
