@@ -82,7 +82,8 @@ _REGISTERS_A_WARP = 256  # Registers are given to a warp in units of so many,
 _PARTITIONS = 4  # from the partition of the multiprocessor that the warp lives in;
 _SHARED_UNIT = 128  # shared memory is given to a block in units of so many bytes.
 _REGISTERS_A_THREAD = 255
-_BARRIERS_A_BLOCK = 2  # on average, of those that a multiprocessor has
+_BARRIERS_A_BLOCK = 2  # on average, of those that a multiprocessor has,
+_COUNTS_BARRIERS = 90  # which limits blocks from this architecture on
 
 
 class DeviceError(DetmatrixError):
@@ -180,7 +181,7 @@ def blocks_per_multiprocessor(
     ]
     if registers:
         limits.append(on["MaxRegistersPerMultiprocessor"] // _PARTITIONS // a_warp * _PARTITIONS // warps)
-    if barriers:
+    if barriers and on.architecture >= _COUNTS_BARRIERS:
         limits.append(on["MaxBlocksPerMultiprocessor"] * _BARRIERS_A_BLOCK // barriers)
     return min(limits)
 
