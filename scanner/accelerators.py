@@ -23,9 +23,11 @@ class Accelerator:
     nvidia: bool = False
     # Whether it computes in float64.
     doubles: bool = True
+    # Whether it is one of torch's CUDA devices, of which an interpreter executes the kernels: nothing there is measured.
+    simulated: bool = False
 
 
-# By the name that torch gives the kind; `--device auto` takes the first that is there.
+# By the name that torch gives the kind; `--device auto` takes the first that is there. `--simulate` asks for the last.
 ACCELERATORS: dict[str, Accelerator] = {
     "cuda": Accelerator(
         label="CUDA",
@@ -41,7 +43,11 @@ ACCELERATORS: dict[str, Accelerator] = {
         bounds_memory=False,
         doubles=False,
     ),
+    "simulated": Accelerator(label="CUDA, simulated", key="CUDA", lacks={}, simulated=True),
 }
+# Those that torch knows by these names.
+MEASURED = tuple(kind for kind, it in ACCELERATORS.items() if not it.simulated)
+SIMULATED = "simulated:0"
 
 
 def lacking(device: str) -> str:

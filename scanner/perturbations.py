@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from scanner.schedules import FREEDOMS, SCHEDULES, split
+
 # Set before a kernel is defined, it makes Triton interpret it.
 INTERPRET = "TRITON_INTERPRET"
 # Blocks are made in the sizes of a case's outputs, up to so many bytes at once, and in a few common sizes.
@@ -48,6 +50,8 @@ class Perturbation:
     variables: Mapping[str, str] = field(default_factory=dict)
     # Of what each perturbation but the first gets of the executions.
     share: float = 1.0
+    # A class of schedules of a simulated GPU, which has these and no others.
+    schedule: bool = False
 
 
 # By the names of `--perturb`; `threads`, the last, stands for one group for each thread count.
@@ -71,11 +75,14 @@ PERTURBATIONS: dict[str, Perturbation] = {
         simulated=True,
         variables={INTERPRET: "1"},
     ),
+    **{name: Perturbation(f"simulated GPU: {it.meaning}", schedule=True) for name, it in FREEDOMS.items()},
     "threads": Perturbation(
         "1 thread, 2, and one per core, each compared by itself (CPU)", apart=True, cpu_alone=True
     ),
 }
 DEFAULT = ("quiet", "stress", "shift", "poison")
+# Those that `--perturb` offers.
+OFFERED = tuple(name for name in PERTURBATIONS if name not in SCHEDULES)
 
 
 # They hold one of an op's threads up against another.
@@ -88,12 +95,14 @@ def variables_of(names: Iterable[str]) -> dict[str, str]:
 
 
 def shares(runs: int, names: Sequence[str]) -> list[int]:
-    """Divide *runs* executions among groups: about half for the first, and the rest among the others.
+    """Divide *runs* executions among groups: about half for the first, and the rest among the others; schedules by their table.
 
     Args:
         runs: How many there are.
         names: Of the groups, ``"quiet"``, ``"threads=1"``.
     """
+    if names[0] in SCHEDULES:
+        return [split(runs)[name] for name in names]
     each = runs / 2 / max(1, len(names) - 1)
     others = [int(each * PERTURBATIONS[name.partition("=")[0]].share) for name in names[1:]]
     return [runs - sum(others), *others]

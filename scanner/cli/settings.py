@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, TypeVar, get_type_hints
 
 import click
 
-from scanner.accelerators import ACCELERATORS
+from scanner.accelerators import MEASURED
 from scanner.cases.settings import DTYPES, ordered
 from scanner.cli.options import Names, ParamType, Sources, Whole
 from scanner.invariance import PROPERTIES
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, MODES, with_chosen
 from scanner.observations.settings import SETTINGS, Setting, Settings
-from scanner.perturbations import PERTURBATIONS
+from scanner.perturbations import OFFERED
 from scanner.verdicts.findings import DOUBTS, FINDING_MEANING, FINDING_WORDS
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -31,12 +32,24 @@ class Device(ParamType):
         """Refuse anything else before a worker starts."""
         kind, colon, index = str(value).partition(":")
         numbered = colon and index.isdecimal() and index.isascii()
-        if value in {"auto", "cpu"} or (kind in ACCELERATORS and (numbered or not colon)):
+        if value in {"auto", "cpu"} or (kind in MEASURED and (numbered or not colon)):
             return str(value)
-        kinds = ", ".join(ACCELERATORS)
+        kinds = ", ".join(MEASURED)
         return self.fail(
             f"{value!r} is not a device; give auto, cpu, {kinds}, or one of them as cuda:N", param, ctx
         )
+
+
+class Architecture(ParamType):
+    """An architecture of a GPU, ``sm_80``."""
+
+    name = "architecture"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse anything else before a worker starts."""
+        if re.fullmatch(r"sm_[0-9]{2,3}", str(value)) is None:
+            self.fail(f"{value!r} is not an architecture; give one such as sm_80", param, ctx)
+        return str(value)
 
 
 class Finite(click.FloatRange):
@@ -64,10 +77,10 @@ class Perturbations(ParamType):
             return value
         names = tuple(dict.fromkeys(name.strip() for name in str(value).split(",") if name.strip()))
         for name in names:
-            if name not in PERTURBATIONS:
-                self.fail(f"unknown perturbation {name!r}; choose: {', '.join(PERTURBATIONS)}", param, ctx)
+            if name not in OFFERED:
+                self.fail(f"unknown perturbation {name!r}; choose: {', '.join(OFFERED)}", param, ctx)
         if not names:
-            self.fail(f"none given; choose: {', '.join(PERTURBATIONS)}", param, ctx)
+            self.fail(f"none given; choose: {', '.join(OFFERED)}", param, ctx)
         return ordered(names)
 
 
@@ -140,6 +153,7 @@ fail_on_option = click.option(
 # Of the settings that are neither numbers nor switches.
 TYPES: dict[str, Any] = {
     "device": Device(),
+    "simulate": Architecture(),
     "perturb": Perturbations(),
     "modes": Modes(),
     "sources": Sources(),
@@ -151,7 +165,7 @@ TYPES: dict[str, Any] = {
 def _option(name: str, setting: Setting) -> Callable[[_Command], _Command]:
     """Return the option that asks for a setting; without it there is no value, and the default is said in its help."""
     text, default, limits = setting.help, setting.default, setting.limits
-    if default not in {None, ()}:
+    if default not in {None, (), ""}:
         text += f" Default: {setting.words(default)[-1]}."
     if isinstance(default, bool):
         return click.option(f"{setting.option}/{setting.negated}", name, default=None, help=text)

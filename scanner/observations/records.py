@@ -26,6 +26,7 @@ from scanner.observations.settings import Device as Device
 from scanner.observations.settings import Settings as Settings
 from scanner.observations.settings import Source as Source
 from scanner.perturbations import PERTURBATIONS
+from scanner.schedules import SCHEDULES
 
 # What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a
 # run file is a mistake or an attack.
@@ -42,6 +43,8 @@ Direction = Literal["forward", "backward"]
 # read.
 Dtype = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,39}\Z")]
 # The last perturbation is recorded with its count.
+# A class of schedules of a simulated GPU.
+ScheduleClass = Annotated[str, Meta(pattern=f"^({'|'.join(SCHEDULES)})\\Z")]
 Perturbed = Annotated[str, Meta(pattern=f"^({'|'.join(PERTURBATIONS)}=[1-9][0-9]{{0,3}})\\Z")]
 
 # ran      every execution returned
@@ -74,6 +77,17 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base: immutable, written by keyword, and strict about unknown fields when read."""
 
 
+class SimulatedDevice(Record, frozen=True):
+    """The GPU that was simulated, and what executed its kernels."""
+
+    architecture: str  # "sm_80"
+    name: str  # of the device whose published table it has
+    multiprocessors: Count
+    build: str  # digest of the interpreter and the stand-in libraries
+    # Class of schedules -> executions of a row in a mode; they end behind the first class that differs.
+    executions: dict[ScheduleClass, Count]
+
+
 class Environment(Record, frozen=True):
     """The machine and the build that were scanned; ``None`` where there is no such thing here."""
 
@@ -98,6 +112,7 @@ class Environment(Record, frozen=True):
     tf32: Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)] | None = None
     rocm: str | None = None  # the version of ROCm torch was built with, which presents itself as CUDA
     triton: str | None = None  # the version of Triton, where its interpreter ran kernels
+    simulated: SimulatedDevice | None = None
 
 
 # Nobody has chosen these inputs so that the op computes something.
@@ -290,6 +305,51 @@ class HeldReference(Record, frozen=True):
     elements: Count  # of the first execution that are not those of the reference
 
 
+class Schedule(Record, frozen=True):
+    """What a simulated execution is repeated from."""
+
+    name: ScheduleClass
+    number: Count  # of the execution in its class
+    seed: Whole
+
+
+class CpuComparison(Record, frozen=True):
+    """How the canonical execution on a simulated GPU is to the CPU's result of the same call with the flag off."""
+
+    agrees: bool | None  # None: they were not compared
+    why: str | None = None  # they were not
+    output: str | None = None  # the worst
+    elements: Count = 0  # outside of the tolerance
+    of: Count = 0  # elements compared
+    error: Annotated[float, Meta(ge=0)] = 0.0  # the largest, in tolerances
+    pair: tuple[str, str] | None = None  # that of the worst element: simulated, CPU
+
+    @property
+    def words(self) -> str:
+        """Say how they are."""
+        if self.agrees is None:
+            return f"not compared with the CPU: {self.why}"
+        if self.agrees:
+            return "as on the CPU"
+        values = " ({}, the CPU has {})".format(*self.pair) if self.pair else ""
+        return f"{self.elements} of {self.of} elements of {self.output} are not the CPU's{values}"
+
+
+Calls = Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)]
+
+
+class Simulation(Record, frozen=True):
+    """What is known of executions on a simulated GPU alone."""
+
+    schedule: Schedule | None = (
+        None  # the first that gave other bits, in the weakest class that shows it by itself
+    )
+    cpu: CpuComparison | None = None  # None: no execution ended
+    value_race: bool = False  # that schedule gave other values than the CPU, not only other rounding
+    libraries: Calls = ()  # that nobody executed: "cudnnConvolutionForward (cuDNN)"
+    products: Calls = ()  # matrix products that the CPU computed
+
+
 class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     """All executions of one row, or of one control, in one process of one mode."""
 
@@ -320,6 +380,7 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     alerts: tuple[str, ...] = ()  # mode warn_only: callers of the alerts of one execution, in order
     compiled: Compiled | None = None  # modes under torch.compile
     reference: HeldReference | None = None  # None: its case has none that holds in every mode
+    simulated: Simulation | None = None  # on a simulated GPU
     exception: str | None = None  # type name
     message: str | None = None
     worker: Count = (

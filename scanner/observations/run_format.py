@@ -20,4 +20,6 @@
 #    launches of Triton kernels, and the perturbation "order"; what rows give with other threads, batches and layouts, where a
 #    scan asked for that; which rows are compiled, and what a reference gives that holds in every mode; further processes
 #    of on and unfilled.
-FORMAT = 6
+# 7: scans of a simulated GPU: the setting, the device, its perturbations, and of an observation the schedule that shows
+#    a difference, how it is to the CPU, and the calls of libraries. No older file has any.
+FORMAT = 7

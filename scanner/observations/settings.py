@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta, Struct
 
-from scanner.accelerators import ACCELERATORS
+from scanner.accelerators import ACCELERATORS, MEASURED, SIMULATED
 from scanner.invariance import PROPERTIES, Property
 from scanner.modes import CHOSEN_MODES, DEFAULT_MODES, MODE_TABLE, MODES, Mode, said_modes
-from scanner.perturbations import DEFAULT, PERTURBATIONS
+from scanner.perturbations import DEFAULT, OFFERED, PERTURBATIONS
 
 # documented  written by hand, after PyTorch's lists
 # own         the user's
@@ -50,6 +50,21 @@ def _same_device(asked: str, there: str) -> bool:
 def _same_modes(asked: tuple[Mode, ...], there: tuple[Mode, ...]) -> bool:
     """Tell whether the same modes were said; which others follow depends on the device."""
     return said_modes(asked) == said_modes(there)
+
+
+def _said_device(device: str) -> str | None:
+    """Return what ``--device`` says; of a simulated one ``--simulate`` does."""
+    return None if device == SIMULATED else device
+
+
+def _said_architecture(architecture: str) -> str | None:
+    """Return what ``--simulate`` says."""
+    return architecture or None
+
+
+def _said_perturbations(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what ``--perturb`` says; schedules follow from ``--simulate``."""
+    return tuple(name for name in names if name in OFFERED)
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -111,12 +126,28 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             default="auto",
             option="--device",
             metavar="auto|cpu|cuda|cuda:N",
-            help=f"Where to run: the CPU, or an accelerator ({', '.join(ACCELERATORS)}; ROCm is cuda); auto takes one if "
+            help=f"Where to run: the CPU, or an accelerator ({', '.join(MEASURED)}; ROCm is cuda); auto takes one if "
             "torch sees it.",
             resumes=_same_device,
+            said=_said_device,
             reruns=True,
         ),
     ]
+    simulate: Annotated[
+        str,
+        Meta(pattern=r"^(sm_[0-9]{2,3})?\Z"),
+        Setting(
+            label="simulated architecture",
+            default="",
+            option="--simulate",
+            metavar="ARCH",
+            help="Simulate a GPU of this architecture, such as sm_80: an interpreter executes the kernels of a CUDA build of "
+            "torch, in orders that are drawn. No GPU is needed, and none is used.",
+            said=_said_architecture,
+            reruns=True,
+            empty="none",
+        ),
+    ] = ""
     runs: Annotated[
         int,
         Meta(ge=1, le=MOST_RUNS),
@@ -201,7 +232,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             default=DEFAULT,
             option="--perturb",
             metavar="LIST",
-            help=f"Comma-separated perturbations to split the executions among: {', '.join(PERTURBATIONS)}.",
+            help=f"Comma-separated perturbations to split the executions among: {', '.join(OFFERED)}.",
+            said=_said_perturbations,
             reruns=True,
         ),
     ] = ("quiet",)
@@ -345,6 +377,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def runs_in(self, mode: Mode) -> int:
         """Return how often a row is executed in each process of a mode."""
+        if self.simulate:
+            return self.runs
         return max(self.runs, math.ceil(MODE_TABLE[mode].least_runs / self.processes))
 
 

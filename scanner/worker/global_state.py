@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from scanner.accelerators import ACCELERATORS
+from scanner.accelerators import MEASURED
 
 # What an op may replace and every later row, or our own comparison of outputs, would then call.
 _PATCHABLE: dict[str, Any] = {
@@ -63,8 +63,7 @@ def _autocast() -> tuple[object, ...]:
     """Return whether each kind of device casts by itself, and to what; before 2.4 each had functions of its own."""
     try:
         return tuple(
-            (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
-            for kind in (*ACCELERATORS, "cpu")
+            (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in (*MEASURED, "cpu")
         )
     except (TypeError, AttributeError, RuntimeError):
         gpu = torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()
@@ -159,7 +158,7 @@ def _timers() -> tuple[bool, ...]:
 
 def _current(what: str) -> tuple[Any, ...]:
     """Return the current device or stream of each kind of accelerator that is in use."""
-    modules = [getattr(torch, kind) for kind in ACCELERATORS if hasattr(getattr(torch, kind, None), what)]
+    modules = [getattr(torch, kind) for kind in MEASURED if hasattr(getattr(torch, kind, None), what)]
     return tuple(getattr(module, what)() for module in modules if module.is_initialized())
 
 

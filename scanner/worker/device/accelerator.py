@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from scanner.accelerators import ACCELERATORS, kind_of
+from scanner.accelerators import ACCELERATORS, MEASURED, kind_of
 
 # The share of this process in the memory of the device; the rest is for workers beside it.
 _shares: dict[str, float] = {}
@@ -23,7 +23,7 @@ def module_of(device: str) -> Any:
 
 def present() -> list[dict[str, Any]]:
     """Describe the devices that this torch sees: of the first kind that is there."""
-    for kind in ACCELERATORS:
+    for kind in MEASURED:
         if is_there(kind):
             module = module_of(kind)
             return [_described(kind, module, index) for index in range(module.device_count())]

@@ -1,0 +1,46 @@
+"""The classes of freedom of a simulated GPU: which orders an execution may take, and how many executions get which.
+
+Each class is free by itself; everything not of the class stays canonical. They stand weakest first, so that the first one
+that gives other bits is the least that is needed for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Freedom:
+    """What is free in the executions of one class."""
+
+    meaning: str
+    # Whether GPUs are known to take such orders; else CUDA permits them, and no known GPU does.
+    headline: bool = True
+
+
+CANONICAL, MEMORY = "canonical", "memory"
+FREEDOMS: dict[str, Freedom] = {
+    CANONICAL: Freedom("blocks, warps and lanes ascend; memory that nobody wrote holds NaN"),
+    MEMORY: Freedom("canonical order; memory that nobody wrote holds other bits each time"),
+    "resident-blocks": Freedom("blocks that are resident at once run in any order and take turns"),
+    "warps": Freedom("the warps of a block run in any order between barriers, block after block"),
+    "both": Freedom("resident blocks and their warps run in any order"),
+    "any-blocks": Freedom("blocks become resident in any order", headline=False),
+    "lanes": Freedom("the lanes of one atomic operation or store take effect in any order", headline=False),
+    "divergence": Freedom("the divergent paths of a warp run in any order", headline=False),
+}
+SCHEDULES = tuple(FREEDOMS)
+PERMITTED = "CUDA permits it, no known GPU does it"
+# Two canonical executions, one with other memory, and one that may differ.
+LEAST_RUNS = 4
+
+
+def split(runs: int) -> dict[str, int]:
+    """Return how many of *runs* executions each class gets: canonical two, memory one, the others in turns."""
+    counts = dict.fromkeys(SCHEDULES, 0)
+    counts[CANONICAL] = min(runs, 2)
+    counts[MEMORY] = int(runs > 2)  # noqa: PLR2004
+    orders = SCHEDULES[2:]
+    for number in range(runs - 3):
+        counts[orders[number % len(orders)]] += 1
+    return counts
