@@ -1,0 +1,377 @@
+"""Fat binaries: the machine code of each kernel, its parameters, constants and sizes, and the variables of a module.
+
+The formats are those that NVIDIA documents in *CUDA Binary Utilities*, and what nvcc's own output shows: a fat binary is
+a list of ELF files (cubins), one for each architecture, compressed or not. Of relocations exactly those are applied that
+PyTorch's builds and nvcc's whole programs hold, 64-bit addresses in constants and initial values; any other is an error.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import lz4.block
+import zstandard
+
+from scanner.errors import BuildError, one_line
+
+EXTERNALS = 0x790000000000  # Functions of the driver have addresses from here on, where no memory is.
+_STEP = 16  # bytes of one instruction, so that no two such addresses are the same instruction
+
+_FATBIN = 0xBA55ED50
+_CUBIN = 2  # Kind of an entry; the others are PTX and objects of the linker.
+_LZ4, _ZSTD, _SPECIFIC, _FAMILY = 0x2000, 0x8000, 0x100000, 0x200000  # flags of an entry
+_LARGEST = 1 << 30  # bytes that a cubin, or a part of one, may have: a damaged size is not allocated
+
+_NOBITS, _REL, _RELA = 8, 9, 4  # types of sections
+_FUNCTION, _ENTRY = 2, 0x10  # type of a symbol, and its flag if it is a kernel
+_ADDRESSES = {2, 4}  # R_CUDA_64 and R_CUDA_G64: eight bytes hold the address of a symbol
+_VARIABLES = (".nv.global.init", ".nv.global", ".nv.constant3")
+
+# Attributes in .nv.info, as nvdisasm names them (EIATTR_...).
+_MAX_THREADS, _REQUIRED_THREADS, _PARAM_CBANK, _FRAME_SIZE, _MIN_STACK_SIZE = 0x05, 0x10, 0x0A, 0x11, 0x12
+_KPARAM_INFO, _REGCOUNT, _KPARAM_INFO_V2, _NUM_BARRIERS = 0x17, 0x2F, 0x45, 0x4C
+_UNKNOWN_STACK, _DEFAULT_STACK = (
+    0xFFFFFFFF,
+    1024,
+)  # With recursion the limit is cudaLimitStackSize, at first 1 KiB.
+_RESERVES, _RESERVED = 90, 1024  # From sm_90 on shared memory begins with so many bytes of the driver.
+
+
+class CubinError(BuildError):
+    """A fat binary that is damaged, or holds what nobody has seen in one."""
+
+
+class _Section(NamedTuple):
+    name: str
+    type: int
+    offset: int
+    size: int
+    info: int
+    align: int
+
+
+class _Symbol(NamedTuple):
+    name: str
+    type: int
+    other: int
+    section: int
+    value: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel, as a launch needs it.
+
+    Attributes:
+        name: The mangled name.
+        code: Its instructions, with those of the functions it calls.
+        parameters: Offset, from the start of the parameters, and size of each.
+        parameter_base: Where the parameters start in constant bank 0.
+        shared: Bytes of shared memory that it declares.
+        shared_base: Address of the first of them; what is dynamic follows the last.
+        local: Bytes of local memory of a thread.
+        registers: Of a thread.
+        max_threads: Of a block.
+        barriers: That it uses.
+        banks: Constant banks other than 0, relocated.
+        placed: Banks whose bytes lie in memory, by address and size: ``cudaMemcpyToSymbol`` writes there, so that a launch
+            has to read them anew.
+        externals: Functions of the driver that the module calls, by the address that stands for each.
+    """
+
+    name: str
+    code: bytes
+    parameters: tuple[tuple[int, int], ...]
+    parameter_base: int
+    shared: int
+    shared_base: int
+    local: int
+    registers: int
+    max_threads: int
+    barriers: int
+    banks: Mapping[int, bytes]
+    placed: Mapping[int, tuple[int, int]]
+    externals: Mapping[int, str]
+
+    @property
+    def constant(self) -> int:
+        """Bytes of constant memory that the program declares."""
+        return sum(size for _, size in self.placed.values())
+
+
+class Cubin:
+    """The code of one module for one architecture.
+
+    Attributes:
+        kernels: The names of its kernels.
+        variables: Address and size of each variable of the module, once it is placed.
+    """
+
+    def __init__(self, data: bytes, architecture: int, suffix: str = "") -> None:
+        self.architecture, self.suffix, self._data = architecture, suffix, data
+        self.variables: dict[str, tuple[int, int]] = {}
+        self._addresses: dict[int, int] = {}  # of sections that are placed, by number
+        self._externals: dict[int, str] = {}
+        self._placed: dict[int, tuple[int, int]] = {}  # by number of the constant bank
+        self._constants = b""
+        with _reading(str(self)):
+            self._sections = _sections(data)
+            self._number = {one.name: number for number, one in enumerate(self._sections)}
+            self._relocations: dict[str, list[_Section]] = {}  # by the name of the section that they change
+            for one in self._sections:
+                if one.type in {_REL, _RELA}:
+                    self._relocations.setdefault(self._sections[one.info].name, []).append(one)
+            self._symbols = list(self._read_symbols())
+            self.kernels = {one.name: at for at, one in enumerate(self._symbols) if one.other & _ENTRY}
+            self._sizes = {
+                (attribute, *struct.unpack("<I", value[:4])): int.from_bytes(value[4:], "little")
+                for attribute, value in self._attributes(".nv.info")
+                if attribute in {_REGCOUNT, _FRAME_SIZE, _MIN_STACK_SIZE}
+            }
+
+    def __str__(self) -> str:
+        return f"cubin for sm_{self.architecture}{self.suffix}"
+
+    def place(self, base: int) -> bytes:
+        """Give the variables of the module addresses from ``base`` on; return what memory holds there at first."""
+        with _reading(str(self)):
+            end = base
+            for name in filter(self._number.__contains__, _VARIABLES):
+                section = self._sections[self._number[name]]
+                end += -end % max(section.align, 1)
+                self._addresses[self._number[name]] = end
+                end += section.size
+            self.variables = {
+                one.name: (self._addresses[one.section] + one.value, one.size)
+                for one in self._symbols
+                if one.section in self._addresses and one.name and one.size
+            }
+            if end - base > _LARGEST:
+                raise ValueError(f"variables of {end - base} bytes")
+            image = bytearray(end - base)
+            for number, address in self._addresses.items():
+                content = self._relocated(self._sections[number].name)
+                image[address - base : address - base + len(content)] = content
+            if (bank := self._number.get(".nv.constant3")) is not None:
+                self._placed[3] = (self._addresses[bank], self._sections[bank].size)
+            self._constants = self._relocated(".nv.constant4")
+        return bytes(image)
+
+    def kernel(self, name: str) -> Kernel:
+        """Return a kernel of a module that is placed.
+
+        Raises:
+            CubinError: There is no such kernel, or it is damaged.
+        """
+        if name not in self.kernels or f".text.{name}" not in self._number:
+            raise CubinError(f"{self} has no kernel {name}")
+        with _reading(f"{self}, kernel {name}"):
+            base = len(self._content(f".nv.constant0.{name}"))
+            threads, barriers, parameters = 1024, 0, {}
+            for attribute, value in self._attributes(f".nv.info.{name}"):
+                if attribute == _KPARAM_INFO:
+                    _, ordinal, offset, word = struct.unpack("<IHHI", value)
+                    parameters[ordinal] = (offset, word >> 18)
+                elif attribute == _KPARAM_INFO_V2:
+                    _, ordinal, offset, size = struct.unpack("<IHHI", value)
+                    parameters[ordinal] = (offset, size)
+                elif attribute == _PARAM_CBANK:
+                    (base,) = struct.unpack_from("<H", value, 4)
+                elif attribute in {_MAX_THREADS, _REQUIRED_THREADS}:
+                    threads = math.prod(struct.unpack("<III", value))
+                elif attribute == _NUM_BARRIERS:
+                    barriers = value[0]
+            number = self.kernels[name]
+            frame, stack = (self._sizes.get((one, number), 0) for one in (_FRAME_SIZE, _MIN_STACK_SIZE))
+            reserved = _RESERVED if self.architecture >= _RESERVES else 0
+            return Kernel(
+                name=name,
+                code=self._relocated(f".text.{name}"),
+                parameters=tuple(parameters[ordinal] for ordinal in range(len(parameters))),
+                parameter_base=base,
+                shared=max(len(self._content(f".nv.shared.{name}")) - reserved, 0),
+                shared_base=reserved,
+                local=max(frame, _DEFAULT_STACK if stack == _UNKNOWN_STACK else stack),
+                registers=self._sizes[_REGCOUNT, number],
+                max_threads=threads,
+                barriers=barriers,
+                banks={2: self._relocated(f".nv.constant2.{name}"), 4: self._constants},
+                placed=self._placed,
+                externals=self._externals,
+            )
+
+    def _content(self, name: str) -> bytes:
+        if name not in self._number:
+            return b""
+        one = self._sections[self._number[name]]
+        return bytes(one.size) if one.type == _NOBITS else _cut(self._data, one.offset, one.size)
+
+    def _attributes(self, name: str) -> Iterator[tuple[int, bytes]]:
+        content = self._content(name)
+        at = 0
+        while at < len(content):
+            form, attribute, value = struct.unpack_from("<BB2s", content, at)
+            at += 4
+            if form == 4:  # noqa: PLR2004 - the form of those that have a length
+                size = int.from_bytes(value, "little")
+                value = _cut(content, at, size)
+                at += size
+            yield attribute, value
+
+    def _read_symbols(self) -> Iterator[_Symbol]:
+        names, symbols = self._content(".strtab"), self._content(".symtab")
+        for name, info, other, section, value, size in struct.iter_unpack("<IBBHQQ", symbols):
+            yield _Symbol(_text(names, name), info & 15, other, section, value, size)
+
+    def _relocated(self, name: str) -> bytes:
+        content = bytearray(self._content(name))
+        for section in self._relocations.get(name, ()):
+            form, explicit = ("<QII", False) if section.type == _REL else ("<QIIq", True)
+            for offset, kind, number, *addend in struct.iter_unpack(form, self._content(section.name)):
+                if kind not in _ADDRESSES:
+                    raise CubinError(
+                        f"{self}: {name} has relocation {kind} against {self._symbols[number].name}, which is unknown"
+                    )
+                more = addend[0] if explicit else struct.unpack_from("<Q", content, offset)[0]
+                struct.pack_into("<Q", content, offset, self._address(number) + more)
+        return bytes(content)
+
+    def _address(self, number: int) -> int:
+        symbol = self._symbols[number]
+        if symbol.section in self._addresses:
+            return self._addresses[symbol.section] + symbol.value
+        if symbol.section == 0 and symbol.type == _FUNCTION:
+            self._externals[EXTERNALS + _STEP * number] = symbol.name
+            return EXTERNALS + _STEP * number
+        raise CubinError(
+            f"{self}: the address of {symbol.name} is asked for, which is no variable of a placed module"
+        )
+
+
+def cubins(data: bytes, architecture: int) -> list[Cubin]:
+    """Return the cubins of a fat binary that a device runs, in the order in which the driver prefers them.
+
+    Code for the device's own number is best, and code with its own features (``sm_90a``) before code without: PyTorch's
+    builds hold both for four sources, and those without only print that they were compiled for the wrong device. Else
+    it is the code for the highest smaller minor number. What is specific to another number, or to a family, is not run.
+
+    Args:
+        data: The whole fat binary.
+        architecture: Of the device, such as 80.
+
+    Raises:
+        CubinError: It is damaged.
+    """
+    usable = []
+    with _reading("fat binary"):
+        for entry in _entries(data, 0):
+            own = entry.architecture == architecture
+            compatible = entry.architecture // 10 == architecture // 10 and entry.architecture <= architecture
+            if compatible and (not entry.suffix or (own and entry.suffix == "a")):
+                usable.append(entry)
+        best = max((one.architecture for one in usable), default=0)
+        chosen = sorted((one for one in usable if one.architecture == best), key=lambda one: not one.suffix)
+        return [Cubin(_decompressed(data, one), one.architecture, one.suffix) for one in chosen]
+
+
+def architectures(library: Path) -> set[str]:
+    """Return for which architectures a shared library holds machine code, such as ``sm_80`` and ``sm_90a``.
+
+    Raises:
+        CubinError: The library, or a fat binary in it, is damaged.
+    """
+    found = set()
+    with (
+        _reading(str(library)),
+        library.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data,
+    ):
+        for section in _sections(data):
+            at = section.offset
+            while section.name == ".nv_fatbin" and at < section.offset + section.size:
+                if data[at : at + 4] != _FATBIN.to_bytes(4, "little"):
+                    at += 8  # between two of them there may be a gap
+                    continue
+                found |= {f"sm_{one.architecture}{one.suffix}" for one in _entries(data, at)}
+                at += sum(struct.unpack_from("<HQ", data, at + 6))
+    return found
+
+
+class _Entry(NamedTuple):
+    architecture: int
+    suffix: str
+    flags: int
+    offset: int
+    size: int
+    decompressed: int
+
+
+def _entries(data: bytes | mmap.mmap, start: int) -> Iterator[_Entry]:
+    magic, _, header, size = struct.unpack_from("<IHHQ", data, start)
+    if magic != _FATBIN or start + header + size > len(data):
+        raise ValueError("it is no whole fat binary")
+    at, end = start + header, start + header + size
+    while at < end:
+        kind, _, header, size, compressed = struct.unpack_from("<HHIQI", data, at)
+        architecture, flags, decompressed = struct.unpack_from("<I8xQ8xQ", data, at + 28)
+        if not header:
+            raise ValueError("an entry has no size")
+        suffix = "a" if flags & _SPECIFIC else "f" if flags & _FAMILY else ""
+        if kind == _CUBIN:
+            yield _Entry(architecture, suffix, flags, at + header, compressed or size, decompressed)
+        at += header + size
+
+
+def _decompressed(data: bytes, entry: _Entry) -> bytes:
+    content = _cut(data, entry.offset, entry.size)
+    if entry.decompressed > _LARGEST:
+        raise ValueError(f"a cubin of {entry.decompressed} bytes")
+    if entry.flags & _ZSTD:
+        return zstandard.ZstdDecompressor().decompress(content, max_output_size=entry.decompressed)
+    if entry.flags & _LZ4:
+        return bytes(lz4.block.decompress(content, uncompressed_size=entry.decompressed))
+    return content
+
+
+def _sections(data: bytes | mmap.mmap) -> list[_Section]:
+    if data[:5] != b"\x7fELF\x02":
+        raise ValueError("no ELF file of 64 bits")
+    (start,) = struct.unpack_from("<Q", data, 0x28)
+    size, number, names = struct.unpack_from("<HHH", data, 0x3A)
+    heads = [struct.unpack_from("<IIQQQQIIQ", data, start + index * size) for index in range(number)]
+    base = heads[names][4]
+    if any(head[5] > _LARGEST for head in heads):
+        raise ValueError("a section of more than a GiB")
+    return [
+        _Section(_text(data, base + name), kind, offset, length, info, align)
+        for name, kind, _, _, offset, length, _, info, align in heads
+    ]
+
+
+def _text(data: bytes | mmap.mmap, at: int) -> str:
+    end = data.find(b"\0", at)
+    if not 0 <= at <= end:
+        raise ValueError("a name does not end")
+    return data[at:end].decode()
+
+
+def _cut(data: bytes, offset: int, size: int) -> bytes:
+    if offset + size > len(data):
+        raise ValueError(f"{size} bytes at {offset} of {len(data)}")
+    return data[offset : offset + size]
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (struct.error, ValueError, LookupError, lz4.block.LZ4BlockError, zstandard.ZstdError) as error:
+        raise CubinError(f"{what}: cut off or damaged ({one_line(str(error))})") from error
