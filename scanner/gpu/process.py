@@ -1,0 +1,149 @@
+"""The process that executes the kernels of one worker: its memory, its socket, and how both end together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PathDistribution
+from pathlib import Path
+
+from scanner.errors import UsageError, signal_name
+from scanner.gpu.build import built
+from scanner.gpu.device import device
+from scanner.gpu.runtime.standins import sources
+
+# What the runtime of a worker exits with whose interpreter is gone.
+LOST = 70
+_LAST_SECONDS = 5.0
+# Bytes of its own that the interpreter may have; the memory of the device does not count among them.
+_MOST_BYTES = 8 << 30
+_ROOT = str(Path(__file__).parents[2])
+_GUARDIAN = str(Path(__file__).parents[1] / "processes" / "guardian.py")
+_CHILD = f"""import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_DATA, ({_MOST_BYTES}, {_MOST_BYTES}))
+sys.path.insert(0, sys.argv.pop(1))
+runpy.run_module("scanner.gpu", run_name="__main__", alter_sys=True)"""
+_FIND_TORCH = (
+    "import importlib.util as u; s = u.find_spec('torch'); print(*s.submodule_search_locations if s else '')"
+)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What the workers of a simulated scan have in place of a GPU.
+
+    Attributes:
+        architecture: Such as 80.
+        folder: Of the stand-ins for NVIDIA's libraries, made for the build that is scanned.
+    """
+
+    architecture: int
+    folder: Path
+
+
+def prepare(python: str, architecture: str, environment: Mapping[str, str] | None = None) -> Simulation:
+    """Build what a simulation of the torch of an interpreter needs, unless an earlier scan has.
+
+    Args:
+        python: The interpreter of the workers.
+        architecture: Such as ``"sm_80"``.
+        environment: Of the workers; without it that of this process.
+
+    Raises:
+        UsageError: There is no compiler, no build of torch for CUDA 13, or no Linux.
+        DeviceError: No device of that architecture is known.
+    """
+    if sys.platform != "linux":
+        raise UsageError(
+            "a GPU can be simulated on Linux alone, for which there are builds of torch with CUDA"
+        )
+    number = int(architecture.removeprefix("sm_")) if re.fullmatch(r"sm_\d{2,3}", architecture) else 0
+    of = device(number)
+    done = subprocess.run(
+        [python, "-c", _FIND_TORCH], capture_output=True, text=True, cwd="/", env=environment, check=False
+    )
+    torch = Path(done.stdout.strip() or "/nowhere")
+    if done.returncode or not (torch / "lib").is_dir():
+        raise UsageError(f"{python}: has no torch whose libraries could be read; install one for CUDA there")
+    files, libraries = sources(torch / "lib", of.architecture, _versions(torch))
+    return Simulation(of.architecture, built(architecture, files, libraries))
+
+
+def _versions(torch: Path) -> dict[str, int]:
+    """Return the numbers of the libraries that a build was made for, from its version and what it requires."""
+    text = (torch / "version.py").read_text(encoding="utf-8")
+    cuda = re.search(r"^cuda\b.*'(\d+)\.(\d+)", text, re.MULTILINE)
+    if cuda is None or cuda[1] != "13":
+        raise UsageError(
+            f"{torch}: is no build of torch for CUDA 13, the only one whose GPU can be simulated"
+        )
+    found = {"RUNTIME": 1000 * int(cuda[1]) + 10 * int(cuda[2]), "CUDNN": 90000, "NCCL": 20000}
+    for folder in torch.parent.glob("torch-*.dist-info"):
+        for line in PathDistribution(folder).requires or ():
+            if pinned := re.match(r"nvidia-(cudnn|nccl)-cu13==(\d+)\.(\d+)\.(\d+)", line):
+                found[pinned[1].upper()] = 10000 * int(pinned[2]) + 100 * int(pinned[3]) + int(pinned[4])
+    return found
+
+
+class GpuProcess:
+    """The interpreter process of one worker; it ends when the worker does, or this process.
+
+    Attributes:
+        descriptors: Of the socket and of the memory, for the worker, until they are handed over.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        """Start it."""
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        ours, self._theirs = socket.socketpair()
+        self._memory = os.memfd_create("simulated-gpu", os.MFD_CLOEXEC)
+        os.ftruncate(self._memory, device(simulation.architecture).memory)
+        self.descriptors = (self._theirs.fileno(), self._memory)
+        alive, self._alive = os.pipe()
+        command = [sys.executable, "-ISB", _GUARDIAN, sys.executable, "-c", _CHILD, _ROOT]
+        command += ["--socket", str(ours.fileno()), "--memory", str(self._memory)]
+        command += ["--arch", f"sm_{simulation.architecture}"]
+        self._process = subprocess.Popen(
+            command,
+            stdin=alive,
+            stdout=self._log,
+            stderr=self._log,
+            pass_fds=(ours.fileno(), self._memory),
+            start_new_session=True,
+        )
+        os.close(alive)
+        ours.close()
+
+    def hand_over(self) -> None:
+        """Close what the worker has by now, so that the end of either is seen by the other."""
+        self._theirs.close()
+        os.close(self._memory)
+
+    def ending(self) -> str:
+        """Say how it ended, with the last line it printed."""
+        try:
+            code = self._process.wait(timeout=_LAST_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "closed its socket"
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - 4096))
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        text = f"exit code {code}" if code >= 0 else f"killed by {signal_name(-code)}"
+        if -code == signal.SIGKILL:
+            text += " (out of memory?)"
+        return f"{text}; last printed: {lines[-1][:300]}" if lines else text
+
+    def stop(self) -> None:
+        """End it, whatever it does."""
+        os.close(self._alive)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=30)
+        self._log.close()

@@ -1,0 +1,237 @@
+"""Sources of stand-ins for the NVIDIA libraries that a build of PyTorch needs, from the symbol tables of the build.
+
+The runtime and what host code reads of other libraries are written by hand (``*.c`` beside this). Of every other function
+there is a stub: one that computes is written down by its name, one that makes a handle or tells a size does so.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scanner.errors import UsageError
+from scanner.gpu.build import Library
+from scanner.gpu.device import as_header, device
+
+_HERE = Path(__file__).parent
+_RUNTIME = "libcudart.so.13"
+# Libraries whose symbols come without a version, which would name the library; the first that matches.
+_PREFIXES = {
+    "cusparseLt": "libcusparseLt",
+    "cuFile": "libcufile",
+    "nccl": "libnccl",
+    "nvshmem": "libnvshmem_host",
+    "cupti": "libcupti",
+    "cublasLt": "libcublasLt",
+    "cublas": "libcublas",
+    "cudnn": "libcudnn",
+    "cusparse": "libcusparse",
+    "cufft": "libcufft",
+    "cusolver": "libcusolver",
+    "nvrtc": "libnvrtc",
+    "__cuda": "libcudart",
+    "cuda": "libcudart",
+}
+_NVIDIA = re.compile(r"lib(cu|nv|nccl)\w*\.so")
+_DRIVER = re.compile(r"cu[A-Z]")
+# Functions that compute nothing: they make, set, tell or free.
+_QUIET = re.compile(
+    r"Create(?!Identity)|_create|Destroy|_destroy|Restore|[SG]et(?!Matrix|Vector)|Version|[Bb]uffer_?[Ss]ize"
+    r"|Workspace|workEst|Heuristic|Init|Check|Finalize|MakePlan|PlanInit|Free|egister|Group|Comm|NameExpr"
+    r"|^cupti|^nvshmem(x|id)?_(init|info|ptr|mc_ptr|team|selected|hostlib|set|get_unique|cumodule|malloc|free)"
+)
+# Arguments by which a function returns something, counted among those in integer registers: h a handle, 8 and 4 a zero
+# of so many bytes.
+_RESULTS = {
+    r"cudnnDropoutGetStatesSize": "81",
+    r"cudnnGetBatchNormalizationBackwardExWorkspaceSize": "810",
+    r"cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize|cudnnGetCTCLossWorkspaceSize": "88",
+    r"cudnnGetBatchNormalizationTrainingExReserveSpaceSize|cudnnGetCTCLossWorkspaceSize_v8": "85",
+    r"cudnnGetConvolution\w+WorkspaceSize|cusparseX(coo|csr)sort_bufferSizeExt": "86",
+    r"cudnnGetRNNTempSpaceSizes": "84 85",
+    r"(cudnnGetStream|cublasGetMathMode|cublasGetPointerMode_v2)": "41",
+    r"cublasLtMatmulAlgoConfigGetAttribute": "84",
+    r"cublasLtMatmulAlgoInit": "h8",
+    r"cufftXtMakePlanMany": "812",
+    r"cusolverDn[SDCZ](geqrf|getrf|potrf)_bufferSize": "45",
+    r"cusolverDn[SDCZ]gesvd_bufferSize": "43",
+    r"cusolverDn[SDCZ]sytrf_bufferSize": "44",
+    r"cusolverDn[SDCZ](sy|he)evd_bufferSize|cusolverDn[SDCZ](sy|he)evjBatched_bufferSize": "47",
+    r"cusolverDn[SDCZ](or|un)gqr_bufferSize": "47",
+    r"cusolverDn[SDCZ]((or|un)mqr|gesvdjBatched)_bufferSize": "411",
+    r"cusolverDn[SDCZ]gesvdj_bufferSize": "412",
+    r"cusolverDn[SDCZ]gesvdaStridedBatched_bufferSize": "416",
+    r"cusolverDnXgeev_bufferSize": "817 818",
+    r"cusolverDnXgeqrf_bufferSize": "810 811",
+    r"cusolverDnXpotrf_bufferSize": "88 89",
+    r"cusolverDnX(syevd|syevBatched|sytrs)_bufferSize": "811 812",
+    r"cusparse[SDCZ]bsrsm2_bufferSize": "413",
+    r"cusparse[SDCZ]bsrsv2_bufferSize": "411",
+    r"cusparse[SDCZ]csrgeam2_bufferSizeExt": "819",
+    r"cusparse(SDDMM|SpMM|SpSM)_bufferSize": "810",
+    r"cusparseSp(MV|SV)_bufferSize": "89",
+    r"cusparseSpGEMM_(compute|workEstimation)": "811",
+    r"cusparseSpMatGetSize": "81 82 83",
+    r"cusparseLtMatmulGetWorkspace": "82",
+    r"cusparseLtSpMMACompressedSize2": "82 83",
+    r"cuda\w+|cusparseLt\w+": "",
+    r"(cu|nv|nccl)\w*Create(?!Identity)\w*|ncclCommInit\w+|cusparse\w+_createDescr": "h0",
+}
+_TEXT = re.compile(r"Get(ErrorString|LastError(String)?|StatusString|ResultString|ErrorName)$")
+_HEAD = """#include "standin.h"
+long gpu_standin(const char *name, const char *results, int computes, long *a);
+#define A(n) long a##n
+#define STUB(name, results, computes) long name(A(0), A(1), A(2), A(3), A(4), A(5), A(6), A(7), A(8), A(9), A(10), A(11), \\
+    A(12), A(13), A(14), A(15), A(16), A(17), A(18), A(19)) { \\
+    long a[] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19}; \\
+    return gpu_standin(#name, results, computes, a); }
+"""
+
+
+@dataclass
+class Wanted:
+    """What a build wants of one library.
+
+    Attributes:
+        symbols: Names of functions.
+        version: Of the symbols; an empty text if they have none.
+    """
+
+    symbols: set[str] = field(default_factory=set)
+    version: str = ""
+
+
+def sources(
+    folder: Path, architecture: int, versions: dict[str, int]
+) -> tuple[dict[str, str], list[Library]]:
+    """Return files and libraries of the stand-ins of a build, in the order in which they are to be loaded.
+
+    Args:
+        folder: Of the build's libraries.
+        architecture: Of the simulated device, such as 80.
+        versions: Numbers of the libraries that the build was made for: ``RUNTIME``, ``CUDNN`` and ``NCCL``.
+
+    Raises:
+        UsageError: It is no build for CUDA 13.
+    """
+    wanted = wanted_of(folder)
+    files = {path.name: path.read_text(encoding="utf-8") for path in sorted(_HERE.glob("*.[ch]"))}
+    files["device.h"] = as_header(device(architecture)) + "".join(
+        f"#define {name}_VERSION {number}\n" for name, number in versions.items()
+    )
+    by_hand = set(re.findall(r"^[a-z][a-z_0-9 ]*[ *]+(\w+)\(.*\{", "".join(files.values()), re.MULTILINE))
+    order = sorted(wanted, key=lambda name: name != _RUNTIME)
+    libraries = []
+    for name in order:
+        stem, known = name.partition(".")[0].removeprefix("lib"), wanted[name]
+        stubs = [_stub(name, symbol) for symbol in sorted(known.symbols - by_hand)]
+        files[f"{stem}-stubs.c"] = _HEAD + "\n".join(stubs) + "\n"
+        files[f"{stem}.map"] = f"{known.version or name} {{ global: *; }};\n"
+        own = (f"{stem}.c",) if f"{stem}.c" in files else ()
+        linked = ("-ldl",) if name == _RUNTIME else (_RUNTIME, "-lm")
+        flags = ("-O1", f"-Wl,-soname,{name}", f"-Wl,--version-script,{stem}.map", *linked)
+        libraries.append(Library(name, (f"{stem}-stubs.c", *own), flags))
+    files["order.txt"] = "".join(f"{name}\n" for name in order)
+    return files, libraries
+
+
+def _stub(library: str, symbol: str) -> str:
+    if library.startswith(("libcudart.", "libcuda.")):
+        function = "gpu_unsupported" if library == _RUNTIME else "gpu_unknown"
+        return f'int {symbol}(void) {{ return {function}("{symbol}"); }}'
+    if _TEXT.search(symbol):
+        return f'const char *{symbol}(void) {{ return "an error of a library that is not simulated"; }}'
+    results = next((of for pattern, of in _RESULTS.items() if re.fullmatch(pattern, symbol)), "")
+    return f'STUB({symbol}, "{results}", {int(not _QUIET.search(symbol))})'
+
+
+def wanted_of(folder: Path) -> dict[str, Wanted]:
+    """Return what the libraries of a folder want of each NVIDIA library.
+
+    Raises:
+        UsageError: They are not made for CUDA 13.
+    """
+    wanted: dict[str, Wanted] = defaultdict(Wanted)
+    unversioned = []
+    for path in sorted(folder.glob("*.so*")):
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if data[:5] != b"\x7fELF\x02":
+                continue
+            for name in _needed(data):
+                if _NVIDIA.match(name):
+                    wanted[name] = wanted[name]
+            for symbol, version, library in _undefined(data):
+                if _NVIDIA.match(library):
+                    wanted[library].symbols.add(symbol)
+                    wanted[library].version = version
+                elif not library:
+                    unversioned.append(symbol)
+    if _RUNTIME not in wanted:
+        raise UsageError(
+            f"{folder}: is no build of torch for CUDA 13, the only one whose GPU can be simulated"
+        )
+    wanted["libcuda.so.1"] = wanted["libcuda.so.1"]
+    for symbol in unversioned:
+        stem = next((lib for prefix, lib in _PREFIXES.items() if symbol.startswith(prefix)), "")
+        name = next((one for one in sorted(wanted) if one.startswith(f"{stem}.so")), "")
+        if name or _DRIVER.match(symbol):
+            wanted[name or "libcuda.so.1"].symbols.add(symbol)
+    return dict(wanted)
+
+
+def _sections(data: mmap.mmap) -> dict[int, tuple[int, int, int, int]]:
+    """Return offset, size, linked section and number of the first section of each type; -1 - n is the n-th one."""
+    (at,) = struct.unpack_from("<Q", data, 40)
+    size, count = struct.unpack_from("<HH", data, 58)
+    found: dict[int, tuple[int, int, int, int]] = {}
+    for i in range(count):
+        _, kind, _, _, offset, length, link, info, _, _ = struct.unpack_from(
+            "<IIQQQQIIQQ", data, at + i * size
+        )
+        found.setdefault(kind, (offset, length, link, info))
+        found[-1 - i] = (offset, length, link, info)
+    return found
+
+
+def _text(data: mmap.mmap, at: int) -> str:
+    return data[at : data.find(b"\0", at)].decode()
+
+
+def _needed(data: mmap.mmap) -> Iterator[str]:
+    """Yield the names of the libraries that an ELF file asks for (DT_NEEDED in the dynamic section)."""
+    sections = _sections(data)
+    offset, size, link, _ = sections.get(6, (0, 0, 0, 0))
+    for at in range(offset, offset + size, 16):
+        tag, value = struct.unpack_from("<QQ", data, at)
+        if tag == 1:
+            yield _text(data, sections[-1 - link][0] + value)
+
+
+def _undefined(data: mmap.mmap) -> Iterator[tuple[str, str, str]]:
+    """Yield symbol, version and library of what an ELF file wants of others; the latter two may be empty."""
+    sections = _sections(data)
+    if 11 not in sections:  # noqa: PLR2004 - SHT_DYNSYM
+        return
+    offset, size, link, _ = sections[11]
+    strings = sections[-1 - link][0]
+    versym, (at, _, _, files) = sections.get(0x6FFFFFFF), sections.get(0x6FFFFFFE, (0, 0, 0, 0))
+    versions = {}
+    for _ in range(files):
+        _, count, library, step, following = struct.unpack_from("<HHIII", data, at)
+        one = at + step
+        for _ in range(count):
+            _, _, number, name, further = struct.unpack_from("<IHHII", data, one)
+            versions[number] = (_text(data, strings + name), _text(data, strings + library))
+            one += further
+        at += following
+    for i, (name, _, _, section, _, _) in enumerate(
+        struct.iter_unpack("<IBBHQQ", data[offset : offset + size])
+    ):
+        if name and not section:
+            (number,) = struct.unpack_from("<H", data, versym[0] + 2 * i) if versym else (1,)
+            yield (_text(data, strings + name), *versions.get(number & 0x7FFF, ("", "")))

@@ -1,0 +1,124 @@
+"""A simulated GPU in a worker: the stand-ins that are loaded before torch, and what they tell of each execution."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+from pathlib import Path
+from typing import NamedTuple
+
+# Bytes that may be allocated on the device, and by the worker beside it: a row that takes more is refused, not the machine.
+_MOST_ON_DEVICE = 8 << 30
+_MOST_BYTES = 16 << 30
+_SCHEDULE, _REPORT = 6, 7
+# How fresh memory is filled: with NaN, or in turn with random finite numbers, zeros and huge ones.
+_NAN, _KINDS = 0, (1, 2, 3)
+
+_libraries: list[ctypes.CDLL] = []
+
+
+class SimulationError(RuntimeError):
+    """The interpreter of the simulated GPU refused what it was asked."""
+
+
+class Report(NamedTuple):
+    """What happened since the last report, or since ``begin``.
+
+    Attributes:
+        launches: Mangled names of kernels, in order.
+        faults: Kind (fault, unknown, timeout) and text of what was not executed as it should be.
+        libraries: Calls of NVIDIA's libraries that nobody executed.
+        products: Matrix products that the CPU computed in place of a library.
+    """
+
+    launches: list[str]
+    faults: list[tuple[str, str]]
+    libraries: list[str]
+    products: list[str]
+
+
+def load(folder: str, socket: int, memory: int) -> None:
+    """Load the stand-ins for all to see, before torch: a library whose name is loaded is not searched again.
+
+    Args:
+        folder: That has them.
+        socket: The descriptor that leads to the interpreter.
+        memory: The descriptor of the device's memory.
+
+    Raises:
+        OSError: They cannot be loaded, or the memory not be mapped.
+    """
+    # What the caching allocator hands out again holds what was there before, which host code would read.
+    os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+    for descriptor in (socket, memory):
+        os.set_inheritable(descriptor, False)
+    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    for name in Path(folder, "order.txt").read_text(encoding="utf-8").split():
+        _libraries.append(ctypes.CDLL(str(Path(folder, name)), ctypes.RTLD_GLOBAL))
+    runtime = _libraries[0]
+    runtime.gpu_notes.restype = ctypes.c_void_p
+    runtime.gpu_free.argtypes = [ctypes.c_void_p]
+    runtime.gpu_fill.argtypes = [ctypes.c_int, ctypes.c_uint64]
+    runtime.gpu_ask.argtypes = [
+        ctypes.c_uint32,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+    ]
+    if error := runtime.gpu_start(socket, memory, ctypes.c_uint64(_MOST_ON_DEVICE)):
+        raise OSError(error, f"memory of the simulated GPU: {os.strerror(error)}")
+
+
+def active() -> bool:
+    """Tell whether the GPU of this process is simulated."""
+    return bool(_libraries)
+
+
+def begin(schedule: str, number: int, seed: int, seconds: float) -> None:
+    """Say what the next execution does.
+
+    Args:
+        schedule: The class of freedom.
+        number: Of the execution within its class, from 0.
+        seed: Of the scan.
+        seconds: That one kernel may take.
+
+    Raises:
+        SimulationError: The interpreter knows no such class.
+    """
+    kind = _KINDS[number % len(_KINDS)] if schedule == "memory" else _NAN
+    _libraries[0].gpu_fill(kind, (seed << 20 ^ number) & (1 << 64) - 1)
+    _ask(_SCHEDULE, {"class": schedule, "number": number, "seed": seed, "seconds": seconds})
+    report()
+
+
+def report() -> Report:
+    """Return what happened since the last time, and forget it."""
+    answer = json.loads(_ask(_REPORT))
+    faults = [(one["kind"], one["text"]) for one in answer["faults"]]
+    notes: dict[str, list[str]] = {"library": [], "product": [], "unknown": []}
+    runtime = _libraries[0]
+    if at := runtime.gpu_notes():
+        for line in ctypes.string_at(at).decode(errors="replace").splitlines():
+            kind, _, text = line.partition("\t")
+            notes[kind].append(text)
+        runtime.gpu_free(at)
+    faults += [("unknown", text) for text in dict.fromkeys(notes["unknown"])]
+    return Report(
+        answer["launches"], faults, *(list(dict.fromkeys(notes[one])) for one in ("library", "product"))
+    )
+
+
+def _ask(kind: int, request: dict[str, object] | None = None) -> bytes:
+    payload = b"" if request is None else json.dumps(request).encode()
+    reply, size = ctypes.c_void_p(), ctypes.c_uint32()
+    runtime = _libraries[0]
+    status = runtime.gpu_ask(kind, payload, len(payload), ctypes.byref(reply), ctypes.byref(size))
+    text = ctypes.string_at(reply, size.value)
+    runtime.gpu_free(reply)
+    if status:
+        raise SimulationError(text.decode(errors="replace"))
+    return text
