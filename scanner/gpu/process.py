@@ -97,35 +97,31 @@ class GpuProcess:
     """The interpreter process of one worker; it ends when the worker does, or this process.
 
     Attributes:
-        descriptors: Of the socket and of the memory, for the worker, until they are handed over.
+        descriptors: Of the socket and of the memory, for the worker. Who starts it closes them here, so that the end of
+            either process is seen by the other.
     """
 
     def __init__(self, simulation: Simulation) -> None:
         """Start it."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        ours, self._theirs = socket.socketpair()
-        self._memory = os.memfd_create("simulated-gpu", os.MFD_CLOEXEC)
-        os.ftruncate(self._memory, device(simulation.architecture).memory)
-        self.descriptors = (self._theirs.fileno(), self._memory)
+        ours, theirs = socket.socketpair()
+        memory = os.memfd_create("simulated-gpu", os.MFD_CLOEXEC)
+        os.ftruncate(memory, device(simulation.architecture).memory)
+        self.descriptors = (theirs.detach(), memory)
         alive, self._alive = os.pipe()
         command = [sys.executable, "-ISB", _GUARDIAN, sys.executable, "-c", _CHILD, _ROOT]
-        command += ["--socket", str(ours.fileno()), "--memory", str(self._memory)]
+        command += ["--socket", str(ours.fileno()), "--memory", str(memory)]
         command += ["--arch", f"sm_{simulation.architecture}"]
         self._process = subprocess.Popen(
             command,
             stdin=alive,
             stdout=self._log,
             stderr=self._log,
-            pass_fds=(ours.fileno(), self._memory),
+            pass_fds=(ours.fileno(), memory),
             start_new_session=True,
         )
         os.close(alive)
         ours.close()
-
-    def hand_over(self) -> None:
-        """Close what the worker has by now, so that the end of either is seen by the other."""
-        self._theirs.close()
-        os.close(self._memory)
 
     def ending(self) -> str:
         """Say how it ended, with the last line it printed."""

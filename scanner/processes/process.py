@@ -29,6 +29,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from scanner.errors import UntrustedScanError, UsageError, signal_name
+from scanner.gpu.process import LOST, GpuProcess, Simulation
 from scanner.modes import MODE_TABLE
 from scanner.observations.records import Mode
 from scanner.processes.sandbox import cache_folder
@@ -106,6 +107,7 @@ class WorkerProcess:
         device: str,
         perturb: Sequence[str] = (),
         cache: Path | None = None,
+        simulation: Simulation | None = None,
     ) -> None:
         """Start it and wait for its hello.
 
@@ -117,6 +119,7 @@ class WorkerProcess:
             device: As asked for, or as resolved.
             perturb: The perturbations of the scan.
             cache: The folder for what it compiles, which others have too; without it one of its own, which goes with it.
+            simulation: What it has in place of a GPU.
 
         Raises:
             UntrustedScanError: It did not start.
@@ -133,8 +136,15 @@ class WorkerProcess:
         command += ["--requests", str(requests), "--replies", str(replies)]
         for path in spec_files:
             command += ["--specs", path]
+        descriptors = [requests, replies]
+        self._gpu = None
         try:
             _refuse_missing(python)
+            if simulation is not None:
+                self._gpu = GpuProcess(simulation)
+                command += ["--simulate", str(simulation.folder)]
+                command += ["--gpu", ",".join(map(str, self._gpu.descriptors))]
+                descriptors += self._gpu.descriptors
             self._process = subprocess.Popen(
                 command,
                 cwd=sandbox,
@@ -143,7 +153,7 @@ class WorkerProcess:
                 stdin=alive,
                 stdout=self._log,
                 stderr=self._log,
-                pass_fds=(requests, replies),
+                pass_fds=descriptors,
                 # A session of its own: Ctrl-C reaches the manager alone.
                 start_new_session=True,
             )
@@ -156,7 +166,7 @@ class WorkerProcess:
                 ) from error
             raise UntrustedScanError(f"{python}: no worker could be started ({error.strerror})") from error
         finally:
-            for descriptor in (requests, replies, alive):
+            for descriptor in (*descriptors, alive):
                 os.close(descriptor)
         self._heard = 0
         self._stopped = False
@@ -248,7 +258,10 @@ class WorkerProcess:
             self.stop()
             return "closed its pipes and was stopped"
         printed = self._last_printed()
+        lost = self._gpu.ending() if self._gpu is not None and code == LOST else None
         self.stop()
+        if lost is not None:
+            return f"the simulated GPU ended: {lost}"
         if code >= 0:
             text = f"exited with code {code}" + (" in the middle of the case" if self._started else "")
         else:
@@ -296,6 +309,8 @@ class WorkerProcess:
         os.close(self._requests)
         os.close(self._replies)
         self._log.close()
+        if self._gpu is not None:
+            self._gpu.stop()
 
 
 def _refusal(python: str, reason: str) -> Exception:

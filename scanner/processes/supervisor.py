@@ -13,6 +13,7 @@ import msgspec
 
 from opspecs.functions import resolved
 from scanner.errors import UntrustedScanError, UsageError
+from scanner.gpu.process import Simulation
 from scanner.observations.records import Mode
 from scanner.processes.process import WorkerEndedError, WorkerProcess
 from scanner.processes.sandbox import cache_folder
@@ -31,6 +32,7 @@ class WorkerSupervisor:
         device: str,
         perturb: Sequence[str] = (),
         cache: Path | None = None,
+        simulation: Simulation | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -41,6 +43,7 @@ class WorkerSupervisor:
             device: As asked for, then as resolved.
             perturb: The perturbations of the scan.
             cache: The folder for what its workers compile, where others have it too.
+            simulation: What its workers have in place of a GPU.
         """
         # A worker lives in another folder.
         self._python = os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
@@ -53,12 +56,19 @@ class WorkerSupervisor:
         self._used = False
         self._cache = cache  # that several workers have, in place of one for each
         self._filler: WorkerSupervisor | None = None
+        self._simulation = simulation
         self.started = 0  # workers so far; tells one from the next
 
     def another(self, cache: Path | None = None) -> WorkerSupervisor:
         """Return a supervisor like this one, with workers of its own; none is started yet."""
         return WorkerSupervisor(
-            self._python, self._sandbox, self._spec_files, self.device, self._perturb, cache
+            self._python,
+            self._sandbox,
+            self._spec_files,
+            self.device,
+            self._perturb,
+            cache,
+            self._simulation,
         )
 
     def filler(self) -> WorkerSupervisor:
@@ -83,6 +93,7 @@ class WorkerSupervisor:
             device=self.device,
             perturb=self._perturb,
             cache=self._cache,
+            simulation=self._simulation,
         )
         self._mode = mode
         self._used = False

@@ -25,6 +25,7 @@ from scanner.modes import MODE_TABLE, ExecutionKind, WorkerMode
 from scanner.worker import (
     launch_orders,
     perturb,  # noqa: F401 - asks for the cores before torch binds threads to them
+    simulated,
 )
 
 _PROCESS = os.getpid()
@@ -42,6 +43,8 @@ def main() -> None:
     parser.add_argument("--replies", type=int, required=True, help="file descriptor to write replies to")
     parser.add_argument("--mode", choices=tuple(MODE_TABLE), required=True)
     parser.add_argument("--specs", action="append", default=[], help="a file of further specs")
+    parser.add_argument("--simulate", metavar="FOLDER", help="of stand-ins for NVIDIA's libraries")
+    parser.add_argument("--gpu", metavar="SOCKET,MEMORY", help="file descriptors of the simulated GPU")
     options = parser.parse_args()
     for descriptor in (options.requests, options.replies):
         os.set_inheritable(descriptor, False)
@@ -50,6 +53,8 @@ def main() -> None:
         identity = json.loads(requests.readline())["id"]
         # What is imported stays, and looking through it for garbage again and again takes a quarter of the time.
         gc.disable()
+        if options.simulate is not None:
+            simulated.load(options.simulate, *map(int, options.gpu.split(",")))
         hello = _start(MODE_TABLE[options.mode], options.specs)
         gc.freeze()
         gc.enable()

@@ -55,8 +55,8 @@ def load(folder: str, socket: int, memory: int) -> None:
     for descriptor in (socket, memory):
         os.set_inheritable(descriptor, False)
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-    for name in Path(folder, "order.txt").read_text(encoding="utf-8").split():
-        _libraries.append(ctypes.CDLL(str(Path(folder, name)), ctypes.RTLD_GLOBAL))
+    names = Path(folder, "order.txt").read_text(encoding="utf-8").split()
+    _libraries.extend(ctypes.CDLL(str(Path(folder, name)), ctypes.RTLD_GLOBAL) for name in names)
     runtime = _libraries[0]
     runtime.gpu_notes.restype = ctypes.c_void_p
     runtime.gpu_free.argtypes = [ctypes.c_void_p]

@@ -157,20 +157,11 @@ def wanted_of(folder: Path) -> dict[str, Wanted]:
         UsageError: They are not made for CUDA 13.
     """
     wanted: dict[str, Wanted] = defaultdict(Wanted)
-    unversioned = []
+    unversioned: set[str] = set()
     for path in sorted(folder.glob("*.so*")):
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            if data[:5] != b"\x7fELF\x02":
-                continue
-            for name in _needed(data):
-                if _NVIDIA.match(name):
-                    wanted[name] = wanted[name]
-            for symbol, version, library in _undefined(data):
-                if _NVIDIA.match(library):
-                    wanted[library].symbols.add(symbol)
-                    wanted[library].version = version
-                elif not library:
-                    unversioned.append(symbol)
+            if data[:5] == b"\x7fELF\x02":
+                unversioned |= _add_wanted(data, wanted)
     if _RUNTIME not in wanted:
         raise UsageError(
             f"{folder}: is no build of torch for CUDA 13, the only one whose GPU can be simulated"
@@ -182,6 +173,21 @@ def wanted_of(folder: Path) -> dict[str, Wanted]:
         if name or _DRIVER.match(symbol):
             wanted[name or "libcuda.so.1"].symbols.add(symbol)
     return dict(wanted)
+
+
+def _add_wanted(data: mmap.mmap, wanted: dict[str, Wanted]) -> set[str]:
+    """Add what one ELF file wants of NVIDIA's libraries, and return the symbols that name no library."""
+    unversioned = set()
+    for name in _needed(data):
+        if _NVIDIA.match(name):
+            wanted[name] = wanted[name]
+    for symbol, version, library in _undefined(data):
+        if _NVIDIA.match(library):
+            wanted[library].symbols.add(symbol)
+            wanted[library].version = version
+        elif not library:
+            unversioned.add(symbol)
+    return unversioned
 
 
 def _sections(data: mmap.mmap) -> dict[int, tuple[int, int, int, int]]:
