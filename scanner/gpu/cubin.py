@@ -24,10 +24,11 @@ from scanner.errors import BuildError, one_line
 EXTERNALS = 0x790000000000  # Functions of the driver have addresses from here on, where no memory is.
 _STEP = 16  # bytes of one instruction, so that no two such addresses are the same instruction
 
-_FATBIN = 0xBA55ED50
+_MAGIC = b"\x50\xed\x55\xba"
+_HEADER = 16  # bytes that a header has at least
 _CUBIN = 2  # Kind of an entry; the others are PTX and objects of the linker.
 _LZ4, _ZSTD, _SPECIFIC, _FAMILY = 0x2000, 0x8000, 0x100000, 0x200000  # flags of an entry
-_LARGEST = 1 << 30  # bytes that a cubin, or a part of one, may have: a damaged size is not allocated
+_LARGEST = 1 << 28  # bytes that a cubin, or a part of one, may have: a damaged size is not allocated
 
 _NOBITS, _REL, _RELA = 8, 9, 4  # types of sections
 _FUNCTION, _ENTRY = 2, 0x10  # type of a symbol, and its flag if it is a kernel
@@ -37,15 +38,15 @@ _VARIABLES = (".nv.global.init", ".nv.global", ".nv.constant3")
 # Attributes in .nv.info, as nvdisasm names them (EIATTR_...).
 _MAX_THREADS, _REQUIRED_THREADS, _PARAM_CBANK, _FRAME_SIZE, _MIN_STACK_SIZE = 0x05, 0x10, 0x0A, 0x11, 0x12
 _KPARAM_INFO, _REGCOUNT, _KPARAM_INFO_V2, _NUM_BARRIERS = 0x17, 0x2F, 0x45, 0x4C
-_UNKNOWN_STACK, _DEFAULT_STACK = (
-    0xFFFFFFFF,
-    1024,
-)  # With recursion the limit is cudaLimitStackSize, at first 1 KiB.
+_UNKNOWN_STACK, _DEFAULT_STACK = 0xFFFFFFFF, 1024  # With recursion it is cudaLimitStackSize, at first 1 KiB.
 _RESERVES, _RESERVED = 90, 1024  # From sm_90 on shared memory begins with so many bytes of the driver.
 
 
 class CubinError(BuildError):
     """A fat binary that is damaged, or holds what nobody has seen in one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 class _Section(NamedTuple):
@@ -121,7 +122,7 @@ class Cubin:
         self._addresses: dict[int, int] = {}  # of sections that are placed, by number
         self._externals: dict[int, str] = {}
         self._placed: dict[int, tuple[int, int]] = {}  # by number of the constant bank
-        self._constants = b""
+        self._constants: bytes | None = None  # of bank 4, which all kernels share
         with _reading(str(self)):
             self._sections = _sections(data)
             self._number = {one.name: number for number, one in enumerate(self._sections)}
@@ -173,6 +174,8 @@ class Cubin:
         """
         if name not in self.kernels or f".text.{name}" not in self._number:
             raise CubinError(f"{self} has no kernel {name}")
+        if self._constants is None:
+            raise CubinError(f"{self}: its variables have no place yet")
         with _reading(f"{self}, kernel {name}"):
             base = len(self._content(f".nv.constant0.{name}"))
             threads, barriers, parameters = 1024, 0, {}
@@ -237,8 +240,9 @@ class Cubin:
             form, explicit = ("<QII", False) if section.type == _REL else ("<QIIq", True)
             for offset, kind, number, *addend in struct.iter_unpack(form, self._content(section.name)):
                 if kind not in _ADDRESSES:
+                    against = self._symbols[number].name
                     raise CubinError(
-                        f"{self}: {name} has relocation {kind} against {self._symbols[number].name}, which is unknown"
+                        f"{self}: {name} has relocation {kind} against {against}, which is unknown"
                     )
                 more = addend[0] if explicit else struct.unpack_from("<Q", content, offset)[0]
                 struct.pack_into("<Q", content, offset, self._address(number) + more)
@@ -252,7 +256,7 @@ class Cubin:
             self._externals[EXTERNALS + _STEP * number] = symbol.name
             return EXTERNALS + _STEP * number
         raise CubinError(
-            f"{self}: the address of {symbol.name} is asked for, which is no variable of a placed module"
+            f"{self} asks for the address of {symbol.name}, no variable or function of the driver"
         )
 
 
@@ -272,7 +276,7 @@ def cubins(data: bytes, architecture: int) -> list[Cubin]:
     """
     usable = []
     with _reading("fat binary"):
-        for entry in _entries(data, 0):
+        for entry in _entries(data, 0, len(data)):
             own = entry.architecture == architecture
             compatible = entry.architecture // 10 == architecture // 10 and entry.architecture <= architecture
             if compatible and (not entry.suffix or (own and entry.suffix == "a")):
@@ -289,18 +293,15 @@ def architectures(library: Path) -> set[str]:
         CubinError: The library, or a fat binary in it, is damaged.
     """
     found = set()
-    with (
-        _reading(str(library)),
-        library.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data,
-    ):
+    with _reading(str(library)), library.open("rb") as file:
+        data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         for section in _sections(data):
-            at = section.offset
-            while section.name == ".nv_fatbin" and at < section.offset + section.size:
-                if data[at : at + 4] != _FATBIN.to_bytes(4, "little"):
+            at, end = section.offset, section.offset + section.size
+            while section.name == ".nv_fatbin" and at < end:
+                if data[at : at + 4] != _MAGIC:
                     at += 8  # between two of them there may be a gap
                     continue
-                found |= {f"sm_{one.architecture}{one.suffix}" for one in _entries(data, at)}
+                found |= {f"sm_{one.architecture}{one.suffix}" for one in _entries(data, at, end)}
                 at += sum(struct.unpack_from("<HQ", data, at + 6))
     return found
 
@@ -314,16 +315,17 @@ class _Entry(NamedTuple):
     decompressed: int
 
 
-def _entries(data: bytes | mmap.mmap, start: int) -> Iterator[_Entry]:
-    magic, _, header, size = struct.unpack_from("<IHHQ", data, start)
-    if magic != _FATBIN or start + header + size > len(data):
+def _entries(data: bytes | mmap.mmap, at: int, limit: int) -> Iterator[_Entry]:
+    magic, header, size = struct.unpack_from("<4s2xHQ", data, at)
+    end = at + header + size
+    if magic != _MAGIC or header < _HEADER or end > limit:
         raise ValueError("it is no whole fat binary")
-    at, end = start + header, start + header + size
+    at += header
     while at < end:
-        kind, _, header, size, compressed = struct.unpack_from("<HHIQI", data, at)
+        kind, header, size, compressed = struct.unpack_from("<H2xIQI", data, at)
         architecture, flags, decompressed = struct.unpack_from("<I8xQ8xQ", data, at + 28)
-        if not header:
-            raise ValueError("an entry has no size")
+        if header < _HEADER or at + header + size > end:
+            raise ValueError("an entry is not whole")
         suffix = "a" if flags & _SPECIFIC else "f" if flags & _FAMILY else ""
         if kind == _CUBIN:
             yield _Entry(architecture, suffix, flags, at + header, compressed or size, decompressed)
@@ -349,7 +351,7 @@ def _sections(data: bytes | mmap.mmap) -> list[_Section]:
     heads = [struct.unpack_from("<IIQQQQIIQ", data, start + index * size) for index in range(number)]
     base = heads[names][4]
     if any(head[5] > _LARGEST for head in heads):
-        raise ValueError("a section of more than a GiB")
+        raise ValueError("a section of more than 256 MiB")
     return [
         _Section(_text(data, base + name), kind, offset, length, info, align)
         for name, kind, _, _, offset, length, _, info, align in heads
@@ -373,5 +375,12 @@ def _cut(data: bytes, offset: int, size: int) -> bytes:
 def _reading(what: str) -> Iterator[None]:
     try:
         yield
-    except (struct.error, ValueError, LookupError, lz4.block.LZ4BlockError, zstandard.ZstdError) as error:
-        raise CubinError(f"{what}: cut off or damaged ({one_line(str(error))})") from error
+    except (
+        struct.error,
+        ValueError,
+        LookupError,
+        ArithmeticError,
+        lz4.block.LZ4BlockError,
+        zstandard.ZstdError,
+    ) as error:
+        raise CubinError(f"{what}: cut off or damaged ({error})") from error

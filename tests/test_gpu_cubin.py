@@ -1,0 +1,260 @@
+"""Fat binaries are read as nvcc writes them, and occupancy is what NVIDIA's own rules say."""
+
+import struct
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from scanner.gpu.cubin import EXTERNALS, Cubin, CubinError, architectures, cubins
+from scanner.gpu.device import DEVICES, DeviceError, as_header, blocks_per_multiprocessor, device
+
+lz4 = pytest.importorskip("lz4.block")
+
+MODULE = (Path(__file__).parent / "data" / "gpu" / "module.fatbin").read_bytes()
+BASE = 0x7A1400000000
+STAGED = "_Z6stagedPKfPficd"
+
+
+def module(architecture: int) -> Cubin:
+    return cubins(MODULE, architecture)[0]
+
+
+def fatbin(data: bytes, flags: int, content: bytes, compressed: int) -> bytes:
+    """Return a fat binary with one cubin for sm_80, as its header describes it."""
+    padded = content + bytes(-len(content) % 8)
+    entry = struct.pack("<HHIQI8xI8xQ8xQ", 2, 0x101, 64, len(padded), compressed, 80, flags, len(data))
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry) + len(padded)) + entry + padded
+
+
+def library(content: bytes) -> bytes:
+    """Return a shared library that has a section .nv_fatbin and nothing else."""
+    names = b"\0.nv_fatbin\0.shstrtab\0"
+    sections = [(0, 0, 0, 0), (1, 1, 64, len(content)), (12, 3, 64 + len(content), len(names))]
+    heads = b"".join(struct.pack("<IIQQQQIIQQ", *one[:2], 0, 0, *one[2:], 0, 0, 1, 0) for one in sections)
+    start = 64 + len(content) + len(names)
+    head = struct.pack("<5s35xQ10xHHH", b"\x7fELF\x02", start, 64, len(sections), 2)
+    return head.ljust(64, b"\0") + content + names + heads
+
+
+@pytest.mark.parametrize(("architecture", "base", "first"), [(80, 0x160, 0), (90, 0x210, 1024)])
+def test_a_kernel_has_the_sizes_of_its_source(architecture: int, base: int, first: int) -> None:
+    """Parameters, launch bounds, shared memory and barriers are those that the source declares."""
+    cubin = module(architecture)
+    cubin.place(BASE)
+
+    kernel = cubin.kernel(STAGED)
+
+    assert kernel.parameters == ((0, 8), (8, 8), (16, 4), (20, 1), (24, 8))
+    assert (kernel.parameter_base, kernel.max_threads, kernel.barriers) == (base, 128, 1)
+    assert (kernel.shared, kernel.shared_base, kernel.local, kernel.constant) == (33 * 4, first, 0, 12)
+    assert 8 <= kernel.registers <= 32
+    assert len(kernel.code) % 16 == 0
+
+
+def test_kernels_without_and_with_many_parameters() -> None:
+    """More than 4 KiB of parameters have records of another kind, and start elsewhere on sm_80."""
+    cubin = module(80)
+    cubin.place(BASE)
+
+    assert cubin.kernel("_Z7nothingv").parameters == ()
+    assert cubin.kernel("_Z7nothingv").parameter_base == 0x160
+    assert cubin.kernel("_Z7nothingv").max_threads == 1024
+    assert cubin.kernel("_Z5large5LargePic").parameters == ((0, 4400), (4400, 8), (4408, 1))
+    assert cubin.kernel("_Z5large5LargePic").parameter_base == 0x1A80
+    assert cubin.kernel("_Z7stackedPii").local == 256
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_addresses_of_variables_are_filled_in(architecture: int) -> None:
+    """Constants and initial values hold the addresses of variables once the module has its place."""
+    cubin = module(architecture)
+
+    image = cubin.place(BASE)
+
+    table, size = cubin.variables["table"]
+    assert size == 16
+    assert struct.unpack_from("<4i", image, table - BASE) == (10, 20, 30, 40)
+    assert struct.unpack_from("<Q", image, cubin.variables["second"][0] - BASE) == (table + 4,)
+    assert struct.unpack_from("<3f", image, cubin.variables["weights"][0] - BASE) == (1.0, 2.0, 4.0)
+    assert image[cubin.variables["zeroed"][0] - BASE :][:32] == bytes(32)
+    kernel = cubin.kernel(STAGED)
+    assert kernel.placed == {3: cubin.variables["weights"]}
+    addresses = {one for (one,) in struct.iter_unpack("<Q", kernel.banks[4])}
+    assert {cubin.variables[one][0] for one in ("table", "second", "zeroed")} <= addresses
+
+
+def test_a_function_of_the_driver_has_an_address_that_says_its_name() -> None:
+    """A kernel that asserts calls an address that the interpreter can tell from every other."""
+    cubin = module(80)
+    cubin.place(BASE)
+
+    kernel = cubin.kernel("_Z7checkedPKii")
+
+    assert set(kernel.externals.values()) == {"__assertfail"}
+    (address,) = kernel.externals
+    assert address >= EXTERNALS
+    assert struct.pack("<Q", address) in kernel.banks[4]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "expected"),
+    [
+        (75, []),
+        (80, ["sm_80"]),
+        (86, ["sm_86"]),
+        (89, ["sm_86"]),
+        (90, ["sm_90a", "sm_90"]),
+        (100, []),
+    ],
+)
+def test_the_code_that_a_device_runs(architecture: int, expected: list[str]) -> None:
+    """The same major number, the highest minor number, and code with the features of the device first."""
+    found = cubins(MODULE, architecture)
+
+    assert [f"sm_{one.architecture}{one.suffix}" for one in found] == expected
+
+
+def test_code_with_the_features_of_a_device_is_other_code() -> None:
+    """The cubin for sm_90a is compiled with what only this device has."""
+    specific, plain = cubins(MODULE, 90)
+    for one in (specific, plain):
+        one.place(BASE)
+
+    assert specific.kernel("_Z8specificPi").code != plain.kernel("_Z8specificPi").code
+    assert specific.kernel("_Z7nothingv").code == plain.kernel("_Z7nothingv").code
+
+
+@pytest.mark.parametrize("kind", ["lz4", "none"])
+def test_other_compression(kind: str) -> None:
+    """Builds before CUDA 12.8 used LZ4, and small ones are not compressed."""
+    data = module(80)._data
+    content = lz4.compress(data, store_size=False) if kind == "lz4" else data
+    flags, compressed = (0x2011, len(content)) if kind == "lz4" else (0x11, 0)
+
+    (cubin,) = cubins(fatbin(data, flags, content, compressed), 80)
+
+    assert cubin.kernels == module(80).kernels
+    assert cubin._data[: len(data)] == data
+
+
+def test_architectures_of_a_library(tmp_path: Path) -> None:
+    """All fat binaries of a library are looked at, over the gaps between them."""
+    other = fatbin(b"", 0x11, b"", 0)
+    path = tmp_path / "library.so"
+    path.write_bytes(library(MODULE + bytes(16) + other))
+
+    assert architectures(path) == {"sm_80", "sm_86", "sm_90", "sm_90a"}
+
+    path.write_bytes(library(MODULE[:-8]))
+    with pytest.raises(CubinError, match="cut off or damaged"):
+        architectures(path)
+
+
+def test_what_is_not_there_is_an_error() -> None:
+    """A kernel that a module lacks, and one of a module that has no place, are no kernels."""
+    with pytest.raises(CubinError, match="cubin for sm_80 has no kernel f"):
+        module(80).kernel("f")
+
+    with pytest.raises(CubinError, match="cubin for sm_80: its variables have no place yet"):
+        module(80).kernel(STAGED)
+
+
+def test_an_unknown_relocation_is_an_error() -> None:
+    """A relocation that no build has is named, not left out."""
+    data = bytearray(module(80)._data)
+    section = module(80)._relocations[".nv.constant4"][0]
+    struct.pack_into("<I", data, section.offset + 8, 56)
+
+    with pytest.raises(
+        CubinError, match=r"^cubin for sm_80: \.nv\.constant4 has relocation 56 against __assertfail"
+    ):
+        Cubin(bytes(data), 80).place(BASE)
+
+
+def test_a_fat_binary_that_is_cut_off() -> None:
+    """Each length but the whole one is refused with one line."""
+    for length in range(0, len(MODULE), 97):
+        with pytest.raises(CubinError) as raised:
+            cubins(MODULE[:length], 80)
+
+        assert "\n" not in str(raised.value)
+
+
+def test_a_damaged_cubin() -> None:
+    """Whatever byte is damaged, reading ends with a cubin, or with an error of its own."""
+    whole, random = module(80)._data, Random(0)
+    for _ in range(400):
+        data = bytearray(whole[: random.choice((len(whole), random.randrange(len(whole))))])
+        for _ in range(random.randrange(8)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        with suppress(CubinError):
+            cubin = Cubin(bytes(data), 80)
+            cubin.place(BASE)
+            for name in cubin.kernels:
+                cubin.kernel(name)
+
+
+# By cudaOccMaxActiveBlocksPerMultiprocessor of NVIDIA's cuda_occupancy.h: registers, static and dynamic shared memory,
+# threads, barriers, blocks.
+OCCUPANCY = [
+    (80, 32, 0, 0, 256, 0, 8),
+    (80, 33, 0, 0, 1024, 0, 1),
+    (80, 64, 0, 0, 1024, 0, 1),
+    (80, 65, 0, 0, 1024, 0, 0),
+    (80, 255, 0, 0, 256, 0, 1),
+    (80, 255, 0, 0, 288, 0, 0),
+    (80, 16, 0, 0, 32, 0, 32),
+    (80, 40, 33280, 0, 128, 1, 4),
+    (80, 128, 0, 98304, 128, 1, 1),
+    (80, 128, 0, 166912, 128, 1, 1),
+    (80, 128, 1, 166912, 128, 1, 0),
+    (80, 24, 0, 4096, 64, 1, 32),
+    (80, 56, 1152, 0, 192, 1, 6),
+    (90, 32, 0, 0, 32, 7, 9),
+    (90, 40, 0, 0, 128, 16, 4),
+    (90, 168, 0, 232448, 384, 7, 1),
+    (90, 96, 49152, 0, 160, 2, 4),
+    (90, 48, 0, 15360, 96, 0, 13),
+    (80, 37, 132, 0, 1, 16, 32),
+]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "registers", "static", "dynamic", "threads", "barriers", "blocks"), OCCUPANCY
+)
+def test_occupancy(
+    architecture: int, registers: int, static: int, dynamic: int, threads: int, barriers: int, blocks: int
+) -> None:
+    """As many blocks fit on a multiprocessor as NVIDIA's published rules say."""
+    on = device(architecture)
+
+    assert blocks_per_multiprocessor(on, registers, static, dynamic, threads, barriers) == blocks
+
+
+def test_the_table_of_a_device() -> None:
+    """What a table has is that of the device; what it does not have is an error."""
+    a100, h100 = device(80), device(90)
+
+    assert (a100["MultiProcessorCount"], h100["MultiProcessorCount"]) == (108, 132)
+    assert (a100["ComputeCapabilityMajor"], h100["ComputeCapabilityMajor"]) == (8, 9)
+    assert a100.with_multiprocessors(8)["MultiProcessorCount"] == 8
+    assert all(
+        len({number for number, _ in one.attributes.values()}) == len(one.attributes)
+        for one in DEVICES.values()
+    )
+    with pytest.raises(DeviceError, match="the table has no cudaDevAttrClusters"):
+        a100["Clusters"]
+    with pytest.raises(DeviceError, match="sm_75: cannot be simulated; sm_80, sm_90 can"):
+        device(75)
+
+
+def test_the_table_as_c() -> None:
+    """A header has each attribute by its name and by its number."""
+    header = as_header(replace(device(80), name="One"))
+
+    assert '#define DEVICE_NAME "One"\n' in header
+    assert "#define DEVICE_MultiProcessorCount 108\n" in header
+    assert " X(16, 108) " in header
