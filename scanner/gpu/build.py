@@ -25,6 +25,7 @@ from pathlib import Path
 from scanner.errors import UsageError
 
 _MANIFEST = "manifest.json"
+_SCRATCH = "making-"
 # Of any machine that shares the cache, and the same bits on each: no instruction of this CPU alone, no fused additions.
 _FLAGS = ("-fPIC", "-shared", "-pthread", "-ffp-contract=off", "-fno-sanitize=undefined")
 # No build takes so long: one that is older was left behind.
@@ -85,28 +86,35 @@ def built(purpose: str, files: Mapping[str, str], libraries: Sequence[Library]) 
         return place
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix="making-", dir=root))
+        scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=root))
     except OSError as error:
         raise UsageError(
             f"{root}: cannot be written ({error.strerror}); name another folder in XDG_CACHE_HOME"
         ) from error
     try:
+        made = scratch / "made"
         _build(made, command, files, libraries)
         _write_manifest(made, key)
-        for _ in range(2):
+        for attempt in range(2):
             with contextlib.suppress(OSError):
                 made.rename(place)
             if _whole(place, key):
                 return place
-            # Damaged, or of somebody else: it goes away as one, for another scan may look at it.
+            # Damaged: it goes away as one, for another scan may look at it.
             with contextlib.suppress(OSError):
-                place.rename(Path(tempfile.mkdtemp(prefix="making-", dir=root)) / "damaged")
+                place.rename(scratch / f"damaged{attempt}")
         raise UsageError(f"{place}: is damaged and cannot be replaced; remove it, or set XDG_CACHE_HOME")
     finally:
-        for path in root.glob("making-*"):
-            # Those of others that build now stay.
-            if path == made or time.time() - path.stat().st_mtime > _LONGEST_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
+        _remove_left_behind(root)
+
+
+def _remove_left_behind(root: Path) -> None:
+    """Remove what scans left that were killed while they built; those that build now keep theirs."""
+    for path in root.glob(f"{_SCRATCH}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _LONGEST_SECONDS:
+                shutil.rmtree(path)
 
 
 def _cache_root() -> Path:
@@ -125,6 +133,7 @@ def _said(command: Sequence[str]) -> str:
 def _build(
     folder: Path, command: Sequence[str], files: Mapping[str, str], libraries: Sequence[Library]
 ) -> None:
+    folder.mkdir()
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     for one in libraries:

@@ -1,0 +1,366 @@
+"""The stand-in for CUDA's runtime, called as compiled CUDA code calls it; the cache it is compiled into; its process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scanner.errors import UsageError
+from scanner.gpu import build, process
+from scanner.gpu.build import Library, built
+from scanner.gpu.process import GpuProcess, Simulation
+from scanner.gpu.runtime.standins import sources
+
+# What nvcc makes of a kernel, a variable and a launch, without nvcc; and calls of what is not simulated.
+CALLER = """
+#include <stddef.h>
+typedef struct { unsigned x, y, z; } dim3;
+void **__cudaRegisterFatBinary(void *);
+void __cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *, void *, int *);
+void __cudaRegisterVar(void **, char *, char *, const char *, int, size_t, int, int);
+unsigned __cudaPushCallConfiguration(dim3, dim3, size_t, void *);
+int __cudaPopCallConfiguration(dim3 *, dim3 *, size_t *, void *);
+int cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, void *);
+int cudaGraphLaunch(void *, void *);
+int cudnnRNNForward(void *);
+int cudnnCreate(void **);
+static struct { unsigned magic; unsigned short version, head; unsigned long size; char data[8]; } fat = {0xBA55ED50, 1, 16, 8, "cubins!"};
+static struct { int magic, version; void *data, *more; } wrapper = {0x466243b1, 1, &fat, 0};
+char scale, refused, variable;
+__attribute__((constructor)) static void registered(void) {
+    void **handle = __cudaRegisterFatBinary(&wrapper);
+    __cudaRegisterFunction(handle, &scale, &scale, "scale", -1, 0, 0, 0, 0, 0);
+    __cudaRegisterFunction(handle, &refused, &refused, "refused", -1, 0, 0, 0, 0, 0);
+    __cudaRegisterVar(handle, &variable, &variable, "variable", 0, 4, 0, 0);
+}
+int launch(const void *kernel, void *data, float by, unsigned threads) {
+    dim3 grid = {3, 2, 1}, block = {threads, 1, 1};
+    size_t shared;
+    void *stream, *arguments[] = {&data, &by};
+    __cudaPushCallConfiguration(grid, block, 64, 0);
+    __cudaPopCallConfiguration(&grid, &block, &shared, &stream);
+    return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+}
+int graph(void) { return cudaGraphLaunch(0, 0); }
+int recurrent(void) { void *handle = 0; return cudnnCreate(&handle) || !handle || cudnnRNNForward(handle); }
+"""
+# The process of a worker, whose interpreter is a thread that writes down what it is asked.
+WORKER = """
+import ctypes, json, os, socket, struct, sys, threading
+from scanner.worker import simulated
+folder, caller = sys.argv[1:]
+ours, theirs = socket.socketpair()
+memory = os.memfd_create("device")
+os.ftruncate(memory, 8 << 30)
+BASE = 0x7A0000000000
+asked, told = [], {}
+
+def take(size):
+    data = b""
+    while len(data) < size:
+        data += ours.recv(size - len(data)) or sys.exit()
+    return data
+
+def serve():
+    while True:
+        kind, size = struct.unpack("<II", take(8))
+        data = take(size)
+        asked.append((kind, data.hex()))
+        status, reply = 0, b""
+        if kind == 2:
+            reply = struct.pack("<8iI4I", 40, 16, 0, 0, 256, 49136, 80, 80, 2, 0, 8, 8, 4)
+        elif kind == 3:
+            reply = struct.pack("<i", 5)
+        elif kind == 4 and b"refused" in data:
+            status, reply = 1, b"refused: bad address 0x10 at 0x40"
+        elif kind == 5:
+            reply = struct.pack("<QQ", BASE + (7 << 30), 4)
+        elif kind == 7:
+            reply = json.dumps({"launches": ["scale"], "faults": [{"kind": "fault", "text": "bad"}]}).encode()
+        ours.sendall(struct.pack("<II", status, len(reply)) + reply)
+
+threading.Thread(target=serve, daemon=True).start()
+simulated.load(folder, theirs.fileno(), memory)
+cuda, code = simulated._libraries[0], ctypes.CDLL(caller)
+cuda.cudaGetErrorString.restype = cuda.cudaGetErrorName.restype = ctypes.c_char_p
+simulated.begin("canonical", 0, 3, 1.0)
+
+def malloc(size, function=cuda.cudaMalloc):
+    at = ctypes.c_void_p()
+    told["malloc"] = function(ctypes.byref(at), ctypes.c_size_t(size))
+    return at.value
+
+def free(at):
+    return cuda.cudaFree(ctypes.c_void_p(at))
+
+def memcpy(to, at, size, kind):
+    return cuda.cudaMemcpy(ctypes.c_void_p(to), ctypes.c_void_p(at), ctypes.c_size_t(size), kind)
+
+def bytes_at(at, size):
+    out = ctypes.create_string_buffer(size)
+    assert memcpy(ctypes.addressof(out), at, size, 2) == 0
+    return out.raw.hex()
+
+first, second = malloc(100), malloc(1000)
+told["places"] = [first - BASE, second - BASE]
+told["fresh"] = bytes_at(first, 8)
+told["shared"] = os.pread(memory, 4, 0).hex()
+host = ctypes.create_string_buffer(bytes(range(100)))
+told["copies"] = [memcpy(first, ctypes.addressof(host), 100, 1), memcpy(first, ctypes.addressof(host), 101, 1)]
+told["copied"] = bytes_at(first, 100) == bytes(range(100)).hex()
+told["set"] = cuda.cudaMemset(ctypes.c_void_p(first), 7, ctypes.c_size_t(2)), bytes_at(first, 3)
+told["freed"] = [free(first), free(first), free(second + 8), malloc(50) == first]
+told["limit"] = [malloc(9 << 30), told["malloc"], cuda.cudaGetErrorName(told["malloc"]).decode()]
+cuda.cudaGetLastError()
+scale, refused, variable = (ctypes.addressof(ctypes.c_char.in_dll(code, n)) for n in ("scale", "refused", "variable"))
+code.launch.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_float, ctypes.c_uint]
+asked.clear()
+told["launch"] = code.launch(scale, second, 2.5, 32), code.launch(scale, second, 2.5, 64)
+told["asked"] = list(asked)
+told["large"] = code.launch(scale, second, 2.5, 512), cuda.cudaGetLastError()
+told["nowhere"] = code.launch(variable + 999, second, 2.5, 32), cuda.cudaGetLastError()
+error = code.launch(refused, second, 2.5, 32)
+told["refused"] = error, cuda.cudaPeekAtLastError(), cuda.cudaGetLastError(), cuda.cudaGetLastError(), cuda.cudaGetErrorString(error).decode()
+blocks = ctypes.c_int()
+told["blocks"] = cuda.cudaOccupancyMaxActiveBlocksPerMultiprocessor(ctypes.byref(blocks), ctypes.c_void_p(scale), 64, ctypes.c_size_t(0)), blocks.value
+value = ctypes.c_uint(0x12345678)
+told["symbol"] = cuda.cudaMemcpyToSymbol(ctypes.c_void_p(variable), ctypes.byref(value), ctypes.c_size_t(4), ctypes.c_size_t(0), 1), os.pread(memory, 4, 7 << 30).hex()
+told["beyond"] = cuda.cudaMemcpyToSymbol(ctypes.c_void_p(variable), ctypes.byref(value), ctypes.c_size_t(4), ctypes.c_size_t(2), 1)
+told["graph"] = code.graph(), cuda.cudaGetErrorString(801).decode()
+told["attributes"] = [(cuda.cudaDeviceGetAttribute(ctypes.byref(blocks), n, 0), blocks.value) for n in (16, 75, 9999)]
+driver = ctypes.c_void_p()
+told["driver"] = cuda.cudaGetDriverEntryPoint(b"cuNoSuchThing", ctypes.byref(driver), ctypes.c_ulonglong(0), None), ctypes.CFUNCTYPE(ctypes.c_int)(driver.value)()
+told["recurrent"] = code.recurrent()
+told["report"] = simulated.report()
+fills = []
+for number in (0, 1, 2, 0):
+    simulated.begin("memory", number, 3, 1.0)
+    at = malloc(64)
+    fills.append(bytes_at(at, 64))
+    free(at)
+told["fills"] = fills
+print(json.dumps(told))
+sys.stdout.flush()
+child = os.fork()
+if not child:
+    os._exit(code.launch(scale, second, 2.5, 32) == 719)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+ours.shutdown(socket.SHUT_RDWR)
+code.launch(scale, second, 2.5, 32)
+"""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what a worker saw that called the stand-ins, made for a library that wants them as a build of torch does."""
+    folder = tmp_path_factory.mktemp("caller")
+    try:
+        command = [*build.compiler(), "-shared", "-fPIC"]
+    except UsageError as error:
+        pytest.skip(str(error))
+    (folder / "caller.c").write_text(CALLER)
+    links = []
+    for library, functions in (
+        (
+            "libcudart.so.13",
+            [
+                line.split("(")[0].split()[-1].lstrip("*")
+                for line in CALLER.splitlines()
+                if "cuda" in line and line.endswith(");") and line[0] != " "
+            ],
+        ),
+        ("libcudnn.so.9", ["cudnnRNNForward", "cudnnCreate"]),
+    ):
+        # Empty, to be linked with alone: with the names and the version that NVIDIA's have.
+        (folder / f"{library}.c").write_text("".join(f"void {name}(void) {{}}\n" for name in functions))
+        (folder / f"{library}.map").write_text(f"{library} {{ global: *; }};\n")
+        script = f"-Wl,--version-script,{library}.map"
+        subprocess.run(
+            [*command, "-o", library, f"{library}.c", f"-Wl,-soname,{library}", script],
+            cwd=folder,
+            check=True,
+        )
+        links.append(str(folder / library))
+    wheel = folder / "lib"
+    wheel.mkdir()
+    caller = wheel / "caller.so"
+    subprocess.run([*command, "-o", caller, folder / "caller.c", *links], cwd=folder, check=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        files, libraries = sources(wheel, 80, {"RUNTIME": 13020, "CUDNN": 92600, "NCCL": 23007})
+        stand_ins = built("test", files, libraries)
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER, stand_ins, caller], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == process.LOST, done.stderr
+    assert done.stderr == "the process of the simulated GPU has ended\n"
+    return dict(json.loads(done.stdout))
+
+
+def test_memory(told: dict[str, Any]) -> None:
+    """Allocations are aligned and apart, filled with NaN, lie in shared memory, and are limited; copies stay within."""
+    assert told["places"] == [0, 1024]
+    assert told["fresh"] == "ba7fba7f" * 2
+    assert told["shared"] == "ba7fba7f"
+    assert told["copies"] == [0, 1]
+    assert told["copied"]
+    assert told["set"] == [0, "070702"]
+    assert told["freed"] == [0, 1, 1, True]
+    assert told["limit"] == [None, 2, "cudaErrorMemoryAllocation"]
+
+
+def test_launch(told: dict[str, Any]) -> None:
+    """A launch sends the fat binary once, asks for the kernel once, and then all that the interpreter needs."""
+    assert told["launch"] == [0, 0]
+    kinds = [kind for kind, _ in told["asked"]]
+    assert kinds == [1, 2, 4, 4]
+    image, function, launch, _ = (bytes.fromhex(data) for _, data in told["asked"])
+    assert image[8:] == (0xBA55ED50).to_bytes(4, "little") + bytes([1, 0, 16, 0, 8]) + bytes(7) + b"cubins!\0"
+    assert function == image[:8] + b"scale"
+    words = [int.from_bytes(launch[i : i + 4], "little") for i in range(8, 32, 4)]
+    assert words == [3, 2, 1, 32, 1, 1]
+    second = 0x7A0000000000 + 1024
+    rest = launch[32:]
+    assert rest[:12] == (64).to_bytes(8, "little") + bytes(4)
+    parameters = second.to_bytes(8, "little") + bytes.fromhex("00002040")
+    assert rest[12:37] == b"\5\0\0\0scale" + b"\x0c\0\0\0" + parameters
+    ranges = [int.from_bytes(rest[i : i + 8], "little") for i in range(41, len(rest), 8)]
+    assert ranges == [0x7A0000000000, 50, second, 1000]
+
+
+def test_errors(told: dict[str, Any]) -> None:
+    """What a kernel did wrong is the text of CUDA's error, once; what is not simulated says so by its name."""
+    assert told["refused"] == [719, 719, 719, 0, "refused: bad address 0x10 at 0x40"]
+    assert told["large"] == [701, 701]
+    assert told["nowhere"] == [98, 98]
+    missing = "cudaGraphLaunch: the simulated GPU does not have this function"
+    assert told["graph"] == [801, missing]
+    assert told["attributes"][:2] == [[0, 108], [0, 8]]
+    assert told["attributes"][2][0] == 801
+    assert told["driver"] == [0, 801]
+    launches, faults, libraries, products = told["report"]
+    assert launches == ["scale"]
+    assert faults[:2] == [["fault", "bad"], ["unknown", missing]]
+    assert [text.split(":")[0] for _, text in faults[2:]] == [
+        "cudaDeviceGetAttribute of attribute 9999",
+        "cuNoSuchThing",
+    ]
+    assert told["recurrent"] == 0
+    assert (libraries, products) == (["cudnnRNNForward"], [])
+
+
+def test_what_the_interpreter_knows(told: dict[str, Any]) -> None:
+    """Occupancy and the places of variables come from the interpreter, and copies stay within a variable."""
+    assert told["blocks"] == [0, 5]
+    assert told["symbol"] == [0, "78563412"]
+    assert told["beyond"] == 1
+
+
+def test_fills(told: dict[str, Any]) -> None:
+    """In the class of memory an allocation is filled with other values in each execution, the same for the same number."""
+    random, zeros, huge, again = told["fills"]
+    assert random == again
+    assert len({random[i : i + 16] for i in range(0, 128, 16)}) == 8
+    assert zeros == "00" * 64
+    assert huge == "ff7b" * 32
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a small library that was compiled into an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    try:
+        return _built()
+    except UsageError as error:
+        pytest.skip(str(error))
+
+
+def _built() -> Path:
+    return built("seven", {"seven.c": "int seven(void) { return 7; }"}, [Library("seven.so", ("seven.c",))])
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "no manifest", "other manifest", "gone"])
+def test_a_damaged_cache_is_made_anew(cached: Path, damage: str) -> None:
+    """A cache that is not as it was built is replaced, and what was in its way is gone."""
+    library, manifest = cached / "seven.so", cached / "manifest.json"
+    good = library.read_bytes()
+    if damage == "flip":
+        library.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    elif damage == "cut":
+        library.write_bytes(good[:100])
+    elif damage == "no manifest":
+        manifest.unlink()
+    elif damage == "other manifest":
+        manifest.write_text("[]")
+    else:
+        library.unlink()
+    assert _built() == cached
+    assert library.read_bytes() == good
+    assert [path.name for path in cached.parent.iterdir()] == [cached.name]
+
+
+def test_a_cache_is_used_again_and_shared(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is whole is not compiled again; scans at once that find none have the same one in the end."""
+    before = (cached / "seven.so").stat().st_mtime_ns
+    assert _built() == cached
+    assert (cached / "seven.so").stat().st_mtime_ns == before
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cached.parents[2] / "other"))
+    folders: list[Path] = []
+    threads = [threading.Thread(target=lambda: folders.append(_built())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(folders)) == 1
+    assert len(folders) == 3
+    assert [path.name for path in folders[0].parent.iterdir()] == [folders[0].name]
+
+
+def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a compiler one line says what to install; one that fails is named with its first error."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setattr(build, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r"pip install ziglang") as caught:
+        _built()
+    assert "\n" not in str(caught.value)
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(UsageError, match=r"false cannot compile seven.so: exit code 1"):
+        _built()
+    assert not list((tmp_path / "detmatrix" / "gpu").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("child", "ending"),
+    [
+        ("import os; os.read({socket}, 1)", "exit code 0"),
+        ("print('no such kernel'); raise SystemExit(3)", "exit code 3; last printed: no such kernel"),
+        ("import os; os.kill(os.getpid(), 9)", "killed by SIGKILL (out of memory?)"),
+    ],
+)
+def test_the_process(child: str, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter ends when the worker's end of the socket does, and says how it ended."""
+    text = child.format(socket="int(sys.argv[sys.argv.index('--socket') + 1])")
+    monkeypatch.setattr(process, "_CHILD", f"import sys; {text}")
+    gpu = GpuProcess(Simulation(80, Path("/nowhere")))
+    for descriptor in gpu.descriptors:
+        os.close(descriptor)
+    assert gpu.ending() == ending
+    gpu.stop()
+
+
+def test_the_process_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreter that computes without an end goes when it is stopped."""
+    monkeypatch.setattr(process, "_CHILD", "while True: pass")
+    gpu = GpuProcess(Simulation(80, Path("/nowhere")))
+    gpu.stop()
+    assert gpu._process.returncode is not None
+    for descriptor in gpu.descriptors:
+        os.close(descriptor)
