@@ -215,6 +215,8 @@ class Cubin:
         if name not in self._number:
             return b""
         one = self._sections[self._number[name]]
+        if one.size > _LARGEST:
+            raise ValueError(f"{name} of {one.size} bytes")
         return bytes(one.size) if one.type == _NOBITS else _cut(self._data, one.offset, one.size)
 
     def _attributes(self, name: str) -> Iterator[tuple[int, bytes]]:
@@ -350,8 +352,6 @@ def _sections(data: bytes | mmap.mmap) -> list[_Section]:
     size, number, names = struct.unpack_from("<HHH", data, 0x3A)
     heads = [struct.unpack_from("<IIQQQQIIQ", data, start + index * size) for index in range(number)]
     base = heads[names][4]
-    if any(head[5] > _LARGEST for head in heads):
-        raise ValueError("a section of more than 256 MiB")
     return [
         _Section(_text(data, base + name), kind, offset, length, info, align)
         for name, kind, _, _, offset, length, _, info, align in heads
