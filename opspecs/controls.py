@@ -118,6 +118,39 @@ SPECS: tuple[OpSpec, ...] = (
     ),
 )
 
+
+def chain(x: torch.Tensor) -> torch.Tensor:
+    """Give each element by itself."""
+    return ((x * 3 + 1).abs() + 0.5).reciprocal()
+
+
+# Of a simulated GPU, where they are asked in place of the others; ``scanner.verdicts.controls`` says which class of schedules
+# must give other bits.
+SIMULATED_CONTROLS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="control.elementwise",
+        op=chain,
+        why="Elementwise: there is no order to choose.",
+        cases={"chain": Case(inputs=lambda t: call(t.normal(4096)))},
+    ),
+    OpSpec(
+        name="control.barriers",
+        op="torch.sum",
+        why="Each block adds its rows up between barriers, which leave no order to choose.",
+        cases={"rows": Case(inputs=lambda t: call(t.mixed(16, 2048), 1))},
+    ),
+    OpSpec(
+        name="control.atomics",
+        op="torch.index_add",
+        why="Blocks add into 4 rows by atomic additions; the flag takes another path.",
+        cases={
+            "collisions": Case(
+                inputs=lambda t: call(t.mixed(4, 64), 0, t.index(128, high=4), t.mixed(128, 64))
+            )
+        },
+    ),
+)
+
 _IMAGE = {
     "image": Case(inputs=lambda t: call(t.leaf(t.normal(48, 2, 4, 8))), batch=Batch({0: 0})),
 }

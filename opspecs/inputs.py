@@ -7,12 +7,15 @@ those are cut out of pools.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from opspecs.draws import Draw, KeptDraws, Pools, gradient_source, seed_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
 T = TypeVar("T")
@@ -84,8 +87,8 @@ class Inputs:
         # dtype.itemsize came with torch 2.1.
         return int(self._torch.empty(0, dtype=self.dtype).element_size())
 
-    def size(self, *, cpu: T, cuda: T) -> T:
-        """Choose by device: what fills a GPU takes seconds on a CPU."""
+    def size(self, *, cpu: T, cuda: T, simulated: T | None = None) -> T:  # noqa: ARG002 - of `SimulatedInputs`
+        """Choose by device: what fills a GPU takes seconds on a CPU, and minutes where it is simulated (default: as a CPU)."""
         return cpu if self.device == "cpu" else cuda
 
     def normal(self, *shape: int) -> torch.Tensor:
@@ -187,6 +190,41 @@ class Inputs:
         tensor = tensor.detach().requires_grad_()
         self.leaves.append(tensor)
         return tensor
+
+
+def _drawn_on_cpu(name: str) -> Callable[..., Any]:
+    """Return a way of drawing that computes on the CPU and moves what comes out."""
+    draw = getattr(Inputs, name)
+
+    @functools.wraps(draw)
+    def moved(self: SimulatedInputs, *args: Any, **kwargs: Any) -> Any:
+        place, self.device = self.device, "cpu"
+        try:
+            drawn = draw(self, *args, **kwargs)
+        finally:
+            self.device = place
+        return drawn.to(place)
+
+    return moved
+
+
+class SimulatedInputs(Inputs):
+    """Draws for a simulated GPU: as for the CPU, with no kernel, so that no fault of the simulation is in the inputs."""
+
+    def size(self, *, cpu: T, cuda: T, simulated: T | None = None) -> T:  # noqa: ARG002
+        """Choose by device: the third size, that of a CPU if there is none."""
+        return cpu if simulated is None else simulated
+
+    def channels_last(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same values, laid out channels last."""
+        return super().channels_last(tensor.cpu()).to(self.device)
+
+
+for _name in (
+    *("normal", "uniform", "mixed", "spiky", "values", "integers", "index", "permutation", "mask"),
+    *("quantized", "coo"),
+):
+    setattr(SimulatedInputs, _name, _drawn_on_cpu(_name))
 
 
 class UpstreamGradients(Inputs):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,9 @@ class CaseContext:
 
     device: str
     sizes: tuple[int, ...]  # bytes of its outputs
+    # Of a simulated GPU: what schedules are drawn from, and when the executions must end, as `time.perf_counter` counts.
+    seed: int = 0
+    deadline: float = math.inf
 
     @property
     def blocks(self) -> list[int]:
@@ -50,8 +54,6 @@ class Perturbation:
     variables: Mapping[str, str] = field(default_factory=dict)
     # Of what each perturbation but the first gets of the executions.
     share: float = 1.0
-    # A class of schedules of a simulated GPU, which has these and no others.
-    schedule: bool = False
 
 
 # By the names of `--perturb`; `threads`, the last, stands for one group for each thread count.
@@ -75,7 +77,7 @@ PERTURBATIONS: dict[str, Perturbation] = {
         simulated=True,
         variables={INTERPRET: "1"},
     ),
-    **{name: Perturbation(f"simulated GPU: {it.meaning}", schedule=True) for name, it in FREEDOMS.items()},
+    **{name: Perturbation(f"simulated GPU: {it.meaning}") for name, it in FREEDOMS.items()},
     "threads": Perturbation(
         "1 thread, 2, and one per core, each compared by itself (CPU)", apart=True, cpu_alone=True
     ),

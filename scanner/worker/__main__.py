@@ -15,12 +15,13 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
-from opspecs.controls import INVARIANCE_CONTROLS, SENTINELS
+from opspecs.controls import INVARIANCE_CONTROLS, SENTINELS, SIMULATED_CONTROLS
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import OpSpec
 from opspecs.pytorch import database
 from opspecs.registry import SPECS
 from opspecs.user import SpecFileError, load_specs
+from scanner.accelerators import SIMULATED
 from scanner.modes import MODE_TABLE, ExecutionKind, WorkerMode
 from scanner.worker import (
     launch_orders,
@@ -88,7 +89,8 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
         if (why := failure()) is not None:
             return {"failed": f"torch.compile does not work there: {why}"}
     specs: Specs = {
-        spec.name: spec for spec in (*SPECS, *CONTROLS, *INVARIANCE_CONTROLS, *SENTINELS.values())
+        spec.name: spec
+        for spec in (*SPECS, *CONTROLS, *SIMULATED_CONTROLS, *INVARIANCE_CONTROLS, *SENTINELS.values())
     }
     try:
         for path in spec_files:
@@ -124,6 +126,8 @@ def _serve(requests: Any, replies: Any, specs: Specs, execution: ExecutionKind) 
     for line in requests:
         request = json.loads(line)
         identity, do = request.pop("id"), request.pop("do")
+        if request.get("device") == SIMULATED:
+            request["device"] = "cuda:0"  # for torch it is one like any other
         if do == "observe":
             # Controls ask whether this process sees what there is; compiled code is what is asked of rows alone.
             control = execution in {"compiled", "cached"} and request["spec"] in _CONTROLS

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from opspecs.draws import KeptDraws
-from opspecs.inputs import Inputs, UpstreamGradients
+from opspecs.inputs import Inputs, SimulatedInputs, UpstreamGradients
 from opspecs.model import Call, MissingError, OpSpec
 from opspecs.user import place_of
-from scanner.worker import bits, global_state
+from scanner.worker import bits, global_state, simulated
 from scanner.worker.device import accelerator
 
 # Calls one phase of an execution.
@@ -39,6 +39,27 @@ class InvalidCaseError(Exception):
 def called(phase: Callable[[], Any]) -> Any:
     """Call a phase, and do nothing else."""
     return phase()
+
+
+def _inputs() -> type[Inputs]:
+    """Return what draws for the device of this process."""
+    return SimulatedInputs if simulated.active() else Inputs
+
+
+def on_host(value: Any) -> Any:
+    """Return what an op was given or returned; of a simulated GPU its copy on the CPU, where no kernel of ours is compared."""
+    return mapped(value, lambda tensor: tensor.detach().cpu()) if simulated.active() else value
+
+
+def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return nested tensors, each changed."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (tuple, list)):
+        return [mapped(item, change) for item in value]
+    if isinstance(value, Mapping):
+        return {key: mapped(item, change) for key, item in value.items()}
+    return value
 
 
 class Execution:
@@ -82,7 +103,7 @@ class Execution:
         # The direction is left out of the key: forward and backward see the same inputs.
         key = f"{seed}|{spec.name}|{case}|{dtype}"
         try:
-            inputs = Inputs(key, dtype=dtype, device=device, direction=direction, kept=kept)
+            inputs = _inputs()(key, dtype=dtype, device=device, direction=direction, kept=kept)
             self.call: Call = spec.cases[case].inputs(inputs)
         except MissingError:
             raise
@@ -100,7 +121,8 @@ class Execution:
         self._upstream = UpstreamGradients(
             f"{key}|upstream",
             dtype=dtype,
-            device=device,
+            # Without pools, as its inputs are.
+            device="cpu" if simulated.active() else device,
             direction=direction,
             pools=None if kept is None else kept.pools,
         )
@@ -115,8 +137,8 @@ class Execution:
     def inputs(self) -> list[bits.Part]:
         """Return the tensors among the arguments, named ``args[0]``, ``kwargs['weight']``."""
         return [
-            *bits.parts(self.call.args, "args", skip_others=True),
-            *bits.parts(dict(self.call.kwargs), "kwargs", skip_others=True),
+            *bits.parts(on_host(self.call.args), "args", skip_others=True),
+            *bits.parts(on_host(dict(self.call.kwargs)), "kwargs", skip_others=True),
         ]
 
     def said(self) -> list[str]:
@@ -253,7 +275,7 @@ class Execution:
         return self._grad_outputs is not None and self._gradients_digest() != self._drawn
 
     def _gradients_digest(self) -> str:
-        return bits.digest(bits.parts(self._grad_outputs, "gradient"))
+        return bits.digest(bits.parts(on_host(self._grad_outputs), "gradient"))
 
     def check_gradients(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Refuse gradients of which one is missing.
@@ -271,10 +293,10 @@ class Execution:
         """Draw a random gradient for an output: equal ones would hide a reordered sum."""
         if output.layout == torch.sparse_coo:
             values = output._values()  # noqa: SLF001 - not `values()`, which asks for a coalesced tensor
-            drawn = self._upstream.gradient(*values.shape).to(values.dtype)
+            drawn = self._upstream.gradient(*values.shape).to(values.device, values.dtype)
             return torch.sparse_coo_tensor(output._indices(), drawn, output.shape)  # noqa: SLF001
         if output.layout == torch.sparse_csr:
-            drawn = self._upstream.gradient(*output.values().shape).to(output.dtype)
+            drawn = self._upstream.gradient(*output.values().shape).to(output.device, output.dtype)
             rows, columns = output.crow_indices(), output.col_indices()
             return torch.sparse_csr_tensor(rows, columns, drawn, output.shape)
         drawn = self._upstream.gradient(*output.shape).to(output.dtype)
@@ -350,7 +372,7 @@ def describe(spec: OpSpec, case: str, *, device: str, seed: int) -> dict[str, An
     Inputs that cannot be drawn take no part in backward; the row says what is wrong with them.
     """
     key = f"{seed}|{spec.name}|{case}|float32"
-    inputs = Inputs(key, dtype="float32", device=device, direction="backward", kept=DRAWS)
+    inputs = _inputs()(key, dtype="float32", device=device, direction="backward", kept=DRAWS)
     try:
         drawn = spec.cases[case].inputs(inputs)
     except Exception:  # noqa: BLE001 - a function of the user's fails in any way it likes

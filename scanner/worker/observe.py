@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,9 +15,18 @@ from opspecs.user import place_of
 from scanner.alerts import alert_caller, caller_in
 from scanner.modes import ExecutionKind
 from scanner.perturbations import OF_SEVERAL_THREADS, CaseContext, shares
-from scanner.worker import bits, global_state, perturb
+from scanner.schedules import CANONICAL, MEMORY
+from scanner.worker import bits, global_state, perturb, simulated
+from scanner.worker.agreement import CpuReference, NotComparedError
 from scanner.worker.comparison import OutputComparison
-from scanner.worker.execution import DRAWS, Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.execution import (
+    DRAWS,
+    Execution,
+    InvalidCaseError,
+    NotRunnableError,
+    first_line,
+    on_host,
+)
 from scanner.worker.executions import EXECUTIONS
 from scanner.worker.launch_orders import launched
 from scanner.worker.threads import working_threads
@@ -43,6 +52,7 @@ def observe(
     max_time: float | None = None,
     count_threads: bool = False,
     execution: ExecutionKind = "eager",
+    seconds: float = math.inf,
 ) -> dict[str, Any]:
     """Execute a case and return the observation, as fields of ``records.Observation``.
 
@@ -59,9 +69,11 @@ def observe(
         count_threads: Count the threads of a CPU that work in one quiet execution. Those of the execution before must
             have gone to sleep for that, which takes milliseconds.
         execution: How an execution is made.
+        seconds: That executions on a simulated GPU may take.
     """
     before = global_state.snapshot()
     observed: dict[str, Any] = {"outcome": "invalid"}
+    gpu = SimulatedGpu(seed, seconds) if simulated.active() else None
     try:
         _observe(
             observed,
@@ -70,6 +82,7 @@ def observe(
             ),
             Budget(runs, perturbations or ["quiet"], max_time),
             count_threads=count_threads and device == "cpu",
+            gpu=gpu,
         )
     except (NotRunnableError, MissingError) as error:
         observed.update(outcome="not_run", message=str(error))
@@ -77,9 +90,75 @@ def observe(
         observed.update(outcome="invalid", message=str(error))
     except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included; all of it is data
         observed.update(outcome="raised", exception=type(error).__name__, message=_message(error, spec.file))
+    if gpu:
+        gpu.look()
+        observed.update(settled(observed, gpu.seen))
     if changed := global_state.changes(before, global_state.snapshot()):
         observed.update(outcome="invalid", message=f"changed global state ({changed})")
     return observed
+
+
+class SimulatedGpu:
+    """The simulated GPU while one case is executed on it: what is asked of it, and all that it tells."""
+
+    def __init__(self, seed: int, seconds: float) -> None:
+        """Begin with the canonical schedule, under which inputs are placed."""
+        self.seed = seed
+        self.deadline = time.perf_counter() + seconds
+        self.seen = simulated.Report([], [], [], [])
+        self.begin()
+
+    def begin(self) -> None:
+        """Let what follows be the first canonical execution."""
+        simulated.begin(CANONICAL, 0, self.seed, max(0.0, self.deadline - time.perf_counter()))
+
+    def look(self) -> None:
+        """Take in what happened since the last time."""
+        seen, new = self.seen, simulated.report()
+        self.seen = simulated.Report(
+            launches=[],
+            faults=list(dict.fromkeys([*seen.faults, *new.faults])),
+            libraries=list(dict.fromkeys([*seen.libraries, *new.libraries])),
+            products=list(dict.fromkeys([*seen.products, *new.products])),
+        )
+
+    def check(self) -> None:
+        """Take it in, and end where further executions would prove nothing.
+
+        Raises:
+            InvalidCaseError: A kernel was not executed as it should be, or a library was called.
+        """
+        self.look()
+        if self.seen.faults or self.seen.libraries:
+            raise InvalidCaseError("it did not run as a GPU would run it")
+
+
+def settled(observed: Mapping[str, Any], seen: simulated.Report) -> dict[str, Any]:
+    """Return what becomes of an observation by what a simulated GPU told: pure, so that each rule can be tested.
+
+    Args:
+        observed: As the op left it.
+        seen: All that was told while it ran.
+    """
+    simulation = observed.get("simulated", {}) | {"libraries": seen.libraries, "products": seen.products}
+    told: dict[str, Any] = {"simulated": simulation}
+    none = {"exception": None}
+    if seen.faults:
+        # Whatever the op made of it: it may even have swallowed the error.
+        kind, text = seen.faults[0]
+        outcome = "timeout" if kind == "timeout" else "invalid"
+        return told | none | {"outcome": outcome, "message": f"simulated GPU: {text}"}
+    if observed["outcome"] == "raised" and alert_caller(observed["exception"], observed["message"]):
+        return told
+    if seen.libraries:
+        return told | none | {"outcome": "not_run", "message": f"calls {', '.join(seen.libraries)}"}
+    if seen.products and observed["outcome"] == "ran" and not simulation.get("schedule"):
+        return told | {
+            "outcome": "not_run",
+            "message": f"its matrix products ({', '.join(seen.products)}) were computed by the CPU; no schedule of PyTorch's "
+            "own kernels gave other bits",
+        }
+    return told
 
 
 class Budget:
@@ -113,7 +192,14 @@ def _message(error: BaseException, file: str) -> str:
     return f"{text}{place_of(error, file)}".removeprefix(", ")
 
 
-def _observe(observed: dict[str, Any], prepare: Any, budget: Budget, *, count_threads: bool) -> None:
+def _observe(
+    observed: dict[str, Any],
+    prepare: Any,
+    budget: Budget,
+    *,
+    count_threads: bool,
+    gpu: SimulatedGpu | None = None,
+) -> None:
     """Fill in *observed* step by step, so that what was seen before an exception is kept."""
     started = time.perf_counter()
     execution: Execution = prepare()
@@ -127,10 +213,14 @@ def _observe(observed: dict[str, Any], prepare: Any, budget: Budget, *, count_th
     )
     started, times_set = time.perf_counter(), global_state.times_set()
     try:
-        repetition = _Repetition(execution, budget, observed, count_threads=count_threads)
+        if gpu:
+            gpu.check()
+        repetition = _Repetition(execution, budget, observed, count_threads=count_threads, gpu=gpu)
         observed.update(repetition.run())
     finally:
         observed.update(execution.facts(), seconds=time.perf_counter() - started)
+    if gpu:
+        gpu.begin()
     expected = _expected(execution)
     if expected is not None:
         elements = repetition.elements_unlike(expected)
@@ -160,7 +250,7 @@ def _expected(execution: Execution) -> list[bits.Part] | None:
     except Exception as error:
         raise InvalidCaseError(f"its reference failed ({first_line(error)})") from error
     name = f"grad of {execution.leaf_names[0]}" if execution.backward else "output"
-    return None if expected is None else bits.parts(expected, name)
+    return None if expected is None else bits.parts(on_host(expected), name)
 
 
 def _summary(name: str, tensor: torch.Tensor) -> str:
@@ -173,9 +263,19 @@ class _Repetition:
     """The executions of one case, compared with the first, group by group."""
 
     def __init__(
-        self, execution: Execution, budget: Budget, observed: dict[str, Any], *, count_threads: bool
+        self,
+        execution: Execution,
+        budget: Budget,
+        observed: dict[str, Any],
+        *,
+        count_threads: bool,
+        gpu: SimulatedGpu | None,
     ) -> None:
         self._execution = execution
+        self._gpu = gpu
+        self._schedule: dict[str, Any] | None = None  # under which an execution first differed
+        self._returned: Any = None  # by the last execution, on the host
+        self._differed: Any = None  # by that one
         self._count_threads = count_threads
         self._budget = budget
         self._observed = observed
@@ -188,12 +288,15 @@ class _Repetition:
         The first execution is quiet in any case: it is what the others are held against.
         """
         execution, observed = self._execution, self._observed
+        if self._gpu:
+            self._gpu.begin()
         execution.reseed()
         fresh = execution.random_state()
         launches = launched()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            forward, judged = _judged(execution, *execution())
+            forward, judged = self._parts(*execution())
+        first = self._returned
         observed["launches"] = self._launches = launched() - launches
         callers = [caller for warning in caught if (caller := caller_in(str(warning.message)))]
         observed["alerts"] = list(dict.fromkeys(callers))
@@ -208,9 +311,20 @@ class _Repetition:
         self._site = CaseContext(
             execution.device,
             tuple(tensor.numel() * tensor.element_size() for _, tensor in judged),
+            *((self._gpu.seed, self._gpu.deadline) if self._gpu else ()),
         )
         self._advance()
-        groups = [self._group(number) for number in range(len(self._budget.groups))]
+        groups = []
+        for number in range(len(self._budget.groups)):
+            groups.append(self._group(number))
+            if self._schedule:
+                break
+        if self._gpu:
+            observed["simulated"] = {"schedule": self._schedule, **self._held_to_cpu(first)}
+            if self._schedule and self._schedule["name"] == CANONICAL:
+                raise InvalidCaseError(
+                    "the simulation itself is not reproducible: two canonical executions differ"
+                )
         result = self._main.result()
         result["groups"] = [group for group in groups if group]
         result["threads"] = self._threads
@@ -220,6 +334,35 @@ class _Repetition:
                 iter(fields["digests"].values())
             )
         return result
+
+    def _parts(
+        self, output: Any, gradients: tuple[torch.Tensor, ...]
+    ) -> tuple[list[bits.Part], list[bits.Part]]:
+        """Return the parts of one execution; of a simulated GPU, on the CPU, where no kernel of its own compares them."""
+        if self._gpu:
+            self._gpu.check()
+            output, gradients = self._returned = on_host(output), tuple(on_host(gradients))
+        return _judged(self._execution, output, gradients)
+
+    def _held_to_cpu(self, first: Any) -> dict[str, Any]:
+        """Return how the canonical execution is to the CPU, and whether the schedule that differed gave other values."""
+        name = self._schedule["name"] if self._schedule else None
+        whys = {
+            "it draws random numbers": self._observed["seeded"],
+            "it returns memory that nobody wrote": name == MEMORY,
+            "a part of it runs in another mode": type(self._execution) is not Execution,
+        }
+        if any(whys.values()):
+            return {"cpu": {"agrees": None, "why": next(text for text, holds in whys.items() if holds)}}
+        try:
+            reference = CpuReference(self._execution)
+            cpu = reference.compare(*first)
+            race = cpu["agrees"] and self._schedule and reference.compare(*self._differed)["agrees"] is False
+        except NotComparedError as error:
+            return {"cpu": {"agrees": None, "why": str(error)}}
+        except Exception as error:  # noqa: BLE001 - results of any kind; the op is not to blame
+            return {"cpu": {"agrees": None, "why": f"the comparison failed ({first_line(error)})"}}
+        return {"cpu": cpu, "value_race": bool(race)}
 
     def elements_unlike(self, expected: list[bits.Part]) -> int:
         """Return how many elements of the first execution are not what they should be."""
@@ -262,6 +405,9 @@ class _Repetition:
                     compare.add(done if perturbation.apart else self._index, judged)
                     if self._forward and not perturbation.apart:
                         self._forward.add(self._index, forward)
+                    if self._gpu and self._schedule is None and compare.differing:
+                        self._schedule = {"name": name, "number": done, "seed": self._gpu.seed}
+                        self._differed = self._returned
                 done += 1
                 self._advance()
         if compare is None or not done:
@@ -280,9 +426,8 @@ class _Repetition:
         """Execute once, and note how many threads worked, if that is asked."""
         execution = self._execution
         if not count_threads:
-            return _judged(execution, *execution())
-        output, gradients = execution(None, self._counted)
-        return _judged(execution, output, gradients)
+            return self._parts(*execution())
+        return self._parts(*execution(None, self._counted))
 
     def _counted(self, phase: Callable[[], Any]) -> Any:
         """Note how many threads work in the phase that is judged: what is one thread's work there cannot race there."""

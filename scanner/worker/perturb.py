@@ -19,6 +19,8 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from scanner.perturbations import PERTURBATIONS, CaseContext
+from scanner.schedules import CANONICAL, SCHEDULES
+from scanner.worker import simulated
 from scanner.worker.launch_orders import NATURAL, launch_orders
 
 # The cores of this process when it began: once torch is imported, OpenMP may have bound the main thread to one of
@@ -192,6 +194,18 @@ def _order(_: CaseContext) -> Iterator[Before]:
         orders.begin(NATURAL)
 
 
+def _schedule(name: str) -> Callable[[CaseContext], AbstractContextManager[Before]]:
+    @contextlib.contextmanager
+    def start(site: CaseContext) -> Iterator[Before]:
+        # The first canonical execution is behind us.
+        numbers = itertools.count(int(name == CANONICAL))
+        yield lambda _: simulated.begin(
+            name, next(numbers), site.seed, max(0.0, site.deadline - time.perf_counter())
+        )
+
+    return start
+
+
 def _threads(count: int) -> Callable[[CaseContext], AbstractContextManager[Before]]:
     @contextlib.contextmanager
     def start(_: CaseContext) -> Iterator[Before]:
@@ -221,6 +235,7 @@ _STARTS: dict[str, Callable[[CaseContext], AbstractContextManager[Before]]] = {
     "shift": _shift,
     "poison": _poison,
     "order": _order,
+    **{name: _schedule(name) for name in SCHEDULES},
 }
 
 

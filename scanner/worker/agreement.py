@@ -1,0 +1,239 @@
+"""Whether a simulated GPU computed what the CPU computes: the same call, on the same inputs and upstream gradients.
+
+How far two right results may be apart depends on the op, so the CPU is asked: it computes the call again with every input
+number moved by a relative √ε, ε being the precision of its dtype, in a few random ways. An element may be off by half of what
+it moves by then, and by its own share ε^¾. Of a sum of n terms that is some 10⁻⁴ (float32) of the root of the sum of their
+squares: a lost term shows among millions, and the rounding of thousands of additions does not. Where an element jumps, for
+two inputs nearly tie, any of the values that it jumps to is right.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from opspecs.model import Call
+from scanner.worker import bits, global_state
+from scanner.worker.execution import Execution, first_line, mapped, on_host, tensors_in
+
+_SAMPLES = 4
+_SEED = 0x5EED
+# Of the movement of a result when its inputs move by √ε.
+_SHARE = 0.5
+# Values so far apart, as a share of the larger, are no small movement; and so near, in √ε, to one that was jumped to it is that.
+_JUMP, _NEAR = 0.25, 8
+_WORST = 1e300
+
+_Shaped = Callable[[torch.Tensor], torch.Tensor]
+
+
+class NotComparedError(Exception):
+    """There is nothing on the CPU to compare with; the text says why."""
+
+
+class CpuReference:
+    """What the CPU computes of a case, and how far a result may be off."""
+
+    def __init__(self, execution: Execution) -> None:
+        """Compute.
+
+        Args:
+            execution: Of the case, on the device; the gradients of its outputs are drawn.
+
+        Raises:
+            NotComparedError: The CPU cannot.
+        """
+        self._execution = execution
+        self._source = next(
+            iter(tensors_in(on_host([execution.call.args, dict(execution.call.kwargs)]))), None
+        )
+        try:
+            self._forward, self._judged = self._computed(torch.Tensor.clone)
+        except Exception as error:
+            raise NotComparedError(f"the CPU does not compute it ({first_line(error)})") from error
+        generator = torch.Generator().manual_seed(_SEED)
+        self._samples: list[list[bits.Part]] = []
+        for _ in range(_SAMPLES):
+            try:
+                _, sample = self._computed(lambda tensor: _moved(tensor, generator))
+            except Exception:  # noqa: BLE001, S112 - what is moved may lie outside of what the op takes
+                continue
+            if bits.same_structure(sample, self._judged):
+                self._samples.append(sample)
+
+    def _computed(
+        self, change: Callable[[torch.Tensor], torch.Tensor]
+    ) -> tuple[list[bits.Part], list[bits.Part]]:
+        """Return what the CPU gives with the flag off and one thread, each tensor that goes in changed."""
+        given = self._execution
+        tensors = {id(tensor): change(tensor.detach().cpu()) for _, tensor in given.named_arguments()}
+        upstream = [change(tensor.detach().cpu()) for tensor in given.gradients_given()]
+        here = given.changed(tensors, upstream=upstream or None)
+        here.call = Call(
+            tuple(map(_on_cpu, here.call.args)), {key: _on_cpu(one) for key, one in here.call.kwargs.items()}
+        )
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with global_state.flag_set(deterministic=False), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                output, gradients = here()
+        finally:
+            torch.set_num_threads(threads)
+        return self.parts(output, gradients)
+
+    def parts(
+        self, output: Any, gradients: tuple[torch.Tensor, ...]
+    ) -> tuple[list[bits.Part], list[bits.Part]]:
+        """Return the parts of the forward output (backward only) and those that are judged, each as dense numbers."""
+        forward = bits.parts(mapped(output, _dense), "output")
+        if not self._execution.backward:
+            return [], forward
+        named = zip(self._execution.leaf_names, gradients, strict=True)
+        return forward, [
+            part for name, one in named for part in bits.parts(mapped(one, _dense), f"grad of {name}")
+        ]
+
+    def compare(self, output: Any, gradients: tuple[torch.Tensor, ...]) -> dict[str, Any]:
+        """Return how a result on the host is to the CPU's, as fields of ``records.CpuComparison``."""
+        forward, judged = self.parts(output, gradients)
+        if [(name, one.shape) for name, one in judged] != [(name, one.shape) for name, one in self._judged]:
+            return {"agrees": False, "output": "the result", "elements": 1, "of": 1, "error": _WORST}
+        for (_, one), (_, cpu) in zip(forward, self._forward, strict=False):
+            if not cpu.is_floating_point() and not cpu.is_complex() and not torch.equal(one, cpu):
+                return {
+                    "agrees": None,
+                    "why": "its forward phase chose others of equal elements than the CPU",
+                }
+        found: dict[str, Any] = {"agrees": True, "elements": 0, "of": 0, "error": 0.0}
+        for place, (name, one) in enumerate(judged):
+            cpu = self._judged[place][1]
+            found["of"] += one.numel()
+            if not one.numel():
+                continue
+            error = self._errors(place, one, cpu)
+            wrong, worst = int((error > 1).sum()), int(error.argmax())
+            found["elements"] += wrong
+            if (largest := min(float(error.flatten()[worst]), _WORST)) > found["error"]:
+                found["error"] = largest
+                if wrong:
+                    pair = tuple(repr(tensor.flatten()[worst].item()) for tensor in (one, cpu))
+                    found.update(agrees=False, output=name, pair=pair)
+        return found
+
+    def _errors(self, place: int, one: torch.Tensor, cpu: torch.Tensor) -> torch.Tensor:
+        """Return how far each element is off, in tolerances."""
+        if not (cpu.is_floating_point() or cpu.is_complex()):
+            unequal = one != cpu
+            if unequal.any() and cpu.dtype in (torch.int32, torch.int64) and self._ties(one, cpu):
+                unequal = torch.zeros_like(unequal)
+            return unequal * _WORST
+        precision = torch.finfo(cpu.dtype).eps
+        step, relative = precision**0.5, precision**0.75
+        one, cpu = _wide(one), _wide(cpu)
+        samples = [_wide(sample[place][1]) for sample in self._samples]
+        moves = [torch.nan_to_num((sample - cpu).abs(), nan=0.0, posinf=0.0) for sample in samples]
+        size = cpu.abs()
+        if moves:
+            allowed = _SHARE * torch.stack([move**2 for move in moves]).mean(0).sqrt() + relative * size
+        else:
+            allowed = relative * torch.nan_to_num(size, nan=0.0, posinf=0.0).max().expand_as(size)
+        error = _ratio((one - cpu).abs(), allowed)
+        for sample, move in zip(samples, moves, strict=True):
+            jumped = move > _JUMP * torch.maximum(sample.abs(), size)
+            near = _ratio((one - sample).abs(), allowed.minimum(step * size) + _NEAR * step * sample.abs())
+            error = torch.where(jumped, error.minimum(near), error)
+        same = (one == cpu) | (one.isnan() & cpu.isnan())
+        return torch.where(same, 0.0, torch.nan_to_num(error, nan=_WORST, posinf=_WORST))
+
+    def _ties(self, one: torch.Tensor, cpu: torch.Tensor) -> bool:
+        """Tell whether indices are as good as the CPU's: they choose elements with the same bits, and none twice for once."""
+        values = [part for _, part in self._judged if part.shape == cpu.shape and part.dtype == self._dtype]
+        for source, dim, shaped in self._choices(cpu):
+            mine, theirs = shaped(one), shaped(cpu)
+            if int(mine.min()) < 0 or int(mine.max()) >= source.size(dim):
+                continue
+            ours, chosen = source.gather(dim, mine), source.gather(dim, theirs)
+            told = not values or any(bits.equal_on_cpu(chosen.reshape(cpu.shape), value) for value in values)
+            if (
+                told
+                and bits.equal_on_cpu(ours, chosen)
+                and (_distinct(mine, dim) or not _distinct(theirs, dim))
+            ):
+                return True
+        return False
+
+    @property
+    def _dtype(self) -> torch.dtype | None:
+        return None if self._source is None else self._source.dtype
+
+    def _choices(self, cpu: torch.Tensor) -> Iterator[tuple[torch.Tensor, int, _Shaped]]:
+        """Yield what indices may mean of the first argument: a dim of it, and they are shaped to gather along that."""
+        source = self._source
+        if source is None or source.layout != torch.strided or not cpu.numel() or not source.numel():
+            return
+        shapes: list[tuple[torch.Tensor, int, _Shaped]] = []
+        for dim in range(source.dim()):
+            if cpu.dim() == source.dim():
+                shapes.append((source, dim, _as_is))
+                shapes.append((source.flatten(dim), dim, partial(torch.flatten, start_dim=dim)))
+            elif cpu.dim() == source.dim() - 1:
+                shapes.append((source, dim, partial(torch.unsqueeze, dim=dim)))
+        shapes.append((source.flatten(), 0, torch.flatten))
+        for flat, dim, shaped in shapes:
+            theirs = shaped(cpu)
+            fits = all(theirs.size(it) <= flat.size(it) for it in range(flat.dim()) if it != dim)
+            if fits and int(theirs.min()) >= 0 and int(theirs.max()) < flat.size(dim):
+                yield flat, dim, shaped
+
+
+def _as_is(index: torch.Tensor) -> torch.Tensor:
+    return index
+
+
+def _distinct(index: torch.Tensor, dim: int) -> bool:
+    return not bool((index.sort(dim).values.diff(dim=dim) == 0).any())
+
+
+def _ratio(error: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+    return torch.where(error == 0, 0.0, error / allowed)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as numbers in places: what a sparse one stores twice is added, whatever the order it is stored in."""
+    tensor = tensor.detach()
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    return tensor if tensor.layout == torch.strided else tensor.to_dense()
+
+
+def _on_cpu(value: Any) -> Any:
+    """Return an argument that names the device as one that names the CPU."""
+    if isinstance(value, torch.device) or (isinstance(value, str) and value.startswith("cuda")):
+        return "cpu"
+    return value
+
+
+def _moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return a tensor with each of its numbers moved by a random relative √ε."""
+    tensor = tensor.clone()
+    if tensor.is_quantized or not (tensor.is_floating_point() or tensor.is_complex()):
+        return tensor
+    numbers = tensor
+    if tensor.layout == torch.sparse_coo:
+        numbers = tensor._values()  # noqa: SLF001 - the numbers as they are stored
+    elif tensor.layout != torch.strided:
+        numbers = tensor.values()
+    step = torch.finfo(tensor.dtype).eps ** 0.5
+    numbers.copy_(
+        _wide(numbers) * (1 + step * torch.randn(numbers.shape, generator=generator, dtype=torch.float64))
+    )
+    return tensor
