@@ -243,9 +243,7 @@ class Cubin:
             for offset, kind, number, *addend in struct.iter_unpack(form, self._content(section.name)):
                 if kind not in _ADDRESSES:
                     against = self._symbols[number].name
-                    raise CubinError(
-                        f"{self}: {name} has relocation {kind} against {against}, which is unknown"
-                    )
+                    raise CubinError(f"{self}: {name} has unknown relocation {kind} against {against}")
                 more = addend[0] if explicit else struct.unpack_from("<Q", content, offset)[0]
                 struct.pack_into("<Q", content, offset, self._address(number) + more)
         return bytes(content)
@@ -257,9 +255,7 @@ class Cubin:
         if symbol.section == 0 and symbol.type == _FUNCTION:
             self._externals[EXTERNALS + _STEP * number] = symbol.name
             return EXTERNALS + _STEP * number
-        raise CubinError(
-            f"{self} asks for the address of {symbol.name}, no variable or function of the driver"
-        )
+        raise CubinError(f"{self}: the address of {symbol.name}, neither variable nor driver's function")
 
 
 def cubins(data: bytes, architecture: int) -> list[Cubin]:
@@ -339,7 +335,7 @@ def _decompressed(data: bytes, entry: _Entry) -> bytes:
     if entry.decompressed > _LARGEST:
         raise ValueError(f"a cubin of {entry.decompressed} bytes")
     if entry.flags & _ZSTD:
-        return zstandard.ZstdDecompressor().decompress(content, max_output_size=entry.decompressed)
+        return bytes(zstandard.ZstdDecompressor().decompress(content, max_output_size=entry.decompressed))
     if entry.flags & _LZ4:
         return bytes(lz4.block.decompress(content, uncompressed_size=entry.decompressed))
     return content
