@@ -251,9 +251,11 @@ def test_the_table_of_a_device() -> None:
 
 
 def test_the_table_as_c() -> None:
-    """A header has each attribute by its name and by its number."""
+    """A header has each attribute by its name, and by its number what is published."""
     header = as_header(replace(device(80), name="One"))
 
     assert '#define DEVICE_NAME "One"\n' in header
     assert "#define DEVICE_MultiProcessorCount 108\n" in header
     assert " X(16, 108) " in header
+    assert "#define DEVICE_TccDriver 0\n" in header
+    assert " X(35, 0) " not in header

@@ -259,11 +259,11 @@ class Cubin:
 
 
 def cubins(data: bytes, architecture: int) -> list[Cubin]:
-    """Return the cubins of a fat binary that a device runs, in the order in which the driver prefers them.
+    """Return the cubins of a fat binary that a device can run, the best first.
 
     Code for the device's own number is best, and code with its own features (``sm_90a``) before code without: PyTorch's
-    builds hold both for four sources, and those without only print that they were compiled for the wrong device. Else
-    it is the code for the highest smaller minor number. What is specific to another number, or to a family, is not run.
+    builds hold both for four sources, with the same kernels, many of which are stubs in the code without. Else it is the
+    code for the highest smaller minor number. What is specific to another number, or to a family, is not run.
 
     Args:
         data: The whole fat binary.

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from scanner.errors import DetmatrixError
 
 # Number and name of each ``cudaDevAttr...`` of CUDA's runtime API, and its value on the A100 and the H100 (one value: on
-# both). The limits are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability";
-# multiprocessors, L2 cache and clocks those of NVIDIA's whitepapers on both architectures; the rest is what deviceQuery
-# prints on them. That the device is the only one, on bus 1, is the simulation's choice.
-_TABLE = """
+# both). The limits are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and
+# its table of throughputs; the rest is what deviceQuery prints on them. That the device is on bus 1 is our choice.
+_PUBLISHED = """
   1 MaxThreadsPerBlock                     1024
   2 MaxBlockDimX                           1024
   3 MaxBlockDimY                           1024
@@ -36,12 +35,10 @@ _TABLE = """
  18 Integrated                             0
  19 CanMapHostMemory                       1
  20 ComputeMode                            0
- 30 SurfaceAlignment                       512
  31 ConcurrentKernels                      1
  32 EccEnabled                             1
  33 PciBusId                               1
  34 PciDeviceId                            0
- 35 TccDriver                              0
  36 MemoryClockRate                        1593000    2619000
  37 GlobalMemoryBusWidth                   5120
  38 L2CacheSize                            41943040   52428800
@@ -49,32 +46,38 @@ _TABLE = """
  40 AsyncEngineCount                       3
  41 UnifiedAddressing                      1
  50 PciDomainId                            0
- 51 TexturePitchAlignment                  32
  75 ComputeCapabilityMajor                 8          9
  76 ComputeCapabilityMinor                 0
- 78 StreamPrioritiesSupported              1
- 79 GlobalL1CacheSupported                 1
- 80 LocalL1CacheSupported                  1
  81 MaxSharedMemoryPerMultiprocessor       167936     233472
  82 MaxRegistersPerMultiprocessor          65536
  83 ManagedMemory                          1
+ 87 SingleToDoublePrecisionPerfRatio       2
+ 90 ComputePreemptionSupported             1
+ 95 CooperativeLaunch                      1
+ 97 MaxSharedMemoryPerBlockOptin           166912     232448
+106 MaxBlocksPerMultiprocessor             32
+111 ReservedSharedMemoryPerBlock           1024
+120 ClusterLaunch                          0          1
+"""
+# Nobody printed these of the two devices: what a driver for Linux is expected to say. They fill ``cudaDeviceProp``, which
+# has no way to refuse; who asks for one of them alone gets an error.
+_ASSUMED = """
+ 30 SurfaceAlignment                       512
+ 35 TccDriver                              0
+ 51 TexturePitchAlignment                  32
+ 78 StreamPrioritiesSupported              1
+ 79 GlobalL1CacheSupported                 1
+ 80 LocalL1CacheSupported                  1
  84 IsMultiGpuBoard                        0
  85 MultiGpuBoardGroupID                   0
  86 HostNativeAtomicSupported              0
- 87 SingleToDoublePrecisionPerfRatio       2
  88 PageableMemoryAccess                   0
  89 ConcurrentManagedAccess                1
- 90 ComputePreemptionSupported             1
  91 CanUseHostPointerForRegisteredMem      1
- 95 CooperativeLaunch                      1
- 97 MaxSharedMemoryPerBlockOptin           166912     232448
  99 HostRegisterSupported                  1
 100 PageableMemoryAccessUsesHostPageTables 0
 101 DirectManagedMemAccessFromHost         0
-106 MaxBlocksPerMultiprocessor             32
-111 ReservedSharedMemoryPerBlock           1024
 115 MemoryPoolsSupported                   1
-120 ClusterLaunch                          0          1
 """
 
 # Rules of occupancy that both architectures share: CUDA's ``cuda_occupancy.h``.
@@ -123,7 +126,7 @@ class Device:
 
 
 def _read(column: int) -> dict[str, tuple[int, int]]:
-    rows = [line.split() for line in _TABLE.strip().splitlines()]
+    rows = [line.split() for line in (_PUBLISHED.strip() + _ASSUMED.rstrip()).splitlines()]
     return {name: (int(number), int(values[column % len(values)])) for number, name, *values in rows}
 
 
@@ -187,13 +190,16 @@ def blocks_per_multiprocessor(
 
 
 def as_header(of: Device) -> str:
-    """Return the table as C: ``DEVICE_<attribute>`` for each one, and ``DEVICE_ATTRIBUTES(X)``, X(number, value) each."""
+    """Return the table as C: ``DEVICE_<attribute>`` each, and ``DEVICE_ATTRIBUTES(X)``: X(number, value) of what is published."""
+    published = {int(line.split()[0]) for line in _PUBLISHED.strip().splitlines()}
+    answers = " ".join(
+        f"X({number}, {value})" for number, value in of.attributes.values() if number in published
+    )
     lines = [
         f'#define DEVICE_NAME "{of.name}"',
         f"#define DEVICE_ARCHITECTURE {of.architecture}",
         f"#define DEVICE_MEMORY {of.memory}ull",
         *(f"#define DEVICE_{name} {value}" for name, (_, value) in of.attributes.items()),
-        "#define DEVICE_ATTRIBUTES(X) "
-        + " ".join(f"X({number}, {value})" for number, value in of.attributes.values()),
+        f"#define DEVICE_ATTRIBUTES(X) {answers}",
     ]
     return "\n".join(lines) + "\n"
