@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
-from scanner.accelerators import kind_of
+from scanner.accelerators import SIMULATED, kind_of
 
 Mode = Literal[
     "off",
@@ -201,12 +201,20 @@ _NOT_HERE: dict[Concern, str] = {
     "cublas": "cuBLAS computes on CUDA alone",
     "cudnn": "cuDNN computes on CUDA alone",
 }
+_NOT_SIMULATED = "only PyTorch's own kernels are simulated, as they were compiled"
 _CUDNN_OPS = re.compile(r"conv|rnn|lstm|gru|ctc_?loss|batch_?norm", re.IGNORECASE)
 
 
 def modes_on(device: str) -> tuple[Mode, ...]:
     """Return the modes that there are on a device: ``"cpu"``, ``"cuda"``, ``"cuda:N"``."""
-    return tuple(mode for mode, it in MODE_TABLE.items() if not it.cuda_alone or kind_of(device) == "cuda")
+    return tuple(mode for mode, it in MODE_TABLE.items() if _why_not_here(it, device) is None)
+
+
+def _why_not_here(it: WorkerMode, device: str) -> str | None:
+    """Return why there is no such mode on a device; ``None`` if there is."""
+    if device == SIMULATED:
+        return _NOT_SIMULATED if it.cuda_alone or it.compiles else None
+    return _NOT_HERE[it.concern] if it.cuda_alone and kind_of(device) != "cuda" else None
 
 
 def with_chosen(names: Iterable[str]) -> tuple[Mode, ...]:
@@ -225,8 +233,9 @@ def idle_modes(modes: Iterable[Mode], device: str) -> dict[str, list[Mode]]:
     """Return the chosen modes that there are not on a device, by why they are not."""
     idle: dict[str, list[Mode]] = {}
     for mode in modes:
-        if mode in CHOSEN_MODES and mode not in modes_on(device):
-            idle.setdefault(_NOT_HERE[MODE_TABLE[mode].concern], []).append(mode)
+        why = _why_not_here(MODE_TABLE[mode], device)
+        if mode in CHOSEN_MODES and why is not None:
+            idle.setdefault(why, []).append(mode)
     return idle
 
 
@@ -244,8 +253,8 @@ class _Planned(Protocol):
 def unconcerned(mode: Mode, row: _Planned) -> str | None:
     """Return why a mode has nothing to say of a row, whatever other modes show; ``None`` if it may have."""
     it = MODE_TABLE[mode]
-    if mode not in modes_on(row.device):
-        return _NOT_HERE[it.concern]
+    if (why := _why_not_here(it, row.device)) is not None:
+        return why
     if it.backward_alone and row.direction != "backward":
         return "the row has no backward phase"
     if it.concern == "cudnn" and not _CUDNN_OPS.search(row.op):

@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import convert
 
+from opspecs.controls import SIMULATED_CONTROLS
 from opspecs.controls import SPECS as CONTROLS
 from opspecs.model import OpSpec, Planned
 from opspecs.patterns import ops_of
 from opspecs.pytorch.names import names_for
 from opspecs.registry import names_of, selected
-from scanner.accelerators import kind_of
+from scanner.accelerators import SIMULATED, kind_of
 from scanner.cases.catalog import choose
 from scanner.cases.discovery import EntrySpec, Tell, described, enumerated_entries, names_in, recorded, wanted
 from scanner.observations.one_case import with_compiled
@@ -142,7 +143,7 @@ class Planner:
 
 def control_rows(device: str) -> tuple[Row, ...]:
     """Return the rows of the controls on *device* (``"cpu"``, ``"cuda:N"``)."""
-    return known_rows(device, CONTROLS)
+    return known_rows(device, SIMULATED_CONTROLS if device == SIMULATED else CONTROLS)
 
 
 def _names(spec: OpSpec) -> tuple[str, ...]:

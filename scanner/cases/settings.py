@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from scanner.accelerators import ACCELERATORS, kind_of
+from scanner.accelerators import ACCELERATORS, SIMULATED, kind_of
 from scanner.errors import UsageError
 from scanner.modes import CHOSEN_MODES, modes_on
 from scanner.observations.settings import MOST_RUNS, SETTINGS, Settings
 from scanner.perturbations import PERTURBATIONS, shares
+from scanner.schedules import SCHEDULES
 
 # All that a torch from 2.0 to 2.15 has; the main process has none to ask.
 DTYPES = (
@@ -40,6 +41,19 @@ DTYPES = (
     *("bits16", "bits8", "bits4x2", "bits2x4", "bits1x8"),
     *("qint32", "qint8", "quint8", "quint4x2", "quint2x4"),
 )
+
+
+# Of a scan that simulates a GPU, where nothing was said; below them what cannot be said of it.
+_SIMULATED: dict[str, Any] = {
+    "runs": 8,
+    "processes": 1,
+    "timeout": 300.0,
+    "device": SIMULATED,
+    "perturb": SCHEDULES,
+    "cost": False,
+    "overloads": False,
+}
+NOT_SIMULATED = ("device", "perturb", "cost", "overloads", "invariance", "confidence", "max_rate")
 
 
 class Shard(NamedTuple):
@@ -70,7 +84,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def asked_for(**said: Any) -> Settings:
     """Return settings as they are said, by default where they are not."""
-    return Settings(**({name: setting.default for name, setting in SETTINGS.items()} | said))
+    defaults = {name: setting.default for name, setting in SETTINGS.items()}
+    return Settings(**(defaults | (_SIMULATED if said.get("simulate") else {}) | said))
 
 
 def executions_for(confidence: float, max_rate: float) -> int:

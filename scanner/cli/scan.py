@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from opspecs.pytorch.sources import databases
-from scanner.cases.settings import Plan, Shard, asked_for
+from scanner.cases.settings import NOT_SIMULATED, Plan, Shard, asked_for
 from scanner.cli.cluster import ray_options
 from scanner.cli.main import SUMMARY, load
 from scanner.cli.options import DEFAULTS, ParamType, patterns_argument, refuse_report_name
@@ -112,6 +112,8 @@ def command(
             "--resume keeps what the run file holds, --force throws it away; give one of them"
         )
     _check_cluster(pythons, shard, ray, shards)
+    if ray is not None and options.get("simulate"):
+        raise click.UsageError("--ray scans devices of its nodes, --simulate has none; give one of them")
     # Shards that nobody began have no settings of their own.
     said, tabled = _said(options, resume=resume and ray is None)
     if balance is not None and shard is None and ray is None:
@@ -193,6 +195,12 @@ def _said(options: dict[str, Any], *, resume: bool) -> tuple[dict[str, Any], lis
         idle.add("runs")
     if "runs" in asked:
         idle |= {"max_rate", "confidence"}
+    if given.get("simulate"):
+        idle |= {*NOT_SIMULATED}
+        if wrong := [name for name in NOT_SIMULATED if name in asked and given[name] not in {"auto", False}]:
+            raise click.UsageError(
+                f"--simulate and {SETTINGS[wrong[0]].option}: give one of them, a simulation has no such"
+            )
     needing = _needing(given)
     said = {name: value for name, value in given.items() if name not in (idle | needing.keys()) & tabled}
     if {"max_rate", "runs"} <= said.keys():

@@ -73,7 +73,13 @@ def prepare(python: str, architecture: str, environment: Mapping[str, str] | Non
     torch = Path(done.stdout.strip() or "/nowhere")
     if done.returncode or not (torch / "lib").is_dir():
         raise UsageError(f"{python}: has no torch whose libraries could be read; install one for CUDA there")
-    files, libraries = sources(torch / "lib", of.architecture, _versions(torch))
+    versions = _versions(torch)
+    from scanner.gpu.cubin import architectures  # noqa: PLC0415 - its packages are those of an extra
+
+    has = architectures(torch / "lib" / "libtorch_cuda.so")
+    if architecture not in has:
+        raise UsageError(f"{torch}: has no code for {architecture}; it is built for {', '.join(sorted(has))}")
+    files, libraries = sources(torch / "lib", of.architecture, versions)
     return Simulation(of.architecture, built(architecture, files, libraries))
 
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from scanner.accelerators import ACCELERATORS, kind_of
+from scanner.accelerators import ACCELERATORS, SIMULATED, kind_of
 from scanner.errors import UsageError
 from scanner.modes import modes_on
-from scanner.observations.records import Environment
+from scanner.observations.records import Environment, SimulatedDevice
 from scanner.observations.settings import MOST_WORKERS
 from scanner.processes.process import WorkerBuild
 from scanner.processes.variables import worker_environment
@@ -38,6 +38,10 @@ def resolve_device(asked: str, build: WorkerBuild) -> str:
         return f"{build['devices'][0]['kind']}:0" if build["devices"] else "cpu"
     if asked == "cpu":
         return "cpu"
+    if asked == SIMULATED:
+        if not build["devices"]:
+            raise UsageError(f"--simulate: torch {build['torch']} does not take the stand-ins for a GPU")
+        return SIMULATED
     if missing := missing_device(asked, build):
         hint = "" if build["devices"] else "; use --device cpu"
         raise UsageError(f"--device {asked}: {missing}{hint}")
@@ -72,18 +76,24 @@ def workers_for(device: str, build: WorkerBuild) -> int:
     """Return how many workers run side by side: one on the CPU, where they would be load to one another."""
     if device == "cpu" or not ACCELERATORS[kind_of(device)].bounds_memory:
         return 1
+    if device == SIMULATED:
+        # A worker waits while its interpreter works.
+        return min(MOST_WORKERS, os.cpu_count() or 1)
     memory = build["devices"][int(device.partition(":")[2] or 0)]["memory"]
     # Each has a process of either mode, of which one works.
     return max(1, min(MOST_WORKERS, (os.cpu_count() or 1) // 2, memory // (2 * _LEAST_MEMORY)))
 
 
-def environment(device: str, build: WorkerBuild, perturb: Sequence[str] = ()) -> Environment:
+def environment(
+    device: str, build: WorkerBuild, perturb: Sequence[str] = (), simulated: SimulatedDevice | None = None
+) -> Environment:
     """Describe machine and build.
 
     Args:
         device: As ``resolve_device`` returned it.
         build: What the worker said of its torch.
         perturb: The perturbations of the scan.
+        simulated: The GPU that is simulated.
     """
     index = int(device.partition(":")[2] or 0)
     gpu = build["devices"][index] if device != "cpu" else None
@@ -93,8 +103,10 @@ def environment(device: str, build: WorkerBuild, perturb: Sequence[str] = ()) ->
         cuda=build["cuda"],
         cudnn=build["cudnn"],
         driver=_driver() if gpu and ACCELERATORS[kind_of(device)].nvidia and not build["rocm"] else None,
-        gpu=gpu and gpu["name"],
+        # Nobody who reads the name alone takes it for one that was measured.
+        gpu=gpu and gpu["name"] + (", simulated" if simulated else ""),
         gpu_capability=gpu and gpu["capability"],
+        simulated=simulated,
         rocm=build["rocm"],
         # It says something of a GPU alone.
         tf32=tuple(build["tf32"]) if gpu else (),

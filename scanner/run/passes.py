@@ -7,6 +7,7 @@ them. A scan makes the passes of one build; to confirm a change those of two bui
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,6 +39,7 @@ from scanner.run.requests import (
     request_for,
 )
 from scanner.run.sentinels import watched
+from scanner.schedules import CANONICAL
 from scanner.verdicts.cells import observation_verdict
 from scanner.verdicts.controls import misbehaving
 from scanner.verdicts.findings import unequal_inputs
@@ -47,6 +49,8 @@ _SENTINEL_ROWS = 24
 _SENTINEL_SECONDS = 2.0
 # Executions of a control between rows: whether it answers rightly shows in two, which every scan may make of a row.
 _CHECK_RUNS = 2
+# Of the time that a row may take, what its executions on a simulated GPU may.
+_OWN_SHARE = 0.9
 # Workers that are asked for the controls, one after the other, before rows run in one that has not answered them all.
 _TRIES = 3
 
@@ -84,6 +88,7 @@ class PassRunner:
         self._prefix = text
         self._number = number
         self._stress_once = stress_once and header.settings.device == "cpu"
+        self._simulates = bool(header.settings.simulate)
         self._control_keys = {row.key for row in header.controls}
         self._places = {row.key: place for place, row in enumerate(header.planned)}
         self._done: set[tuple[tuple[str, ...], Mode, int]] = set()
@@ -178,8 +183,10 @@ class PassRunner:
             self._fill_cache(supervisor, [row for _, row in rows], mode, process)
         since = _SENTINEL_ROWS
         since_when = 0.0
+        # On a simulated GPU, where time means nothing, the controls are all that runs between rows.
+        seconds = math.inf if self._simulates else _SENTINEL_SECONDS
         for place, row in rows:
-            if since >= _SENTINEL_ROWS or time.monotonic() - since_when > _SENTINEL_SECONDS:
+            if since >= _SENTINEL_ROWS or time.monotonic() - since_when > seconds:
                 self._watch(supervisor, mode, process, place)
                 self._control_again(supervisor, mode, process, place)
                 since, since_when = 0, time.monotonic()
@@ -278,7 +285,8 @@ class PassRunner:
         vouched = self._vouched[supervisor]
         timeout = max(self._header.settings.timeout, PATIENCE)
         for row in self._header.controls:
-            observation = self._observe(supervisor, row, mode, process, ["quiet"], timeout, runs=_CHECK_RUNS)
+            calm = CANONICAL if self._simulates else "quiet"
+            observation = self._observe(supervisor, row, mode, process, [calm], timeout, runs=_CHECK_RUNS)
             wrong = misbehaving(self._header, (*self._controls[:1], observation))
             if wrong and vouched < before:
                 self._write(
@@ -313,6 +321,9 @@ class PassRunner:
             "max_time": settings.max_time,
             **changed,
         }
+        if self._simulates:
+            # A kernel that does not end is told by its name before the worker is stopped.
+            request["seconds"] = _OWN_SHARE * timeout
         place = place_of(row) | {"mode": mode, "process": process, "worker": self._number}
         return ask(supervisor, Observation, place, mode, request, timeout, settings)
 
@@ -339,10 +350,12 @@ class PassRunner:
 
     def _watch(self, supervisor: WorkerSupervisor, mode: Mode, process: int, before: int) -> None:
         """Run the sentinel in the worker in service, and write what it saw."""
-        settings = self._header.settings
-        self._write(watched(supervisor, settings, mode, process, before=before, worker=self._number))
-        self.sentinels += 1
         self._watched[mode, process] = before
+        # Simulated orders are drawn, whatever the machine lets race.
+        if not self._simulates:
+            settings = self._header.settings
+            self._write(watched(supervisor, settings, mode, process, before=before, worker=self._number))
+            self.sentinels += 1
 
     def _keep(self, observation: Observation) -> None:
         self._write(observation)

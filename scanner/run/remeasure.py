@@ -68,6 +68,10 @@ def examine(run: Run, python: str, sandbox: ImportSandbox) -> Environment:
         UsageError: It cannot run a worker, has another torch, or no device like that of the run.
     """
     device, perturb = run.header.settings.device, run.header.settings.perturb
+    if run.header.settings.simulate:
+        raise UsageError(
+            f"{run.path} is simulated, and the same schedules show the same again; compare without --confirm"
+        )
     supervisor = WorkerSupervisor(python, sandbox.path, (), device, perturb)
     try:
         build = supervisor.start(MODES[0]).build

@@ -63,7 +63,7 @@ def ask(
 def request_for(do: str, row: Row, settings: Settings) -> dict[str, Any]:
     """Return what a worker is asked to do with a row."""
     request = {"do": do, **place_of(row), "device": settings.device, "seed": settings.seed}
-    if settings.workers > 1:
+    if settings.workers > 1 and not settings.simulate:
         # Each of them has a process of either mode.
         request["share"] = 1 / (2 * settings.workers)
     return request | ({"enlargement": row.enlargement} if row.enlargement else {})

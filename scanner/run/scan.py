@@ -54,6 +54,7 @@ from scanner.run.resume import (
     starts,
 )
 from scanner.run.shares import Shares
+from scanner.run.simulation import described, simulation_for
 from scanner.verdicts.findings import MatrixRow, matrix, runs_missing
 
 # Timing stops then, however few samples there are.
@@ -142,7 +143,12 @@ class _Scan:
         self._progress = progress
         # As asked until a worker has said what there is, then as resolved.
         self._supervisor = WorkerSupervisor(
-            plan.python, sandbox.path, plan.settings.specs, plan.settings.device, plan.settings.perturb
+            plan.python,
+            sandbox.path,
+            plan.settings.specs,
+            plan.settings.device,
+            plan.settings.perturb,
+            simulation=simulation_for(plan.settings, plan.python, progress),
         )
         self._passes: PassRunner | Shares
         self._shares: Shares | None = None
@@ -241,7 +247,8 @@ class _Scan:
     def _first_header(self, worker: WorkerProcess) -> Header:
         """Return the header of this scan: the begun one if it can go on here, else a new one."""
         device = self._supervisor.device
-        here = environment(device, worker.build, self._plan.settings.perturb)
+        asked = self._plan.settings
+        here = environment(device, worker.build, asked.perturb, described(asked))
         if self._begun is not None:
             header = self._begun.header
             self._planner = Planner(self._supervisor, header.settings, self._specs)
