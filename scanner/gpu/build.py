@@ -117,6 +117,22 @@ def _remove_left_behind(root: Path) -> None:
                 shutil.rmtree(path)
 
 
+def cache_folder(name: str) -> Path:
+    """Return a folder of the cache for small files, made if there is none.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    place = _cache_root() / name
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{place}: cannot be written ({error.strerror}); name another folder in XDG_CACHE_HOME"
+        ) from error
+    return place
+
+
 def _cache_root() -> Path:
     named = os.environ.get("XDG_CACHE_HOME", "")
     # What is not absolute is to be ignored, as the specification of the variable says.

@@ -1,0 +1,226 @@
+"""The interpreter process: ``python -m scanner.gpu --socket N --memory N --arch sm_80``.
+
+It maps the memory of the device where the worker has it, and answers the worker's runtime: what a kernel needs, where a
+variable lies, and launches, each of which is executed before it is answered. It ends when the worker does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import mmap
+import os
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from scanner.gpu import sass
+from scanner.gpu.cubin import Cubin, CubinError, Kernel, cubins
+from scanner.gpu.device import Device, blocks_per_multiprocessor, device
+from scanner.gpu.engine import LaunchError, Orders, launch
+from scanner.gpu.schedule import orders_of
+
+# Where both processes map the device's memory; the end of it is this one's, for the variables of modules.
+BASE = 0x7A0000000000
+OWN = 1 << 30
+_OK, _FAULT, _UNKNOWN, _TIMEOUT = range(4)
+_STATUS = {"fault": _FAULT, "unknown": _UNKNOWN, "timeout": _TIMEOUT}
+_MAP_FIXED_NOREPLACE, _MAP_NORESERVE = 0x100000, 0x4000
+# What is aligned to less than this in no module.
+_ALIGNED = 4096
+
+
+class Interpreter:
+    """The kernels that a worker has registered, the schedule that is in force, and what happened under it."""
+
+    def __init__(self, on: Device) -> None:
+        self._device = on
+        self._images: dict[int, bytes] = {}
+        self._modules: dict[int, list[Cubin]] = {}
+        self._kernels: dict[tuple[int, str], tuple[Kernel, bytes]] = {}
+        self._own: list[tuple[int, int]] = []  # what variables of modules take of the memory
+        self._free = BASE + on.memory - OWN
+        self._asked: dict[str, Any] = {"class": "canonical", "number": 0, "seed": 0, "seconds": 300.0}
+        self._deadline = time.monotonic() + 300.0
+        self._launches: list[str] = []
+        self._faults: list[dict[str, str]] = []
+        self._ordinal = 0
+        self.answers: dict[int, Callable[[memoryview], bytes]] = {
+            1: self._image,
+            2: self._function,
+            3: self._occupancy,
+            4: self._launch,
+            5: self._symbol,
+            6: self._schedule,
+            7: self._report,
+        }
+
+    def answer(self, kind: int, payload: memoryview) -> tuple[int, bytes]:
+        """Return the status and the text or the content of a reply."""
+        try:
+            return _OK, self.answers[kind](payload)
+        except LaunchError as error:
+            status, text = error.kind, str(error)
+        except CubinError as error:
+            status, text = "unknown", str(error)
+        self._faults.append({"kind": status, "text": text})
+        return _STATUS[status], text.encode()
+
+    def _image(self, payload: memoryview) -> bytes:
+        (number,) = struct.unpack_from("<Q", payload)
+        self._images[number] = bytes(payload[8:])
+        return b""
+
+    def _module(self, number: int) -> list[Cubin]:
+        """Return the cubins of a fat binary; their variables are given memory when it is first asked for."""
+        if number not in self._modules:
+            found = cubins(self._images.pop(number), self._device.architecture)
+            for one in found:
+                content = one.place(self._free)
+                ctypes.memmove(self._free, content, len(content))
+                if content:
+                    self._own.append((self._free, self._free + len(content)))
+                self._free += -(-len(content) // _ALIGNED) * _ALIGNED
+            self._modules[number] = found
+        return self._modules[number]
+
+    def _kernel(self, number: int, name: str) -> Kernel:
+        return self._program(number, name, decoded=False)[0]
+
+    def _program(self, number: int, name: str, *, decoded: bool = True) -> tuple[Kernel, bytes]:
+        kernel, program = self._kernels.get((number, name), (None, b""))
+        if kernel is None:
+            found = next((one for one in self._module(number) if name in one.kernels), None)
+            if found is None:
+                raise CubinError(f"no code of {name} for sm_{self._device.architecture}")
+            kernel = found.kernel(name)
+        if decoded and not program:
+            program = sass.instructions(kernel.code, self._device.architecture)
+        self._kernels[number, name] = kernel, program
+        return kernel, program
+
+    def _function(self, payload: memoryview) -> bytes:
+        (number,) = struct.unpack_from("<Q", payload)
+        kernel = self._kernel(number, bytes(payload[8:]).decode())
+        limit = self._device["MaxSharedMemoryPerBlock"] - kernel.shared
+        architecture = self._device.architecture
+        head = (kernel.registers, kernel.shared, kernel.constant, kernel.local, kernel.max_threads, limit, architecture, architecture)
+        parameters = [number for parameter in kernel.parameters for number in parameter]
+        return struct.pack(f"<8iI{len(parameters)}I", *head, len(kernel.parameters), *parameters)
+
+    def _blocks(self, kernel: Kernel, dynamic: int, threads: int) -> int:
+        return blocks_per_multiprocessor(
+            self._device, kernel.registers, kernel.shared, dynamic, threads, kernel.barriers
+        )
+
+    def _occupancy(self, payload: memoryview) -> bytes:
+        number, threads, dynamic = struct.unpack_from("<QiQ", payload)
+        return struct.pack("<i", self._blocks(self._kernel(number, bytes(payload[20:]).decode()), dynamic, threads))
+
+    def _launch(self, payload: memoryview) -> bytes:
+        number, *sizes, dynamic, _, length = struct.unpack_from("<Q6IQII", payload)
+        at = struct.calcsize("<Q6IQII")
+        name = bytes(payload[at : at + length]).decode()
+        at += length
+        (length,) = struct.unpack_from("<I", payload, at)
+        parameters = bytes(payload[at + 4 : at + 4 + length])
+        at += 4 + length
+        (count,) = struct.unpack_from("<I", payload, at)
+        numbers = struct.unpack_from(f"<{2 * count}Q", payload, at + 4)
+        ranges = [(start, start + size) for start, size in zip(numbers[::2], numbers[1::2], strict=True)]
+        ranges = sorted([*ranges, *self._own])
+        self._launches.append(name)
+        kernel, program = self._program(number, name)
+        grid, block = sizes[:3], sizes[3:]
+        resident = self._blocks(kernel, dynamic, block[0] * block[1] * block[2]) * self._device["MultiProcessorCount"]
+        asked = self._asked
+        orders = orders_of(asked["class"], asked["number"], asked["seed"], self._ordinal)
+        self._ordinal += 1
+        try:
+            launch(
+                kernel,
+                program,
+                grid,
+                block,
+                parameters,
+                dynamic_shared=dynamic,
+                resident=resident,
+                ranges=struct.pack(f"<{2 * len(ranges)}Q", *(edge for one in ranges for edge in one)),
+                orders=Orders(*orders),
+                seconds=self._deadline - time.monotonic(),
+            )
+        except LaunchError as error:
+            text = str(error)
+            if error.kind == "unknown":
+                text += f": {sass.unknown(kernel.code, self._device.architecture, error.line)}"
+            raise LaunchError(error.kind, f"{text} of kernel {name}") from error
+        return b""
+
+    def _symbol(self, payload: memoryview) -> bytes:
+        (number,) = struct.unpack_from("<Q", payload)
+        name = bytes(payload[8:]).decode()
+        for one in self._module(number):
+            if name in one.variables:
+                return struct.pack("<2Q", *one.variables[name])
+        raise CubinError(f"no variable {name} for sm_{self._device.architecture}")
+
+    def _schedule(self, payload: memoryview) -> bytes:
+        self._asked = json.loads(bytes(payload))
+        self._deadline = time.monotonic() + self._asked["seconds"]
+        self._ordinal = 0
+        return b""
+
+    def _report(self, _: memoryview) -> bytes:
+        said = {"launches": self._launches, "faults": self._faults}
+        self._launches, self._faults = [], []
+        return json.dumps(said).encode()
+
+
+def _map(descriptor: int, size: int) -> None:
+    """Map the device's memory where the worker has it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    flags = mmap.MAP_SHARED | _MAP_FIXED_NOREPLACE | _MAP_NORESERVE
+    if libc.mmap(BASE, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0) != BASE:
+        sys.exit(f"the memory of the device cannot be mapped ({os.strerror(ctypes.get_errno())})")
+
+
+def _received(connection: socket.socket, size: int) -> bytearray | None:
+    """Return so many bytes; ``None`` where the worker has ended."""
+    data, at = bytearray(size), 0
+    view = memoryview(data)
+    while at < size:
+        count = connection.recv_into(view[at:])
+        if not count:
+            return None
+        at += count
+    return data
+
+
+def main() -> None:
+    """Answer until the worker is gone."""
+    parser = argparse.ArgumentParser(prog="python -m scanner.gpu", allow_abbrev=False)
+    parser.add_argument("--socket", type=int, required=True)
+    parser.add_argument("--memory", type=int, required=True)
+    parser.add_argument("--arch", required=True)
+    options = parser.parse_args()
+    on = device(int(options.arch.removeprefix("sm_")))
+    _map(options.memory, on.memory)
+    interpreter = Interpreter(on)
+    with socket.socket(fileno=options.socket) as connection:
+        while (head := _received(connection, 8)) is not None:
+            kind, length = struct.unpack("<2I", head)
+            payload = _received(connection, length)
+            if payload is None:
+                break
+            status, content = interpreter.answer(kind, memoryview(payload))
+            connection.sendall(struct.pack("<2I", status, len(content)) + content)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""The engine: C that executes a kernel's instructions under a schedule, compiled once, called with ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scanner.gpu import isa, sass
+from scanner.gpu.build import Library, built
+from scanner.gpu.cubin import Kernel
+
+_FOLDER = Path(__file__).with_name("engine")
+_BANKS = 16
+_SHARED_WINDOW, _LOCAL_WINDOW = 1 << 56, 1 << 57
+# Bytes of constant bank 0 before the parameters that are known: sizes, and where windows of generic addresses begin.
+_SIZES, _WINDOWS, _STACK = 0x00, 0x18, 0x28
+_KINDS = ("ran", "fault", "unknown", "timeout")
+_MOST_BLOCKS = 1 << 31
+
+
+class _Schedule(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in ("blocks", "warps", "lanes", "paths", "any_dispatch", "registers")),
+        ("seed", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = (
+        ("program", ctypes.c_char_p),
+        ("instructions", ctypes.c_uint64),
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        *((name, ctypes.c_uint32) for name in ("registers", "shared", "local", "resident")),
+        ("bank", ctypes.c_void_p * _BANKS),
+        ("bank_size", ctypes.c_uint64 * _BANKS),
+        ("ranges", ctypes.c_void_p),
+        ("range_count", ctypes.c_uint64),
+        ("external", ctypes.c_void_p),
+        ("external_count", ctypes.c_uint64),
+        ("schedule", _Schedule),
+        ("deadline", ctypes.c_double),
+        ("shared_window", ctypes.c_uint64),
+        ("local_window", ctypes.c_uint64),
+        ("steps", ctypes.c_uint64),
+        ("work", ctypes.c_uint64),
+        ("status", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("line", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
+        ("text", ctypes.c_char * 512),
+    )
+
+
+class Orders(NamedTuple):
+    """Which orders a launch takes: numbers of ``engine.h``, 0 the canonical one; and what memory nobody wrote holds."""
+
+    blocks: int = 0
+    warps: int = 0
+    lanes: int = 0
+    paths: int = 0
+    any_dispatch: int = 0
+    registers: int = 0x7FBA7FBA
+    seed: int = 0
+
+
+class LaunchError(Exception):
+    """A launch that did not run; ``kind`` is ``fault``, ``unknown`` or ``timeout``, ``line`` the place of the instruction."""
+
+    def __init__(self, kind: str, text: str, line: int = 0) -> None:
+        super().__init__(text)
+        self.kind, self.line = kind, line
+
+
+class Result(NamedTuple):
+    """How much was executed: instructions of warps, and of threads; whether a clock was read."""
+
+    steps: int
+    work: int
+    reads_clock: bool
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    sources = {path.name: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.iterdir())}
+    files = tuple(name for name in sources if name.endswith(".c"))
+    # The direction of rounding is changed where an instruction says so.
+    flags = ("-O2", "-fno-strict-aliasing", "-frounding-math")
+    place = built("engine", {**sources, "isa.h": isa.header()}, [Library("engine.so", (*files, "-lm"), flags)])
+    library = ctypes.CDLL(str(place / "engine.so"))
+    library.sizes.restype = ctypes.c_uint64
+    library.run.restype = None
+    if library.sizes() != sass.SIZE << 32 | ctypes.sizeof(_Launch):
+        raise AssertionError("the engine and its caller disagree about their records")
+    return library
+
+
+def launch(
+    kernel: Kernel,
+    program: bytes,
+    grid: Sequence[int],
+    block: Sequence[int],
+    parameters: bytes,
+    *,
+    dynamic_shared: int = 0,
+    resident: int = 1 << 20,
+    ranges: bytes = b"",
+    orders: Orders = Orders(),  # noqa: B008 - a tuple
+    seconds: float = 60.0,
+) -> Result:
+    """Execute a kernel on memory of this process.
+
+    Args:
+        kernel: The kernel.
+        program: Its instructions, as ``sass.instructions`` returns them.
+        grid: Blocks in each of three dimensions.
+        block: Threads of a block in each of three dimensions.
+        parameters: Their bytes, from the first parameter on.
+        dynamic_shared: Bytes of shared memory beside those that the kernel declares.
+        resident: Blocks that the device holds at once.
+        ranges: Memory of the device that exists: pairs of first address and the one behind, 64 bits each, ascending.
+        orders: Of blocks, warps and lanes.
+        seconds: That it may take.
+
+    Raises:
+        LaunchError: It did what no kernel may, has an instruction that is unknown, or took too long.
+    """
+    call = _Launch(program=program, instructions=len(program) // sass.SIZE)
+    call.grid[:], call.block[:] = grid, block
+    if not 0 < grid[0] * grid[1] * grid[2] < _MOST_BLOCKS or not 0 < block[0] * block[1] * block[2] <= kernel.max_threads:
+        raise LaunchError("fault", f"a grid of {tuple(grid)} blocks of {tuple(block)} threads")
+    call.registers, call.local, call.resident = max(kernel.registers, 1), kernel.local, resident
+    call.shared = kernel.shared_base + kernel.shared + dynamic_shared
+    kept = _banks(call, kernel, _bank0(kernel, grid, block, parameters))
+    call.ranges, call.range_count = ctypes.cast(ranges, ctypes.c_void_p), len(ranges) // 16
+    external = struct.pack(f"<{len(kernel.externals)}Q", *kernel.externals)
+    call.external, call.external_count = ctypes.cast(external, ctypes.c_void_p), len(kernel.externals)
+    call.schedule = _Schedule(*orders)
+    call.deadline = time.monotonic() + seconds
+    call.shared_window, call.local_window = _SHARED_WINDOW, _LOCAL_WINDOW
+    _library().run(ctypes.byref(call))
+    del kept
+    if call.status:
+        raise LaunchError(_KINDS[call.status], call.text.decode(errors="replace"), call.line)
+    return Result(call.steps, call.work, bool(call.flags & 1))
+
+
+def _bank0(kernel: Kernel, grid: Sequence[int], block: Sequence[int], parameters: bytes) -> bytes:
+    bank = bytearray(kernel.parameter_base)
+    struct.pack_into("<6I", bank, _SIZES, *block, *grid)
+    struct.pack_into("<2Q", bank, _WINDOWS, _SHARED_WINDOW, _LOCAL_WINDOW)
+    struct.pack_into("<I", bank, _STACK, kernel.local)
+    return bytes(bank) + parameters + bytes(-len(parameters) % 16)
+
+
+def _banks(call: Any, kernel: Kernel, bank0: bytes) -> list[bytes]:
+    """Fill in the constant banks, and return what has to live as long as the call."""
+    banks: Mapping[int, bytes] = {0: bank0, **kernel.banks}
+    for number, content in banks.items():
+        if content:
+            call.bank[number], call.bank_size[number] = ctypes.cast(content, ctypes.c_void_p), len(content)
+    for number, (address, size) in kernel.placed.items():
+        call.bank[number], call.bank_size[number] = address, size
+    return list(banks.values())

@@ -1,0 +1,114 @@
+/* The machine that executes SASS: what its parts hold. One warp is a vector of 32 lanes; an opcode is a function of it. */
+#pragma once
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { LANES = 32, BARRIERS = 16, PREDICATES = 8, UNIFORMS = 64, RZ = 255, URZ = 63, BANKS = 16 };
+
+/* What an operand is, and what is done to its value; sass.py writes the same numbers. */
+enum Kind { K_NONE, K_REG, K_UREG, K_PRED, K_UPRED, K_CONST, K_IMMEDIATE, K_ADDRESS, K_SPECIAL, K_BARRIER, K_ALL_PREDICATES };
+enum { F_NEGATE = 1, F_ABSOLUTE = 2, F_INVERT = 4, F_LOW_HALF = 8, F_HIGH_HALF = 16, F_WIDE = 32, F_INDEXED = 64 };
+
+typedef struct {
+    uint8_t kind, flags, reg, ureg; /* ureg: of an address, beside its register */
+    uint32_t scale;                 /* of the register of an address; bank of a constant */
+    uint64_t value;                 /* bits of an immediate, offset of a constant or an address, number of a special register */
+} Operand;
+
+enum { OPERANDS = 8, MODIFIER_WORDS = 3 };
+typedef struct {
+    uint16_t op;
+    uint8_t guard, operands; /* guard: a predicate, | 8 where it is negated, | 16 where it is uniform */
+    uint32_t line;           /* its place in the program */
+    uint64_t modifiers[MODIFIER_WORDS];
+    Operand operand[OPERANDS];
+} Instruction;
+
+typedef struct { uint64_t start, end; } Range;
+
+/* Orders that are free; schedule.py draws them. 0 ascending, 1 descending, 2 drawn, 3 drawn and interleaved. */
+enum { ASCENDING, DESCENDING, DRAWN, INTERLEAVED };
+typedef struct {
+    uint32_t blocks, warps, lanes, paths; /* orders */
+    uint32_t any_dispatch;                /* blocks become resident in any order, not in that of their index */
+    uint32_t registers;                   /* what registers and shared memory nobody wrote hold */
+    uint64_t seed;
+} Schedule;
+
+/* One launch, filled in by engine.py in the order of these fields. */
+typedef struct {
+    const Instruction *program;
+    uint64_t instructions;
+    uint32_t grid[3], block[3];
+    uint32_t registers, shared, local, resident; /* resident: blocks that the device holds at once */
+    const uint8_t *bank[BANKS];
+    uint64_t bank_size[BANKS];
+    const Range *ranges; /* memory of the device that exists, in ascending order */
+    uint64_t range_count;
+    const uint64_t *external; /* addresses that stand for functions outside of the code */
+    uint64_t external_count;
+    Schedule schedule;
+    double deadline; /* seconds of CLOCK_MONOTONIC */
+    uint64_t shared_window, local_window; /* where generic addresses of these begin */
+    /* What came out. */
+    uint64_t steps, work; /* instructions of warps, and of threads */
+    uint32_t status, flags, line, unused; /* status: as below; line: of the instruction that failed */
+    char text[512];
+} Launch;
+enum { RAN, FAULT, UNKNOWN, TIMEOUT };
+enum { READS_CLOCK = 1 };
+
+struct Block;
+typedef struct Warp {
+    struct Block *block;
+    uint32_t index, first_thread;
+    uint32_t alive, waiting;           /* lanes; waiting: at a barrier of whatever kind */
+    uint32_t pc[LANES];
+    uint32_t predicate[PREDICATES];    /* a bit a lane */
+    uint32_t uniform_predicate;        /* a bit a predicate */
+    uint32_t uniform[UNIFORMS];
+    uint32_t convergence[BARRIERS][LANES]; /* BSSY: the lanes that meet at the BSYNC */
+    uint8_t at[LANES];                 /* what a waiting lane waits at: a BSYNC by its number, or AT_... */
+    uint32_t barred[BARRIERS];         /* lanes that wait at a barrier of the block */
+    uint32_t sync_mask[LANES];         /* WARPSYNC */
+    uint32_t turn;                     /* fairness between paths of a warp */
+    uint32_t barrier_vote;             /* BAR.RED: what the lanes bring, */
+    uint32_t barrier_count;            /* and what it came to */
+    uint32_t (*reg)[LANES];
+    uint8_t *local;
+} Warp;
+
+enum { AT_WARPSYNC = BARRIERS, AT_BAR };
+
+/* Of a block: threads it waits for (0: all), what BAR.RED does, and how many warps have lanes there. */
+enum { NO_VOTE, VOTE_COUNT, VOTE_ALL, VOTE_ANY };
+typedef struct { uint32_t count, vote; } Barrier;
+
+typedef struct Block {
+    struct Machine *machine;
+    uint32_t index, id[3], warps;
+    uint64_t key; /* its place in the order of blocks */
+    Barrier barrier[BARRIERS];
+    uint8_t *shared;
+    Warp *warp;
+} Block;
+
+typedef struct Machine {
+    Launch *launch;
+    const Instruction *now; /* the instruction that is being executed */
+    uint64_t random;
+    uint32_t jump; /* set by an opcode that moved program counters or made lanes wait */
+    uint32_t yield;
+    uint64_t last_range;
+    Block **resident;
+    uint32_t residents;
+    jmp_buf stop;
+} Machine;
+
+typedef void (*Opcode)(Machine *, Warp *, const Instruction *, uint32_t lanes);
+
+_Noreturn void fail(Machine *, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+uint64_t draw(Machine *);                         /* the next number of the schedule */
+void lane_order(Machine *, uint8_t order[LANES]); /* in which lanes store, and add */
+bool release(Machine *, Warp *);                  /* let go who waits for nobody any more */

@@ -1,0 +1,527 @@
+/* Floating point: IEEE 754, each operation rounded once; NaN results are canonical, as on every NVIDIA GPU since Fermi. */
+#include "operands.h"
+#include <fenv.h>
+#include <math.h>
+#include <stdlib.h>
+
+void put_comparison(Machine *m, Warp *w, const Instruction *i, uint32_t truth, uint32_t lanes);
+
+typedef float Floats[LANES];
+typedef double Doubles[LANES];
+
+static float flushed(float v) { return fabsf(v) < 0x1p-126f ? copysignf(0, v) : v; }
+
+static void floats(Machine *m, const Warp *w, const Instruction *i, int place, float *out) {
+    source_float(m, w, &i->operand[place], out);
+    if (HAS(i, M_FTZ)) EACH out[l] = flushed(out[l]);
+}
+
+static void put_floats(Warp *w, const Instruction *i, const float *v, uint32_t lanes) {
+    Vector bits;
+    EACH {
+        float r = HAS(i, M_FTZ) ? flushed(v[l]) : v[l];
+        if (HAS(i, M_SAT)) r = !(r > 0) ? 0 : r > 1 ? 1 : r;
+        bits[l] = isnan(r) ? 0x7FFFFFFF : bits_of(r);
+    }
+    put(w, &i->operand[0], bits, lanes);
+}
+
+static void put_doubles(Warp *w, const Instruction *i, const double *v, uint32_t lanes) {
+    Wide bits;
+    EACH bits[l] = isnan(v[l]) ? 0x7FFFFFFFFFFFFFFF : bits_of_double(v[l]);
+    put_wide(w, &i->operand[0], bits, lanes);
+}
+
+/* The direction of rounding; what is computed between begin and end is kept there, since it passes through memory. */
+static void begin_rounding(const Instruction *i) {
+    int mode = HAS(i, M_RM) ? FE_DOWNWARD : HAS(i, M_RP) ? FE_UPWARD : HAS(i, M_RZ) ? FE_TOWARDZERO : FE_TONEAREST;
+    if (mode != FE_TONEAREST) fesetround(mode);
+}
+static void end_rounding(void) { fesetround(FE_TONEAREST); }
+static bool is_rounded(const Instruction *i) { return HAS(i, M_RM) || HAS(i, M_RP) || HAS(i, M_RZ); }
+#define IN_MEMORY(x) __asm__ volatile("" : : "r"(x) : "memory")
+
+void op_FADD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Floats a, b, r;
+    floats(m, w, i, 1, a);
+    floats(m, w, i, 2, b);
+    if (is_rounded(i)) {
+        begin_rounding(i);
+        IN_MEMORY(a); IN_MEMORY(b);
+        EACH r[l] = a[l] + b[l];
+        IN_MEMORY(r);
+        end_rounding();
+    } else EACH r[l] = a[l] + b[l];
+    put_floats(w, i, r, lanes);
+}
+
+void op_FMUL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Floats a, b, r;
+    floats(m, w, i, 1, a);
+    floats(m, w, i, 2, b);
+    if (is_rounded(i)) {
+        begin_rounding(i);
+        IN_MEMORY(a); IN_MEMORY(b);
+        EACH r[l] = a[l] * b[l];
+        IN_MEMORY(r);
+        end_rounding();
+    } else {
+        double by = HAS(i, M_D2) ? 0.5 : HAS(i, M_D4) ? 0.25 : HAS(i, M_D8) ? 0.125 : HAS(i, M_M2) ? 2 : HAS(i, M_M4) ? 4 : HAS(i, M_M8) ? 8 : 1;
+        EACH r[l] = (float)((double)a[l] * b[l] * by);
+    }
+    put_floats(w, i, r, lanes);
+}
+
+void op_FFMA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Floats a, b, c, r;
+    floats(m, w, i, 1, a);
+    floats(m, w, i, 2, b);
+    floats(m, w, i, 3, c);
+    begin_rounding(i);
+    IN_MEMORY(a); IN_MEMORY(b); IN_MEMORY(c);
+    EACH r[l] = fmaf(a[l], b[l], c[l]);
+    IN_MEMORY(r);
+    if (is_rounded(i)) end_rounding();
+    put_floats(w, i, r, lanes);
+}
+
+/* -0 lies below +0; a NaN counts only if both are, or the opcode says so. */
+static double least(double a, double b, bool nan) {
+    if (isnan(a) || isnan(b)) return nan || (isnan(a) && isnan(b)) ? NAN : isnan(a) ? b : a;
+    return a < b || (a == b && signbit(a)) ? a : b;
+}
+
+void op_FMNMX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Floats a, b;
+    floats(m, w, i, 1, a);
+    floats(m, w, i, 2, b);
+    uint32_t minimum = predicate(m, w, &i->operand[3]);
+    bool nan = HAS(i, M_NAN);
+    EACH a[l] = (float)(minimum >> l & 1 ? least(a[l], b[l], nan) : -least(-a[l], -b[l], nan));
+    put_floats(w, i, a, lanes);
+}
+
+void op_FSEL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Floats a, b;
+    source_float(m, w, &i->operand[1], a);
+    source_float(m, w, &i->operand[2], b);
+    uint32_t which = predicate(m, w, &i->operand[3]);
+    EACH if (which >> l & 1) memcpy(&b[l], &a[l], 4);
+    put(w, &i->operand[0], (uint32_t *)b, lanes);
+}
+
+/* Which of less, equal, greater, unordered are true. */
+static int comparison(const Instruction *i) {
+    return HAS(i, M_LT) ? 1 : HAS(i, M_EQ) ? 2 : HAS(i, M_LE) ? 3 : HAS(i, M_GT) ? 4 : HAS(i, M_NE) ? 5 : HAS(i, M_GE) ? 6
+        : HAS(i, M_NUM) ? 7 : HAS(i, M_NAN) ? 8 : HAS(i, M_LTU) ? 9 : HAS(i, M_EQU) ? 10 : HAS(i, M_LEU) ? 11
+        : HAS(i, M_GTU) ? 12 : HAS(i, M_NEU) ? 13 : HAS(i, M_GEU) ? 14 : 0;
+}
+static uint32_t compared(int kind, double a, double b) {
+    return kind >> (isnan(a) || isnan(b) ? 3 : a < b ? 0 : a == b ? 1 : 2) & 1;
+}
+
+void op_FSETP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Floats a, b;
+    floats(m, w, i, 2, a);
+    floats(m, w, i, 3, b);
+    uint32_t truth = 0;
+    int kind = comparison(i);
+    EACH truth |= compared(kind, a[l], b[l]) << l;
+    put_comparison(m, w, i, truth, lanes);
+}
+
+/* Likewise, as a value: 1 or all bits where it is true. */
+void op_FSET(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Floats a, b;
+    Vector r;
+    floats(m, w, i, 1, a);
+    floats(m, w, i, 2, b);
+    uint32_t with = predicate(m, w, &i->operand[3]), truth = 0;
+    int kind = comparison(i);
+    EACH truth |= compared(kind, a[l], b[l]) << l;
+    truth = HAS(i, M_AND) ? truth & with : HAS(i, M_OR) ? truth | with : truth ^ with;
+    EACH r[l] = !(truth >> l & 1) ? 0 : HAS(i, M_BF) ? bits_of(1) : ~0u;
+    put(w, &i->operand[0], r, lanes);
+}
+
+void op_DSETP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Doubles a, b;
+    source_double(m, w, &i->operand[2], a);
+    source_double(m, w, &i->operand[3], b);
+    uint32_t truth = 0;
+    int kind = comparison(i);
+    if (HAS(i, M_MAX) || HAS(i, M_MIN)) {
+        /* Whether the first is the one to take: the larger (smaller) one, and a number rather than a NaN. */
+        EACH {
+            bool first = isnan(b[l]) || (!isnan(a[l]) && (HAS(i, M_MIN) ? a[l] < b[l] || (a[l] == b[l] && signbit(a[l]))
+                                                                         : a[l] > b[l] || (a[l] == b[l] && !signbit(a[l]))));
+            truth |= (uint32_t)first << l;
+        }
+    } else EACH truth |= compared(kind, a[l], b[l]) << l;
+    put_comparison(m, w, i, truth, lanes);
+}
+
+void op_DADD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Doubles a, b, r;
+    source_double(m, w, &i->operand[1], a);
+    source_double(m, w, &i->operand[2], b);
+    begin_rounding(i);
+    IN_MEMORY(a); IN_MEMORY(b);
+    EACH r[l] = a[l] + b[l];
+    IN_MEMORY(r);
+    if (is_rounded(i)) end_rounding();
+    put_doubles(w, i, r, lanes);
+}
+
+void op_DMUL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Doubles a, b, r;
+    source_double(m, w, &i->operand[1], a);
+    source_double(m, w, &i->operand[2], b);
+    begin_rounding(i);
+    IN_MEMORY(a); IN_MEMORY(b);
+    EACH r[l] = a[l] * b[l];
+    IN_MEMORY(r);
+    if (is_rounded(i)) end_rounding();
+    put_doubles(w, i, r, lanes);
+}
+
+void op_DFMA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Doubles a, b, c, r;
+    source_double(m, w, &i->operand[1], a);
+    source_double(m, w, &i->operand[2], b);
+    source_double(m, w, &i->operand[3], c);
+    begin_rounding(i);
+    IN_MEMORY(a); IN_MEMORY(b); IN_MEMORY(c);
+    EACH r[l] = fma(a[l], b[l], c[l]);
+    IN_MEMORY(r);
+    if (is_rounded(i)) end_rounding();
+    put_doubles(w, i, r, lanes);
+}
+
+/* MUFU: approximations whose last bits no document tells. These are the same on every machine: sums and products of
+ * doubles alone, no function of a C library. */
+static double power_of_two(double x) {
+    if (!(x > -1100)) return isnan(x) ? x : 0;
+    if (x > 1100) return INFINITY;
+    double k = nearbyint(x), r = (x - k) * 0.69314718055994530942, sum = 1;
+    for (int n = 14; n; n--) sum = 1 + sum * r / n;
+    return ldexp(sum, (int)k);
+}
+static double logarithm(double x) {
+    if (isnan(x) || x < 0) return NAN;
+    if (x == 0) return -INFINITY;
+    if (isinf(x)) return x;
+    int e;
+    double f = frexp(x, &e);
+    if (f < 0.70710678118654752440) f *= 2, e--;
+    double s = (f - 1) / (f + 1), square = s * s, sum = 0;
+    for (int n = 23; n > 0; n -= 2) sum = sum * square + 1.0 / n;
+    return e + 2 * s * sum * 1.44269504088896340736;
+}
+static double sine_of_turns(double turns) {
+    if (!isfinite(turns)) return NAN;
+    double r = turns - nearbyint(turns);
+    if (r > 0.25) r = 0.5 - r;
+    if (r < -0.25) r = -0.5 - r;
+    double x = r * 6.28318530717958647693, square = x * x, sum = 1;
+    for (int n = 21; n > 1; n -= 2) sum = 1 - sum * square / (n * (n - 1));
+    return x * sum;
+}
+static double tangent(double x) {
+    double t = fabs(x), square = t * t;
+    if (isnan(x)) return x;
+    if (t < 0.01) return x * (1 - square / 3 + 2 * square * square / 15);
+    double e = power_of_two(-2 * t * 1.44269504088896340736);
+    return copysign((1 - e) / (1 + e), x);
+}
+
+void op_MUFU(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    if (HAS(i, M_RCP64H) || HAS(i, M_RSQ64H)) { /* of the high word of a double the high word */
+        Vector a;
+        source_float(m, w, &i->operand[1], (float *)a);
+        EACH {
+            double v = as_double((uint64_t)a[l] << 32);
+            a[l] = (uint32_t)(bits_of_double(HAS(i, M_RCP64H) ? 1 / v : 1 / sqrt(v)) >> 32);
+        }
+        put(w, &i->operand[0], a, lanes);
+        return;
+    }
+    Floats a;
+    source_float(m, w, &i->operand[1], a);
+    EACH {
+        double v = flushed(a[l]), r;
+        if (HAS(i, M_RCP)) r = 1 / v;
+        else if (HAS(i, M_RSQ)) r = 1 / sqrt(v);
+        else if (HAS(i, M_SQRT)) r = sqrt(v);
+        else if (HAS(i, M_EX2)) r = power_of_two(v);
+        else if (HAS(i, M_LG2)) r = logarithm(v);
+        else if (HAS(i, M_SIN)) r = sine_of_turns(v);
+        else if (HAS(i, M_COS)) r = sine_of_turns(v + 0.25);
+        else if (HAS(i, M_TANH)) r = tangent(v);
+        else fail(m, UNKNOWN, "MUFU of an unknown function");
+        a[l] = flushed((float)r);
+    }
+    put_floats(w, i, a, lanes);
+}
+
+/* Whether a division has to take the slow way, which is right for all numbers; so it may be told too often. */
+void op_FCHK(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Floats a, b;
+    source_float(m, w, &i->operand[1], a);
+    source_float(m, w, &i->operand[2], b);
+    uint32_t slow = 0;
+    EACH {
+        int x = a[l] == 0 ? 999 : ilogbf(a[l]), y = b[l] == 0 ? 999 : ilogbf(b[l]);
+        bool plain = isfinite(a[l]) && isfinite(b[l]) && abs(x) < 60 && abs(y) < 60;
+        slow |= (uint32_t)!plain << l;
+    }
+    put_predicate(w, &i->operand[0], slow, lanes);
+}
+
+/* Half and bfloat16 as a double, exactly, and a double as one of these: nearest, ties to even. */
+static double value_of_half(uint32_t bits) {
+    uint32_t e = bits >> 10 & 31, f = bits & 1023;
+    double v = e == 31 ? (f ? NAN : INFINITY) : e ? ldexp(1024 + f, (int)e - 25) : ldexp(f, -24);
+    return bits >> 15 & 1 ? -v : v;
+}
+static double value_of_brain(uint32_t bits) { return as_float((bits & 0xFFFF) << 16); }
+static uint32_t rounded_to(double v, int fraction, int bias, bool truncate) {
+    uint32_t sign = (uint32_t)signbit(v) << 15, infinite = (uint32_t)(2 * bias + 1) << fraction;
+    if (isnan(v)) return 0x7FFF;
+    if (isinf(v)) return sign | infinite;
+    if (v == 0) return sign;
+    int e = ilogb(v);
+    if (e < 1 - bias) e = 1 - bias;
+    double scaled = ldexp(fabs(v), fraction - e);
+    scaled = truncate ? trunc(scaled) : nearbyint(scaled);
+    uint32_t bits = (uint32_t)((int64_t)scaled + ((int64_t)(e + bias - 1) << fraction));
+    if (bits >= infinite) bits = truncate ? infinite - 1 : infinite;
+    return sign | bits;
+}
+static double value16(const Instruction *i, uint32_t bits) { return HAS(i, M_BF16_V2) || HAS(i, M_BF16) ? value_of_brain(bits) : value_of_half(bits); }
+static uint32_t bits16(const Instruction *i, double v) {
+    bool brain = HAS(i, M_BF16_V2) || HAS(i, M_BF16);
+    if (HAS(i, M_RELU) && !(v > 0)) v = isnan(v) ? v : 0;
+    if (HAS(i, M_SAT)) v = !(v > 0) ? 0 : v > 1 ? 1 : v;
+    return rounded_to(v, brain ? 7 : 10, brain ? 127 : 15, HAS(i, M_RZ));
+}
+/* A sum of doubles rounded to odd, so that rounding it once more gives what rounding once would have. */
+static double sum_to_odd(double a, double b) {
+    double s = a + b, t = s - a, e = (a - (s - t)) + (b - t);
+    if (e != 0 && isfinite(s)) {
+        int64_t bits = (int64_t)bits_of_double(s);
+        if (!(bits & 1)) s = as_double((uint64_t)(bits + ((e > 0) == (s > 0) ? 1 : -1)));
+    }
+    return s;
+}
+uint32_t add16(bool brain, uint32_t a, uint32_t b) { /* of atomic additions */
+    double v = brain ? sum_to_odd(value_of_brain(a), value_of_brain(b)) : value_of_half(a) + value_of_half(b);
+    return rounded_to(v, brain ? 7 : 10, brain ? 127 : 15, false);
+}
+uint32_t extreme16(bool brain, bool maximum, uint32_t a, uint32_t b) {
+    double x = brain ? value_of_brain(a) : value_of_half(a), y = brain ? value_of_brain(b) : value_of_half(b);
+    return rounded_to(maximum ? -least(-x, -y, false) : least(x, y, false), brain ? 7 : 10, brain ? 127 : 15, false);
+}
+float extreme32(bool maximum, float a, float b) { return (float)(maximum ? -least(-a, -b, false) : least(a, b, false)); }
+
+/* Two halves of a packed operand. */
+static void halves(Machine *m, const Warp *w, const Instruction *i, int place, double out[2][LANES]) {
+    const Operand *o = &i->operand[place];
+    Vector bits;
+    words(m, w, o, 0, bits);
+    for (int k = 0; k < 2; k++) {
+        int from = o->flags & F_LOW_HALF ? 0 : o->flags & F_HIGH_HALF ? 16 : 16 * k;
+        EACH {
+            double v = value16(i, bits[l] >> from & 0xFFFF);
+            if (o->flags & F_ABSOLUTE) v = fabs(v);
+            out[k][l] = o->flags & F_NEGATE ? -v : v;
+        }
+    }
+}
+static void put_halves(Warp *w, const Instruction *i, double v[2][LANES], uint32_t lanes) {
+    Vector bits;
+    EACH bits[l] = bits16(i, v[0][l]) | bits16(i, v[1][l]) << 16;
+    put(w, &i->operand[0], bits, lanes);
+}
+
+void op_HADD2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    double a[2][LANES], b[2][LANES];
+    halves(m, w, i, 1, a);
+    halves(m, w, i, 2, b);
+    for (int k = 0; k < 2; k++) EACH a[k][l] = sum_to_odd(a[k][l], b[k][l]);
+    if (HAS(i, M_F32)) {
+        Floats r;
+        EACH r[l] = (float)a[0][l];
+        put_floats(w, i, r, lanes);
+    } else put_halves(w, i, a, lanes);
+}
+
+void op_HMUL2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    double a[2][LANES], b[2][LANES];
+    halves(m, w, i, 1, a);
+    halves(m, w, i, 2, b);
+    for (int k = 0; k < 2; k++) EACH a[k][l] *= b[k][l];
+    put_halves(w, i, a, lanes);
+}
+
+void op_HFMA2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    double a[2][LANES], b[2][LANES], c[2][LANES];
+    halves(m, w, i, 1, a);
+    halves(m, w, i, 2, b);
+    halves(m, w, i, 3, c);
+    for (int k = 0; k < 2; k++) EACH a[k][l] = sum_to_odd(a[k][l] * b[k][l], c[k][l]);
+    put_halves(w, i, a, lanes);
+}
+
+void op_HMNMX2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    double a[2][LANES], b[2][LANES];
+    halves(m, w, i, 1, a);
+    halves(m, w, i, 2, b);
+    uint32_t minimum = predicate(m, w, &i->operand[3]);
+    bool nan = HAS(i, M_NAN);
+    for (int k = 0; k < 2; k++)
+        EACH a[k][l] = minimum >> l & 1 ? least(a[k][l], b[k][l], nan) : -least(-a[k][l], -b[k][l], nan);
+    put_halves(w, i, a, lanes);
+}
+
+/* Both halves compared: a predicate each. */
+void op_HSETP2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    double a[2][LANES], b[2][LANES];
+    halves(m, w, i, 2, a);
+    halves(m, w, i, 3, b);
+    uint32_t with = predicate(m, w, &i->operand[4]), truth[2] = {0, 0};
+    int kind = comparison(i);
+    for (int k = 0; k < 2; k++) {
+        EACH truth[k] |= compared(kind, a[k][l], b[k][l]) << l;
+        truth[k] = HAS(i, M_AND) ? truth[k] & with : HAS(i, M_OR) ? truth[k] | with : truth[k] ^ with;
+    }
+    put_predicate(w, &i->operand[0], truth[0], lanes);
+    put_predicate(w, &i->operand[1], truth[1], lanes);
+}
+
+void op_F2FP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Floats high, low;
+    source_float(m, w, &i->operand[1], high);
+    source_float(m, w, &i->operand[2], low);
+    Vector bits;
+    EACH bits[l] = bits16(i, low[l]) | bits16(i, high[l]) << 16;
+    put(w, &i->operand[0], bits, lanes);
+}
+
+void op_F2F(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Doubles from;
+    Floats narrow;
+    /* The first type is that of the result, the second that of the source. */
+    if (HAS(i, M_FROM_F64)) source_double(m, w, &i->operand[1], from);
+    else if (HAS(i, M_FROM_F32)) {
+        floats(m, w, i, 1, narrow);
+        EACH from[l] = narrow[l];
+    } else {
+        Vector bits;
+        source(m, w, &i->operand[1], bits);
+        EACH from[l] = HAS(i, M_FROM_BF16) ? value_of_brain(bits[l] & 0xFFFF) : value_of_half(bits[l] & 0xFFFF);
+    }
+    if (HAS(i, M_F64)) put_doubles(w, i, from, lanes);
+    else if (HAS(i, M_F32)) {
+        begin_rounding(i);
+        IN_MEMORY(from);
+        EACH narrow[l] = (float)from[l];
+        IN_MEMORY(narrow);
+        end_rounding();
+        put_floats(w, i, narrow, lanes);
+    } else {
+        Vector bits;
+        EACH bits[l] = bits16(i, from[l]);
+        put(w, &i->operand[0], bits, lanes);
+    }
+}
+
+static double to_integer(const Instruction *i, double v) {
+    return HAS(i, M_TRUNC) ? trunc(v) : HAS(i, M_FLOOR) ? floor(v) : HAS(i, M_CEIL) ? ceil(v) : nearbyint(v);
+}
+
+static void any_float(Machine *m, const Warp *w, const Instruction *i, int place, double *out) {
+    if (HAS(i, M_F64)) source_double(m, w, &i->operand[place], out);
+    else if (HAS(i, M_F16)) {
+        Vector bits;
+        source(m, w, &i->operand[place], bits);
+        EACH out[l] = value_of_half(bits[l] & 0xFFFF);
+    } else {
+        Floats narrow;
+        floats(m, w, i, place, narrow);
+        EACH out[l] = narrow[l];
+    }
+}
+
+void op_FRND(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Doubles v;
+    any_float(m, w, i, 1, v);
+    EACH v[l] = to_integer(i, v[l]);
+    if (HAS(i, M_F64)) { put_doubles(w, i, v, lanes); return; }
+    if (HAS(i, M_F16)) {
+        Vector bits;
+        EACH bits[l] = rounded_to(v[l], 10, 15, false);
+        put(w, &i->operand[0], bits, lanes);
+        return;
+    }
+    Floats r;
+    EACH r[l] = (float)v[l];
+    put_floats(w, i, r, lanes);
+}
+
+void op_F2I(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Doubles v;
+    any_float(m, w, i, 1, v);
+    bool wide = HAS(i, M_U64) || HAS(i, M_S64), is_unsigned = HAS(i, M_U64) || HAS(i, M_U32) || HAS(i, M_U16) || HAS(i, M_U8);
+    int width = wide ? 64 : HAS(i, M_U16) || HAS(i, M_S16) ? 16 : HAS(i, M_U8) || HAS(i, M_S8) ? 8 : 32;
+    double low = is_unsigned ? 0 : -ldexp(1, width - 1), high = ldexp(1, is_unsigned ? width : width - 1);
+    Wide r;
+    EACH {
+        double n = to_integer(i, v[l]);
+        /* Of a NaN 0, or the lowest bit pattern with the highest bit where either side has 64 bits (PTX ISA, cvt). */
+        if (isnan(n)) r[l] = wide || HAS(i, M_F64) ? 1ull << (width - 1) : 0;
+        else if (n < low) r[l] = is_unsigned ? 0 : 1ull << (width - 1);
+        else if (n >= high) r[l] = is_unsigned ? ~0ull >> (64 - width) : (1ull << (width - 1)) - 1;
+        else r[l] = is_unsigned ? (uint64_t)n : (uint64_t)(int64_t)n;
+        if (!is_unsigned && !wide && width < 32) r[l] = (uint64_t)((int64_t)(r[l] << (64 - width)) >> (64 - width));
+    }
+    if (wide) put_wide(w, &i->operand[0], r, lanes);
+    else {
+        Vector narrow;
+        EACH narrow[l] = (uint32_t)r[l];
+        put(w, &i->operand[0], narrow, lanes);
+    }
+}
+
+void op_I2F(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    bool is_unsigned = HAS(i, M_U64) || HAS(i, M_U32) || HAS(i, M_U16) || HAS(i, M_U8);
+    int width = HAS(i, M_U64) || HAS(i, M_S64) ? 64 : HAS(i, M_U16) || HAS(i, M_S16) ? 16 : HAS(i, M_U8) || HAS(i, M_S8) ? 8 : 32;
+    Wide v;
+    if (width == 64) source_wide(m, w, &i->operand[1], v);
+    else {
+        Vector narrow;
+        source(m, w, &i->operand[1], narrow);
+        int from = (int)i->operand[1].scale; /* of a byte or a half of the register */
+        EACH v[l] = narrow[l] >> from;
+    }
+    EACH v[l] = is_unsigned ? v[l] << (64 - width) >> (64 - width) : (uint64_t)((int64_t)(v[l] << (64 - width)) >> (64 - width));
+    begin_rounding(i);
+    IN_MEMORY(v);
+    if (HAS(i, M_F64)) {
+        Doubles r;
+        EACH r[l] = is_unsigned ? (double)v[l] : (double)(int64_t)v[l];
+        IN_MEMORY(r);
+        end_rounding();
+        put_doubles(w, i, r, lanes);
+    } else {
+        Floats r;
+        EACH r[l] = is_unsigned ? (float)v[l] : (float)(int64_t)v[l];
+        IN_MEMORY(r);
+        end_rounding();
+        if (HAS(i, M_F16)) {
+            Vector bits;
+            EACH bits[l] = rounded_to(is_unsigned ? (double)v[l] : (double)(int64_t)v[l], 10, 15, false);
+            put(w, &i->operand[0], bits, lanes);
+        } else put_floats(w, i, r, lanes);
+    }
+}

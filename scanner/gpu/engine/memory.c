@@ -1,0 +1,241 @@
+/* Memory: global, shared, local and constant; every address is held against what exists. */
+#include "operands.h"
+#include <math.h>
+
+uint32_t add16(bool brain, uint32_t a, uint32_t b);
+uint32_t extreme16(bool brain, bool maximum, uint32_t a, uint32_t b);
+float extreme32(bool maximum, float a, float b);
+
+enum Space { GLOBAL, SHARED, LOCAL, GENERIC };
+static const char *const SPACE[] = {"global", "shared", "local", "generic"};
+
+static void addresses(Machine *m, const Warp *w, const Operand *o, enum Space space, uint64_t *out) {
+    bool wide = space == GLOBAL || space == GENERIC;
+    uint64_t base = o->value;
+    if (o->kind != K_ADDRESS) fail(m, UNKNOWN, "an operand of kind %u for an address", o->kind);
+    if (o->ureg != URZ) base += w->uniform[o->ureg] | (wide ? (uint64_t)w->uniform[o->ureg + 1] << 32 : 0);
+    EACH {
+        uint64_t a = base;
+        if (o->reg != RZ) {
+            a += (uint64_t)w->reg[o->reg][l] * o->scale;
+            if (o->flags & F_WIDE) a += (uint64_t)w->reg[o->reg + 1][l] << 32;
+        }
+        out[l] = wide ? a : (uint32_t)a;
+    }
+}
+
+static uint8_t *global(Machine *m, uint64_t address, int size) {
+    const Launch *launch = m->launch;
+    const Range *r = &launch->ranges[m->last_range];
+    if (launch->range_count && !(address >= r->start && address + size <= r->end)) {
+        uint64_t low = 0, high = launch->range_count;
+        while (low < high) {
+            uint64_t middle = (low + high) / 2;
+            if (launch->ranges[middle].start <= address) low = middle + 1;
+            else high = middle;
+        }
+        m->last_range = low ? low - 1 : 0;
+        r = &launch->ranges[m->last_range];
+    }
+    if (!launch->range_count || address < r->start || address + size > r->end)
+        fail(m, FAULT, "%d bytes at %#llx are no memory of the device", size, (unsigned long long)address);
+    return (uint8_t *)address;
+}
+
+/* Where an address of a lane lies in the memory of this process. */
+static uint8_t *place(Machine *m, Warp *w, enum Space space, uint64_t address, int lane, int size) {
+    const Launch *launch = m->launch;
+    if (address % size) fail(m, FAULT, "%d bytes at %s address %#llx are not aligned", size, SPACE[space], (unsigned long long)address);
+    if (space == GENERIC) {
+        uint64_t window = address & ~0xFFFFFFFFull;
+        space = window == launch->shared_window ? SHARED : window == launch->local_window ? LOCAL : GLOBAL;
+        if (space != GLOBAL) address = (uint32_t)address;
+    }
+    if (space == GLOBAL) return global(m, address, size);
+    uint32_t most = space == SHARED ? launch->shared : launch->local;
+    if (address + size > most)
+        fail(m, FAULT, "%d bytes at %s address %#llx, of %u that there are", size, SPACE[space], (unsigned long long)address, most);
+    return space == SHARED ? w->block->shared + address : w->local + (uint64_t)lane * launch->local + address;
+}
+
+static int size_of(const Instruction *i) {
+    return HAS(i, M_U8) || HAS(i, M_S8) ? 1 : HAS(i, M_U16) || HAS(i, M_S16) ? 2 : HAS(i, M_64) ? 8 : HAS(i, M_128) ? 16 : 4;
+}
+
+static const Operand *address_of(const Instruction *i) {
+    for (int k = 0; k < i->operands; k++)
+        if (i->operand[k].kind == K_ADDRESS) return &i->operand[k];
+    return &i->operand[0];
+}
+
+static void put_loaded(Warp *w, const Instruction *i, int size, uint32_t value[4][LANES], uint32_t lanes) {
+    if (HAS(i, M_S8)) EACH value[0][l] = (uint32_t)(int8_t)value[0][l];
+    if (HAS(i, M_S16)) EACH value[0][l] = (uint32_t)(int16_t)value[0][l];
+    for (int k = 0; k < (size + 3) / 4; k++) put_word(w, &i->operand[0], k, value[k], lanes);
+}
+
+static void load(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum Space space) {
+    Wide address;
+    uint32_t value[4][LANES];
+    int size = size_of(i);
+    addresses(m, w, address_of(i), space, address);
+    memset(value, 0, sizeof value);
+    ACTIVE(lanes) {
+        uint32_t word[4] = {0};
+        memcpy(word, place(m, w, space, address[l], l, size), size);
+        for (int k = 0; k < (size + 3) / 4; k++) value[k][l] = word[k];
+    }
+    put_loaded(w, i, size, value, lanes);
+}
+void op_LDG(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { load(m, w, i, lanes, GLOBAL); }
+void op_LD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { load(m, w, i, lanes, GENERIC); }
+void op_LDS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { load(m, w, i, lanes, SHARED); }
+void op_LDL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { load(m, w, i, lanes, LOCAL); }
+
+void op_LDC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    const Operand *o = &i->operand[1];
+    uint32_t value[4][LANES];
+    int size = size_of(i);
+    memset(value, 0, sizeof value);
+    ACTIVE(lanes) {
+        uint64_t at = o->value + (o->flags & F_INDEXED && o->reg != RZ ? w->reg[o->reg][l] : 0);
+        if (o->flags & F_INDEXED && o->ureg != URZ) at += w->uniform[o->ureg];
+        uint64_t v = constant(m, o->scale, (uint32_t)at, size);
+        value[0][l] = (uint32_t)v, value[1][l] = (uint32_t)(v >> 32);
+    }
+    put_loaded(w, i, size, value, lanes);
+}
+
+static void store(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum Space space) {
+    Wide address;
+    uint32_t value[4][LANES];
+    uint8_t order[LANES];
+    int size = size_of(i);
+    const Operand *from = &i->operand[i->operands - 1];
+    addresses(m, w, address_of(i), space, address);
+    for (int k = 0; k < (size + 3) / 4; k++) words(m, w, from, k, value[k]);
+    lane_order(m, order);
+    EACH {
+        int lane = order[l];
+        if (!(lanes >> lane & 1)) continue;
+        uint32_t word[4];
+        for (int k = 0; k < (size + 3) / 4; k++) word[k] = value[k][lane];
+        memcpy(place(m, w, space, address[lane], lane, size), word, size);
+    }
+}
+void op_STG(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { store(m, w, i, lanes, GLOBAL); }
+void op_ST(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { store(m, w, i, lanes, GENERIC); }
+void op_STS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { store(m, w, i, lanes, SHARED); }
+void op_STL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { store(m, w, i, lanes, LOCAL); }
+
+/* From global to shared memory, done at once: what waits for it finds it done. */
+void op_LDGSTS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Wide to, from;
+    int size = size_of(i);
+    addresses(m, w, &i->operand[0], SHARED, to);
+    addresses(m, w, &i->operand[1], GLOBAL, from);
+    ACTIVE(lanes) memcpy(place(m, w, SHARED, to[l], l, size), place(m, w, GLOBAL, from[l], l, size), size);
+}
+
+/* Whether an address lies in a window. */
+void op_QSPC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Wide address;
+    addresses(m, w, address_of(i), GENERIC, address);
+    uint64_t window = HAS(i, M_L) ? m->launch->local_window : m->launch->shared_window;
+    uint32_t inside = 0;
+    EACH {
+        bool in_window = (address[l] & ~0xFFFFFFFFull) == window;
+        bool global_one = (address[l] & ~0xFFFFFFFFull) != m->launch->local_window && (address[l] & ~0xFFFFFFFFull) != m->launch->shared_window;
+        inside |= (uint32_t)(HAS(i, M_G) ? global_one : in_window) << l;
+    }
+    put_predicate(w, &i->operand[0], inside, lanes);
+}
+
+static float no_denormal(float v) { return fabsf(v) < 0x1p-126f ? copysignf(0, v) : v; }
+
+static uint64_t combined(Machine *m, const Instruction *i, uint64_t old, uint64_t with, int size) {
+    if (HAS(i, M_F32)) {
+        float a = as_float((uint32_t)old), b = as_float((uint32_t)with);
+        if (HAS(i, M_FTZ)) a = no_denormal(a), b = no_denormal(b);
+        float r = HAS(i, M_ADD) ? a + b : extreme32(HAS(i, M_MAX), a, b);
+        if (HAS(i, M_FTZ)) r = no_denormal(r);
+        return isnan(r) ? 0x7FFFFFFF : bits_of(r);
+    }
+    if (HAS(i, M_F64)) {
+        if (!HAS(i, M_ADD)) fail(m, UNKNOWN, "an atomic on doubles that does not add");
+        double r = as_double(old) + as_double(with);
+        return isnan(r) ? 0x7FFFFFFFFFFFFFFF : bits_of_double(r);
+    }
+    if (HAS(i, M_F16X2) || HAS(i, M_BF16X2)) {
+        bool brain = HAS(i, M_BF16_V2) || HAS(i, M_BF16X2);
+        uint64_t r = 0;
+        for (int k = 0; k < 32; k += 16) {
+            uint32_t a = old >> k & 0xFFFF, b = with >> k & 0xFFFF;
+            r |= (uint64_t)(HAS(i, M_ADD) ? add16(brain, a, b) : extreme16(brain, HAS(i, M_MAX), a, b)) << k;
+        }
+        return r;
+    }
+    if (HAS(i, M_ADD)) return old + with;
+    if (HAS(i, M_AND)) return old & with;
+    if (HAS(i, M_OR)) return old | with;
+    if (HAS(i, M_XOR)) return old ^ with;
+    if (HAS(i, M_INC)) return old >= with ? 0 : old + 1;
+    if (HAS(i, M_DEC)) return old == 0 || old > with ? with : old - 1;
+    if (HAS(i, M_MIN) || HAS(i, M_MAX)) {
+        uint64_t flip = HAS(i, M_S32) ? 1ull << 31 : HAS(i, M_S64) ? 1ull << 63 : 0;
+        bool below = (size == 4 ? (uint32_t)(old ^ flip) < (uint32_t)(with ^ flip) : (old ^ flip) < (with ^ flip));
+        return below == (bool)HAS(i, M_MIN) ? old : with;
+    }
+    fail(m, UNKNOWN, "an atomic operation of an unknown kind");
+}
+
+/* One lane after the other, in the order of the schedule. */
+static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum Space space) {
+    int k = 0;
+    while (is_predicate(&i->operand[k])) k++;
+    const Operand *result = i->operand[k].kind == K_ADDRESS ? NULL : &i->operand[k];
+    const Operand *at = address_of(i), *from = at + 1;
+    int size = HAS(i, M_64) || HAS(i, M_F64) || HAS(i, M_S64) ? 8 : 4;
+    Wide address, value, third, old;
+    uint8_t order[LANES];
+    addresses(m, w, at, space, address);
+    memset(old, 0, sizeof old);
+    bool counts = HAS(i, M_POPC), exchanges = HAS(i, M_EXCH), compares = HAS(i, M_CAS) || HAS(i, M_CAST);
+    if (counts) EACH value[l] = 1;
+    else {
+        Vector narrow;
+        if (size == 8) source_wide(m, w, from, value);
+        else {
+            source(m, w, from, narrow);
+            EACH value[l] = narrow[l];
+        }
+        if (compares && size == 8) source_wide(m, w, from + 1, third);
+        else if (compares) {
+            source(m, w, from + 1, narrow);
+            EACH third[l] = narrow[l];
+        }
+    }
+    lane_order(m, order);
+    EACH {
+        int lane = order[l];
+        if (!(lanes >> lane & 1)) continue;
+        uint8_t *p = place(m, w, space, address[lane], lane, size);
+        memcpy(&old[lane], p, size);
+        uint64_t next = counts ? old[lane] + 1 : exchanges ? value[lane]
+                      : compares ? (old[lane] == value[lane] ? third[lane] : old[lane]) : combined(m, i, old[lane], value[lane], size);
+        memcpy(p, &next, size);
+        if (HAS(i, M_SPIN)) old[lane] = old[lane] == value[lane]; /* whether it was swapped */
+    }
+    for (int n = 0; n < k; n++) put_predicate(w, &i->operand[n], ~0u, lanes);
+    if (!result) return;
+    if (size == 8) put_wide(w, result, old, lanes);
+    else {
+        Vector narrow;
+        EACH narrow[l] = (uint32_t)old[l];
+        put(w, result, narrow, lanes);
+    }
+}
+void op_RED(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { atomic(m, w, i, lanes, GLOBAL); }
+void op_ATOMG(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { atomic(m, w, i, lanes, GLOBAL); }
+void op_ATOM(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { atomic(m, w, i, lanes, GENERIC); }
+void op_ATOMS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { atomic(m, w, i, lanes, SHARED); }

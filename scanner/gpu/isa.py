@@ -1,0 +1,142 @@
+"""The instructions that the machine executes: a table of opcodes, with all the modifiers that each may have.
+
+An opcode or a modifier that stands here is implemented in ``engine/``, and has a test of its own; any other is refused by name.
+Mnemonics are those of nvdisasm, for sm_80 and, where they have other names, sm_90.
+"""
+
+from __future__ import annotations
+
+# Modifiers that change nothing here: caches, scopes of a memory that is always in order, hints to the hardware.
+_HINTS = (
+    "E CONSTANT STRONG WEAK GPU SYS CTA SM SC ALL VC EF EL LU NA BYPASS ACCESS LTC64B LTC128B LTC256B DEFER_BLOCKING NOINC NODEC "
+    "LUT IVALL RN NTZ MMA PACK_AB COLLECTIVE OOB PRIVATE REUSE"
+)
+_SIZES = "U8 S8 U16 S16 32 64 128"
+_COMPARED = "LT EQ LE GT NE GE AND OR XOR"
+_UNORDERED = f"{_COMPARED} NUM NAN LTU EQU LEU GTU NEU GEU"
+_ROUNDED = "RM RP RZ"
+_INTEGERS = "U8 S8 U16 S16 U32 S32 U64 S64"
+_ATOMIC = "ADD MIN MAX AND OR XOR INC DEC EXCH CAS F32 F64 64 S32 S64 FTZ F16X2 BF16_V2 BF16X2"
+
+# By the name of the function that executes it: the modifiers that it reads.
+OPCODES: dict[str, str] = {
+    # Integers, bits and predicates.
+    "MOV": "",
+    "R2UR": "",
+    "S2R": "",
+    "CS2R": "32",
+    "IADD3": "X",
+    "IMAD": "HI WIDE X U32 MOV IADD SHL",
+    "ISETP": f"{_COMPARED} EX U32",
+    "LOP3": "PAND",
+    "PLOP3": "",
+    "SHF": "L R HI W U32 S32 U64 S64",
+    "LEA": "HI X SX32",
+    "PRMT": "",
+    "SEL": "",
+    "IMNMX": "U32",
+    "IABS": "",
+    "POPC": "",
+    "FLO": "U32 SH",
+    "BREV": "",
+    "BMSK": "W",
+    "SGXT": "U32 W",
+    "P2R": "B1 B2 B3",
+    "R2P": "B1 B2 B3",
+    "IDP": "4A S8 U8",
+    # Floating point.
+    "FADD": f"FTZ SAT {_ROUNDED}",
+    "FMUL": f"FTZ SAT D2 D4 D8 M2 M4 M8 {_ROUNDED}",
+    "FFMA": f"FTZ SAT {_ROUNDED}",
+    "FMNMX": "FTZ NAN",
+    "FSEL": "",
+    "FSET": f"FTZ BF {_UNORDERED}",
+    "FSETP": f"FTZ {_UNORDERED}",
+    "DADD": _ROUNDED,
+    "DMUL": _ROUNDED,
+    "DFMA": _ROUNDED,
+    "DSETP": f"MIN MAX {_UNORDERED}",
+    "MUFU": "FTZ RCP RSQ SQRT EX2 LG2 SIN COS TANH RCP64H RSQ64H",
+    "FCHK": "",
+    "HADD2": "F32 BF16_V2 SAT",
+    "HMUL2": "BF16_V2 SAT",
+    "HFMA2": "BF16_V2 RELU SAT",
+    "HMNMX2": "BF16_V2 NAN",
+    "HSETP2": f"BF16_V2 {_UNORDERED}",
+    "F2FP": "BF16 F16 F32 RELU RZ",
+    "F2F": f"F16 BF16 F32 F64 FROM_F16 FROM_BF16 FROM_F32 FROM_F64 FTZ {_ROUNDED}",
+    "FRND": "F16 F64 TRUNC FLOOR CEIL FTZ",
+    "F2I": f"F16 F64 TRUNC FLOOR CEIL FTZ {_INTEGERS}",
+    "I2F": f"F16 F64 {_ROUNDED} {_INTEGERS}",
+    # Memory.
+    "LDG": _SIZES,
+    "LD": _SIZES,
+    "LDS": _SIZES,
+    "LDL": _SIZES,
+    "LDC": _SIZES,
+    "STG": _SIZES,
+    "ST": _SIZES,
+    "STS": _SIZES,
+    "STL": _SIZES,
+    "LDGSTS": _SIZES,
+    "QSPC": "S L G",
+    "RED": _ATOMIC,
+    "ATOM": _ATOMIC,
+    "ATOMG": _ATOMIC,
+    "ATOMS": f"{_ATOMIC} CAST SPIN POPC 32",
+    # Warps and control.
+    "NOP": "LE 32",
+    "YIELD": "",
+    "VOTE": "ANY ALL EQ",
+    "SHFL": "IDX UP DOWN BFLY",
+    "MATCH": "ANY ALL U32 U64",
+    "REDUX": "OR AND XOR SUM MIN MAX S32",
+    "BRA": "DIV CONV U",
+    "BRX": "",
+    "CALL": "REL ABS",
+    "RET": "REL ABS",
+    "LEPC": "",
+    "BPT": "TRAP",
+    "EXIT": "",
+    "BSSY": "",
+    "BSYNC": "",
+    "WARPSYNC": "ALL",
+    "BREAK": "",
+    "BMOV": "32 CLEAR",
+    "BAR": "SYNC ARV RED POPC AND OR",
+    "B2R": "RESULT",
+}
+# Mnemonics of others that do the same: of uniform registers, and what has no effect here.
+SAME: dict[str, str] = {
+    **{f"U{name}": name for name in "IADD3 IMAD ISETP LOP3 PLOP3 SHF LEA PRMT SEL MOV LDC BMSK FLO BREV SGXT POPC".split()},
+    **dict.fromkeys("MEMBAR ERRBAR DEPBAR LDGDEPBAR CCTL".split(), "NOP"),
+    "NANOSLEEP": "YIELD",
+    "S2UR": "S2R",
+    "VOTEU": "VOTE",
+    "BRXU": "BRX",
+}
+# Opcodes that may move program counters, or make lanes wait.
+MOVES = frozenset("BRA BRX CALL RET EXIT BSYNC WARPSYNC BREAK BAR YIELD".split())
+# What S2R and CS2R may read, as C calls it: SR_TID.X is SR_TID_X.
+SPECIAL = (
+    "SR_Z SR_TID_X SR_TID_Y SR_TID_Z SR_CTAID_X SR_CTAID_Y SR_CTAID_Z SR_LANEID SR_EQMASK SR_LTMASK SR_LEMASK SR_GTMASK SR_GEMASK "
+    "SR_SWINHI SR_LMEMHIOFF SR_CGACTAID SR_CLOCKLO SR_CLOCKHI SR_GLOBALTIMERLO SR_GLOBALTIMERHI"
+).split()
+
+HINTS = frozenset(_HINTS.split())
+MODIFIERS = tuple(sorted({modifier for read in OPCODES.values() for modifier in read.split()}))
+ALLOWED = {name: frozenset(read.split()) | HINTS for name, read in OPCODES.items()}
+
+
+def header() -> str:
+    """Return the table as C: numbers of opcodes, modifiers and special registers, and the functions by number."""
+    lines = ["/* Made of isa.py. */", "#pragma once", '#include "engine.h"']
+    lines.append(f"enum {{ {', '.join(f'O_{name}' for name in OPCODES)}, OPCODES }};")
+    lines.append(f"enum {{ {', '.join(f'M_{name}' for name in MODIFIERS)}, MODIFIERS }};")
+    lines.append(f"enum {{ {', '.join(SPECIAL)} }};")
+    lines += [f"void op_{name}(Machine *, Warp *, const Instruction *, uint32_t lanes);" for name in OPCODES]
+    lines.append("#ifdef TABLES")
+    lines.append(f"static const Opcode OPCODE[] = {{ {', '.join(f'op_{name}' for name in OPCODES)} }};")
+    lines.append(f"static const bool MOVES[] = {{ {', '.join(str(int(name in MOVES)) for name in OPCODES)} }};")
+    lines.append("#endif")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,267 @@
+"""Machine code to the instructions of the engine: nvdisasm's text, read once for each kernel and kept by the digest of its code."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from functools import cache
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+
+from scanner.errors import UsageError
+from scanner.gpu.build import cache_folder
+from scanner.gpu.isa import ALLOWED, HINTS, MODIFIERS, OPCODES, SAME, SPECIAL
+
+# Bytes of an instruction on every architecture since Volta.
+WIDTH = 16
+_OPERANDS, _WORDS = 8, 3
+_OPERAND = struct.Struct("<BBBBIQ")
+_HEAD = struct.Struct(f"<HBBI{_WORDS}Q")
+# Of one instruction of the engine, as engine.h declares it.
+SIZE = _HEAD.size + _OPERANDS * _OPERAND.size
+_NONE, _REG, _UREG, _PRED, _UPRED, _CONST, _IMMEDIATE, _ADDRESS, _SPECIAL, _BARRIER, _ALL = range(11)
+_NEGATE, _ABSOLUTE, _INVERT, _LOW, _HIGH, _WIDE, _INDEXED = (1 << place for place in range(7))
+_RZ, _URZ, _PT = 255, 63, 7
+_EMPTY = bytes(_OPERAND.size)
+
+_LINE = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s*(?:@(!?)(U?)P(\w)\s+)?(\S+?)(?:\s+(.*?))?\s*;")
+_NUMBER = re.compile(r"[+-]?(?:INF|QNAN|\d+(?:\.\d*)?(?:e[+-]?\d+)?)")
+_HEX = re.compile(r"-?0x[0-9a-f]+")
+_CONSTANT = re.compile(r"c\[0x([0-9a-f]+)\] ?\[(?:(U?R)(\d+|Z)\+?)?(-?0x[0-9a-f]+)?\]")
+_REGISTER = re.compile(r"(U?)R(\d+|Z)")
+_PREDICATE = re.compile(r"(U?)P([0-6T])")
+_SPECIALS = {name: place for place, name in enumerate(SPECIAL)}
+_OTHER_NAMES = {"SRZ": "SR_Z", "SR_CgaCtaId": "SR_CGACTAID"}
+_HALVES = {"H0_H0": _LOW, "H1_H1": _HIGH, "H0": _LOW, "H1": _HIGH}
+_PLACES = {name: place for place, name in enumerate(MODIFIERS)}
+_NUMBERS = {name: place for place, name in enumerate(OPCODES)}
+# Modifiers that stand before a type as its source: F2F.F32.F64 has a double for a source.
+_TYPES = frozenset({"F16", "BF16", "F32", "F64"})
+# An address that holds a register, and by how much it is scaled.
+_TERM = re.compile(r"(U?)R(\d+|Z)(?:\.(64|U32|X4|X8|X16))?")
+_SCALES = {"X4": 4, "X8": 8, "X16": 16}
+_PACKED = frozenset({"half", "bfloat16"})
+# Opcodes whose addresses have 64 bits, also where nvdisasm names one register of the pair alone.
+_WIDE_ADDRESSES = frozenset("LDG LD STG ST RED ATOM ATOMG QSPC".split())
+
+
+class UnknownInstructionError(Exception):
+    """The engine has no such instruction; the text is the instruction."""
+
+
+def instructions(code: bytes, architecture: int) -> bytes:
+    """Return the instructions of a kernel as the engine reads them, an array of ``SIZE`` bytes each.
+
+    An instruction that the engine does not have becomes one that fails when it is executed, since most kernels hold some
+    that never are; ``unknown`` lists them.
+
+    Raises:
+        UsageError: There is no nvdisasm.
+    """
+    place = cache_folder("code") / sha256(_version() + bytes([architecture]) + code).hexdigest()
+    try:
+        kept = place.read_bytes()
+        if sha256(kept[32:]).digest() == kept[:32]:
+            return kept[32:]
+    except OSError:
+        pass
+    decoded = b"".join(_encoded(line, number) for number, line in enumerate(_lines(code, architecture)))
+    with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
+        file.write(sha256(decoded).digest() + decoded)
+    Path(file.name).rename(place)
+    return decoded
+
+
+@cache
+def _version() -> bytes:
+    """Return a digest of what decodes: this module and the table of opcodes."""
+    sources = (Path(__file__), Path(__file__).with_name("isa.py"))
+    return sha256(b"".join(path.read_bytes() for path in sources)).digest()
+
+
+@cache
+def disassembler() -> tuple[str, ...]:
+    """Return the command of nvdisasm: that of the package ``nvidia-cuda-nvdisasm``, or one that the path has.
+
+    Raises:
+        UsageError: There is none.
+    """
+    spec = find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for path in sorted(Path(folder).glob("*/bin/nvdisasm")):
+            return (str(path),)
+    if found := shutil.which("nvdisasm"):
+        return (found,)
+    raise UsageError("simulating a GPU needs nvdisasm: pip install 'detmatrix[simulate]'")
+
+
+def _lines(code: bytes, architecture: int) -> list[re.Match[str]]:
+    with tempfile.NamedTemporaryFile(suffix=".bin") as file:
+        file.write(code)
+        file.flush()
+        command = [*disassembler(), "--binary", f"SM{architecture}", "-ndf", file.name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UnknownInstructionError(f"nvdisasm: {(done.stderr.splitlines() or ['failed'])[0]}")
+    lines = [found for line in done.stdout.splitlines() if (found := _LINE.match(line))]
+    if len(lines) != len(code) // WIDTH:
+        raise UnknownInstructionError(f"nvdisasm told {len(lines)} of {len(code) // WIDTH} instructions")
+    return lines
+
+
+def _encoded(line: re.Match[str], number: int) -> bytes:
+    """Return one instruction; one that is unknown as the opcode behind the last, which the engine refuses."""
+    negated, uniform, guard, mnemonic, text = line.groups()
+    place = (_PT if guard in {None, "T"} else int(guard)) | 8 * bool(negated) | 16 * bool(uniform)
+    try:
+        name, modifiers = _opcode(mnemonic)
+        kind = _kind(name, modifiers)
+        operands = [_operand(name, kind, one) for one in _operands(kind, text or "", name)]
+        if len(operands) > _OPERANDS:
+            raise UnknownInstructionError(mnemonic)
+        opcode = _NUMBERS[name]
+    except UnknownInstructionError:
+        opcode, modifiers, operands = len(OPCODES), [], []
+    bits = sum(1 << _PLACES[modifier] for modifier in set(modifiers))
+    words = [bits >> 64 * word & (1 << 64) - 1 for word in range(_WORDS)]
+    head = _HEAD.pack(opcode, place, len(operands), number, *words)
+    return head + b"".join(operands) + _EMPTY * (_OPERANDS - len(operands))
+
+
+def unknown(code: bytes, architecture: int, line: int) -> str:
+    """Return the text of an instruction, for an error that names it."""
+    found = _lines(code, architecture)[line]
+    return f"{found[4]} {found[5] or ''}".strip()
+
+
+def _opcode(mnemonic: str) -> tuple[str, list[str]]:
+    base, *modifiers = mnemonic.split(".")
+    name = SAME.get(base, base)
+    modifiers = [one.upper() for one in modifiers]
+    if name == "F2F":
+        types = [one for one in modifiers if one in _TYPES]
+        modifiers = [one for one in modifiers if one not in _TYPES] + [types[0], f"FROM_{types[-1]}"]
+    if name not in OPCODES or not ALLOWED[name].issuperset(modifiers):
+        raise UnknownInstructionError(mnemonic)
+    return name, [one for one in modifiers if one in OPCODES[name].split() or one not in HINTS]
+
+
+def _kind(name: str, modifiers: list[str]) -> str:
+    """Return what numbers among the operands are: ``half``, ``bfloat16``, ``double``, ``float`` or ``integer``."""
+    if name[0] == "H":
+        return "bfloat16" if "BF16_V2" in modifiers else "half"
+    if name[0] == "D":
+        return "double"
+    return "float" if name == "MUFU" or (name[0] == "F" and name != "FLO") else "integer"
+
+
+def _operands(kind: str, text: str, name: str) -> list[str]:
+    """Cut the operands apart; two numbers of a packed operation are one constant, the high half first."""
+    text = re.sub(r",?\s*\{[^}]*\}|\.reuse", "", text)
+    parts = [one.strip() for one in text.split(",")] if text else []
+    if name in {"BRX", "RET"}:
+        parts = [half for one in parts for half in one.split()]
+    if kind in _PACKED:
+        at = 0
+        while at + 1 < len(parts):
+            if _NUMBER.fullmatch(parts[at]) and _NUMBER.fullmatch(parts[at + 1]):
+                parts[at : at + 2] = [f"{parts[at]} {parts[at + 1]}"]
+            at += 1
+    return parts
+
+
+def _operand(name: str, kind: str, text: str) -> bytes:
+    flags, plain = 0, text
+    if plain.startswith(("!", "~")):
+        flags |= _NEGATE if plain[0] == "!" else _INVERT
+        plain = plain[1:]
+    elif plain.startswith("-") and not (_HEX.match(plain) or _NUMBER.match(plain)):
+        flags |= _NEGATE
+        plain = plain[1:]
+    if plain.startswith("|"):
+        flags |= _ABSOLUTE
+        plain = plain.replace("|", "")
+    scale = 0
+    if found := re.fullmatch(r"(.+)\.(H[01](?:_H[01])?|B[0-3]|64|U32)", plain):
+        if found[2].startswith("B"):
+            scale = 8 * int(found[2][1])
+        elif found[2] not in {"64", "U32"} and found[2] not in _HALVES:
+            raise UnknownInstructionError(text)
+        flags |= _HALVES.get(found[2], 0)
+        plain = found[1]
+    if found := _REGISTER.fullmatch(plain):
+        of, zero = (_UREG, _URZ) if found[1] else (_REG, _RZ)
+        return _OPERAND.pack(of, flags, zero if found[2] == "Z" else int(found[2]), _URZ, scale, 0)
+    if scale:
+        raise UnknownInstructionError(text)
+    if found := _PREDICATE.fullmatch(plain):
+        place = _PT if found[2] == "T" else int(found[2])
+        return _OPERAND.pack(_UPRED if found[1] else _PRED, flags, place, 0, 0, 0)
+    if found := _CONSTANT.fullmatch(plain):
+        return _constant(found, flags)
+    if plain.endswith("]"):
+        return _address(name, plain)
+    if plain == "PR":
+        return _OPERAND.pack(_ALL, 0, 0, 0, 0, 0)
+    if found := re.fullmatch(r"S?B(\d+)", plain):
+        return _OPERAND.pack(_BARRIER, 0, 0, 0, 0, int(found[1]))
+    special = _OTHER_NAMES.get(plain, plain.replace(".", "_"))
+    if special in _SPECIALS:
+        return _OPERAND.pack(_SPECIAL, 0, 0, 0, 0, _SPECIALS[special])
+    return _OPERAND.pack(_IMMEDIATE, flags, 0, 0, 0, _immediate(name, kind, plain))
+
+
+def _constant(found: re.Match[str], flags: int) -> bytes:
+    bank, kind, register, offset = found.groups()
+    reg, ureg = _RZ, _URZ
+    if kind:
+        flags |= _INDEXED
+        if kind == "R":
+            reg = _RZ if register == "Z" else int(register)
+        else:
+            ureg = _URZ if register == "Z" else int(register)
+    # Offsets are of 16 bits; nvdisasm shows the upper half of them as negative ones.
+    at = int(offset or "0", 16)
+    return _OPERAND.pack(_CONST, flags, reg, ureg, int(bank, 16), at if kind and at >= 0 else at & 0xFFFF)
+
+
+def _address(name: str, text: str) -> bytes:
+    found = re.fullmatch(r"(?:desc\[\w+\])?\[(.*)\]", text)
+    if found is None:
+        raise UnknownInstructionError(text)
+    flags, reg, ureg, scale, offset = 0, _RZ, _URZ, 1, 0
+    for term in re.findall(r"\+?(-?[^+]+)", found[1]):
+        if _HEX.fullmatch(term):
+            offset += int(term, 16)
+        elif part := _TERM.fullmatch(term):
+            if part[1]:
+                ureg = _URZ if part[2] == "Z" else int(part[2])
+                continue
+            reg = _RZ if part[2] == "Z" else int(part[2])
+            scale = _SCALES.get(part[3], 1)
+            flags |= _WIDE * (part[3] == "64" or (part[3] is None and name in _WIDE_ADDRESSES))
+        else:
+            raise UnknownInstructionError(text)
+    return _OPERAND.pack(_ADDRESS, flags, reg, ureg, scale, offset & (1 << 64) - 1)
+
+
+def _immediate(name: str, kind: str, text: str) -> int:
+    if _HEX.fullmatch(text):
+        value = int(text, 16)
+        return value & ((1 << 64) - 1 if name in {"BRX", "RET", "CALL", "BRA"} else 0xFFFFFFFF)
+    numbers = text.split()
+    if not all(map(_NUMBER.fullmatch, numbers)) or len(numbers) != 1 + (kind in _PACKED):
+        raise UnknownInstructionError(text)
+    if kind == "integer":
+        return int(text) & 0xFFFFFFFF
+    values = [float(one.lower().replace("qnan", "nan")) for one in numbers]
+    if kind == "double":
+        return int.from_bytes(struct.pack("<d", *values), "little")
+    if kind == "half":
+        return int.from_bytes(struct.pack("<ee", *reversed(values)), "little")
+    bits = [int.from_bytes(struct.pack("<f", one), "little") for one in values]
+    return bits[0] if kind == "float" else bits[0] >> 16 << 16 | bits[1] >> 16

@@ -1,0 +1,39 @@
+"""Classes of freedom: which orders CUDA leaves open, each alone, and how one is drawn.
+
+Everything that is not of a class stays canonical: blocks, warps and lanes ascending, the highest lane winning a store, the path
+at the lowest address first. A row reports the first class that shows other bits.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+_ASCENDING, _DESCENDING, _DRAWN, _INTERLEAVED = range(4)
+# What memory, registers and shared memory hold that nobody wrote: NaN as half, bfloat16 and float.
+UNWRITTEN = 0x7FBA7FBA
+
+
+def orders_of(name: str, number: int, seed: int, ordinal: int) -> tuple[int, int, int, int, int, int, int]:
+    """Return how blocks, warps, lanes and paths are ordered in one launch, as ``engine.Orders``.
+
+    The first execution of a class takes the order that is the reverse of the canonical one, which swaps all pairs; those after
+    it draw orders, and every other one switches between blocks or warps at drawn instructions, too.
+
+    Args:
+        name: Of the class.
+        number: Of the execution within the class.
+        seed: Of the scan.
+        ordinal: Of the launch within the execution.
+    """
+    drawn = int.from_bytes(sha256(f"{name}|{number}|{seed}|{ordinal}".encode()).digest()[:8], "little")
+    how = _DESCENDING if number == 0 else _DRAWN if number % 2 else _INTERLEAVED
+    free = {
+        "resident-blocks": (how, 0, 0, 0, 0),
+        "warps": (0, how, 0, 0, 0),
+        "both": (how, how, 0, 0, 0),
+        "any-blocks": (how, 0, 0, 0, 1),
+        "lanes": (0, 0, how, 0, 0),
+        "divergence": (0, 0, 0, how, 0),
+    }
+    filled = drawn & 0xFFFFFFFF if name == "memory" else UNWRITTEN
+    return (*free.get(name, (0, 0, 0, 0, 0)), filled, drawn)
