@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -31,6 +32,8 @@ int cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, void *);
 int cudaGraphLaunch(void *, void *);
 int cudnnRNNForward(void *);
 int cudnnCreate(void **);
+int cublasGemmEx(void *, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int,
+                 const void *, void *, int, int, int, int);
 static struct { unsigned magic; unsigned short version, head; unsigned long size; char data[8]; } fat = {0xBA55ED50, 1, 16, 8, "cubins!"};
 static struct { int magic, version; void *data, *more; } wrapper = {0x466243b1, 1, &fat, 0};
 char scale, refused, variable;
@@ -49,6 +52,11 @@ int launch(const void *kernel, void *data, float by, unsigned threads) {
     return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
 }
 int graph(void) { return cudaGraphLaunch(0, 0); }
+/* Two by three times three by one: a transposed, twice the product and half of what was there. */
+int product(int type, const void *a, const void *b, void *c) {
+    float twice = 2, half = 0.5f;
+    return cublasGemmEx(0, 1, 0, 2, 1, 3, &twice, a, type, 3, b, type, 3, &half, c, type, 2, 68, -1);
+}
 int recurrent(void) { void *handle = 0; return cudnnCreate(&handle) || !handle || cudnnRNNForward(handle); }
 """
 # The process of a worker, whose interpreter is a thread that writes down what it is asked.
@@ -138,6 +146,11 @@ told["attributes"] = [(cuda.cudaDeviceGetAttribute(ctypes.byref(blocks), n, 0), 
 driver = ctypes.c_void_p()
 told["driver"] = cuda.cudaGetDriverEntryPoint(b"cuNoSuchThing", ctypes.byref(driver), ctypes.c_ulonglong(0), None), ctypes.CFUNCTYPE(ctypes.c_int)(driver.value)()
 told["recurrent"] = code.recurrent()
+told["products"] = []
+for kind, form in ((0, "f"), (2, "e")):
+    c = ctypes.create_string_buffer(struct.pack(f"<2{form}", 4, -1))
+    a, b = struct.pack(f"<6{form}", 1, 2, 3, 4, 5, 0.5), struct.pack(f"<3{form}", 10, 2**-14, 2**-24)
+    told["products"].append((code.product(kind, a, b, c), struct.unpack_from(f"<2{form}", c.raw)))
 told["report"] = simulated.report()
 fills = []
 for number in (0, 1, 2, 0):
@@ -177,6 +190,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             ],
         ),
         ("libcudnn.so.9", ["cudnnRNNForward", "cudnnCreate"]),
+        ("libcublas.so.13", ["cublasGemmEx"]),
     ):
         # Empty, to be linked with alone: with the names and the version that NVIDIA's have.
         (folder / f"{library}.c").write_text("".join(f"void {name}(void) {{}}\n" for name in functions))
@@ -207,8 +221,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_memory(told: dict[str, Any]) -> None:
     """Allocations are aligned and apart, filled with NaN, lie in shared memory, and are limited; copies stay within."""
     assert told["places"] == [0, 1024]
-    assert told["fresh"] == "ba7fba7f" * 2
-    assert told["shared"] == "ba7fba7f"
+    assert told["fresh"] == "fa7f" * 4
+    assert told["shared"] == "fa7f" * 2
     assert told["copies"] == [0, 1]
     assert told["copied"]
     assert told["set"] == [0, "070702"]
@@ -253,7 +267,15 @@ def test_errors(told: dict[str, Any]) -> None:
         "cuNoSuchThing",
     ]
     assert told["recurrent"] == 0
-    assert (libraries, products) == (["cudnnRNNForward"], [])
+    assert (libraries, products) == (["cudnnRNNForward"], ["cublasGemmEx"])
+
+
+def test_products(told: dict[str, Any]) -> None:
+    """The CPU multiplies what PyTorch hands to cuBLAS, and rounds once: to the nearest, of two to the even one."""
+    exact = [2 * (10 + 2**-13 + 3 * 2**-24) + 2, 2 * (40 + 5 * 2**-14 + 2**-25) - 0.5]
+    for (status, got), form in zip(told["products"], "fe", strict=True):
+        assert status == 0
+        assert got == [struct.unpack(f"<{form}", struct.pack(f"<{form}", one))[0] for one in exact]
 
 
 def test_what_the_interpreter_knows(told: dict[str, Any]) -> None:

@@ -204,7 +204,7 @@ static uint64_t mixed(uint64_t x) { /* splitmix64 */
 }
 static void fill(uint64_t start, uint64_t size) {
     uint64_t *word = (uint64_t *)start, key = mixed(fill_seed ^ mixed(allocations++)), count = (size + 7) / 8;
-    static const uint64_t same[] = {0x7fba7fba7fba7fbaull, 0, 0, 0x7bff7bff7bff7bffull};
+    static const uint64_t same[] = {0x7ffa7ffa7ffa7ffaull, 0, 0, 0x7bff7bff7bff7bffull};
     /* Without one bit of its exponent, half, bfloat16, float and double are finite. */
     if (fill_kind == 1) for (uint64_t i = 0; i < count; i++) word[i] = mixed(key + i) & 0xdfffdfffdfffdfffull;
     else if (fill_kind == 2) memset(word, 0, 8 * count);

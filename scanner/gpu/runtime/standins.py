@@ -83,10 +83,13 @@ _RESULTS = {
     r"(cu|nv|nccl)\w*Create(?!Identity)\w*|ncclCommInit\w+|cusparse\w+_createDescr": "h0",
 }
 _TEXT = re.compile(r"Get(ErrorString|LastError(String)?|StatusString|ResultString|ErrorName)$")
-_HEAD = """#include "standin.h"
+# What is written by hand takes the place of a stub, which is weak.
+_HEAD = """int gpu_unknown(const char *name);
+int gpu_unsupported(const char *name);
 long gpu_standin(const char *name, const char *results, int computes, long *a);
 #define A(n) long a##n
-#define STUB(name, results, computes) long name(A(0), A(1), A(2), A(3), A(4), A(5), A(6), A(7), A(8), A(9), A(10), A(11), \\
+#define WEAK __attribute__((weak))
+#define STUB(name, results, computes) WEAK long name(A(0), A(1), A(2), A(3), A(4), A(5), A(6), A(7), A(8), A(9), A(10), A(11), \\
     A(12), A(13), A(14), A(15), A(16), A(17), A(18), A(19)) { \\
     long a[] = {a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19}; \\
     return gpu_standin(#name, results, computes, a); }
@@ -124,12 +127,11 @@ def sources(
     files["device.h"] = as_header(device(architecture)) + "".join(
         f"#define {name}_VERSION {number}\n" for name, number in versions.items()
     )
-    by_hand = set(re.findall(r"^[a-z][a-z_0-9 ]*[ *]+(\w+)\(.*\{", "".join(files.values()), re.MULTILINE))
     order = sorted(wanted, key=lambda name: name != _RUNTIME)
     libraries = []
     for name in order:
         stem, known = name.partition(".")[0].removeprefix("lib"), wanted[name]
-        stubs = [_stub(name, symbol) for symbol in sorted(known.symbols - by_hand)]
+        stubs = [_stub(name, symbol) for symbol in sorted(known.symbols)]
         files[f"{stem}-stubs.c"] = _HEAD + "\n".join(stubs) + "\n"
         files[f"{stem}.map"] = f"{known.version or name} {{ global: *; }};\n"
         own = (f"{stem}.c",) if f"{stem}.c" in files else ()
@@ -143,9 +145,9 @@ def sources(
 def _stub(library: str, symbol: str) -> str:
     if library.startswith(("libcudart.", "libcuda.")):
         function = "gpu_unsupported" if library == _RUNTIME else "gpu_unknown"
-        return f'int {symbol}(void) {{ return {function}("{symbol}"); }}'
+        return f'WEAK int {symbol}(void) {{ return {function}("{symbol}"); }}'
     if _TEXT.search(symbol):
-        return f'const char *{symbol}(void) {{ return "an error of a library that is not simulated"; }}'
+        return f'WEAK const char *{symbol}(void) {{ return "an error of a library that is not simulated"; }}'
     results = next((of for pattern, of in _RESULTS.items() if re.fullmatch(pattern, symbol)), "")
     return f'STUB({symbol}, "{results}", {int(not _QUIET.search(symbol))})'
 
