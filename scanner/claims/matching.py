@@ -48,12 +48,23 @@ def covering(claim: Claim, rows: Iterable[AnyRow], *, ignore_device: bool = True
     return [row for row in rows if matches(row, claim, ignore_device=ignore_device)]
 
 
-def matches(row: Measured, claim: Claim, *, ignore_device: bool = False) -> bool:
-    """Tell whether what *row* shows is something that *claim* is about."""
+def matches(row: Measured, claim: Claim, *, ignore_device: bool = False, simulated: bool = False) -> bool:
+    """Tell whether what *row* shows is something that *claim* is about.
+
+    Args:
+        row: What was scanned.
+        claim: Of the documented lists.
+        ignore_device: Whether the device may be another one.
+        simulated: Whether a simulated GPU counts as CUDA: nothing was measured there, and whoever asks says so. By default its
+            rows speak to no claim.
+    """
+    kind = device_kind(row.device)
+    if kind == "simulated":
+        kind = "cuda" if simulated else "none"
     return (
         claim.parsed
         and not set(names_of(row)).isdisjoint(claim.targets)
-        and (ignore_device or claim.device in {"any", device_kind(row.device)})
+        and (ignore_device or (kind != "none" and claim.device in {"any", kind}))
         and claim.direction in {"any", row.direction}
         and all(holds(condition, row) for condition in claim.conditions)
     )

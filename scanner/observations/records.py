@@ -313,6 +313,9 @@ class Schedule(Record, frozen=True):
     seed: Whole
 
 
+AS_ON_CPU = "as on the CPU"
+
+
 class CpuComparison(Record, frozen=True):
     """How the canonical execution on a simulated GPU is to the CPU's result of the same call with the flag off."""
 
@@ -330,7 +333,7 @@ class CpuComparison(Record, frozen=True):
         if self.agrees is None:
             return f"not compared with the CPU: {self.why}"
         if self.agrees:
-            return "as on the CPU"
+            return AS_ON_CPU
         values = " ({}, the CPU has {})".format(*self.pair) if self.pair else ""
         return f"{self.elements} of {self.of} elements of {self.output} are not the CPU's{values}"
 

@@ -15,8 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from scanner.alerts import alert_caller, is_refusal
-from scanner.observations.records import Blank, Compiled, Observation, Row
+from scanner.observations.records import Blank, Compiled, Observation, Row, Simulation
 from scanner.plurals import several
+from scanner.schedules import MEMORY
 from scanner.verdicts.bound import upper_bound
 
 Verdict = Literal["deterministic", "nondeterministic", "raises", "error", "timeout", "crash", "not_run"]
@@ -24,7 +25,7 @@ Verdict = Literal["deterministic", "nondeterministic", "raises", "error", "timeo
 # One sentence each, printed with every report.
 VERDICT_MEANING: dict[Verdict, str] = {
     "deterministic": "No execution differed from the first, bit for bit, in n executions; this bounds the rate "
-    "of differing, and does not rule out nondeterminism.",
+    "of differing, and does not rule out nondeterminism; on a simulated GPU n are schedules, and bound no rate.",
     "nondeterministic": "k of n executions differed in at least one bit from the first, on the same inputs.",
     "raises": "PyTorch raised its alert that the op has no deterministic implementation.",
     "error": "Something else went wrong, and the reason is given; this says nothing about determinism.",
@@ -111,6 +112,9 @@ class Cell(Struct, frozen=True, kw_only=True):
         None  # the least that torch.compile made of it in a process; None: not asked to
     )
     blank: Blank | None = None  # of an error: every output was that
+    simulated: Simulation | None = (
+        None  # on a simulated GPU: of the first process that differed, else of the first
+    )
     refused: bool = False  # in every process PyTorch refused to run what was compiled with another flag
 
     @property
@@ -123,9 +127,22 @@ class Cell(Struct, frozen=True, kw_only=True):
         return "within and between processes" if self.within else "between processes only"
 
     @property
+    def agrees(self) -> bool | None:
+        """Whether a simulated GPU computed what the CPU does; ``None``: not compared."""
+        return self.simulated.cpu.agrees if self.simulated and self.simulated.cpu else None
+
+    @property
+    def reads_unwritten(self) -> bool:
+        """Whether a simulated GPU gave other bits because memory that nobody wrote held others."""
+        schedule = self.simulated and self.simulated.schedule
+        return bool(schedule and schedule.name == MEMORY)
+
+    @property
     def upper_bound(self) -> float | None:
         """95 % upper bound on the rate of differing when 0 of n differed; ``None`` otherwise."""
-        return upper_bound(self.by_process) if self.verdict == "deterministic" else None
+        # Schedules are no samples of a rate.
+        counts = self.verdict == "deterministic" and self.simulated is None
+        return upper_bound(self.by_process) if counts else None
 
 
 def observation_verdict(observation: Observation, row: Row | None = None) -> Verdict:
@@ -159,10 +176,13 @@ def cell_of(
     seconds = sum(observation.seconds for observation in ordered)
     if len({observation.inputs_digest for observation in ordered} - {None}) > 1:
         return Cell(verdict="error", reason="the inputs differed between processes", seconds=seconds)
+    simulations = [one.simulated for one in ordered if one.simulated]
+    simulated = next((one for one in simulations if one.schedule), next(iter(simulations), None))
     failed = [observation for observation in ordered if observation.outcome != "ran"]
     compiled = _least([observation.compiled for observation in ordered if observation.compiled])
     if not failed:
-        return replace(_compared(ordered, seconds, constant, strict=strict), compiled=compiled)
+        cell = _compared(ordered, seconds, constant, strict=strict)
+        return replace(cell, compiled=compiled, simulated=simulated)
     verdict, alert, reason = _failure(failed[0])
     if len({_failure(observation)[:2] for observation in failed}) > 1 or len(failed) < len(ordered):
         text = "; ".join(
@@ -177,6 +197,7 @@ def cell_of(
         reason=reason,
         seconds=seconds,
         compiled=compiled,
+        simulated=simulated,
         refused=all(one.outcome == "raised" and is_refusal(one.message or "") for one in failed),
     )
 

@@ -12,7 +12,8 @@ from scanner.alerts import alert_caller
 from scanner.modes import MODE_TABLE
 from scanner.observations import versions
 from scanner.observations.parts import part_by_worker
-from scanner.observations.records import Header, Mode, Observation
+from scanner.observations.records import AS_ON_CPU, Header, Mode, Observation
+from scanner.schedules import CANONICAL, MEMORY
 
 # What a control must show is derived when a run file is read, from `opspecs.controls`: a change there that gives other
 # answers needs a new format of the run file.
@@ -35,6 +36,8 @@ class _Schedule:
 
 
 _RARE = _Schedule()
+# Of a simulated GPU: the class of schedules in which a control must be the first to give other bits; "": in none.
+_SIMULATED = {"elementwise": "", "barriers": "", "atomics": "resident-blocks"}
 
 
 class ControlCheck(Struct, frozen=True, kw_only=True):
@@ -99,6 +102,8 @@ def _answers(header: Header, observation: Observation) -> tuple[str, str]:
         return "the alert of put_", _seen(observation)
     if observation.outcome != "ran":
         return "a result", _seen(observation)
+    if name in _SIMULATED:
+        return _simulated(_SIMULATED[name], observation)
     n = observation.executions
     differing = _described(n - next(iter(observation.digests.values())), n)
     if name == "uninitialised":
@@ -115,6 +120,21 @@ def _answers(header: Header, observation: Observation) -> tuple[str, str]:
         "alerts": (f"{_described(0, n)}, alerts: {alert}", f"{differing}, alerts: {alerts}"),
     }
     return answers.get(name, ("a control that this detmatrix knows", observation.spec))
+
+
+def _simulated(wanted: str, observation: Observation) -> tuple[str, str]:
+    """Orders must decide bits where additions are atomic, and nowhere else; and the values must be those of the CPU."""
+    # The flag takes another path, and between rows the canonical schedule alone is asked.
+    orders = any(group.perturbation not in (CANONICAL, MEMORY) for group in observation.groups)
+    free = orders and not MODE_TABLE[observation.mode].deterministic
+    known = observation.simulated
+    shown = known.schedule.name if known and known.schedule else ""
+    told = known.cpu.words if known and known.cpu else "nothing of the CPU"
+
+    def words(schedule: str, how: str) -> str:
+        return f"{f'differences under {schedule}' if schedule else 'no differences'}, {how}"
+
+    return words(wanted if free else "", AS_ON_CPU), words(shown, told)
 
 
 def _uninitialised(header: Header, observation: Observation, differing: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from scanner.invariance import Property
 from scanner.modes import CHOSEN_MODES, LEAST_RUNS, MODE_TABLE, unconcerned
@@ -55,11 +56,17 @@ FINDING_MEANING: dict[Finding, str] = {
     "deterministic": "Did not differ in either mode, and both modes give the same bits.",
     "inconclusive": "At least one mode has no usable verdict; the reason is given.",
 }
+# What a simulated GPU shows of a row beside its finding; the worst first.
+BESIDE_MEANING: dict[str, str] = {
+    "wrong_with_flag": "With the flag on the result is not the CPU's, and with it off it is.",
+    "wrong_without_flag": "With the flag off the result is not the CPU's, and with it on it is.",
+    "value_race": "A schedule gave other values than the CPU, not only another rounding.",
+}
 # Why it shows little that a row did not differ, in a mode (low power) or in either (serial).
 DOUBTS = ("low_power", "serial")
 # The words that --only and --fail-on know: findings of rows, those of the further columns that a scan may be asked for, and doubts.
 FINDING_WORDS: tuple[str, ...] = tuple(
-    dict.fromkeys((*FINDING_MEANING, *MODE_FINDING_MEANING, *DEPENDENCE_FOUND, *DOUBTS))
+    dict.fromkeys((*BESIDE_MEANING, *FINDING_MEANING, *MODE_FINDING_MEANING, *DEPENDENCE_FOUND, *DOUBTS))
 )
 
 # Findings that say of a row that it is deterministic although the flag changes what it does, each with what is not known
@@ -85,7 +92,8 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     off: Cell
     on: Cell
     finding: Finding
-    reason: str | None  # why it is inconclusive, or order_dependent; what the flag fixes, and what the fill
+    # Why it is inconclusive, or order_dependent; what the flag fixes, and what the fill; what a simulated GPU shows of it.
+    reason: str | None
     warn_only: Cell  # mode warn_only: what an op that raises does under warn_only
     unfilled: Cell  # mode unfilled: what an op that the flag cures does without the fill
     no_workspace: Cell  # mode no_workspace: what an op of cuBLAS does without CUBLAS_WORKSPACE_CONFIG
@@ -113,11 +121,23 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
         return tuple(mode for mode, cell in cells.items() if cell.reference and cell.reference.unlike)
 
     @property
+    def beside(self) -> tuple[str, ...]:
+        """What a simulated GPU shows beside the finding, in the words of ``BESIDE_MEANING``."""
+        agree = (self.off.agrees, self.on.agrees)
+        cells = (self.off, self.on, self.warn_only, self.unfilled, *(it.cell for it in self.chosen.values()))
+        holds = {
+            "wrong_with_flag": agree == (True, False),
+            "wrong_without_flag": agree == (False, True),
+            "value_race": any(cell.simulated and cell.simulated.value_race for cell in cells),
+        }
+        return tuple(name for name in BESIDE_MEANING if holds[name])
+
+    @property
     def found(self) -> set[str]:
         """All that was found of it, in the words that --only and --fail-on know: beside off and on what was chosen, and doubts."""
         modes = {it.finding for it in self.chosen.values() if it.finding is not None}
         properties = {it.verdict for it in self.invariance.values() if it.verdict in DEPENDENCE_FOUND}
-        return {self.finding, *modes, *properties, *self.doubts}
+        return {self.finding, *modes, *properties, *self.beside, *self.doubts}
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -158,6 +178,8 @@ def finding_of(
         unfilled: What a row that differs with the flag off, and not with it on, did with the flag on and nothing filled.
     """
     finding, reason = _seen(off, on, warn_only, unfilled)
+    if finding == "over_alert" and off.simulated:
+        reason = f"{off.runs} schedules with the flag off gave the same bits"
     if finding in _STILL and (orders := [cell.orders for cell in (off, on) if cell.orders]):
         differing, executions = (
             sum(getattr(one, it) for one in orders) for it in ("differing", "executions")
@@ -180,6 +202,13 @@ def finding_of(
     return finding, reason
 
 
+def held_to_cpu(cell: Cell, other: Cell) -> Cell:
+    """Return a cell as an error if its result is not the CPU's, and that of the other mode does not show whose fault it is."""
+    if cell.agrees is not False or other.agrees or cell.simulated is None or cell.simulated.cpu is None:
+        return cell
+    return replace(cell, verdict="error", reason=f"its result is not the CPU's: {cell.simulated.cpu.words}")
+
+
 def is_cured(off: Cell, on: Cell) -> bool:
     """Tell whether a row differs with the flag off, and not with it on; the fill alone may have made all of it NaN there."""
     return off.verdict == "nondeterministic" and (on.verdict == "deterministic" or on.blank == "nan")
@@ -188,6 +217,8 @@ def is_cured(off: Cell, on: Cell) -> bool:
 def runs_missing(row: MatrixRow, mode: Mode) -> int:
     """Return how many more executions a scan makes of a row in one of ``FURTHER_MODES`` before it tells its finding."""
     cell = {"off": row.off, "on": row.on, "unfilled": row.unfilled}[mode]
+    if row.off.simulated:
+        return 0
     warn_only = None if row.warn_only.verdict == "not_run" else row.warn_only
     finding, _ = _seen(row.off, row.on, warn_only, None)
     if mode in _RESTS_ON.get(finding, ()):
@@ -206,14 +237,11 @@ def runs_missing(row: MatrixRow, mode: Mode) -> int:
 def _seen(off: Cell, on: Cell, warn_only: Cell | None, unfilled: Cell | None) -> tuple[Finding, str | None]:
     """Return the finding of a row, however seldom it was executed."""
     if on.verdict == "nondeterministic":
-        return "silent", None
-    if (
-        off.verdict == "nondeterministic"
-        and on.blank == "nan"
-        and unfilled is not None
-        and unfilled.differing
-    ):
-        # What the flag fills memory with is all that came out.
+        reads = "memory that nobody wrote, which the flag does not fill" if on.reads_unwritten else None
+        return "silent", reads and f"it reads {reads}"
+    filled = on.blank == "nan" and unfilled is not None and unfilled.differing
+    if is_cured(off, on) and (filled or off.reads_unwritten):
+        # What the flag fills memory with is all that came out, or a simulated GPU has shown that bits come from there.
         return "uninitialized", None
     if (off.verdict, on.verdict) == ("deterministic", "raises"):
         return _under_warn_only(warn_only)
@@ -242,7 +270,11 @@ def _unfilled(off: Cell, unfilled: Cell | None) -> tuple[Finding, str | None]:
         return "inconclusive", f"fill off: {unfilled.verdict}{text}"
     still, of = dict(unfilled.outputs), sum(off.by_process)
     rates = {name: RaceRate("off", min(differing, of), of, "executions") for name, differing in off.outputs}
-    fixed = [name for name, rate in rates.items() if name not in still and not rate.missing(unfilled)]
+    fixed = [
+        name
+        for name, rate in rates.items()
+        if name not in still and (unfilled.simulated or not rate.missing(unfilled))
+    ]
     if not (fixed and still):
         return "uninitialized", None
     if too_seldom(unfilled, ""):
@@ -300,13 +332,15 @@ def matrix(
         # What is joined is let go of: there may be a million rows.
         by_mode = seen.pop(row.key, None) or {mode: [] for mode in WORKER_MODES}
         off, on = (row_cell(by_mode[mode], missing, row) for mode in MODES)
+        off, on = held_to_cpu(off, on), held_to_cpu(on, off)
         not_run_reason = "only ops that raise are run under warn_only" if on.verdict != "raises" else missing
-        warn_only = row_cell(by_mode["warn_only"], not_run_reason, row)
+        warn_only = held_to_cpu(row_cell(by_mode["warn_only"], not_run_reason, row), on)
         unfilled = row_cell(
             by_mode["unfilled"],
             missing if is_cured(off, on) else "only ops that the flag cures run without the fill",
             row,
         )
+        unfilled = held_to_cpu(unfilled, off)
         no_workspace = row_cell(
             by_mode["no_workspace"],
             "only ops whose alert PyTorch's lists tie to CUBLAS_WORKSPACE_CONFIG run without it, on CUDA",

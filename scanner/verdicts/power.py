@@ -52,7 +52,7 @@ def too_seldom(cell: Cell, where: str) -> str | None:
         where: The mode in words.
     """
     needed = LEAST_SERIAL_RUNS if cell.serial else LEAST_RUNS
-    if needed <= cell.runs:
+    if needed <= cell.runs or cell.simulated is not None:
         return None
     return f"0 of {cell.runs} executions differed {where}, of at least {needed} that would show"
 
@@ -129,6 +129,7 @@ class PowerCheck:
     """Says of rows whether they were of low power, by the sentinels before and behind them."""
 
     def __init__(self, header: Header, sentinels: Iterable[Sentinel]) -> None:
+        self._simulates = bool(header.settings.simulate)
         on_cpu = header.settings.device == "cpu"
         self._one_thread = {
             worker for worker, machine in enumerate(machines(header)) if on_cpu and machine.threads == 1
@@ -155,6 +156,9 @@ class PowerCheck:
             observations: Of the row, in these modes and others.
             differed: Its cells in modes in which something may have differed that does not in these.
         """
+        if self._simulates:
+            # Its orders are drawn one by one: none has a rate, and no machine hides them.
+            return None
         seen = [one for one in observations if one.mode in still]
         cells = still.values()
         return _interpreted(cells) or self.of(place, seen) or _too_few(cells) or _by_chance(still, differed)
