@@ -100,8 +100,9 @@ static bool is_external(Machine *m, uint64_t to) {
 
 void op_BRA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     const Operand *to = &i->operand[i->operands - 1];
-    if (HAS(i, M_DIV) && lanes == w->alive) return; /* taken where lanes of a warp are not together, */
-    if (HAS(i, M_CONV) && lanes != w->alive) return; /* or where they are */
+    /* Taken where lanes of a warp are not together; a guard has asked for that already (see R2UR). */
+    if (HAS(i, M_DIV) && (i->guard & 7) == PREDICATES - 1 && lanes == w->alive) return;
+    if (HAS(i, M_CONV) && lanes != w->alive) return;
     if (i->operands > 1 && is_predicate(&i->operand[0])) lanes &= predicate(m, w, &i->operand[0]);
     if (to->value / 16 == i->line && lanes) fail(m, FAULT, "a trap (a branch to itself)");
     if (lanes) go(m, w, lanes, to->value);

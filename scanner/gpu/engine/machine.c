@@ -187,6 +187,19 @@ static void end_block(Block *b) {
     b->warp = NULL, b->shared = NULL;
 }
 
+/* Name the first lanes that wait, and what for. */
+static _Noreturn void deadlock(Machine *m, const Block *b) {
+    const Warp *w = b->warp;
+    while (!(w->alive & w->waiting)) w++;
+    int l = first_lane(w->alive & w->waiting);
+    static const char *const AT[] = {"a BSYNC", "a WARPSYNC", "a barrier of the block"};
+    uint32_t same = 0, at = w->at[l];
+    for (int k = 0; k < LANES; k++) same |= (uint32_t)((w->alive & w->waiting) >> k & 1 && w->at[k] == at && w->pc[k] == w->pc[l]) << k;
+    m->now = NULL;
+    fail(m, FAULT, "deadlock: lanes %#x of %#x of warp %u of block %u wait at %s before %#x for others that do not come", same, w->alive,
+         w->index, b->index, AT[at < AT_WARPSYNC ? 0 : at - AT_WARPSYNC + 1], w->pc[l] * 16);
+}
+
 /* Run the warps of a block in turns. It waits if all of them have ended. */
 static enum Turn run_block(Machine *m, Block *b, uint64_t slice) {
     uint32_t how = m->launch->schedule.warps, order[LANES];
@@ -199,10 +212,7 @@ static enum Turn run_block(Machine *m, Block *b, uint64_t slice) {
             if (w->alive & ~w->waiting) order[ready++] = w->index;
         }
         if (!ready && !alive) return WAITS;
-        if (!ready) {
-            m->now = NULL;
-            fail(m, FAULT, "deadlock: block %u waits at a barrier that some of its threads never reach", b->index);
-        }
+        if (!ready) deadlock(m, b);
         if (how >= DRAWN) shuffle(m, order, ready);
         bool gave_way = false;
         for (uint32_t k = 0; k < (how == INTERLEAVED ? 1 : ready); k++) {

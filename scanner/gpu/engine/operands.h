@@ -104,7 +104,8 @@ static inline void put_predicate(Warp *w, const Operand *o, uint32_t value, uint
 static inline void put_word(Warp *w, const Operand *o, int word, const uint32_t *value, uint32_t lanes) {
     if (o->kind == K_UREG) {
         if (o->reg != URZ) w->uniform[o->reg + word] = value[first_lane(lanes)];
-    } else if (o->reg != RZ) {
+    } else if (o->kind != K_REG) __builtin_trap(); /* an opcode has taken an operand for another */
+    else if (o->reg != RZ) {
         uint32_t *to = w->reg[o->reg + word];
         if (lanes == ~0u) memcpy(to, value, sizeof(Vector));
         else ACTIVE(lanes) to[l] = value[l];
