@@ -52,6 +52,8 @@ def load(folder: str, socket: int, memory: int) -> None:
     """
     # What the caching allocator hands out again holds what was there before, which host code would read.
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+    # Of the machine's own GPUs, if it has any.
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     for descriptor in (socket, memory):
         os.set_inheritable(descriptor, False)
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))

@@ -410,6 +410,18 @@ static struct symbol *kernel(const void *at) {
     __atomic_store_n(&s->known, known, __ATOMIC_RELEASE);
     return s;
 }
+int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *f, int threads, size_t shared) {
+    struct symbol *k = kernel(f);
+    if (!k) return last_failed;
+    struct message m = {0};
+    put64(&m, k->image->number), put32(&m, threads), put64(&m, shared), put(&m, k->name, strlen(k->name));
+    struct reply r = ask(OCCUPANCY, m.data, m.used, NULL, 0);
+    int failed = r.status || r.size != 4;
+    if (failed) fail(INVALID_VALUE, "%s", r.data);
+    else memcpy(blocks, r.data, 4);
+    free(r.data), free(m.data);
+    return failed ? INVALID_VALUE : SUCCESS;
+}
 static int launched(const void *at, dim3 grid, dim3 block, void **args, size_t shared, int cooperative) {
     struct symbol *k = kernel(at);
     if (!k) return last_failed;
@@ -421,6 +433,11 @@ static int launched(const void *at, dim3 grid, dim3 block, void **args, size_t s
         return fail(INVALID_CONFIGURATION, NULL);
     if (threads > (uint64_t)known->threads) return fail(OUT_OF_RESOURCES, NULL);
     if (shared > (size_t)k->dynamic) return fail(INVALID_VALUE, NULL);
+    if (cooperative) { /* all blocks wait for one another, so that all have to fit */
+        int blocks = 0, error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, at, threads, shared);
+        if (error) return error;
+        if ((uint64_t)grid.x * grid.y * grid.z > (uint64_t)blocks * DEVICE_MultiProcessorCount) return fail(COOPERATIVE_TOO_LARGE, NULL);
+    }
     uint32_t size = 0;
     for (uint32_t i = 0; i < known->count; i++)
         if (known->parameters[i].offset + known->parameters[i].size > size) size = known->parameters[i].offset + known->parameters[i].size;
@@ -490,18 +507,6 @@ int cudaFuncSetAttribute(const void *f, int attribute, int value) {
     return SUCCESS;
 }
 int cudaKernelSetAttributeForDevice(const void *f, int attribute, int value, int device) { return cudaFuncSetAttribute(f, attribute, value); }
-int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *f, int threads, size_t shared) {
-    struct symbol *k = kernel(f);
-    if (!k) return last_failed;
-    struct message m = {0};
-    put64(&m, k->image->number), put32(&m, threads), put64(&m, shared), put(&m, k->name, strlen(k->name));
-    struct reply r = ask(OCCUPANCY, m.data, m.used, NULL, 0);
-    int failed = r.status || r.size != 4;
-    if (failed) fail(INVALID_VALUE, "%s", r.data);
-    else memcpy(blocks, r.data, 4);
-    free(r.data), free(m.data);
-    return failed ? INVALID_VALUE : SUCCESS;
-}
 int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *f, int threads, size_t shared, unsigned flags) { return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, f, threads, shared); }
 
 static struct symbol *variable(const void *at) {

@@ -20,6 +20,7 @@ from scanner.gpu.device import as_header, device
 
 _HERE = Path(__file__).parent
 _RUNTIME = "libcudart.so.13"
+_MANAGEMENT = "libnvidia-ml.so.1"
 # Libraries whose symbols come without a version, which would name the library; the first that matches.
 _PREFIXES = {
     "cusparseLt": "libcusparseLt",
@@ -133,17 +134,18 @@ def sources(
         stem, known = name.partition(".")[0].removeprefix("lib"), wanted[name]
         stubs = [_stub(name, symbol) for symbol in sorted(known.symbols)]
         files[f"{stem}-stubs.c"] = _HEAD + "\n".join(stubs) + "\n"
-        files[f"{stem}.map"] = f"{known.version or name} {{ global: *; }};\n"
+        files[f"{stem}.map"] = f"{known.version} {{ global: *; }};\n"
         own = (f"{stem}.c",) if f"{stem}.c" in files else ()
         linked = ("-ldl",) if name == _RUNTIME else (_RUNTIME, "-lm")
-        flags = ("-O1", f"-Wl,-soname,{name}", f"-Wl,--version-script,{stem}.map", *linked)
+        versioned = (f"-Wl,--version-script,{stem}.map",) if known.version else ()
+        flags = ("-O1", f"-Wl,-soname,{name}", *versioned, *linked)
         libraries.append(Library(name, (f"{stem}-stubs.c", *own), flags))
     files["order.txt"] = "".join(f"{name}\n" for name in order)
     return files, libraries
 
 
 def _stub(library: str, symbol: str) -> str:
-    if library.startswith(("libcudart.", "libcuda.")):
+    if library.startswith(("libcudart.", "libcuda.", _MANAGEMENT)):
         function = "gpu_unsupported" if library == _RUNTIME else "gpu_unknown"
         return f'WEAK int {symbol}(void) {{ return {function}("{symbol}"); }}'
     if _TEXT.search(symbol):
@@ -168,13 +170,21 @@ def wanted_of(folder: Path) -> dict[str, Wanted]:
         raise UsageError(
             f"{folder}: is no build of torch for CUDA 13, the only one whose GPU can be simulated"
         )
+    # Both are looked for by name while torch runs; those of a real driver would tell of real GPUs.
     wanted["libcuda.so.1"] = wanted["libcuda.so.1"]
+    wanted[_MANAGEMENT].symbols |= _named_in(folder / "libc10_cuda.so")
     for symbol in unversioned:
         stem = next((lib for prefix, lib in _PREFIXES.items() if symbol.startswith(prefix)), "")
         name = next((one for one in sorted(wanted) if one.startswith(f"{stem}.so")), "")
         if name or _DRIVER.match(symbol):
             wanted[name or "libcuda.so.1"].symbols.add(symbol)
     return dict(wanted)
+
+
+def _named_in(path: Path) -> set[str]:
+    """Return the functions of the management library that a file looks up by their names."""
+    data = path.read_bytes() if path.exists() else b""
+    return {name.decode() for name in re.findall(rb"\0(nvml[A-Z]\w+)(?=\0)", data)}
 
 
 def _add_wanted(data: mmap.mmap, wanted: dict[str, Wanted]) -> set[str]:
