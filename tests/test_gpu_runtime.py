@@ -15,9 +15,9 @@ import pytest
 
 from scanner.errors import UsageError
 from scanner.gpu import build, process
-from scanner.gpu.build import Library, built
-from scanner.gpu.process import GpuProcess, Simulation
-from scanner.gpu.runtime.standins import sources
+from scanner.gpu.build import SharedLibrary, built
+from scanner.gpu.process import GpuProcess, SimulatedGpu
+from scanner.gpu.standins import sources
 
 # What nvcc makes of a kernel, a variable and a launch, without nvcc; and calls of what is not simulated.
 CALLER = """
@@ -305,7 +305,9 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _built() -> Path:
-    return built("seven", {"seven.c": "int seven(void) { return 7; }"}, [Library("seven.so", ("seven.c",))])
+    return built(
+        "seven", {"seven.c": "int seven(void) { return 7; }"}, [SharedLibrary("seven.so", ("seven.c",))]
+    )
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "no manifest", "other manifest", "gone"])
@@ -371,7 +373,7 @@ def test_the_process(child: str, ending: str, monkeypatch: pytest.MonkeyPatch) -
     """The interpreter ends when the worker's end of the socket does, and says how it ended."""
     text = child.format(socket="int(sys.argv[sys.argv.index('--socket') + 1])")
     monkeypatch.setattr(process, "_CHILD", f"import sys; {text}")
-    gpu = GpuProcess(Simulation(80, Path("/nowhere")))
+    gpu = GpuProcess(SimulatedGpu(80, Path("/nowhere")))
     for descriptor in gpu.descriptors:
         os.close(descriptor)
     assert gpu.ending() == ending
@@ -381,7 +383,7 @@ def test_the_process(child: str, ending: str, monkeypatch: pytest.MonkeyPatch) -
 def test_the_process_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """An interpreter that computes without an end goes when it is stopped."""
     monkeypatch.setattr(process, "_CHILD", "while True: pass")
-    gpu = GpuProcess(Simulation(80, Path("/nowhere")))
+    gpu = GpuProcess(SimulatedGpu(80, Path("/nowhere")))
     gpu.stop()
     assert gpu._process.returncode is not None
     for descriptor in gpu.descriptors:

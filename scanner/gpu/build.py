@@ -37,7 +37,7 @@ _NO_COMPILER = (
 
 
 @dataclass(frozen=True)
-class Library:
+class SharedLibrary:
     """One shared library to compile.
 
     Attributes:
@@ -65,7 +65,7 @@ def compiler() -> list[str]:
     raise UsageError(_NO_COMPILER)
 
 
-def built(purpose: str, files: Mapping[str, str], libraries: Sequence[Library]) -> Path:
+def built(purpose: str, files: Mapping[str, str], libraries: Sequence[SharedLibrary]) -> Path:
     """Return the folder that has these files and libraries, compiled now or by an earlier scan.
 
     Args:
@@ -147,7 +147,7 @@ def _said(command: Sequence[str]) -> str:
 
 
 def _build(
-    folder: Path, command: Sequence[str], files: Mapping[str, str], libraries: Sequence[Library]
+    folder: Path, command: Sequence[str], files: Mapping[str, str], libraries: Sequence[SharedLibrary]
 ) -> None:
     folder.mkdir()
     for name, text in files.items():

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scanner.gpu import isa, sass
-from scanner.gpu.build import Library, built
+from scanner.gpu.build import SharedLibrary, built
 from scanner.gpu.cubin import Kernel
 
 _FOLDER = Path(__file__).with_name("engine")
@@ -91,7 +91,7 @@ def _library() -> ctypes.CDLL:
     files = tuple(name for name in sources if name.endswith(".c"))
     # The direction of rounding is changed where an instruction says so.
     flags = ("-O2", "-fno-strict-aliasing", "-frounding-math")
-    place = built("engine", {**sources, "isa.h": isa.header()}, [Library("engine.so", (*files, "-lm"), flags)])
+    place = built("engine", {**sources, "isa.h": isa.header()}, [SharedLibrary("engine.so", (*files, "-lm"), flags)])
     library = ctypes.CDLL(str(place / "engine.so"))
     library.sizes.restype = ctypes.c_uint64
     library.run.restype = None

@@ -1,6 +1,6 @@
 """Sources of stand-ins for the NVIDIA libraries that a build of PyTorch needs, from the symbol tables of the build.
 
-The runtime and what host code reads of other libraries are written by hand (``*.c`` beside this). Of every other function
+The runtime and what host code reads of other libraries are written by hand (``runtime/*.c``). Of every other function
 there is a stub: one that computes is written down by its name, one that makes a handle or tells a size does so.
 """
 
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scanner.errors import UsageError
-from scanner.gpu.build import Library
+from scanner.gpu.build import SharedLibrary
 from scanner.gpu.device import as_header, device
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).with_name("runtime")
 _RUNTIME = "libcudart.so.13"
 _MANAGEMENT = "libnvidia-ml.so.1"
 # Libraries whose symbols come without a version, which would name the library; the first that matches.
@@ -112,7 +112,7 @@ class Wanted:
 
 def sources(
     folder: Path, architecture: int, versions: dict[str, int]
-) -> tuple[dict[str, str], list[Library]]:
+) -> tuple[dict[str, str], list[SharedLibrary]]:
     """Return files and libraries of the stand-ins of a build, in the order in which they are to be loaded.
 
     Args:
@@ -139,7 +139,7 @@ def sources(
         linked = ("-ldl",) if name == _RUNTIME else (_RUNTIME, "-lm")
         versioned = (f"-Wl,--version-script,{stem}.map",) if known.version else ()
         flags = ("-O1", f"-Wl,-soname,{name}", *versioned, *linked)
-        libraries.append(Library(name, (f"{stem}-stubs.c", *own), flags))
+        libraries.append(SharedLibrary(name, (f"{stem}-stubs.c", *own), flags))
     files["order.txt"] = "".join(f"{name}\n" for name in order)
     return files, libraries
 
