@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import json
+import platform
 import re
 import shlex
 import shutil
+import sys
 import textwrap
+from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
 from typing import NoReturn
@@ -29,9 +33,15 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 WITHOUT_TORCH = [one for one in PYPROJECT["project"]["dependencies"] if Requirement(one).name != "torch"]
 CENSUS = PYPROJECT["project"]["optional-dependencies"]["census"]
 RAY = PYPROJECT["project"]["optional-dependencies"]["ray"]
+SIMULATE = PYPROJECT["project"]["optional-dependencies"]["simulate"]
 DATABASES = nox.project.dependency_groups(PYPROJECT, "databases")
 TORCH = "2.13.0"
 RUN = "detmatrix.jsonl"
+# What is simulated is a build for CUDA, of a release of its own.
+SIMULATED_TORCH = "2.15.0"
+SIMULATED_RUN = "detmatrix-simulated.jsonl"
+# Requirements of such a build that a simulation replaces or does without.
+_OF_A_GPU = re.compile(r"(nvidia|cuda|triton|pytorch-triton)\b")
 TIMELINE = Path("reports/runs/timeline.html")
 # What it is made of: runs on a CPU, and censuses of builds for CUDA.
 RUNS, CENSUSES = "runs/torch-*-cpu.jsonl.gz", "censuses/torch-*-cu[0-9]*.json.gz"
@@ -61,6 +71,17 @@ def version(text: str) -> str:
         raise argparse.ArgumentTypeError(
             f"{text} is no version of torch, such as 2.13.0, and neither newest nor previous"
         ) from None
+
+
+def cuda_version(text: str) -> str:
+    """Return a version of torch that may have a build for CUDA."""
+    asked = version(text)
+    local = None if asked in {"newest", "previous"} else Version(asked).local
+    if local is not None and not local.startswith("cu"):
+        raise argparse.ArgumentTypeError(
+            f"{asked} is a build without CUDA; name the release, {Version(asked).public}"
+        )
+    return asked
 
 
 def given(options: argparse.Namespace, *names: str) -> list[str]:
@@ -149,18 +170,47 @@ def scan(session: nox.Session) -> None:
     arguments = Arguments(session)
     arguments.add_argument("--torch", type=version, default=TORCH)
     arguments.add_argument("--python")
+    options, rest = scan_arguments(arguments, session.posargs)
+    install_without_torch(session)
+    python = options.python or environment_of(session, *_resolved(session, [options.torch]))
+    scan_and_show(session, options, RUN, *rest, "--python", python)
+
+
+@nox.session(default=False)
+def simulate(session: nox.Session) -> None:
+    """Scan a CUDA build of PyTorch on a simulated GPU; no GPU is needed. Show the matrix, and write it as HTML.
+
+    ``--torch VERSION`` scans another release, ``--arch ARCH`` simulates another GPU; all other arguments go to
+    ``detmatrix scan``. Needs Linux on x86-64, and installs torch without NVIDIA's libraries.
+    """
+    arguments = Arguments(session)
+    arguments.add_argument("--torch", type=cuda_version, default=SIMULATED_TORCH)
+    arguments.add_argument("--arch", default="sm_80")
+    options, rest = scan_arguments(arguments, [word for word in session.posargs if word != "--"])
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        session.error("the builds of torch that can be simulated are those for Linux on x86-64")
+    (torch,) = _resolved(session, [options.torch])
+    install_without_torch(session, *SIMULATE)
+    python = environment_for_cuda(session, torch)
+    scan_and_show(session, options, SIMULATED_RUN, *rest, "--simulate", options.arch, "--python", python)
+
+
+def scan_arguments(arguments: Arguments, words: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Read a session's own options, those of every scan about its file among them, and return what is left."""
     arguments.add_argument("-o", "--output")
     arguments.add_argument("--resume", action="append_const", dest="again", const="--resume")
     arguments.add_argument("--force", action="append_const", dest="again", const="--force")
-    options, rest = arguments.parse_known_args(session.posargs)
-    install_without_torch(session)
-    python = options.python or environment_of(session, *_resolved(session, [options.torch]))
-    run = Path(options.output or RUN)
+    return arguments.parse_known_args(words)
+
+
+def scan_and_show(session: nox.Session, options: argparse.Namespace, default: str, *words: str) -> None:
+    """Scan, or go on with a scan that was interrupted, and write the page of the run file."""
+    run = Path(options.output or default)
     again = options.again or []
     if not again and not options.output and run.exists():
         # Running the session again means scanning again, but an interrupted scan goes on.
         again = ["--force" if _closing(run) else "--resume"]
-    session.run("detmatrix", "scan", *again, *rest, "--python", python, "-o", str(run))
+    session.run("detmatrix", "scan", *again, *words, "-o", str(run))
     page = run.with_suffix(".html")
     session.run("detmatrix", "report", str(run), "--format", "html", "-o", str(page))
     session.log(f"The matrix for a browser: {page.resolve()}")
@@ -269,28 +319,61 @@ def cuda(session: nox.Session) -> None:
     session.log("There, twice if need be: .ci/cuda OUT")
 
 
-def install_without_torch(session: nox.Session) -> None:
+def install_without_torch(session: nox.Session, *extra: str) -> None:
     """Install detmatrix from this checkout into an environment that needs no torch: workers run elsewhere."""
-    session.install(*WITHOUT_TORCH)
+    session.install(*WITHOUT_TORCH, *extra)
     session.install("--no-deps", "--editable", ".")
 
 
 def environment_of(session: nox.Session, torch: str) -> str:
     """Return the Python of an environment that has only one version of torch, kept between runs."""
-    folder = Path(session.virtualenv.location).parent / f"torch-{torch}"
-    python = str(folder / "bin" / "python")
     # torch 2.2 and older know no NumPy 2.
     needed = [*DATABASES, *(["numpy<2"] if Version(torch) < Version("2.3") else [])]
+
+    def fill(python: str) -> None:
+        session.log("A CUDA build is several gigabytes")
+        session.run(python, "-m", "pip", "install", f"torch=={torch}", *needed, external=True)
+        session.run(python, "-c", "import torch", external=True)
+
+    return kept_environment(session, f"torch-{torch}", torch, needed, fill)
+
+
+def environment_for_cuda(session: nox.Session, torch: str) -> str:
+    """Return the Python of an environment with the CUDA build of a release and nothing of NVIDIA's, kept between runs."""
+
+    def fill(python: str) -> None:
+        pip = (python, "-m", "pip", "install")
+        # The release itself: a build of another kind, such as 2.15.0+cpu, does not match ===.
+        torch_alone = ("--no-deps", f"torch==={torch}")
+        report = Path(session.create_tmp()).resolve() / "torch.json"
+        session.run(*pip, "--quiet", "--dry-run", "--report", str(report), *torch_alone, external=True)
+        (found,) = json.loads(report.read_text(encoding="utf-8"))["install"]
+        needed = [Requirement(text) for text in found["metadata"].get("requires_dist", [])]
+        needed = [one for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})]
+        plain = [f"{one.name}{one.specifier}" for one in needed if not _OF_A_GPU.match(one.name)]
+        if len(plain) == len(needed):
+            session.error(f"{found['download_info']['url']} is a build without CUDA; nothing was installed")
+        session.run(*pip, *torch_alone, external=True)
+        session.run(*pip, *plain, *DATABASES, external=True)
+
+    return kept_environment(session, f"simulate-{torch}", torch, DATABASES, fill)
+
+
+def kept_environment(
+    session: nox.Session, name: str, torch: str, needed: list[str], fill: Callable[[str], None]
+) -> str:
+    """Return the Python of an environment beside those of the sessions, which is filled once."""
+    folder = Path(session.virtualenv.location).parent / name
+    python = str(folder / "bin" / "python")
     # Says what is in it: an environment from before something was needed is made anew.
     ready = folder / "ready"
     if ready.exists() and ready.read_text(encoding="utf-8") == " ".join(needed):
         session.log(f"torch {torch} is installed in {folder}")
         return python
-    session.log(f"Installing torch {torch} in {folder}; a CUDA build is several gigabytes")
+    session.log(f"Installing torch {torch} in {folder}")
     session.run("python", "-m", "venv", "--clear", str(folder))
     try:
-        session.run(python, "-m", "pip", "install", f"torch=={torch}", *needed, external=True)
-        session.run(python, "-c", "import torch", external=True)
+        fill(python)
     except CommandFailed:
         session.error(f"torch {torch} cannot be had for this Python and machine: see what pip says above")
     ready.write_text(" ".join(needed), encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -213,6 +214,117 @@ def test_environment_has_what_the_databases_import(noxfile: ModuleType, tmp_path
     ran.clear()
     assert noxfile.environment_of(session, "2.15.0") == python
     assert not ran
+
+
+def _simulating(folder: Path, requires: list[str]) -> Any:
+    """Return a session in which pip reports a wheel of torch with these requirements."""
+    session = _session()
+    session.virtualenv = SimpleNamespace(location=str(folder / "simulate"))
+    session.create_tmp = lambda: str(folder)
+    (folder / "simulate-2.15.0").mkdir()
+
+    def run(*command: str, **_: object) -> None:
+        session.ran.append(command)
+        if "--report" in command:
+            found = {"metadata": {"requires_dist": requires}, "download_info": {"url": "file:///torch.whl"}}
+            report = Path(command[command.index("--report") + 1])
+            report.write_text(json.dumps({"install": [found]}), encoding="utf-8")
+
+    session.run = run
+    return session
+
+
+def test_simulated_environment_has_nothing_of_nvidia(noxfile: ModuleType, tmp_path: Path) -> None:
+    """Of the requirements of torch only those in plain Python are installed; the environment is kept."""
+    requires = [
+        "filelock",
+        "sympy>=1.13.3",
+        'cuda-toolkit[cublas,cudart]==13.2.2; platform_system != "Nothing"',
+        "cuda-bindings<14,>=13.0.3",
+        "nvidia-nccl-cu13==2.30.7",
+        "triton~=3.9.0",
+        'optree>=0.13.0; extra == "optree"',
+    ]
+    session = _simulating(tmp_path, requires)
+
+    python = noxfile.environment_for_cuda(session, "2.15.0")
+
+    pip = (python, "-m", "pip", "install")
+    assert session.ran[1][-2:] == ("--no-deps", "torch===2.15.0")
+    assert "--dry-run" in session.ran[1]
+    assert session.ran[2] == (*pip, "--no-deps", "torch===2.15.0")
+    assert session.ran[3:] == [(*pip, "filelock", "sympy>=1.13.3", *noxfile.DATABASES)]
+    session.ran.clear()
+    assert noxfile.environment_for_cuda(session, "2.15.0") == python
+    assert not session.ran
+
+
+def test_build_without_cuda_is_refused_before_it_is_installed(noxfile: ModuleType, tmp_path: Path) -> None:
+    """An index may have a build for the CPU alone under the release's own number."""
+    session = _simulating(tmp_path, ["filelock"])
+
+    with pytest.raises(SessionError, match=r"torch\.whl is a build without CUDA; nothing was installed"):
+        noxfile.environment_for_cuda(session, "2.15.0")
+
+    assert all("--dry-run" in command for command in session.ran if "pip" in command)
+
+
+@pytest.mark.parametrize(
+    ("posargs", "expected"),
+    [
+        ((), "--simulate sm_80 --python cuda-2.15.0 -o detmatrix-simulated.jsonl"),
+        (
+            ("--torch", "2.11.0", "--arch", "sm_90", "torch.cumsum", "--", "--runs", "16"),
+            "torch.cumsum --runs 16 --simulate sm_90 --python cuda-2.11.0 -o detmatrix-simulated.jsonl",
+        ),
+        (("--torch=newest", "-oa.jsonl"), "--simulate sm_80 --python cuda-2.15.0 -o a.jsonl"),
+    ],
+)
+@pytest.mark.usefixtures("linux")
+def test_simulated_scan_passes_on_what_is_not_its_own(
+    noxfile: ModuleType, posargs: tuple[str, ...], expected: str
+) -> None:
+    """The session chooses the build and the GPU; patterns and options are those of a scan, and a page follows."""
+    session = _session(*posargs)
+
+    noxfile.simulate.func(session)
+
+    scanned, page = session.ran[-2:]
+    run = expected.rsplit(maxsplit=1)[-1]
+    assert scanned == ("detmatrix", "scan", *expected.split())
+    assert page == ("detmatrix", "report", run, "--format", "html", "-o", run.replace("jsonl", "html"))
+
+
+@pytest.fixture
+def linux(noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, environments: Path) -> Path:
+    """A machine whose builds of torch can be simulated, and environments that are names."""
+    monkeypatch.setattr(noxfile, "environment_for_cuda", lambda _, torch: f"cuda-{torch}")
+    monkeypatch.setattr(noxfile.sys, "platform", "linux")
+    monkeypatch.setattr(noxfile.platform, "machine", lambda: "x86_64")
+    return environments
+
+
+@pytest.mark.parametrize("build", ["2.15.0+cpu", "2.15.0+xpu", "2.9.1+rocm6.4"])
+def test_build_for_no_cuda_cannot_be_asked_for(noxfile: ModuleType, build: str) -> None:
+    """What has no code for a GPU of NVIDIA's is refused by its name, before anything is installed."""
+    session = _session("--torch", build)
+
+    with pytest.raises(SessionError, match=re.escape(f"{build} is a build without CUDA; name the release")):
+        noxfile.simulate.func(session)
+
+    assert not session.ran
+
+
+def test_simulated_scan_needs_linux(
+    noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, linux: Path
+) -> None:
+    """No other system has builds of torch for CUDA 13 on x86-64 that the stand-ins fit."""
+    monkeypatch.setattr(noxfile.platform, "machine", lambda: "arm64")
+
+    with pytest.raises(SessionError, match="Linux on x86-64"):
+        noxfile.simulate.func(_session())
+
+    assert not list(linux.iterdir())
 
 
 @pytest.mark.parametrize(
