@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from scanner.errors import UsageError
+from scanner.errors import UntrustedScanError, UsageError
 from scanner.gpu import build, process
 from scanner.gpu.build import SharedLibrary, built
-from scanner.gpu.process import GpuProcess, SimulatedGpu
+from scanner.gpu.process import GpuProcess, StandIns
 from scanner.gpu.standins import sources
+from scanner.processes.process import WorkerProcess
 
 # What nvcc makes of a kernel, a variable and a launch, without nvcc; and calls of what is not simulated.
 CALLER = """
@@ -373,7 +374,7 @@ def test_the_process(child: str, ending: str, monkeypatch: pytest.MonkeyPatch) -
     """The interpreter ends when the worker's end of the socket does, and says how it ended."""
     text = child.format(socket="int(sys.argv[sys.argv.index('--socket') + 1])")
     monkeypatch.setattr(process, "_CHILD", f"import sys; {text}")
-    gpu = GpuProcess(SimulatedGpu(80, Path("/nowhere")))
+    gpu = GpuProcess(StandIns(80, Path("/nowhere")))
     for descriptor in gpu.descriptors:
         os.close(descriptor)
     assert gpu.ending() == ending
@@ -383,8 +384,19 @@ def test_the_process(child: str, ending: str, monkeypatch: pytest.MonkeyPatch) -
 def test_the_process_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """An interpreter that computes without an end goes when it is stopped."""
     monkeypatch.setattr(process, "_CHILD", "while True: pass")
-    gpu = GpuProcess(SimulatedGpu(80, Path("/nowhere")))
+    gpu = GpuProcess(StandIns(80, Path("/nowhere")))
     gpu.stop()
     assert gpu._process.returncode is not None
     for descriptor in gpu.descriptors:
         os.close(descriptor)
+
+
+def test_a_worker_without_its_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a worker whose interpreter has ended, the end of the interpreter is told."""
+    monkeypatch.setattr(process, "_CHILD", "raise SystemExit('no table')")
+    worker = tmp_path / "python"
+    worker.write_text(f"#!/bin/sh\nexit {process.LOST}\n")
+    worker.chmod(0o700)
+    told = r"the simulated GPU ended: exit code 1; last printed: no table"
+    with pytest.raises(UntrustedScanError, match=told):
+        WorkerProcess(str(worker), "off", tmp_path, (), device="cuda", simulation=StandIns(80, tmp_path))

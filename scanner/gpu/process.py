@@ -37,7 +37,7 @@ _FIND_TORCH = (
 
 
 @dataclass(frozen=True)
-class SimulatedGpu:
+class StandIns:
     """What the workers of a simulated scan have in place of a GPU.
 
     Attributes:
@@ -49,7 +49,7 @@ class SimulatedGpu:
     folder: Path
 
 
-def prepare(python: str, architecture: str, environment: Mapping[str, str] | None = None) -> SimulatedGpu:
+def prepare(python: str, architecture: str, environment: Mapping[str, str] | None = None) -> StandIns:
     """Build what a simulation of the torch of an interpreter needs, unless an earlier scan has.
 
     Args:
@@ -80,7 +80,7 @@ def prepare(python: str, architecture: str, environment: Mapping[str, str] | Non
     if architecture not in has:
         raise UsageError(f"{torch}: has no code for {architecture}; it is built for {', '.join(sorted(has))}")
     files, libraries = sources(torch / "lib", of.architecture, versions)
-    return SimulatedGpu(of.architecture, built(architecture, files, libraries))
+    return StandIns(of.architecture, built(architecture, files, libraries))
 
 
 def _versions(torch: Path) -> dict[str, int]:
@@ -107,7 +107,7 @@ class GpuProcess:
             either process is seen by the other.
     """
 
-    def __init__(self, simulation: SimulatedGpu) -> None:
+    def __init__(self, simulation: StandIns) -> None:
         """Start it."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         ours, theirs = socket.socketpair()

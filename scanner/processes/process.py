@@ -29,7 +29,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from scanner.errors import UntrustedScanError, UsageError, signal_name
-from scanner.gpu.process import LOST, GpuProcess, SimulatedGpu
+from scanner.gpu.process import LOST, GpuProcess, StandIns
 from scanner.modes import MODE_TABLE
 from scanner.observations.records import Mode
 from scanner.processes.sandbox import cache_folder
@@ -107,7 +107,7 @@ class WorkerProcess:
         device: str,
         perturb: Sequence[str] = (),
         cache: Path | None = None,
-        simulation: SimulatedGpu | None = None,
+        simulation: StandIns | None = None,
     ) -> None:
         """Start it and wait for its hello.
 

@@ -13,7 +13,7 @@ import msgspec
 
 from opspecs.functions import resolved
 from scanner.errors import UntrustedScanError, UsageError
-from scanner.gpu.process import SimulatedGpu
+from scanner.gpu.process import StandIns
 from scanner.observations.records import Mode
 from scanner.processes.process import WorkerEndedError, WorkerProcess
 from scanner.processes.sandbox import cache_folder
@@ -32,7 +32,7 @@ class WorkerSupervisor:
         device: str,
         perturb: Sequence[str] = (),
         cache: Path | None = None,
-        simulation: SimulatedGpu | None = None,
+        simulation: StandIns | None = None,
     ) -> None:
         """Nothing is started yet.
 

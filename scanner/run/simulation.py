@@ -13,7 +13,7 @@ from pathlib import Path
 
 from scanner.errors import UsageError
 from scanner.gpu.device import device
-from scanner.gpu.process import SimulatedGpu, prepare
+from scanner.gpu.process import StandIns, prepare
 from scanner.observations.records import Settings, SimulatedDevice
 from scanner.run.progress import Progress
 from scanner.schedules import LEAST_RUNS, split
@@ -25,7 +25,7 @@ _GPU = Path(__file__).parents[1] / "gpu"
 _REAL = (Path("/dev/nvidia0"), Path("/dev/dxg"))
 
 
-def simulation_for(settings: Settings, python: str, progress: Progress) -> SimulatedGpu | None:
+def simulation_for(settings: Settings, python: str, progress: Progress) -> StandIns | None:
     """Prepare the simulated GPU that a scan asks for; ``None`` if it asks for none.
 
     Raises:
