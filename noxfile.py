@@ -353,8 +353,9 @@ def environment_for_cuda(session: nox.Session, torch: str) -> str:
         plain = [f"{one.name}{one.specifier}" for one in needed if not _OF_A_GPU.match(one.name)]
         if len(plain) == len(needed):
             session.error(f"{found['download_info']['url']} is a build without CUDA; nothing was installed")
-        session.run(*pip, *torch_alone, external=True)
+        # The last, so that pip does not complain of what torch lacks.
         session.run(*pip, *plain, *DATABASES, external=True)
+        session.run(*pip, *torch_alone, external=True)
 
     return kept_environment(session, f"simulate-{torch}", torch, DATABASES, fill)
 
