@@ -21,7 +21,7 @@ from typing import Any
 from scanner.gpu import sass
 from scanner.gpu.cubin import Cubin, CubinError, Kernel, cubins
 from scanner.gpu.device import Device, blocks_per_multiprocessor, device
-from scanner.gpu.engine import LaunchError, Orders, launch
+from scanner.gpu.engine import LaunchError, Orders, Result, launch
 from scanner.gpu.schedule import orders_of
 
 # Where both processes map the device's memory; the end of it is this one's, for the variables of modules.
@@ -48,6 +48,7 @@ class Interpreter:
         self._deadline = time.monotonic() + 300.0
         self._launches: list[str] = []
         self._faults: list[dict[str, str]] = []
+        self._found: list[tuple[str, Result]] = []  # of launches whose conflicts were looked for
         self._ordinal = 0
         self.answers: dict[int, Callable[[memoryview], bytes]] = {
             1: self._image,
@@ -140,8 +141,9 @@ class Interpreter:
         asked = self._asked
         orders = orders_of(asked["class"], asked["number"], asked["seed"], self._ordinal)
         self._ordinal += 1
+        log = bool(asked.get("log"))
         try:
-            launch(
+            result = launch(
                 kernel,
                 program,
                 grid,
@@ -151,6 +153,7 @@ class Interpreter:
                 resident=resident,
                 ranges=struct.pack(f"<{2 * len(ranges)}Q", *(edge for one in ranges for edge in one)),
                 orders=Orders(*orders),
+                log=log,
                 seconds=self._deadline - time.monotonic(),
             )
         except LaunchError as error:
@@ -158,6 +161,8 @@ class Interpreter:
             if error.kind == "unknown":
                 text += f": {sass.unknown(kernel.code, self._device.architecture, error.line)}"
             raise LaunchError(error.kind, f"{text} of kernel {name}") from error
+        if log:
+            self._found.append((name, result))
         return b""
 
     def _symbol(self, payload: memoryview) -> bytes:
@@ -175,9 +180,23 @@ class Interpreter:
         return b""
 
     def _report(self, _: memoryview) -> bytes:
-        said = {"launches": self._launches, "faults": self._faults}
-        self._launches, self._faults = [], []
+        said = {"launches": self._launches, "faults": self._faults, "conflicts": _joined(self._found)}
+        self._launches, self._faults, self._found = [], [], []
         return json.dumps(said).encode()
+
+
+def _joined(found: list[tuple[str, Result]]) -> dict[str, Any] | None:
+    """Return what the launches of an execution have in conflict; ``None`` where nobody looked for it."""
+    if not found:
+        return None
+    results = [result for _, result in found]
+    return {
+        "pairs": [sum(numbers) for numbers in zip(*(one.pairs for one in results), strict=True)],
+        "commuting": sum(one.commuting for one in results),
+        "tame": sum(one.tame for one in results),
+        "kernels": list(dict.fromkeys(name for name, one in found if any(one.pairs))),
+        "doubts": sorted({doubt for one in results for doubt in one.doubts}),
+    }
 
 
 def _map(descriptor: int, size: int) -> None:

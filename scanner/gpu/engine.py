@@ -21,6 +21,12 @@ _SHARED_WINDOW, _LOCAL_WINDOW = 1 << 56, 1 << 57
 _SIZES, _WINDOWS, _STACK = 0x00, 0x18, 0x28
 _KINDS = ("ran", "fault", "unknown", "timeout")
 _MOST_BLOCKS = 1 << 31
+# Conflicts of a launch that are told one by one.
+_SAMPLES = 256
+# By how much two threads differ whose accesses nothing orders; what accesses do; what else may differ in life.
+SCOPES = ("blocks", "warps", "lanes")
+_ACCESSES = ("read", "write", "add", "and", "or", "xor", "min", "max", "float add", "exchange")
+DOUBTS = ("reads a clock", "copies asynchronously", "its log was full")
 
 
 class _Schedule(ctypes.Structure):
@@ -47,13 +53,30 @@ class _Launch(ctypes.Structure):
         ("deadline", ctypes.c_double),
         ("shared_window", ctypes.c_uint64),
         ("local_window", ctypes.c_uint64),
+        ("sample", ctypes.c_void_p),
+        ("samples", ctypes.c_uint32),
+        ("log", ctypes.c_uint32),
+        ("pairs", ctypes.c_uint64 * 3),
+        ("commuting", ctypes.c_uint64),
+        ("tame", ctypes.c_uint64),
+        ("sampled", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
         ("steps", ctypes.c_uint64),
         ("work", ctypes.c_uint64),
         ("status", ctypes.c_uint32),
         ("flags", ctypes.c_uint32),
         ("line", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
+        ("unused_too", ctypes.c_uint32),
         ("text", ctypes.c_char * 512),
+    )
+
+
+class _Conflict(ctypes.Structure):
+    _fields_ = (
+        ("address", ctypes.c_uint64),
+        ("scope", ctypes.c_uint32),
+        *((name, ctypes.c_uint32 * 2) for name in ("kind", "block", "thread", "line")),
+        ("value", ctypes.c_uint64 * 2),
     )
 
 
@@ -65,7 +88,7 @@ class Orders(NamedTuple):
     lanes: int = 0
     paths: int = 0
     any_dispatch: int = 0
-    registers: int = 0x7FBA7FBA
+    registers: int = 0x7FFA7FFA
     seed: int = 0
 
 
@@ -77,12 +100,38 @@ class LaunchError(Exception):
         self.kind, self.line = kind, line
 
 
+class Conflict(NamedTuple):
+    """Two accesses of different threads to one place that nothing orders; of each its kind, thread, instruction and value."""
+
+    address: int
+    scope: str
+    kinds: tuple[str, str]
+    blocks: tuple[int, int]
+    threads: tuple[int, int]
+    instructions: tuple[int, int]
+    values: tuple[int, int]
+
+
 class Result(NamedTuple):
-    """How much was executed: instructions of warps, and of threads; whether a clock was read."""
+    """How much was executed, and which accesses nothing orders.
+
+    Attributes:
+        steps: Instructions of warps.
+        work: Instructions of threads.
+        pairs: Pairs of accesses in conflict: by threads of two blocks, of two warps, of one warp.
+        commuting: Pairs that give the same in both orders, and are none of those.
+        tame: Pairs of additions of which each place had too few to show an order.
+        conflicts: The first of them.
+        doubts: What else may differ in life, or was not looked for: a clock, copies that end later, a log that was full.
+    """
 
     steps: int
     work: int
-    reads_clock: bool
+    pairs: tuple[int, int, int] = (0, 0, 0)
+    commuting: int = 0
+    tame: int = 0
+    conflicts: tuple[Conflict, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 @cache
@@ -111,6 +160,7 @@ def launch(
     resident: int = 1 << 20,
     ranges: bytes = b"",
     orders: Orders = Orders(),  # noqa: B008 - a tuple
+    log: bool = False,
     seconds: float = 60.0,
 ) -> Result:
     """Execute a kernel on memory of this process.
@@ -125,6 +175,7 @@ def launch(
         resident: Blocks that the device holds at once.
         ranges: Memory of the device that exists: pairs of first address and the one behind, 64 bits each, ascending.
         orders: Of blocks, warps and lanes.
+        log: Look for accesses that nothing orders; it takes two to three times as long.
         seconds: That it may take.
 
     Raises:
@@ -143,11 +194,21 @@ def launch(
     call.schedule = _Schedule(*orders)
     call.deadline = time.monotonic() + seconds
     call.shared_window, call.local_window = _SHARED_WINDOW, _LOCAL_WINDOW
+    sample = (_Conflict * (_SAMPLES if log else 0))()
+    call.sample, call.samples, call.log = ctypes.cast(sample, ctypes.c_void_p), len(sample), log
     _library().run(ctypes.byref(call))
     del kept
     if call.status:
         raise LaunchError(_KINDS[call.status], call.text.decode(errors="replace"), call.line)
-    return Result(call.steps, call.work, bool(call.flags & 1))
+    told = [_told(one) for one in sample[: call.sampled] if one.scope < len(SCOPES)]
+    doubts = tuple(doubt for place, doubt in enumerate(DOUBTS) if call.flags >> place & 1)
+    return Result(call.steps, call.work, tuple(call.pairs), call.commuting, call.tame, tuple(told), doubts)
+
+
+def _told(one: Any) -> Conflict:
+    kinds = (_ACCESSES[one.kind[0]], _ACCESSES[one.kind[1]])
+    pairs = (tuple(getattr(one, name)) for name in ("block", "thread", "line", "value"))
+    return Conflict(one.address, SCOPES[one.scope], kinds, *pairs)
 
 
 def _bank0(kernel: Kernel, grid: Sequence[int], block: Sequence[int], parameters: bytes) -> bytes:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from hashlib import sha256
 
 _ASCENDING, _DESCENDING, _DRAWN, _INTERLEAVED = range(4)
-# What memory, registers and shared memory hold that nobody wrote: NaN as half, bfloat16 and float.
-UNWRITTEN = 0x7FBA7FBA
+# What memory, registers and shared memory hold that nobody wrote: NaN in every format of floats.
+UNWRITTEN = 0x7FFA7FFA
 
 
 def orders_of(name: str, number: int, seed: int, ordinal: int) -> tuple[int, int, int, int, int, int, int]:

@@ -36,6 +36,16 @@ typedef struct {
     uint64_t seed;
 } Schedule;
 
+/* What an access does to memory; from ADDS to MAXIMA integers whose old value nobody is given. */
+enum Access { READS, WRITES, ADDS, ANDS, ORS, XORS, MINIMA, MAXIMA, ADDS_FLOATS, EXCHANGES };
+/* By how much two threads differ that are not ordered. */
+enum { SCOPE_BLOCKS, SCOPE_WARPS, SCOPE_LANES, SCOPES };
+typedef struct {
+    uint64_t address;
+    uint32_t scope, kind[2], block[2], thread[2], line[2]; /* scope: SCOPES where it has turned out to commute */
+    uint64_t value[2];
+} Conflict;
+
 /* One launch, filled in by engine.py in the order of these fields. */
 typedef struct {
     const Instruction *program;
@@ -51,13 +61,18 @@ typedef struct {
     Schedule schedule;
     double deadline; /* seconds of CLOCK_MONOTONIC */
     uint64_t shared_window, local_window; /* where generic addresses of these begin */
+    Conflict *sample; /* room for so many conflicts to be told one by one */
+    uint32_t samples, log; /* log: whether conflicts are looked for */
     /* What came out. */
+    uint64_t pairs[SCOPES], commuting, tame; /* pairs of accesses in conflict, those that commute, and those too few to show it */
+    uint32_t sampled, unused;
     uint64_t steps, work; /* instructions of warps, and of threads */
-    uint32_t status, flags, line, unused; /* status: as below; line: of the instruction that failed */
+    uint32_t status, flags, line, unused_too; /* status: as below; line: of the instruction that failed */
     char text[512];
 } Launch;
 enum { RAN, FAULT, UNKNOWN, TIMEOUT };
-enum { READS_CLOCK = 1 };
+enum { READS_CLOCK = 1, COPIES_LATER = 2, LOG_TOO_SMALL = 4 };
+enum { IN_GLOBAL, IN_SHARED, IN_LOCAL };
 
 struct Block;
 typedef struct Warp {
@@ -72,6 +87,7 @@ typedef struct Warp {
     uint8_t at[LANES];                 /* what a waiting lane waits at: a BSYNC by its number, or AT_... */
     uint32_t barred[BARRIERS];         /* lanes that wait at a barrier of the block */
     uint32_t sync_mask[LANES];         /* WARPSYNC */
+    uint32_t epoch;                    /* WARPSYNCs of all lanes so far */
     uint32_t turn;                     /* fairness between paths of a warp */
     uint32_t barrier_vote;             /* BAR.RED: what the lanes bring, */
     uint32_t barrier_count;            /* and what it came to */
@@ -87,7 +103,7 @@ typedef struct { uint32_t count, vote; } Barrier;
 
 typedef struct Block {
     struct Machine *machine;
-    uint32_t index, id[3], warps;
+    uint32_t index, id[3], warps, epoch; /* epoch: barriers of all threads so far */
     uint64_t key; /* its place in the order of blocks */
     Barrier barrier[BARRIERS];
     uint8_t *shared;
@@ -103,6 +119,8 @@ typedef struct Machine {
     uint64_t last_range;
     Block **resident;
     uint32_t residents;
+    uint32_t space; /* where the last address lay */
+    struct Log *log;
     jmp_buf stop;
 } Machine;
 
@@ -112,3 +130,6 @@ _Noreturn void fail(Machine *, int status, const char *format, ...) __attribute_
 uint64_t draw(Machine *);                         /* the next number of the schedule */
 void lane_order(Machine *, uint8_t order[LANES]); /* in which lanes store, and add */
 bool release(Machine *, Warp *);                  /* let go who waits for nobody any more */
+void begin_log(Machine *);
+void end_log(Machine *);
+void note(Machine *, const Warp *, int lane, const void *at, int size, uint32_t kind, uint64_t old, uint64_t value);

@@ -57,6 +57,7 @@ static bool release_barrier(Block *b, uint32_t n) {
         all &= !(w->barred[n] & ~w->barrier_vote);
     }
     if (!here || (barrier->count ? here < barrier->count : missing != 0)) return false;
+    b->epoch += !missing;
     for (uint32_t k = 0; k < b->warps; k++) {
         Warp *w = &b->warp[k];
         if (barrier->vote && w->barred[n]) w->barrier_count = barrier->vote == VOTE_COUNT ? count : barrier->vote == VOTE_ALL ? all : count > 0;
@@ -75,6 +76,7 @@ static bool release_lanes(Warp *w) {
         if (!(with & w->alive & ~here[w->at[l]])) let_go |= 1u << l;
     }
     w->waiting &= ~let_go;
+    w->epoch += let_go == w->alive && w->at[first_lane(let_go | 1u << 31)] == AT_WARPSYNC;
     return let_go != 0;
 }
 
@@ -268,7 +270,11 @@ void run(Launch *launch) {
     m->launch = launch;
     m->random = launch->schedule.seed;
     launch->status = RAN, launch->text[0] = 0, launch->steps = launch->work = launch->flags = 0;
+    launch->sampled = 0, launch->commuting = launch->tame = 0;
+    for (int s = 0; s < SCOPES; s++) launch->pairs[s] = 0;
+    begin_log(m);
     if (!setjmp(m->stop)) run_grid(m);
+    end_log(m);
     for (uint32_t k = 0; k < m->residents; k++) end_block(m->resident[k]), free(m->resident[k]);
     free(m->resident);
     free(m);

@@ -51,6 +51,7 @@ static uint8_t *place(Machine *m, Warp *w, enum Space space, uint64_t address, i
         space = window == launch->shared_window ? SHARED : window == launch->local_window ? LOCAL : GLOBAL;
         if (space != GLOBAL) address = (uint32_t)address;
     }
+    m->space = space == GLOBAL ? IN_GLOBAL : space == SHARED ? IN_SHARED : IN_LOCAL;
     if (space == GLOBAL) return global(m, address, size);
     uint32_t most = space == SHARED ? launch->shared : launch->local;
     if (address + size > most)
@@ -82,7 +83,9 @@ static void load(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum
     memset(value, 0, sizeof value);
     ACTIVE(lanes) {
         uint32_t word[4] = {0};
-        memcpy(word, place(m, w, space, address[l], l, size), size);
+        const uint8_t *p = place(m, w, space, address[l], l, size);
+        memcpy(word, p, size);
+        note(m, w, l, p, size, READS, 0, 0);
         for (int k = 0; k < (size + 3) / 4; k++) value[k][l] = word[k];
     }
     put_loaded(w, i, size, value, lanes);
@@ -100,6 +103,7 @@ void op_LDC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     ACTIVE(lanes) {
         uint64_t at = o->value + (o->flags & F_INDEXED && o->reg != RZ ? w->reg[o->reg][l] : 0);
         if (o->flags & F_INDEXED && o->ureg != URZ) at += w->uniform[o->ureg];
+        if (at % (uint64_t)size) fail(m, FAULT, "%d bytes at constant address %#llx are not aligned", size, (unsigned long long)at);
         uint64_t v = constant(m, o->scale, (uint32_t)at, size);
         value[0][l] = (uint32_t)v, value[1][l] = (uint32_t)(v >> 32);
     }
@@ -118,9 +122,11 @@ static void store(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enu
     EACH {
         int lane = order[l];
         if (!(lanes >> lane & 1)) continue;
-        uint32_t word[4];
+        uint32_t word[4] = {0};
         for (int k = 0; k < (size + 3) / 4; k++) word[k] = value[k][lane];
-        memcpy(place(m, w, space, address[lane], lane, size), word, size);
+        uint8_t *p = place(m, w, space, address[lane], lane, size);
+        memcpy(p, word, size);
+        note(m, w, lane, p, size, WRITES, 0, word[0] ^ (uint64_t)word[1] << 32);
     }
 }
 void op_STG(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { store(m, w, i, lanes, GLOBAL); }
@@ -134,7 +140,14 @@ void op_LDGSTS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     int size = size_of(i);
     addresses(m, w, &i->operand[0], SHARED, to);
     addresses(m, w, &i->operand[1], GLOBAL, from);
-    ACTIVE(lanes) memcpy(place(m, w, SHARED, to[l], l, size), place(m, w, GLOBAL, from[l], l, size), size);
+    m->launch->flags |= COPIES_LATER;
+    /* Where a predicate is false, zeros instead. */
+    uint32_t copied = i->operands > 2 ? predicate(m, w, &i->operand[2]) : ~0u;
+    ACTIVE(lanes) {
+        uint8_t *p = place(m, w, SHARED, to[l], l, size);
+        if (copied >> l & 1) memcpy(p, place(m, w, GLOBAL, from[l], l, size), size);
+        else memset(p, 0, size);
+    }
 }
 
 /* Whether an address lies in a window. */
@@ -189,6 +202,16 @@ static uint64_t combined(Machine *m, const Instruction *i, uint64_t old, uint64_
     fail(m, UNKNOWN, "an atomic operation of an unknown kind");
 }
 
+/* What it does as far as others that it is not ordered with see it: whose old value is used, that is an exchange. */
+static uint32_t kind_of(const Instruction *i, bool used) {
+    bool real = HAS(i, M_F32) || HAS(i, M_F64) || HAS(i, M_F16X2) || HAS(i, M_BF16X2) || HAS(i, M_BF16_V2);
+    if (used || HAS(i, M_EXCH) || HAS(i, M_CAS) || HAS(i, M_CAST) || HAS(i, M_DEC)) return EXCHANGES;
+    if (HAS(i, M_POPC)) return ADDS;
+    if (HAS(i, M_INC)) return EXCHANGES;
+    if (HAS(i, M_ADD)) return real ? ADDS_FLOATS : ADDS;
+    return HAS(i, M_AND) ? ANDS : HAS(i, M_OR) ? ORS : HAS(i, M_XOR) ? XORS : HAS(i, M_MIN) ? MINIMA : MAXIMA;
+}
+
 /* One lane after the other, in the order of the schedule. */
 static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum Space space) {
     int k = 0;
@@ -224,6 +247,7 @@ static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, en
         uint64_t next = counts ? old[lane] + 1 : exchanges ? value[lane]
                       : compares ? (old[lane] == value[lane] ? third[lane] : old[lane]) : combined(m, i, old[lane], value[lane], size);
         memcpy(p, &next, size);
+        note(m, w, lane, p, size, kind_of(i, result && result->reg != RZ), old[lane], value[lane]);
         if (HAS(i, M_SPIN)) old[lane] = old[lane] == value[lane]; /* whether it was swapped */
     }
     for (int n = 0; n < k; n++) put_predicate(w, &i->operand[n], ~0u, lanes);

@@ -1,0 +1,168 @@
+/* The conflict log: accesses to one byte by different threads, at least one of which changes it, that nothing orders. A barrier of
+ * the whole block orders what its threads did before and after, a WARPSYNC of all its lanes what a warp did, the end of a launch
+ * everything; nothing else does. So what it does not find cannot happen in any order of blocks, warps or lanes. */
+#include "operands.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { MOST_CELLS = 1 << 22, FIRST_CELLS = 1 << 12 };
+
+typedef struct { uint32_t block, thread, epoch, warp_epoch, line, kind; uint64_t value; } Access;
+
+/* What happened to one unit of memory since the launch began: the last change, and two reads by different threads behind it. */
+typedef struct Cell {
+    uint64_t key; /* its address, 0 where the slot is free */
+    Access change, read[2];
+    uint32_t changes, reads, sample;
+    /* Of additions of floats that nothing orders: their number by scope, all magnitudes, and the last place of all terms. */
+    uint32_t pairs[SCOPES], additions;
+    double magnitude;
+    int32_t unit;
+    bool from_zero;
+} Cell;
+
+typedef struct Log {
+    Cell *cells;
+    uint64_t slots, held;
+    uint32_t unit; /* bytes of a cell: the smallest access of the program */
+} Log;
+
+static bool commutes(uint32_t kind) { return kind >= ADDS && kind <= MAXIMA; }
+
+void begin_log(Machine *m) {
+    const Launch *launch = m->launch;
+    uint32_t unit = 4;
+    if (!launch->log) return;
+    for (uint64_t k = 0; k < launch->instructions; k++) {
+        const Instruction *i = &launch->program[k];
+        bool accesses = i->op == O_LDG || i->op == O_LD || i->op == O_LDS || i->op == O_STG || i->op == O_ST || i->op == O_STS;
+        if (!accesses) continue;
+        if (HAS(i, M_U8) || HAS(i, M_S8)) unit = 1;
+        else if ((HAS(i, M_U16) || HAS(i, M_S16)) && unit > 2) unit = 2;
+    }
+    m->log = calloc(1, sizeof *m->log);
+    m->log->unit = unit;
+    m->log->cells = calloc(m->log->slots = FIRST_CELLS, sizeof(Cell));
+}
+
+static Cell *slot_of(Log *log, uint64_t key) {
+    for (uint64_t at = key * 0x9E3779B97F4A7C15ull >> 20;; at++) {
+        Cell *c = &log->cells[at & (log->slots - 1)];
+        if (!c->key || c->key == key) return c;
+    }
+}
+
+static Cell *cell_of(Machine *m, uint64_t key) {
+    Log *log = m->log;
+    if (2 * log->held >= log->slots) {
+        if (log->held >= MOST_CELLS) {
+            m->launch->flags |= LOG_TOO_SMALL;
+            return NULL;
+        }
+        Log larger = {calloc(2 * log->slots, sizeof(Cell)), 2 * log->slots, log->held, log->unit};
+        if (!larger.cells) fail(m, UNKNOWN, "out of memory");
+        for (uint64_t k = 0; k < log->slots; k++)
+            if (log->cells[k].key) *slot_of(&larger, log->cells[k].key) = log->cells[k];
+        free(log->cells);
+        *log = larger;
+    }
+    Cell *c = slot_of(log, key);
+    if (!c->key) c->key = key, log->held++, c->sample = ~0u, c->unit = 4096;
+    return c;
+}
+
+/* 0: ordered; else by how little the two threads differ, as a scope and one. */
+static int unordered(const Access *a, const Access *b) {
+    if (a->block != b->block) return SCOPE_BLOCKS + 1;
+    if (a->thread == b->thread || a->epoch != b->epoch) return 0;
+    if (a->thread / LANES != b->thread / LANES) return SCOPE_WARPS + 1;
+    return a->warp_epoch == b->warp_epoch ? SCOPE_LANES + 1 : 0;
+}
+
+static uint32_t sampled(Launch *launch, const Cell *c, const Access *a, const Access *b, int scope) {
+    if (launch->sampled == launch->samples) return ~0u;
+    launch->sample[launch->sampled] = (Conflict){.address = c->key, .scope = (uint32_t)scope, .kind = {a->kind, b->kind}, .block = {a->block, b->block},
+        .thread = {a->thread, b->thread}, .line = {a->line, b->line}, .value = {a->value, b->value}};
+    return launch->sampled++;
+}
+
+static void compare(Machine *m, Cell *c, const Access *before, const Access *now) {
+    Launch *launch = m->launch;
+    int scope = unordered(before, now) - 1;
+    if (scope < 0) return;
+    bool same = before->kind == now->kind;
+    if ((same && commutes(now->kind)) || (same && now->kind == WRITES && before->value == now->value)) launch->commuting++;
+    else if (same && now->kind == ADDS_FLOATS) {
+        if (c->sample == ~0u) c->sample = sampled(launch, c, before, now, scope);
+        c->pairs[scope]++;
+    } else {
+        sampled(launch, c, before, now, scope);
+        launch->pairs[scope]++;
+    }
+}
+
+/* The exponent of the last place of a number that is set. */
+static int last_place(double v) {
+    if (v == 0) return 4096;
+    if (!isfinite(v)) return -4096;
+    int e;
+    int64_t digits = (int64_t)ldexp(frexp(v, &e), 53);
+    return e - 53 + __builtin_ctzll((uint64_t)digits);
+}
+
+static void add_term(Cell *c, double v) {
+    int place = last_place(v);
+    c->magnitude += fabs(v);
+    if (place < c->unit) c->unit = place;
+}
+
+void note(Machine *m, const Warp *w, int lane, const void *at, int size, uint32_t kind, uint64_t old, uint64_t value) {
+    if (!m->log || m->space == IN_LOCAL) return;
+    uint32_t unit = m->log->unit, digits = m->now->op == O_RED || m->now->op == O_ATOM || m->now->op == O_ATOMG ? (size == 8 ? 53u : HAS(m->now, M_F32) ? 24u : 0u) : 0u;
+    Access now = {w->block->index, w->first_thread + (uint32_t)lane, w->block->epoch, w->epoch, m->now->line, kind, value};
+    /* Blocks have shared memory each; their cells are told apart by what no address of the device has. */
+    uint64_t base = m->space == IN_SHARED ? (1ull << 62 | (uint64_t)w->block->index << 24) + (uint64_t)((const uint8_t *)at - w->block->shared) : (uint64_t)at;
+    for (int k = 0; k < size; k += (int)unit) {
+        Cell *c = cell_of(m, base + (uint64_t)k);
+        if (!c) return;
+        if (kind == READS) {
+            if (c->changes) compare(m, c, &c->change, &now);
+            int which = c->reads && c->read[0].block == now.block && c->read[0].thread == now.thread ? 0 : c->reads ? 1 : 0;
+            c->read[which] = now;
+            c->reads |= 1u << which;
+            continue;
+        }
+        if (kind == ADDS_FLOATS && !k) {
+            double a = digits == 24 ? as_float((uint32_t)old) : as_double(old), b = digits == 24 ? as_float((uint32_t)value) : as_double(value);
+            if (!c->additions++) c->from_zero = old == 0, add_term(c, digits ? a : NAN);
+            add_term(c, digits ? b : NAN);
+            if (c->magnitude >= ldexp(1, (int)digits + c->unit)) c->unit = -4096; /* a sum of them may need more digits */
+        }
+        for (int r = 0; r < 2; r++)
+            if (c->reads >> r & 1) compare(m, c, &c->read[r], &now);
+        if (c->changes && !(k && kind == ADDS_FLOATS && c->change.kind == ADDS_FLOATS)) compare(m, c, &c->change, &now);
+        c->change = now;
+        c->changes++;
+        c->reads = 0;
+    }
+}
+
+/* Additions of floats are told when all are known: exact ones commute, and so do two onto zero. */
+void end_log(Machine *m) {
+    Launch *launch = m->launch;
+    if (!m->log) return;
+    for (uint64_t k = 0; k < m->log->slots; k++) {
+        const Cell *c = &m->log->cells[k];
+        uint64_t pairs = c->pairs[0] + c->pairs[1] + c->pairs[2];
+        if (!pairs) continue;
+        if (c->unit > -4096) launch->commuting += pairs;
+        else if (c->additions == 2 && c->from_zero) launch->tame += pairs;
+        else {
+            for (int s = 0; s < SCOPES; s++) launch->pairs[s] += c->pairs[s];
+            continue;
+        }
+        if (c->sample != ~0u) launch->sample[c->sample].scope = SCOPES;
+    }
+    free(m->log->cells);
+    free(m->log);
+}
