@@ -44,7 +44,7 @@ RECORDED = Path(__file__).parent.parent / "reports" / "runs" / "torch-2.13.0-cpu
 class CudaSized(Inputs):
     """Draws what a CUDA device would get, for a look at its sizes."""
 
-    def size(self, *, cpu: Any, cuda: Any) -> Any:  # noqa: ARG002 - the name is part of the interface
+    def size(self, *, cpu: Any, cuda: Any, simulated: Any = None) -> Any:  # noqa: ARG002 - names are part of the interface
         """Choose what CUDA gets."""
         return cuda
 

@@ -39,7 +39,7 @@ class _Shape(NamedTuple):
 class _Shapes:
     """Stands for the ``Inputs`` of a case on CUDA, as far as convolutions draw from them."""
 
-    def size(self, *, cpu: object, cuda: T) -> T:  # noqa: ARG002 - the generator names it
+    def size(self, *, cpu: object, cuda: T, simulated: object = None) -> T:  # noqa: ARG002 - cases name them
         return cuda
 
     def normal(self, *shape: int) -> _Shape:
