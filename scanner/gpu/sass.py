@@ -7,9 +7,11 @@ import shutil
 import struct
 import subprocess
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
+from math import isclose, isnan
 from pathlib import Path
 
 from scanner.errors import UsageError
@@ -29,7 +31,7 @@ _RZ, _URZ, _PT = 255, 63, 7
 _EMPTY = bytes(_OPERAND.size)
 
 _LINE = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s*(?:@(!?)(U?)P(\w)\s+)?(\S+?)(?:\s+(.*?))?\s*;")
-_NUMBER = re.compile(r"[+-]?(?:INF|QNAN|\d+(?:\.\d*)?(?:e[+-]?\d+)?)")
+_NUMBER = re.compile(r"[+-]?(?:INF|QNAN|SNAN|\d+(?:\.\d*)?(?:e[+-]?\d+)?)")
 _HEX = re.compile(r"-?0x[0-9a-f]+")
 _CONSTANT = re.compile(r"c\[0x([0-9a-f]+)\] ?\[(?:(U?R)(\d+|Z)\+?)?(-?0x[0-9a-f]+)?\]")
 _REGISTER = re.compile(r"(U?)R(\d+|Z)")
@@ -69,7 +71,8 @@ def instructions(code: bytes, architecture: int) -> bytes:
             return kept[32:]
     except OSError:
         pass
-    decoded = b"".join(_encoded(line, number) for number, line in enumerate(_lines(code, architecture)))
+    lines = _lines(code, architecture)
+    decoded = b"".join(_encoded(line, number, code) for number, line in enumerate(lines))
     with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
         file.write(sha256(decoded).digest() + decoded)
     Path(file.name).rename(place)
@@ -113,14 +116,15 @@ def _lines(code: bytes, architecture: int) -> list[re.Match[str]]:
     return lines
 
 
-def _encoded(line: re.Match[str], number: int) -> bytes:
+def _encoded(line: re.Match[str], number: int, code: bytes) -> bytes:
     """Return one instruction; one that is unknown as the opcode behind the last, which the engine refuses."""
     negated, uniform, guard, mnemonic, text = line.groups()
     place = (_PT if guard in {None, "T"} else int(guard)) | 8 * bool(negated) | 16 * bool(uniform)
     try:
         name, modifiers = _opcode(mnemonic)
         kind = _kind(name, modifiers)
-        operands = [_operand(name, kind, one) for one in _operands(kind, text or "", name)]
+        word = code[number * WIDTH + 4 : number * WIDTH + 8]
+        operands = [_operand(name, kind, one, word) for one in _operands(kind, text or "", name)]
         if len(operands) > _OPERANDS:
             raise UnknownInstructionError(mnemonic)
         opcode = _NUMBERS[name]
@@ -151,7 +155,9 @@ def _opcode(mnemonic: str) -> tuple[str, list[str]]:
 
 
 def _kind(name: str, modifiers: list[str]) -> str:
-    """Return what numbers among the operands are: ``half``, ``bfloat16``, ``double``, ``float`` or ``integer``."""
+    """Return what numbers among the operands are: ``half``, ``bfloat16``, ``double``, ``high``, ``float`` or ``integer``."""
+    if name == "MUFU" and not {"RCP64H", "RSQ64H"}.isdisjoint(modifiers):
+        return "high"  # of a double the high word
     if name[0] == "H":
         return "bfloat16" if "BF16_V2" in modifiers else "half"
     if name[0] == "D":
@@ -174,7 +180,7 @@ def _operands(kind: str, text: str, name: str) -> list[str]:
     return parts
 
 
-def _operand(name: str, kind: str, text: str) -> bytes:
+def _operand(name: str, kind: str, text: str, word: bytes) -> bytes:
     flags, plain = 0, text
     if plain.startswith(("!", "~")):
         flags |= _NEGATE if plain[0] == "!" else _INVERT
@@ -212,7 +218,7 @@ def _operand(name: str, kind: str, text: str) -> bytes:
     special = _OTHER_NAMES.get(plain, plain.replace(".", "_"))
     if special in _SPECIALS:
         return _OPERAND.pack(_SPECIAL, 0, 0, 0, 0, _SPECIALS[special])
-    return _OPERAND.pack(_IMMEDIATE, flags, 0, 0, 0, _immediate(name, kind, plain))
+    return _OPERAND.pack(_IMMEDIATE, flags, 0, 0, 0, _immediate(name, kind, plain, word))
 
 
 def _constant(found: re.Match[str], flags: int) -> bytes:
@@ -249,7 +255,8 @@ def _address(name: str, text: str) -> bytes:
     return _OPERAND.pack(_ADDRESS, flags, reg, ureg, scale, offset & (1 << 64) - 1)
 
 
-def _immediate(name: str, kind: str, text: str) -> int:
+def _immediate(name: str, kind: str, text: str, word: bytes) -> int:
+    """Return the bits of a number; those of a floating one as the code has them, since text does not tell one NaN from another."""
     if _HEX.fullmatch(text):
         value = int(text, 16)
         return value & ((1 << 64) - 1 if name in {"BRX", "RET", "CALL", "BRA"} else 0xFFFFFFFF)
@@ -258,10 +265,19 @@ def _immediate(name: str, kind: str, text: str) -> int:
         raise UnknownInstructionError(text)
     if kind == "integer":
         return int(text) & 0xFFFFFFFF
-    values = [float(one.lower().replace("qnan", "nan")) for one in numbers]
-    if kind == "double":
-        return int.from_bytes(struct.pack("<d", *values), "little")
-    if kind == "half":
-        return int.from_bytes(struct.pack("<ee", *reversed(values)), "little")
-    bits = [int.from_bytes(struct.pack("<f", one), "little") for one in values]
-    return bits[0] if kind == "float" else bits[0] >> 16 << 16 | bits[1] >> 16
+    told = [float(re.sub("[QS]NAN", "nan", one)) for one in numbers]
+    has = _FLOATING[kind](word)
+    if not all(isclose(*pair, rel_tol=1e-6) or all(map(isnan, pair)) for pair in zip(told, has, strict=True)):
+        raise UnknownInstructionError(text)
+    bits = int.from_bytes(word, "little")
+    return bits << 32 if kind == "double" else bits
+
+
+# What the 32 bits of an immediate stand for, as nvdisasm writes it: the high half first.
+_FLOATING: dict[str, Callable[[bytes], tuple[float, ...]]] = {
+    "half": lambda word: struct.unpack("<ee", word)[::-1],
+    "bfloat16": lambda word: (*struct.unpack("<f", b"\0\0" + word[2:]), *struct.unpack("<f", b"\0\0" + word[:2])),
+    "float": lambda word: struct.unpack("<f", word),
+    "double": lambda word: struct.unpack("<d", b"\0\0\0\0" + word),
+    "high": lambda word: struct.unpack("<d", b"\0\0\0\0" + word),
+}

@@ -10,6 +10,7 @@ typedef float Floats[LANES];
 typedef double Doubles[LANES];
 
 static float flushed(float v) { return fabsf(v) < 0x1p-126f ? copysignf(0, v) : v; }
+static double flushed_double(double v) { return fabs(v) < 0x1p-1022 ? copysign(0, v) : v; }
 
 static void floats(Machine *m, const Warp *w, const Instruction *i, int place, float *out) {
     source_float(m, w, &i->operand[place], out);
@@ -151,13 +152,21 @@ void op_DSETP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     uint32_t truth = 0;
     int kind = comparison(i);
     if (HAS(i, M_MAX) || HAS(i, M_MIN)) {
-        /* Whether the first is the one to take: the larger (smaller) one, and a number rather than a NaN. */
+        /* Whether the first is the one to take: the larger (smaller) one, and a number rather than a NaN. The second
+         * predicate tells that neither is a number, so that what is taken has to be made quiet. */
+        uint32_t neither = 0, with = predicate(m, w, &i->operand[4]);
+        if (!HAS(i, M_AND)) fail(m, UNKNOWN, "DSETP.MIN or MAX that is not AND");
         EACH {
             bool first = isnan(b[l]) || (!isnan(a[l]) && (HAS(i, M_MIN) ? a[l] < b[l] || (a[l] == b[l] && signbit(a[l]))
                                                                          : a[l] > b[l] || (a[l] == b[l] && !signbit(a[l]))));
             truth |= (uint32_t)first << l;
+            neither |= (uint32_t)(isnan(a[l]) && isnan(b[l])) << l;
         }
-    } else EACH truth |= compared(kind, a[l], b[l]) << l;
+        put_predicate(w, &i->operand[0], truth & with, lanes);
+        put_predicate(w, &i->operand[1], neither & with, lanes);
+        return;
+    }
+    EACH truth |= compared(kind, a[l], b[l]) << l;
     put_comparison(m, w, i, truth, lanes);
 }
 
@@ -240,8 +249,9 @@ void op_MUFU(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
         Vector a;
         source_float(m, w, &i->operand[1], (float *)a);
         EACH {
-            double v = as_double((uint64_t)a[l] << 32);
-            a[l] = (uint32_t)(bits_of_double(HAS(i, M_RCP64H) ? 1 / v : 1 / sqrt(v)) >> 32);
+            double v = flushed_double(as_double((uint64_t)a[l] << 32));
+            v = flushed_double(HAS(i, M_RCP64H) ? 1 / v : 1 / sqrt(v));
+            a[l] = isnan(v) ? 0x7FFFFFFF : (uint32_t)(bits_of_double(v) >> 32);
         }
         put(w, &i->operand[0], a, lanes);
         return;
@@ -249,7 +259,7 @@ void op_MUFU(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Floats a;
     source_float(m, w, &i->operand[1], a);
     EACH {
-        double v = flushed(a[l]), r;
+        double v = HAS(i, M_TANH) ? a[l] : flushed(a[l]), r; /* ptxas scales what is denormal, for all but TANH */
         if (HAS(i, M_RCP)) r = 1 / v;
         else if (HAS(i, M_RSQ)) r = 1 / sqrt(v);
         else if (HAS(i, M_SQRT)) r = sqrt(v);
@@ -259,7 +269,7 @@ void op_MUFU(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
         else if (HAS(i, M_COS)) r = sine_of_turns(v + 0.25);
         else if (HAS(i, M_TANH)) r = tangent(v);
         else fail(m, UNKNOWN, "MUFU of an unknown function");
-        a[l] = flushed((float)r);
+        a[l] = HAS(i, M_TANH) ? (float)r : flushed((float)r);
     }
     put_floats(w, i, a, lanes);
 }
@@ -278,14 +288,14 @@ void op_FCHK(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     put_predicate(w, &i->operand[0], slow, lanes);
 }
 
-/* Half and bfloat16 as a double, exactly, and a double as one of these: nearest, ties to even. */
+/* Half and bfloat16 as a double, exactly, and a double as one of these: nearest, ties to even, or as an instruction rounds. */
 static double value_of_half(uint32_t bits) {
     uint32_t e = bits >> 10 & 31, f = bits & 1023;
     double v = e == 31 ? (f ? NAN : INFINITY) : e ? ldexp(1024 + f, (int)e - 25) : ldexp(f, -24);
     return bits >> 15 & 1 ? -v : v;
 }
 static double value_of_brain(uint32_t bits) { return as_float((bits & 0xFFFF) << 16); }
-static uint32_t rounded_to(double v, int fraction, int bias, bool truncate) {
+static uint32_t rounded_to(double v, int fraction, int bias, const Instruction *i) {
     uint32_t sign = (uint32_t)signbit(v) << 15, infinite = (uint32_t)(2 * bias + 1) << fraction;
     if (isnan(v)) return 0x7FFF;
     if (isinf(v)) return sign | infinite;
@@ -293,9 +303,10 @@ static uint32_t rounded_to(double v, int fraction, int bias, bool truncate) {
     int e = ilogb(v);
     if (e < 1 - bias) e = 1 - bias;
     double scaled = ldexp(fabs(v), fraction - e);
-    scaled = truncate ? trunc(scaled) : nearbyint(scaled);
+    bool directed = i && is_rounded(i), away = directed && (HAS(i, M_RP) ? v > 0 : HAS(i, M_RM) && v < 0);
+    scaled = !directed ? nearbyint(scaled) : away ? ceil(scaled) : trunc(scaled);
     uint32_t bits = (uint32_t)((int64_t)scaled + ((int64_t)(e + bias - 1) << fraction));
-    if (bits >= infinite) bits = truncate ? infinite - 1 : infinite;
+    if (bits >= infinite) bits = directed && !away ? infinite - 1 : infinite;
     return sign | bits;
 }
 static double value16(const Instruction *i, uint32_t bits) { return HAS(i, M_BF16_V2) || HAS(i, M_BF16) ? value_of_brain(bits) : value_of_half(bits); }
@@ -303,7 +314,7 @@ static uint32_t bits16(const Instruction *i, double v) {
     bool brain = HAS(i, M_BF16_V2) || HAS(i, M_BF16);
     if (HAS(i, M_RELU) && !(v > 0)) v = isnan(v) ? v : 0;
     if (HAS(i, M_SAT)) v = !(v > 0) ? 0 : v > 1 ? 1 : v;
-    return rounded_to(v, brain ? 7 : 10, brain ? 127 : 15, HAS(i, M_RZ));
+    return rounded_to(v, brain ? 7 : 10, brain ? 127 : 15, i);
 }
 /* A sum of doubles rounded to odd, so that rounding it once more gives what rounding once would have. */
 static double sum_to_odd(double a, double b) {
@@ -316,11 +327,11 @@ static double sum_to_odd(double a, double b) {
 }
 uint32_t add16(bool brain, uint32_t a, uint32_t b) { /* of atomic additions */
     double v = brain ? sum_to_odd(value_of_brain(a), value_of_brain(b)) : value_of_half(a) + value_of_half(b);
-    return rounded_to(v, brain ? 7 : 10, brain ? 127 : 15, false);
+    return rounded_to(v, brain ? 7 : 10, brain ? 127 : 15, NULL);
 }
 uint32_t extreme16(bool brain, bool maximum, uint32_t a, uint32_t b) {
     double x = brain ? value_of_brain(a) : value_of_half(a), y = brain ? value_of_brain(b) : value_of_half(b);
-    return rounded_to(maximum ? -least(-x, -y, false) : least(x, y, false), brain ? 7 : 10, brain ? 127 : 15, false);
+    return rounded_to(maximum ? -least(-x, -y, false) : least(x, y, false), brain ? 7 : 10, brain ? 127 : 15, NULL);
 }
 float extreme32(bool maximum, float a, float b) { return (float)(maximum ? -least(-a, -b, false) : least(a, b, false)); }
 
@@ -460,7 +471,7 @@ void op_FRND(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     if (HAS(i, M_F64)) { put_doubles(w, i, v, lanes); return; }
     if (HAS(i, M_F16)) {
         Vector bits;
-        EACH bits[l] = rounded_to(v[l], 10, 15, false);
+        EACH bits[l] = rounded_to(v[l], 10, 15, NULL);
         put(w, &i->operand[0], bits, lanes);
         return;
     }
@@ -520,7 +531,7 @@ void op_I2F(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
         end_rounding();
         if (HAS(i, M_F16)) {
             Vector bits;
-            EACH bits[l] = rounded_to(is_unsigned ? (double)v[l] : (double)(int64_t)v[l], 10, 15, false);
+            EACH bits[l] = rounded_to(is_unsigned ? (double)v[l] : (double)(int64_t)v[l], 10, 15, i);
             put(w, &i->operand[0], bits, lanes);
         } else put_floats(w, i, r, lanes);
     }

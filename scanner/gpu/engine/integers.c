@@ -377,7 +377,7 @@ void op_IDP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     source(m, w, &i->operand[1], a);
     source(m, w, &i->operand[2], b);
     source(m, w, &i->operand[3], c);
-    if (!HAS(i, M_4A)) fail(m, UNKNOWN, "IDP that is not 4A");
+    if (!HAS(i, M_4A) || HAS(i, M_S8) == HAS(i, M_U8)) fail(m, UNKNOWN, "IDP of this kind");
     EACH for (int k = 0; k < 4; k++) {
         int32_t x = a[l] >> 8 * k & 255, y = b[l] >> 8 * k & 255;
         if (HAS(i, M_S8)) x = (int8_t)x, y = (int8_t)y;
