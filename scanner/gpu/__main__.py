@@ -21,8 +21,8 @@ from typing import Any
 from scanner.gpu import sass
 from scanner.gpu.cubin import Cubin, CubinError, Kernel, cubins
 from scanner.gpu.device import Device, blocks_per_multiprocessor, device
-from scanner.gpu.engine import LaunchError, Orders, Result, launch
-from scanner.gpu.schedule import orders_of
+from scanner.gpu.engine import Conflict, LaunchError, Orders, Result, launch
+from scanner.gpu.schedule import MOST_PAIRS, PAIR, orders_of, shows
 
 # Where both processes map the device's memory; the end of it is this one's, for the variables of modules.
 BASE = 0x7A0000000000
@@ -50,6 +50,8 @@ class Interpreter:
         self._faults: list[dict[str, str]] = []
         self._found: list[tuple[str, Result]] = []  # of launches whose conflicts were looked for
         self._ordinal = 0
+        # Of the last execution whose conflicts were looked for: the launch of each, its kernel, and the conflict.
+        self._pairs: list[tuple[int, str, Conflict]] = []
         self.answers: dict[int, Callable[[memoryview], bytes]] = {
             1: self._image,
             2: self._function,
@@ -140,7 +142,7 @@ class Interpreter:
         resident = self._blocks(kernel, dynamic, block[0] * block[1] * block[2]) * self._device["MultiProcessorCount"]
         asked = self._asked
         orders = orders_of(asked["class"], asked["number"], asked["seed"], self._ordinal)
-        self._ordinal += 1
+        swap = self._pairs[asked["number"]] if asked["class"] == PAIR else None
         log = bool(asked.get("log"))
         try:
             result = launch(
@@ -154,6 +156,7 @@ class Interpreter:
                 ranges=struct.pack(f"<{2 * len(ranges)}Q", *(edge for one in ranges for edge in one)),
                 orders=Orders(*orders),
                 log=log,
+                swap=swap[2] if swap and swap[0] == self._ordinal else None,
                 seconds=self._deadline - time.monotonic(),
             )
         except LaunchError as error:
@@ -163,6 +166,8 @@ class Interpreter:
             raise LaunchError(error.kind, f"{text} of kernel {name}") from error
         if log:
             self._found.append((name, result))
+            self._pairs += [(self._ordinal, name, one) for one in result.conflicts]
+        self._ordinal += 1
         return b""
 
     def _symbol(self, payload: memoryview) -> bytes:
@@ -177,15 +182,22 @@ class Interpreter:
         self._asked = json.loads(bytes(payload))
         self._deadline = time.monotonic() + self._asked["seconds"]
         self._ordinal = 0
+        if self._asked.get("log"):
+            self._pairs = []
         return b""
 
     def _report(self, _: memoryview) -> bytes:
-        said = {"launches": self._launches, "faults": self._faults, "conflicts": _joined(self._found)}
+        if self._found:
+            self._pairs = sorted(self._pairs, key=lambda one: not shows(one[2]))[:MOST_PAIRS]
+        conflicts = _joined(self._found, self._pairs)
+        said = {"launches": self._launches, "faults": self._faults, "conflicts": conflicts}
         self._launches, self._faults, self._found = [], [], []
         return json.dumps(said).encode()
 
 
-def _joined(found: list[tuple[str, Result]]) -> dict[str, Any] | None:
+def _joined(
+    found: list[tuple[str, Result]], pairs: list[tuple[int, str, Conflict]]
+) -> dict[str, Any] | None:
     """Return what the launches of an execution have in conflict; ``None`` where nobody looked for it."""
     if not found:
         return None
@@ -195,6 +207,7 @@ def _joined(found: list[tuple[str, Result]]) -> dict[str, Any] | None:
         "commuting": sum(one.commuting for one in results),
         "tame": sum(one.tame for one in results),
         "kernels": list(dict.fromkeys(name for name, one in found if any(one.pairs))),
+        "told": [{"launch": launch, "kernel": name, **one._asdict()} for launch, name, one in pairs],
         "doubts": sorted({doubt for one in results for doubt in one.doubts}),
     }
 

@@ -21,6 +21,7 @@ _SHARED_WINDOW, _LOCAL_WINDOW = 1 << 56, 1 << 57
 _SIZES, _WINDOWS, _STACK = 0x00, 0x18, 0x28
 _KINDS = ("ran", "fault", "unknown", "timeout")
 _MOST_BLOCKS = 1 << 31
+_PAIR = ctypes.c_uint32 * 2
 # Conflicts of a launch that are told one by one.
 _SAMPLES = 256
 # By how much two threads differ whose accesses nothing orders; what accesses do; what else may differ in life.
@@ -34,6 +35,25 @@ class _Schedule(ctypes.Structure):
         *((name, ctypes.c_uint32) for name in ("blocks", "warps", "lanes", "paths", "any_dispatch", "registers")),
         ("seed", ctypes.c_uint64),
     )  # fmt: skip
+
+
+class _Conflict(ctypes.Structure):
+    _fields_ = (
+        ("address", ctypes.c_uint64),
+        ("scope", ctypes.c_uint32),
+        *((name, ctypes.c_uint32 * 2) for name in ("kind", "block", "thread", "line")),
+        *((name, ctypes.c_uint64 * 2) for name in ("step", "value")),
+        ("old", ctypes.c_uint64),
+    )
+
+
+class _Swap(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in ("asked", "scope")),
+        *((name, ctypes.c_uint32 * 2) for name in ("block", "thread")),
+        ("step", ctypes.c_uint64 * 2),
+        *((name, ctypes.c_uint32) for name in ("done", "unused")),
+    )
 
 
 class _Launch(ctypes.Structure):
@@ -56,6 +76,7 @@ class _Launch(ctypes.Structure):
         ("sample", ctypes.c_void_p),
         ("samples", ctypes.c_uint32),
         ("log", ctypes.c_uint32),
+        ("swap", _Swap),
         ("pairs", ctypes.c_uint64 * 3),
         ("commuting", ctypes.c_uint64),
         ("tame", ctypes.c_uint64),
@@ -68,15 +89,6 @@ class _Launch(ctypes.Structure):
         ("line", ctypes.c_uint32),
         ("unused_too", ctypes.c_uint32),
         ("text", ctypes.c_char * 512),
-    )
-
-
-class _Conflict(ctypes.Structure):
-    _fields_ = (
-        ("address", ctypes.c_uint64),
-        ("scope", ctypes.c_uint32),
-        *((name, ctypes.c_uint32 * 2) for name in ("kind", "block", "thread", "line")),
-        ("value", ctypes.c_uint64 * 2),
     )
 
 
@@ -101,15 +113,29 @@ class LaunchError(Exception):
 
 
 class Conflict(NamedTuple):
-    """Two accesses of different threads to one place that nothing orders; of each its kind, thread, instruction and value."""
+    """Two accesses of different threads to one place that nothing orders; the first of a pair came first.
+
+    Attributes:
+        address: Of the place; of shared memory the block stands above the 24 lowest bits.
+        scope: By how much the threads differ, of ``SCOPES``.
+        kinds: What each did, ``read``, ``write``, ``float add``.
+        blocks: Of each its block.
+        threads: Its place in the block.
+        lines: Its instruction.
+        steps: Instructions that its warp had executed.
+        values: What it wrote or added.
+        old: What the first found.
+    """
 
     address: int
     scope: str
     kinds: tuple[str, str]
     blocks: tuple[int, int]
     threads: tuple[int, int]
-    instructions: tuple[int, int]
+    lines: tuple[int, int]
+    steps: tuple[int, int]
     values: tuple[int, int]
+    old: int
 
 
 class Result(NamedTuple):
@@ -161,6 +187,7 @@ def launch(
     ranges: bytes = b"",
     orders: Orders = Orders(),  # noqa: B008 - a tuple
     log: bool = False,
+    swap: Conflict | None = None,
     seconds: float = 60.0,
 ) -> Result:
     """Execute a kernel on memory of this process.
@@ -176,6 +203,7 @@ def launch(
         ranges: Memory of the device that exists: pairs of first address and the one behind, 64 bits each, ascending.
         orders: Of blocks, warps and lanes.
         log: Look for accesses that nothing orders; it takes two to three times as long.
+        swap: Two of them, which happen in the other order: the first is held up until the second has been made.
         seconds: That it may take.
 
     Raises:
@@ -195,6 +223,9 @@ def launch(
     call.deadline = time.monotonic() + seconds
     call.shared_window, call.local_window = _SHARED_WINDOW, _LOCAL_WINDOW
     sample = (_Conflict * (_SAMPLES if log else 0))()
+    if swap is not None:
+        pairs = (_PAIR(*swap.blocks), _PAIR(*swap.threads), (ctypes.c_uint64 * 2)(*swap.steps))
+        call.swap = _Swap(1, SCOPES.index(swap.scope), *pairs)
     call.sample, call.samples, call.log = ctypes.cast(sample, ctypes.c_void_p), len(sample), log
     _library().run(ctypes.byref(call))
     del kept
@@ -207,8 +238,8 @@ def launch(
 
 def _told(one: Any) -> Conflict:
     kinds = (_ACCESSES[one.kind[0]], _ACCESSES[one.kind[1]])
-    pairs = (tuple(getattr(one, name)) for name in ("block", "thread", "line", "value"))
-    return Conflict(one.address, SCOPES[one.scope], kinds, *pairs)
+    pairs = (tuple(getattr(one, name)) for name in ("block", "thread", "line", "step", "value"))
+    return Conflict(one.address, SCOPES[one.scope], kinds, *pairs, one.old)
 
 
 def _bank0(kernel: Kernel, grid: Sequence[int], block: Sequence[int], parameters: bytes) -> bytes:

@@ -73,7 +73,7 @@ OPCODES: dict[str, str] = {
     "LD": _SIZES,
     "LDS": _SIZES,
     "LDL": _SIZES,
-    "LDC": _SIZES,
+    "LDC": "U8 S8 U16 S16 64",
     "STG": _SIZES,
     "ST": _SIZES,
     "STS": _SIZES,
@@ -86,7 +86,7 @@ OPCODES: dict[str, str] = {
     "ATOMS": f"{_ATOMIC} CAST SPIN POPC 32",
     # Warps and control.
     "NOP": "LE 32",
-    "YIELD": "",
+    "NANOSLEEP": "",
     "VOTE": "ANY ALL EQ",
     "SHFL": "IDX UP DOWN BFLY",
     "MATCH": "ANY ALL U32 U64",
@@ -109,14 +109,13 @@ OPCODES: dict[str, str] = {
 # Mnemonics of others that do the same: of uniform registers, and what has no effect here.
 SAME: dict[str, str] = {
     **{f"U{name}": name for name in "IADD3 IMAD ISETP LOP3 PLOP3 SHF LEA PRMT SEL MOV LDC BMSK FLO BREV SGXT POPC".split()},
-    **dict.fromkeys("MEMBAR ERRBAR DEPBAR LDGDEPBAR CCTL".split(), "NOP"),
-    "NANOSLEEP": "YIELD",
+    **dict.fromkeys("MEMBAR ERRBAR DEPBAR LDGDEPBAR CCTL YIELD".split(), "NOP"),
     "S2UR": "S2R",
     "VOTEU": "VOTE",
     "BRXU": "BRX",
 }
 # Opcodes that may move program counters, or make lanes wait.
-MOVES = frozenset("BRA BRX CALL RET EXIT BSYNC WARPSYNC BREAK BAR YIELD".split())
+MOVES = frozenset("BRA BRX CALL RET EXIT BSYNC WARPSYNC BREAK BAR NANOSLEEP".split())
 # What S2R and CS2R may read, as C calls it: SR_TID.X is SR_TID_X.
 SPECIAL = (
     "SR_Z SR_TID_X SR_TID_Y SR_TID_Z SR_CTAID_X SR_CTAID_Y SR_CTAID_Z SR_LANEID SR_EQMASK SR_LTMASK SR_LEMASK SR_GTMASK SR_GEMASK "

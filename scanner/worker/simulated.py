@@ -7,7 +7,7 @@ import json
 import os
 import resource
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # Bytes that may be allocated on the device, and by the worker beside it: a row that takes more is refused, not the machine.
 _MOST_ON_DEVICE = 8 << 30
@@ -31,12 +31,15 @@ class Report(NamedTuple):
         faults: Kind (fault, unknown, timeout) and text of what was not executed as it should be.
         libraries: Calls of NVIDIA's libraries that nobody executed.
         products: Matrix products that the CPU computed in place of a library.
+        conflicts: Where they were looked for: pairs of accesses that nothing orders, by threads of two blocks, two warps and
+            one warp (``pairs``), those that commute, those too few to show an order (``tame``), kernels and doubts.
     """
 
     launches: list[str]
     faults: list[tuple[str, str]]
     libraries: list[str]
     products: list[str]
+    conflicts: dict[str, Any] | None = None
 
 
 def load(folder: str, socket: int, memory: int) -> None:
@@ -79,7 +82,7 @@ def active() -> bool:
     return bool(_libraries)
 
 
-def begin(schedule: str, number: int, seed: int, seconds: float) -> None:
+def begin(schedule: str, number: int, seed: int, seconds: float, *, log: bool = False) -> None:
     """Say what the next execution does.
 
     Args:
@@ -93,7 +96,7 @@ def begin(schedule: str, number: int, seed: int, seconds: float) -> None:
     """
     kind = _KINDS[number % len(_KINDS)] if schedule == "memory" else _NAN
     _libraries[0].gpu_fill(kind, (seed << 20 ^ number) & (1 << 64) - 1)
-    _ask(_SCHEDULE, {"class": schedule, "number": number, "seed": seed, "seconds": seconds})
+    _ask(_SCHEDULE, {"class": schedule, "number": number, "seed": seed, "seconds": seconds, "log": log})
     report()
 
 
@@ -109,9 +112,8 @@ def report() -> Report:
             notes[kind].append(text)
         runtime.gpu_free(at)
     faults += [("unknown", text) for text in dict.fromkeys(notes["unknown"])]
-    return Report(
-        answer["launches"], faults, *(list(dict.fromkeys(notes[one])) for one in ("library", "product"))
-    )
+    libraries, products = (list(dict.fromkeys(notes[one])) for one in ("library", "product"))
+    return Report(answer["launches"], faults, libraries, products, answer["conflicts"])
 
 
 def _ask(kind: int, request: dict[str, object] | None = None) -> bytes:

@@ -7,7 +7,7 @@
 
 enum { MOST_CELLS = 1 << 22, FIRST_CELLS = 1 << 12 };
 
-typedef struct { uint32_t block, thread, epoch, warp_epoch, line, kind; uint64_t value; } Access;
+typedef struct { uint32_t block, thread, epoch, warp_epoch, line, kind; uint64_t value, old, step; } Access;
 
 /* What happened to one unit of memory since the launch began: the last change, and two reads by different threads behind it. */
 typedef struct Cell {
@@ -79,11 +79,14 @@ static int unordered(const Access *a, const Access *b) {
     return a->warp_epoch == b->warp_epoch ? SCOPE_LANES + 1 : 0;
 }
 
-static uint32_t sampled(Launch *launch, const Cell *c, const Access *a, const Access *b, int scope) {
-    if (launch->sampled == launch->samples) return ~0u;
-    launch->sample[launch->sampled] = (Conflict){.address = c->key, .scope = (uint32_t)scope, .kind = {a->kind, b->kind}, .block = {a->block, b->block},
-        .thread = {a->thread, b->thread}, .line = {a->line, b->line}, .value = {a->value, b->value}};
-    return launch->sampled++;
+/* Of each place the last conflict is told: of writers it decides what memory holds in the end. */
+static void tell(Launch *launch, Cell *c, const Access *a, const Access *b, int scope) {
+    if (c->sample == ~0u) {
+        if (launch->sampled == launch->samples) return;
+        c->sample = launch->sampled++;
+    }
+    launch->sample[c->sample] = (Conflict){.address = c->key, .scope = (uint32_t)scope, .kind = {a->kind, b->kind}, .block = {a->block, b->block},
+        .thread = {a->thread, b->thread}, .line = {a->line, b->line}, .step = {a->step, b->step}, .value = {a->value, b->value}, .old = a->old};
 }
 
 static void compare(Machine *m, Cell *c, const Access *before, const Access *now) {
@@ -91,14 +94,13 @@ static void compare(Machine *m, Cell *c, const Access *before, const Access *now
     int scope = unordered(before, now) - 1;
     if (scope < 0) return;
     bool same = before->kind == now->kind;
-    if ((same && commutes(now->kind)) || (same && now->kind == WRITES && before->value == now->value)) launch->commuting++;
-    else if (same && now->kind == ADDS_FLOATS) {
-        if (c->sample == ~0u) c->sample = sampled(launch, c, before, now, scope);
-        c->pairs[scope]++;
-    } else {
-        sampled(launch, c, before, now, scope);
-        launch->pairs[scope]++;
+    if ((same && commutes(now->kind)) || (same && now->kind == WRITES && before->value == now->value)) {
+        launch->commuting++;
+        return;
     }
+    tell(launch, c, before, now, scope);
+    if (same && now->kind == ADDS_FLOATS) c->pairs[scope]++;
+    else launch->pairs[scope]++;
 }
 
 /* The exponent of the last place of a number that is set. */
@@ -119,7 +121,7 @@ static void add_term(Cell *c, double v) {
 void note(Machine *m, const Warp *w, int lane, const void *at, int size, uint32_t kind, uint64_t old, uint64_t value) {
     if (!m->log || m->space == IN_LOCAL) return;
     uint32_t unit = m->log->unit, digits = m->now->op == O_RED || m->now->op == O_ATOM || m->now->op == O_ATOMG ? (size == 8 ? 53u : HAS(m->now, M_F32) ? 24u : 0u) : 0u;
-    Access now = {w->block->index, w->first_thread + (uint32_t)lane, w->block->epoch, w->epoch, m->now->line, kind, value};
+    Access now = {w->block->index, w->first_thread + (uint32_t)lane, w->block->epoch, w->epoch, m->now->line, kind, value, old, w->steps};
     /* Blocks have shared memory each; their cells are told apart by what no address of the device has. */
     uint64_t base = m->space == IN_SHARED ? (1ull << 62 | (uint64_t)w->block->index << 24) + (uint64_t)((const uint8_t *)at - w->block->shared) : (uint64_t)at;
     for (int k = 0; k < size; k += (int)unit) {

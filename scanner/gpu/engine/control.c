@@ -4,10 +4,10 @@
 /* Opcodes without an effect here: fences (memory is in order), hints, and scoreboards. */
 void op_NOP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { (void)m, (void)w, (void)i, (void)lanes; }
 
-/* It lets others go first: spinning threads say so. */
-void op_YIELD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+/* It lets others go first: who waits for memory to change says so. */
+void op_NANOSLEEP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     (void)w, (void)i, (void)lanes;
-    m->yield = 1;
+    m->sleeps = 1;
 }
 
 /* ---- warps ---- */
@@ -151,8 +151,7 @@ void op_EXIT(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     if (i->operands) lanes &= predicate(m, w, &i->operand[0]);
     w->alive &= ~lanes;
     m->jump = 1;
-    /* Others may have waited for them. */
-    for (uint32_t k = 0; k < w->block->warps; k++) release(m, &w->block->warp[k]);
+    release(w); /* others may have waited for them */
 }
 
 /* ---- convergence ---- */
@@ -166,7 +165,7 @@ static void wait_at(Machine *m, Warp *w, uint32_t lanes, int what) {
     ACTIVE(lanes) w->at[l] = (uint8_t)what, w->pc[l] = m->now->line + 1;
     w->waiting |= lanes;
     m->jump = 1;
-    release(m, w);
+    release(w);
 }
 
 void op_BSYNC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
@@ -188,7 +187,7 @@ void op_BREAK(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     uint32_t with = 0;
     ACTIVE(lanes) with |= w->convergence[b->value][l];
     EACH if (with >> l & 1) w->convergence[b->value][l] &= ~lanes;
-    release(m, w);
+    if (release(w)) m->jump = 1;
 }
 
 void op_BMOV(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
@@ -223,6 +222,7 @@ void op_BAR(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
         w->barrier_vote = (w->barrier_vote & ~lanes) | (truth & lanes);
     }
     w->barred[n] |= lanes;
+    w->block->barred |= 1u << n;
     wait_at(m, w, lanes, AT_BAR);
 }
 

@@ -43,8 +43,16 @@ enum { SCOPE_BLOCKS, SCOPE_WARPS, SCOPE_LANES, SCOPES };
 typedef struct {
     uint64_t address;
     uint32_t scope, kind[2], block[2], thread[2], line[2]; /* scope: SCOPES where it has turned out to commute */
-    uint64_t value[2];
+    uint64_t step[2], value[2], old; /* step: instructions that the warp had executed; old: what the first found */
 } Conflict;
+
+/* One pair of accesses in the other order: the first thread, its warp or its block is held up before its access until the second
+ * has made its own. All else is canonical. */
+typedef struct {
+    uint32_t asked, scope, block[2], thread[2];
+    uint64_t step[2];
+    uint32_t done, unused; /* done: whether it came to that */
+} Swap;
 
 /* One launch, filled in by engine.py in the order of these fields. */
 typedef struct {
@@ -63,6 +71,7 @@ typedef struct {
     uint64_t shared_window, local_window; /* where generic addresses of these begin */
     Conflict *sample; /* room for so many conflicts to be told one by one */
     uint32_t samples, log; /* log: whether conflicts are looked for */
+    Swap swap;
     /* What came out. */
     uint64_t pairs[SCOPES], commuting, tame; /* pairs of accesses in conflict, those that commute, and those too few to show it */
     uint32_t sampled, unused;
@@ -88,7 +97,12 @@ typedef struct Warp {
     uint32_t barred[BARRIERS];         /* lanes that wait at a barrier of the block */
     uint32_t sync_mask[LANES];         /* WARPSYNC */
     uint32_t epoch;                    /* WARPSYNCs of all lanes so far */
+    uint64_t steps, stop;              /* instructions so far, and behind how many the swap looks at it */
+    uint32_t held;                     /* for the swap */
     uint32_t turn;                     /* fairness between paths of a warp */
+    struct Snapshot *seen;             /* an earlier state of it, if it has run for long without writing */
+    uint64_t quiet, jumps;             /* Machine.writes when it last jumped, and how often it has jumped since */
+    uint64_t spins;                    /* Machine.writes when it was seen to do nothing but wait for memory, + 1 */
     uint32_t barrier_vote;             /* BAR.RED: what the lanes bring, */
     uint32_t barrier_count;            /* and what it came to */
     uint32_t (*reg)[LANES];
@@ -103,9 +117,10 @@ typedef struct { uint32_t count, vote; } Barrier;
 
 typedef struct Block {
     struct Machine *machine;
-    uint32_t index, id[3], warps, epoch; /* epoch: barriers of all threads so far */
+    uint32_t index, id[3], warps, held, epoch; /* epoch: barriers of all threads so far */
     uint64_t key; /* its place in the order of blocks */
     Barrier barrier[BARRIERS];
+    uint32_t barred; /* a bit a barrier, where somebody waits */
     uint8_t *shared;
     Warp *warp;
 } Block;
@@ -114,8 +129,9 @@ typedef struct Machine {
     Launch *launch;
     const Instruction *now; /* the instruction that is being executed */
     uint64_t random;
+    uint64_t writes; /* stores and atomics that changed memory, so far */
     uint32_t jump; /* set by an opcode that moved program counters or made lanes wait */
-    uint32_t yield;
+    uint32_t sleeps; /* set by an opcode that lets others go first */
     uint64_t last_range;
     Block **resident;
     uint32_t residents;
@@ -127,9 +143,9 @@ typedef struct Machine {
 typedef void (*Opcode)(Machine *, Warp *, const Instruction *, uint32_t lanes);
 
 _Noreturn void fail(Machine *, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void lane_order(Machine *, const Warp *, uint8_t order[LANES]); /* in which lanes store, and add */
 uint64_t draw(Machine *);                         /* the next number of the schedule */
-void lane_order(Machine *, uint8_t order[LANES]); /* in which lanes store, and add */
-bool release(Machine *, Warp *);                  /* let go who waits for nobody any more */
+bool release(Warp *);                             /* let go who waits for nobody any more */
 void begin_log(Machine *);
 void end_log(Machine *);
 void note(Machine *, const Warp *, int lane, const void *at, int size, uint32_t kind, uint64_t old, uint64_t value);

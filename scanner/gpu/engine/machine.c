@@ -6,9 +6,15 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* A warp that neither ends nor waits gives way after so many instructions: somebody may have to go on before it can. */
-enum { SLICE = 100000, STEPS_BETWEEN_LOOKS = 1 << 16, LONGEST_DRAWN_SLICE = 9 };
-enum Turn { WAITS, GIVES_WAY };
+/* A warp that runs for so long without an end gives way to others, whatever it does. */
+enum { SLICE = 1 << 24, STEPS_BETWEEN_LOOKS = 1 << 16, LONGEST_DRAWN_SLICE = 9, JUMPS_BEFORE_SUSPICION = 32 };
+enum Turn { WAITS, GIVES_WAY, PAUSES };
+
+/* The state of a warp. One that comes back to it, while nobody has written, waits for memory to change. */
+typedef struct Snapshot {
+    uint32_t pc[LANES], predicate[PREDICATES], uniform_predicate, uniform[UNIFORMS], alive, waiting, differs;
+    uint32_t reg[][LANES];
+} Snapshot;
 
 _Noreturn void fail(Machine *m, int status, const char *format, ...) {
     Launch *launch = m->launch;
@@ -36,11 +42,46 @@ static void shuffle(Machine *m, uint32_t *items, uint32_t count) {
     }
 }
 
-void lane_order(Machine *m, uint8_t order[LANES]) {
+void lane_order(Machine *m, const Warp *w, uint8_t order[LANES]) {
     uint32_t how = m->launch->schedule.lanes, drawn[LANES];
     EACH drawn[l] = how == DESCENDING ? (uint32_t)(LANES - 1 - l) : (uint32_t)l;
     if (how >= DRAWN) shuffle(m, drawn, LANES);
     EACH order[l] = (uint8_t)drawn[l];
+    if (w->steps != w->stop || m->launch->swap.scope != SCOPE_LANES) return;
+    Swap *swap = &m->launch->swap;
+    uint8_t first = (uint8_t)(swap->thread[0] % LANES), second = (uint8_t)(swap->thread[1] % LANES);
+    order[first] = second, order[second] = first;
+    swap->done = 1;
+}
+
+/* ---- one pair swapped ---- */
+
+enum { FIRST, SECOND };
+
+static void begin_swap(const Swap *swap, Warp *w) {
+    w->stop = ~0ull;
+    for (int k = FIRST; k <= SECOND && swap->asked; k++)
+        if (w->block->index == swap->block[k] && w->index == swap->thread[k] / LANES) w->stop = swap->step[k];
+}
+
+/* A warp has come to where the swap looks at it. Whether it has to give way. */
+static bool swap_here(Machine *m, Warp *w) {
+    Swap *swap = &m->launch->swap;
+    bool second = w->block->index == swap->block[SECOND] && w->index == swap->thread[SECOND] / LANES;
+    if (swap->scope == SCOPE_LANES || swap->done) return false;
+    if (second) return swap->done = 1, false; /* the first is let go behind this instruction */
+    if (swap->scope == SCOPE_BLOCKS) w->block->held = 1;
+    w->held = 1;
+    return true;
+}
+
+/* Let the first go on: the second has been there, or cannot come before it does. */
+static void end_swap(Machine *m) {
+    for (uint32_t k = 0; k < m->residents; k++) {
+        Block *b = m->resident[k];
+        b->held = 0;
+        for (uint32_t v = 0; b->warp && v < b->warps; v++) b->warp[v].stop = b->warp[v].held ? ~0ull : b->warp[v].stop, b->warp[v].held = 0;
+    }
 }
 
 /* ---- barriers ---- */
@@ -64,6 +105,7 @@ static bool release_barrier(Block *b, uint32_t n) {
         w->waiting &= ~w->barred[n];
         w->barred[n] = 0;
     }
+    b->barred &= ~(1u << n);
     return true;
 }
 
@@ -80,38 +122,65 @@ static bool release_lanes(Warp *w) {
     return let_go != 0;
 }
 
-bool release(Machine *m, Warp *w) {
-    (void)m;
+bool release(Warp *w) {
     bool done = release_lanes(w);
-    for (uint32_t n = 0; n < BARRIERS; n++) {
-        bool waits = false;
-        for (uint32_t k = 0; k < w->block->warps && !waits; k++) waits = w->block->warp[k].barred[n] != 0;
-        if (waits) done |= release_barrier(w->block, n);
-    }
+    for (uint32_t left = w->block->barred; left; left &= left - 1) done |= release_barrier(w->block, (uint32_t)__builtin_ctz(left));
     return done;
 }
 
 /* ---- one warp ---- */
 
 /* Of the lanes that can go on those at one place, by default at the lowest. `others` is the next place where some wait to be met. */
-static uint32_t choose(Machine *m, Warp *w, uint32_t *pc, uint32_t *others) {
-    uint32_t ready = w->alive & ~w->waiting, how = m->launch->schedule.paths, at = 0, places = 0, place[LANES];
+static uint32_t choose(Machine *m, Warp *w, uint32_t *pc, uint32_t *others, uint32_t *places) {
+    uint32_t ready = w->alive & ~w->waiting, how = m->launch->schedule.paths, place[LANES], lanes[LANES], count = 0;
+    *places = 1;
     if (!ready) return 0;
-    uint32_t left = ready;
-    while (left) { /* the places, ascending */
-        at = ~0u;
-        ACTIVE(left) if (w->pc[l] < at) at = w->pc[l];
-        place[places++] = at;
-        ACTIVE(left) if (w->pc[l] == at) left &= ~(1u << l);
+    for (uint32_t left = ready; left; left &= ~lanes[count++]) {
+        uint32_t at = w->pc[first_lane(left)], here = 0;
+        EACH here |= (uint32_t)(w->pc[l] == at) << l;
+        place[count] = at, lanes[count] = here & left;
     }
-    if (places == 1) w->turn = 0;
-    uint32_t which = how == DESCENDING ? places - 1 : how >= DRAWN && places > 1 ? (uint32_t)(draw(m) % places) : 0;
-    which = (which + w->turn) % places;
-    *pc = place[which];
-    *others = which + 1 < places ? place[which + 1] : ~0u;
-    uint32_t lanes = 0;
-    ACTIVE(ready) if (w->pc[l] == *pc) lanes |= 1u << l;
-    return lanes;
+    *pc = place[0], *others = ~0u;
+    if (count == 1) {
+        w->turn = 0;
+        return lanes[0];
+    }
+    *places = count;
+    uint32_t which = how == DESCENDING ? count - 1 : how >= DRAWN ? (uint32_t)(draw(m) % count) : 0, chosen = 0;
+    which = (which + w->turn) % count;
+    for (uint32_t k = 0; k < count; k++) { /* the one that so many lie below */
+        uint32_t below = 0;
+        for (uint32_t n = 0; n < count; n++) below += place[n] < place[k];
+        if (below == which) chosen = k;
+    }
+    for (uint32_t k = 0; k < count; k++)
+        if (place[k] > place[chosen] && place[k] < *others) *others = place[k];
+    *pc = place[chosen];
+    return lanes[chosen];
+}
+
+/* Whether a warp is where it was, nothing having been written since: what it waits for is others. Told now and then. */
+static bool comes_back(Machine *m, Warp *w) {
+    if (w->quiet != m->writes) w->quiet = m->writes, w->jumps = 0;
+    uint64_t jumps = ++w->jumps, registers = m->launch->registers;
+    if (jumps < JUMPS_BEFORE_SUSPICION) return false;
+    if (!w->seen && !(w->seen = malloc(sizeof *w->seen + registers * sizeof *w->seen->reg))) fail(m, UNKNOWN, "out of memory");
+    Snapshot *s = w->seen;
+    if (!(jumps & (jumps - 1))) {
+        memcpy(s->pc, w->pc, sizeof s->pc), memcpy(s->predicate, w->predicate, sizeof s->predicate);
+        memcpy(s->uniform, w->uniform, sizeof s->uniform), memcpy(s->reg, w->reg, registers * sizeof *s->reg);
+        s->uniform_predicate = w->uniform_predicate, s->alive = w->alive, s->waiting = w->waiting, s->differs = 0;
+        return false;
+    }
+    if (memcmp(s->reg[s->differs], w->reg[s->differs], sizeof *s->reg) || memcmp(s->pc, w->pc, sizeof s->pc)) return false;
+    if (s->alive != w->alive || s->waiting != w->waiting || s->uniform_predicate != w->uniform_predicate) return false;
+    if (memcmp(s->predicate, w->predicate, sizeof s->predicate) || memcmp(s->uniform, w->uniform, sizeof s->uniform)) return false;
+    for (uint32_t r = 0; r < registers; r++)
+        if (memcmp(s->reg[r], w->reg[r], sizeof *s->reg)) {
+            s->differs = r;
+            return false;
+        }
+    return true;
 }
 
 static void look_at_clock(Machine *m) {
@@ -122,34 +191,38 @@ static void look_at_clock(Machine *m) {
 
 static enum Turn run_warp(Machine *m, Warp *w, uint64_t slice) {
     Launch *launch = m->launch;
-    uint32_t pc, others, lanes;
-    m->yield = 0;
-    while ((lanes = choose(m, w, &pc, &others))) {
-        while (pc < others) {
+    uint32_t pc, others, lanes, places, spun = 0;
+    while ((lanes = choose(m, w, &pc, &others, &places))) {
+        m->jump = m->sleeps = 0;
+        while (pc < others && !m->jump && slice) {
             if (pc >= launch->instructions) fail(m, FAULT, "the code ended");
             const Instruction *i = m->now = &launch->program[pc];
+            bool looked_at = w->steps == w->stop;
+            if (looked_at && swap_here(m, w)) {
+                ACTIVE(lanes) w->pc[l] = pc;
+                return GIVES_WAY;
+            }
             uint32_t guard = w->predicate[i->guard & 7], on;
             if (i->guard & 16) guard = w->uniform_predicate >> (i->guard & 7) & 1 ? ~0u : 0;
             on = lanes & (i->guard & 8 ? ~guard : guard);
             launch->work += (uint64_t)__builtin_popcount(on);
             if (!(++launch->steps % STEPS_BETWEEN_LOOKS)) look_at_clock(m);
-            m->jump = 0;
-            if (on) {
-                if (i->op >= OPCODES) fail(m, UNKNOWN, "an instruction that is unknown");
-                if (MOVES[i->op]) ACTIVE(lanes) w->pc[l] = pc + 1;
-                OPCODE[i->op](m, w, i, on);
-            }
-            pc++;
-            bool over = !--slice || m->yield;
-            if (!m->jump && !over) continue;
-            if (!m->jump) ACTIVE(lanes) w->pc[l] = pc;
-            if (over) {
-                w->turn++;
-                return GIVES_WAY;
-            }
-            break;
+            pc++, slice--, w->steps++;
+            if (looked_at && launch->swap.done) end_swap(m);
+            if (!on) continue;
+            if (i->op >= OPCODES) fail(m, UNKNOWN, "an instruction that is unknown");
+            if (MOVES[i->op]) ACTIVE(lanes) w->pc[l] = pc;
+            OPCODE[i->op](m, w, i, on);
         }
-        if (!m->jump) ACTIVE(lanes) w->pc[l] = pc; /* it has met others */
+        if (!m->jump) ACTIVE(lanes) w->pc[l] = pc; /* it has met others, or its slice is over */
+        else if (m->sleeps || comes_back(m, w)) {
+            /* Another path of it may have to go on, and if none can, another warp. */
+            w->turn++, w->jumps = 0;
+            if (w->spins != m->writes + 1) spun = 0;
+            w->spins = m->writes + 1;
+            if (++spun >= places) return GIVES_WAY;
+        }
+        if (!slice) return PAUSES;
     }
     return WAITS;
 }
@@ -166,10 +239,12 @@ static void begin_block(Machine *m, Block *b) {
     b->id[2] = b->index / launch->grid[0] / launch->grid[1];
     b->warp = calloc(b->warps, sizeof *b->warp);
     b->shared = malloc(launch->shared + 16u);
-    for (uint32_t k = 0; k + 4 <= launch->shared; k += 4) memcpy(b->shared + k, &fill, 4);
+    if (!b->warp || !b->shared) fail(m, UNKNOWN, "out of memory");
+    for (uint32_t k = 0; k < launch->shared; k += 4) memcpy(b->shared + k, &fill, 4);
     for (uint32_t k = 0; k < b->warps; k++) {
         Warp *w = &b->warp[k];
         w->block = b, w->index = k, w->first_thread = k * LANES;
+        begin_swap(&launch->swap, w);
         uint32_t left = threads - w->first_thread;
         w->alive = left >= LANES ? ~0u : (1u << left) - 1;
         w->predicate[PREDICATES - 1] = ~0u, w->uniform_predicate = 1u << (PREDICATES - 1);
@@ -183,7 +258,7 @@ static void begin_block(Machine *m, Block *b) {
 }
 
 static void end_block(Block *b) {
-    for (uint32_t k = 0; b->warp && k < b->warps; k++) free(b->warp[k].reg), free(b->warp[k].local);
+    for (uint32_t k = 0; b->warp && k < b->warps; k++) free(b->warp[k].reg), free(b->warp[k].local), free(b->warp[k].seen);
     free(b->warp);
     free(b->shared);
     b->warp = NULL, b->shared = NULL;
@@ -202,64 +277,91 @@ static _Noreturn void deadlock(Machine *m, const Block *b) {
          w->index, b->index, AT[at < AT_WARPSYNC ? 0 : at - AT_WARPSYNC + 1], w->pc[l] * 16);
 }
 
-/* Run the warps of a block in turns. It waits if all of them have ended. */
+/* Run the warps of a block in turns, until all of them have ended (it waits), none can do more than wait for memory that
+ * others write, or the slice is over. */
 static enum Turn run_block(Machine *m, Block *b, uint64_t slice) {
     uint32_t how = m->launch->schedule.warps, order[LANES];
     if (!b->warp) begin_block(m, b);
     for (;;) {
-        uint32_t ready = 0, alive = 0;
+        uint32_t ready = 0, alive = 0, held = 0;
         for (uint32_t k = 0; k < b->warps; k++) {
             Warp *w = &b->warp[how == DESCENDING ? b->warps - 1 - k : k];
-            alive |= w->alive;
-            if (w->alive & ~w->waiting) order[ready++] = w->index;
+            alive |= w->alive, held |= w->held;
+            if (w->alive & ~w->waiting && !w->held) order[ready++] = w->index;
         }
         if (!ready && !alive) return WAITS;
+        if (!ready && held) {
+            if (b->held) return GIVES_WAY;
+            end_swap(m); /* the others of its block wait for it */
+            continue;
+        }
         if (!ready) deadlock(m, b);
         if (how >= DRAWN) shuffle(m, order, ready);
-        bool gave_way = false;
         for (uint32_t k = 0; k < (how == INTERLEAVED ? 1 : ready); k++) {
             uint64_t before = m->launch->steps, most = how == INTERLEAVED ? 1ull << draw(m) % LONGEST_DRAWN_SLICE : SLICE;
-            enum Turn turn = run_warp(m, &b->warp[order[k]], most < slice ? most : slice);
+            run_warp(m, &b->warp[order[k]], most < slice ? most : slice);
             uint64_t spent = m->launch->steps - before;
-            gave_way |= turn == GIVES_WAY && (m->yield || how != INTERLEAVED);
-            if (spent >= slice) return GIVES_WAY;
+            if (spent >= slice) return PAUSES;
             slice -= spent;
         }
-        if (gave_way) return GIVES_WAY;
+        bool spins = true;
+        for (uint32_t k = 0; k < b->warps && spins; k++) {
+            Warp *w = &b->warp[k];
+            spins = !(w->alive & ~w->waiting) || w->spins == m->writes + 1;
+        }
+        if (spins) return GIVES_WAY;
     }
 }
 
+/* Blocks that are resident, the one whose turn is first at the end, so that it leaves for nothing. */
 static int by_key(const void *a, const void *b) {
     const Block *x = *(Block *const *)a, *y = *(Block *const *)b;
-    return x->key < y->key ? -1 : x->key > y->key;
+    return x->key < y->key ? 1 : x->key > y->key ? -1 : x->index < y->index ? 1 : -1;
+}
+
+static void enter(Machine *m, uint32_t index, bool in_order) {
+    uint32_t how = m->launch->schedule.blocks, at = m->residents;
+    Block *b = calloc(1, sizeof *b);
+    if (!b) fail(m, UNKNOWN, "out of memory");
+    b->index = index;
+    b->key = how == ASCENDING ? index : how == DESCENDING ? ~(uint64_t)index : draw(m);
+    if (in_order) {
+        uint32_t low = 0;
+        while (low < at) {
+            uint32_t middle = (low + at) / 2;
+            if (by_key(&m->resident[middle], &b) < 0) low = middle + 1;
+            else at = middle;
+        }
+        memmove(&m->resident[at + 1], &m->resident[at], (m->residents - at) * sizeof *m->resident);
+    }
+    m->resident[at] = b;
+    m->residents++;
 }
 
 static void run_grid(Machine *m) {
     Launch *launch = m->launch;
-    uint32_t blocks = launch->grid[0] * launch->grid[1] * launch->grid[2], how = launch->schedule.blocks, next = 0, turn = 0, *count = &m->residents;
+    uint32_t blocks = launch->grid[0] * launch->grid[1] * launch->grid[2], how = launch->schedule.blocks, next = 0, turn = 0;
     uint32_t room = launch->schedule.any_dispatch || launch->resident > blocks ? blocks : launch->resident;
-    Block **resident = m->resident = calloc(room + 1ul, sizeof *resident);
-    if (!room || !resident) fail(m, UNKNOWN, "no block can be resident");
-    while (next < blocks || *count) {
-        bool more = false;
-        for (; *count < room && next < blocks; more = true) {
-            Block *b = calloc(1, sizeof *b);
-            if (!b) fail(m, UNKNOWN, "out of memory");
-            b->index = next++;
-            b->key = how == ASCENDING ? b->index : how == DESCENDING ? ~(uint64_t)b->index : draw(m);
-            resident[(*count)++] = b;
-        }
-        if (more) qsort(resident, *count, sizeof *resident, by_key), turn = 0;
+    m->resident = calloc(room + 1ul, sizeof *m->resident);
+    if (!room || !m->resident) fail(m, UNKNOWN, "no block can be resident");
+    while (next < room) enter(m, next++, false);
+    qsort(m->resident, m->residents, sizeof *m->resident, by_key);
+    while (m->residents) {
         uint64_t slice = ~0ull;
-        if (how == INTERLEAVED) turn = (uint32_t)(draw(m) % *count), slice = 1ull << draw(m) % (LONGEST_DRAWN_SLICE + 3);
-        turn %= *count;
-        Block *b = resident[turn];
-        if (run_block(m, b, slice) == WAITS) {
-            end_block(b);
-            free(b);
-            memmove(&resident[turn], &resident[turn + 1], (--*count - turn) * sizeof *resident);
-            turn = 0;
-        } else turn++;
+        if (how == INTERLEAVED) turn = (uint32_t)(draw(m) % m->residents), slice = 1ull << draw(m) % (LONGEST_DRAWN_SLICE + 3);
+        turn %= m->residents;
+        uint32_t at = m->residents - 1 - turn;
+        Block *b = m->resident[at];
+        if (run_block(m, b, slice) != WAITS) {
+            turn++;
+            continue;
+        }
+        end_block(b);
+        free(b);
+        m->residents--;
+        memmove(&m->resident[at], &m->resident[at + 1], (m->residents - at) * sizeof *m->resident);
+        if (next < blocks) enter(m, next++, true);
+        turn = 0;
     }
 }
 

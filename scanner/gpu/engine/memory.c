@@ -118,7 +118,8 @@ static void store(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enu
     const Operand *from = &i->operand[i->operands - 1];
     addresses(m, w, address_of(i), space, address);
     for (int k = 0; k < (size + 3) / 4; k++) words(m, w, from, k, value[k]);
-    lane_order(m, order);
+    lane_order(m, w, order);
+    m->writes++;
     EACH {
         int lane = order[l];
         if (!(lanes >> lane & 1)) continue;
@@ -141,6 +142,7 @@ void op_LDGSTS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     addresses(m, w, &i->operand[0], SHARED, to);
     addresses(m, w, &i->operand[1], GLOBAL, from);
     m->launch->flags |= COPIES_LATER;
+    m->writes++;
     /* Where a predicate is false, zeros instead. */
     uint32_t copied = i->operands > 2 ? predicate(m, w, &i->operand[2]) : ~0u;
     ACTIVE(lanes) {
@@ -238,7 +240,7 @@ static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, en
             EACH third[l] = narrow[l];
         }
     }
-    lane_order(m, order);
+    lane_order(m, w, order);
     EACH {
         int lane = order[l];
         if (!(lanes >> lane & 1)) continue;
@@ -247,6 +249,7 @@ static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, en
         uint64_t next = counts ? old[lane] + 1 : exchanges ? value[lane]
                       : compares ? (old[lane] == value[lane] ? third[lane] : old[lane]) : combined(m, i, old[lane], value[lane], size);
         memcpy(p, &next, size);
+        m->writes += next != old[lane];
         note(m, w, lane, p, size, kind_of(i, result && result->reg != RZ), old[lane], value[lane]);
         if (HAS(i, M_SPIN)) old[lane] = old[lane] == value[lane]; /* whether it was swapped */
     }
