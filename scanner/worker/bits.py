@@ -139,7 +139,14 @@ def _in_memory(tensor: torch.Tensor, name: str) -> torch.Tensor:
 
 def frozen(tensors: Sequence[Part]) -> list[Part]:
     """Copy parts, so that an op which reuses its output buffer cannot change what it is compared with."""
-    return [(name, tensor.clone()) for name, tensor in tensors]
+    return [(name, _copied(tensor)) for name, tensor in tensors]
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor bit by bit; of booleans torch would copy whether they are zero."""
+    if tensor.dtype == torch.bool:
+        return tensor.view(torch.uint8).clone().view(torch.bool)
+    return tensor.clone()
 
 
 def same_structure(left: Sequence[Part], right: Sequence[Part]) -> bool:

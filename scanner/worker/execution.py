@@ -95,6 +95,7 @@ class Execution:
         if not hasattr(torch, dtype):
             raise NotRunnableError(f"torch {torch.__version__} has no dtype {dtype}")
         self.in_place = spec.in_place
+        self.constant = spec.cases[case].constant
         self.reference = spec.cases[case].reference
         self.reference_always = spec.cases[case].holds_always
         self._some_leaves = spec.some_leaves

@@ -33,6 +33,8 @@ from scanner.worker.threads import working_threads
 
 # Under each perturbation a case that has differed so often has been shown to; more would only cost time.
 _ENOUGH = 10
+# Whose calls begin with their names.
+_LIBRARIES = ("cuBLAS", "cuDNN", "cuFFT", "cuRAND", "cuSOLVER", "cuSPARSE", "NCCL")
 # On a GPU the flags are read after so many executions, to know whether that is so; then where it would be at the rate at
 # which executions differed so far, and at least after so many seconds.
 _FIRST_LOOK = 12
@@ -151,7 +153,11 @@ def settled(observed: Mapping[str, Any], seen: simulated.Report) -> dict[str, An
     if observed["outcome"] == "raised" and alert_caller(observed["exception"], observed["message"]):
         return told
     if seen.libraries:
-        return told | none | {"outcome": "not_run", "message": f"calls {', '.join(seen.libraries)}"}
+        return (
+            told
+            | none
+            | {"outcome": "not_run", "message": f"calls {', '.join(map(_of_library, seen.libraries))}"}
+        )
     if seen.products and observed["outcome"] == "ran" and not simulation.get("schedule"):
         return told | {
             "outcome": "not_run",
@@ -159,6 +165,11 @@ def settled(observed: Mapping[str, Any], seen: simulated.Report) -> dict[str, An
             "own kernels gave other bits",
         }
     return told
+
+
+def _of_library(call: str) -> str:
+    """Return the name of a call with that of its library."""
+    return next((f"{call} ({name})" for name in _LIBRARIES if call.lower().startswith(name.lower())), call)
 
 
 class Budget:
@@ -350,6 +361,7 @@ class _Repetition:
         whys = {
             "it draws random numbers": self._observed["seeded"],
             "it returns memory that nobody wrote": name == MEMORY,
+            f"it holds no information: {self._execution.constant}": self._execution.constant,
             "a part of it runs in another mode": type(self._execution) is not Execution,
         }
         if any(whys.values()):
@@ -357,12 +369,24 @@ class _Repetition:
         try:
             reference = CpuReference(self._execution)
             cpu = reference.compare(*first)
-            race = cpu["agrees"] and self._schedule and reference.compare(*self._differed)["agrees"] is False
+            race = self._schedule is not None and reference.compare(*self._differed)["agrees"] is False
+            if (
+                (race or cpu["agrees"] is False)
+                and self._schedule
+                and reference.writers_race(first, self._differed)
+            ):
+                return {
+                    "cpu": {
+                        "agrees": None,
+                        "why": "writers race for an element, and any of them may be the last",
+                    }
+                }
+            race = race and cpu["agrees"] is True
         except NotComparedError as error:
             return {"cpu": {"agrees": None, "why": str(error)}}
         except Exception as error:  # noqa: BLE001 - results of any kind; the op is not to blame
             return {"cpu": {"agrees": None, "why": f"the comparison failed ({first_line(error)})"}}
-        return {"cpu": cpu, "value_race": bool(race)}
+        return {"cpu": cpu, "value_race": race}
 
     def elements_unlike(self, expected: list[bits.Part]) -> int:
         """Return how many elements of the first execution are not what they should be."""
