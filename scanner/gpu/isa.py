@@ -103,7 +103,7 @@ OPCODES: dict[str, str] = {
     "WARPSYNC": "ALL",
     "BREAK": "",
     "BMOV": "32 CLEAR",
-    "BAR": "SYNC ARV RED POPC AND OR",
+    "BAR": "SYNC RED POPC AND OR",
     "B2R": "RESULT",
 }
 # Mnemonics of others that do the same: of uniform registers, and what has no effect here.

@@ -210,7 +210,6 @@ void op_BAR(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     if (k < i->operands && !is_predicate(&i->operand[k])) source(m, w, &i->operand[k++], count);
     uint32_t n = number[first];
     if (n >= BARRIERS) fail(m, FAULT, "barrier %u", n);
-    if (HAS(i, M_ARV)) fail(m, UNKNOWN, "BAR.ARV");
     Barrier *b = &w->block->barrier[n];
     uint32_t vote = !HAS(i, M_RED) ? NO_VOTE : HAS(i, M_POPC) ? VOTE_COUNT : HAS(i, M_AND) ? VOTE_ALL : VOTE_ANY;
     bool waited = false;

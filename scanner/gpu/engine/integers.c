@@ -7,16 +7,16 @@ void op_MOV(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     put(w, &i->operand[0], a, lanes);
 }
 
-/* From a register of a warp's lanes to one of the warp: the lanes hold the same, or the compiler has not kept its word. With a
- * predicate it asks before a vote whether they do; it stands before `BRA.DIV` alone, which goes the way that is right for all
- * lanes. So it is true only where the value, a mask of lanes, is that of the lanes that are here. */
+/* From a register of a warp's lanes to one of the warp: the lanes hold the same, or the compiler has not kept its word. With
+ * a predicate it asks whether they do not (ptxas: of the masks of match, whose lanes then go the way of each mask). */
 void op_R2UR(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    int asks = is_predicate(&i->operand[0]), first = first_lane(lanes), same = 1;
     Vector a;
     source(m, w, &i->operand[i->operands - 1], a);
+    int first = first_lane(lanes), asks = is_predicate(&i->operand[0]);
+    bool same = true;
     ACTIVE(lanes) same &= a[l] == a[first];
-    if (asks) put_predicate(w, &i->operand[0], same && a[first] == lanes ? ~0u : 0, lanes);
-    else if (!same) fail(m, FAULT, "lanes disagree about a uniform register");
+    if (asks) put_predicate(w, &i->operand[0], same ? 0 : ~0u, lanes);
+    if (!same && i->operand[asks].reg != URZ) fail(m, FAULT, "lanes disagree about a uniform register");
     put(w, &i->operand[asks], a, lanes);
 }
 
