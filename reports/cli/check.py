@@ -7,6 +7,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,7 +20,7 @@ from scanner.alerts import alert_caller
 from scanner.cases.catalog import function_named
 from scanner.cases.settings import Plan, asked_for
 from scanner.cli.options import Whole, python_option, refuse_report_name
-from scanner.cli.settings import Device
+from scanner.cli.settings import Architecture, Device
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, one_line
 from scanner.observations.settings import MOST_RUNS
 from scanner.run.progress import progress_for
@@ -41,8 +42,10 @@ RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
     help="A function that returns the arguments: a tuple, a dict of keywords, or a single one. Default: no arguments.",
 )
 @click.option("--device", type=Device(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to run.")
-@click.option("--runs", type=Whole(2, MOST_RUNS), default=50, metavar="N", show_default=True,
-              help="Executions per process; there are two processes per mode.")  # fmt: skip
+@click.option("--simulate", type=Architecture(), metavar="ARCH",
+              help="Simulate a GPU of this architecture, such as sm_80, as scan --simulate does.")  # fmt: skip
+@click.option("--runs", type=Whole(2, MOST_RUNS), metavar="N",
+              help="Executions per process. Default: 50, in two processes per mode; with --simulate 8, in one.")  # fmt: skip
 @python_option("The interpreter whose torch runs it; it needs only torch and what the file imports.")
 @click.option("--format", "form", type=click.Choice(list(RENDERERS)), default="text", show_default=True,
               help="Text for a terminal, or JSON.")  # fmt: skip
@@ -52,7 +55,8 @@ def check(
     function: str,
     inputs: str | None,
     device: str,
-    runs: int,
+    simulate: str | None,
+    runs: int | None,
     python: str,
     form: str,
     output: Path | None,
@@ -64,11 +68,15 @@ def check(
     """
     if output is not None:
         refuse_report_name(str(output))
+    if simulate and device != "auto":
+        raise click.UsageError("--simulate is a device of its own; leave --device out")
     named, name = function_named(function, inputs)
     # A batch system that ends the job gives it time to stop its workers.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="detmatrix-check-") as folder:
-        said = {"patterns": (name,), "specs": (named,), "device": device, "runs": runs, "overloads": False}
+        said: dict[str, Any] = {"patterns": (name,), "specs": (named,), "overloads": False}
+        said |= {"simulate": simulate} if simulate else {"device": device}
+        said |= {} if runs is None else {"runs": runs}
         plan = Plan(
             output=output or Path(folder, "run.jsonl"),
             settings=asked_for(**said),

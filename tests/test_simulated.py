@@ -1,0 +1,487 @@
+"""What a scan makes of a simulated GPU: its schedules, its results held to the CPU's, its verdicts, its refusals."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+from opspecs.inputs import SimulatedInputs
+from opspecs.model import Case, OpSpec, call
+from scanner.accelerators import SIMULATED
+from scanner.cases.rows import control_rows
+from scanner.cases.settings import asked_for
+from scanner.errors import UsageError
+from scanner.modes import idle_modes, modes_on
+from scanner.observations.records import (
+    CpuComparison,
+    Group,
+    Header,
+    Observation,
+    Schedule,
+    Simulation,
+)
+from scanner.observations.runfile import read_run
+from scanner.observations.settings import SETTINGS
+from scanner.perturbations import OFFERED, shares
+from scanner.run import simulation
+from scanner.schedules import FREEDOMS, SCHEDULES, split
+from scanner.verdicts.cells import Cell, cell_of
+from scanner.verdicts.controls import check_controls
+from scanner.verdicts.findings import FINDING_WORDS, MatrixRow, finding_of, matrix
+from scanner.worker import simulated
+from scanner.worker.agreement import CpuReference
+from scanner.worker.execution import Execution
+from scanner.worker.observe import observe, settled
+from tests.commands import command_in
+from tests.runs import ENVIRONMENT, ended, raised, ran, row, write_run
+
+ASKED = asked_for(simulate="sm_80", workers=1)
+AGREES, DISAGREES = CpuComparison(agrees=True), CpuComparison(agrees=False, output="output", elements=1, of=2)
+
+
+@pytest.mark.parametrize(
+    ("runs", "counts"),
+    [(3, "2 1 0 0 0 0 0 0"), (8, "2 1 1 1 1 1 1 0"), (9, "2 1 1 1 1 1 1 1"), (16, "2 1 3 2 2 2 2 2")],
+)
+def test_executions_are_split_among_classes(runs: int, counts: str) -> None:
+    """Canonical twice, memory once, the rest in turns; a worker divides by the same table."""
+    assert " ".join(map(str, split(runs).values())) == counts
+    assert shares(runs, SCHEDULES) == list(split(runs).values())
+    assert shares(2, ["canonical"]) == [2]
+
+
+def test_schedules_are_asked_for_by_the_architecture_alone() -> None:
+    """They are no perturbations of other devices, and no words of a command line."""
+    assert not set(OFFERED) & set(SCHEDULES)
+    assert [name for name, it in FREEDOMS.items() if not it.headline] == ["any-blocks", "lanes", "divergence"]
+    assert (ASKED.device, ASKED.perturb, ASKED.runs, ASKED.processes, ASKED.timeout) == (
+        SIMULATED,
+        SCHEDULES,
+        8,
+        1,
+        300,
+    )
+    assert not ASKED.cost
+    assert not ASKED.overloads
+    words = [word for name, it in SETTINGS.items() if it.reruns for word in it.words(getattr(ASKED, name))]
+    assert words[:4] == ["--simulate", "sm_80", "--runs", "8"]
+    assert not {"--device", "--perturb"} & set(words)
+    assert ASKED.runs_in("unfilled") == 8
+    assert asked_for().simulate == ""
+
+
+def test_modes_of_a_simulated_gpu_are_those_of_pytorchs_own_kernels() -> None:
+    """Libraries are not simulated, nor is what a compiler would write."""
+    assert modes_on(SIMULATED) == ("off", "on", "warn_only", "unfilled", "backward_only", "forward_only")
+    ((why, modes),) = idle_modes(("cudnn_benchmark", "compile_on"), SIMULATED).items()
+    assert modes == ["cudnn_benchmark", "compile_on"]
+    assert "simulated" in why
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--simulate", "a100"), "'a100' is not an architecture; give one such as sm_80"),
+        (("--simulate", "sm_80", "--device", "cpu"), "--simulate and --device: give one of them"),
+        (("--simulate", "sm_80", "--perturb", "quiet"), "--simulate and --perturb: give one of them"),
+        (("--simulate", "sm_80", "--cost"), "--simulate and --cost: give one of them"),
+        (("--simulate", "sm_80", "--ray", "local"), "--ray scans devices of its nodes"),
+        (("--simulate", "sm_80", "--runs", "3"), "--runs 3: a simulated scan takes 4 executions or more"),
+        (("--simulate", "sm_12"), "sm_12: cannot be simulated"),
+        (
+            ("--simulate", "sm_80", "--python", "./none"),
+            "--python ./none: is no interpreter that can be executed",
+        ),
+        (("--perturb", "lanes"), "unknown perturbation 'lanes'"),
+        (("--device", "simulated"), "'simulated' is not a device"),
+    ],
+)
+def test_refusals_are_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    """What cannot be simulated is said at once, and nothing is left behind."""
+    done = command_in(tmp_path)("scan", "torch.gather", *words)
+
+    assert done.returncode == 2
+    assert said in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "detmatrix.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("patch", "said"),
+    [
+        ({"platform.machine": "aarch64"}, "and this is Linux on aarch64"),
+        ({"find_spec": None}, "pip install 'detmatrix[simulate]'"),
+    ],
+)
+def test_machines_that_lack_something_are_told(
+    monkeypatch: pytest.MonkeyPatch, patch: dict[str, Any], said: str
+) -> None:
+    """Another system and a missing package are errors of use."""
+    for name, value in patch.items():
+        owner, _, attribute = name.rpartition(".")
+        monkeypatch.setattr(
+            f"scanner.run.simulation.{owner}".rstrip(".") + f".{attribute}", lambda *_, value=value: value
+        )
+
+    with pytest.raises(UsageError, match=said.replace("[", r"\[")):
+        simulation.simulation_for(ASKED, sys.executable, None)  # type: ignore[arg-type]
+
+
+# ---- results held to the CPU's
+
+
+def reference(op: Callable[..., Any], *args: Any, grad: bool = False) -> CpuReference:
+    """Return what the CPU computes of a call."""
+    direction = "backward" if grad else "forward"
+    spec = OpSpec(
+        name="own",
+        op=op,
+        why="",
+        cases={"one": Case(inputs=lambda t: call(*(t.leaf(a) if grad else a for a in args)))},
+    )
+    execution = Execution(spec, "one", direction=direction, dtype="float32", device="cpu", seed=0)
+    execution()
+    return CpuReference(execution)
+
+
+def mixed(*shape: int) -> torch.Tensor:
+    """Numbers of very different size."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(shape, generator=generator) * 10.0 ** torch.randint(-3, 4, shape, generator=generator)
+
+
+def test_other_orders_of_additions_agree_and_a_lost_term_does_not() -> None:
+    """Thousands of terms of mixed size, in any order; but each element is held to its own terms, not to the largest."""
+    x = mixed(4, 20_000)
+    x[1:] *= 1e-6
+    held = reference(torch.sum, x, 1)
+    forward = torch.stack([x.flip(1)[:, start::7].cumsum(1)[:, -1] for start in range(7)]).sum(0)
+    lost = forward.clone()
+    lost[2] -= x[2].abs().max()
+
+    assert held.compare(forward, ())["agrees"] is True
+    found = held.compare(lost, ())
+    assert (found["agrees"], found["elements"], found["of"], found["output"]) == (False, 1, 4, "output")
+
+
+def test_seven_is_not_nine() -> None:
+    """A gradient of nine contributions of which two are lost."""
+    pad = torch.nn.ReflectionPad2d(3)
+    held = reference(pad, torch.ones(1, 1, 6, 6), grad=True)
+    (right,) = [one for _, one in held._judged]
+    wrong = right.clone()
+    wrong[0, 0, 2, 2] *= 7 / 9
+
+    assert held.compare(None, (right,))["agrees"] is True
+    assert held.compare(None, (wrong,))["elements"] == 1
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "result", "agrees"),
+    [
+        (torch.neg, (torch.tensor([1.0, torch.nan, torch.inf]),), torch.tensor([-1.0, torch.nan, -torch.inf]), True),
+        (torch.neg, (torch.tensor([1.0, torch.nan]),), torch.tensor([torch.nan, torch.nan]), False),
+        (torch.neg, (torch.tensor([3, 4]),), torch.tensor([-3, -5]), False),
+        (torch.neg, (torch.tensor([3.0]),), torch.tensor([[-3.0]]), False),
+        (torch.argmax, (torch.tensor([1.0, 5.0, 5.0]),), torch.tensor(2), True),
+        (torch.argmax, (torch.tensor([1.0, 5.0, 5.0]),), torch.tensor(0), False),
+        (torch.argmax, (torch.tensor([1.0, 5.0, 5.0]),), torch.tensor(9), False),
+        (torch.argsort, (torch.tensor([[2.0, 1.0, 1.0]]), 1), torch.tensor([[2, 1, 0]]), True),
+        (torch.argsort, (torch.tensor([[2.0, 1.0, 1.0]]), 1), torch.tensor([[1, 1, 0]]), False),
+        (torch.median, (torch.tensor([[2.0, 2.0, 1.0]]), 1), (torch.tensor([2.0]), torch.tensor([1])), True),
+        (torch.median, (torch.tensor([[2.0, 2.0, 1.0]]), 1), (torch.tensor([2.0]), torch.tensor([2])), False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_agrees_with_the_cpu(op: Any, args: Any, result: Any, agrees: bool) -> None:
+    """NaN is NaN, integers are equal or wrong, and any index of equal elements is right."""
+    assert reference(op, *args).compare(result, ())["agrees"] is agrees
+
+
+def test_flat_indices_of_windows_may_be_those_of_ties() -> None:
+    """What pooling returns counts within a plane."""
+    pool = torch.nn.MaxPool2d(2, return_indices=True)
+    held = reference(pool, torch.ones(1, 2, 4, 4))
+    values, indices = pool(torch.ones(1, 2, 4, 4))
+
+    assert held.compare((values, indices + 1), ())["agrees"] is True
+    assert held.compare((values, indices + 100), ())["agrees"] is False
+
+
+def test_writers_of_one_element_may_come_in_any_order() -> None:
+    """Only numbers that were given are such writers."""
+    index = torch.tensor([0, 0, 1])
+    held = reference(lambda x, s: x.index_copy(0, index, s), torch.zeros(2), torch.tensor([1.0, 2.0, 3.0]))
+
+    assert held.compare(torch.tensor([1.0, 3.0]), ())["agrees"] is False
+    assert held.writers_race((torch.tensor([1.0, 3.0]), ()))
+    assert not held.writers_race((torch.tensor([1.5, 3.0]), ()))
+
+
+# ---- executions, with a GPU that does what a test says
+
+
+class Gpu:
+    """Stands for the worker's side of a simulated GPU."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, **told: list[Any]) -> None:
+        self.now = ("canonical", 0)
+        self.begun: list[tuple[str, int]] = []
+        self._told = {"launches": [], "faults": [], "libraries": [], "products": []} | told
+        patch.setattr(simulated, "active", lambda: True)
+        patch.setattr(simulated, "begin", self._begin)
+        patch.setattr(simulated, "report", lambda: simulated.Report(**self._told))
+
+    def _begin(self, name: str, number: int, seed: int, seconds: float) -> None:
+        assert seed == 5
+        assert seconds > 0
+        self.now = (name, number)
+        self.begun.append(self.now)
+
+    def observe(self, op: Callable[..., Any], runs: int = 8) -> dict[str, Any]:
+        """Observe an op on it."""
+        spec = OpSpec(name="own", op=op, why="", cases={"one": Case(inputs=lambda t: call(t.normal(64)))})
+        options: dict[str, Any] = {
+            "direction": "forward",
+            "dtype": "float32",
+            "device": "cpu",
+            "seed": 5,
+            "runs": runs,
+        }
+        return observe(spec, "one", **options, perturbations=list(SCHEDULES), seconds=100.0)
+
+
+def test_executions_end_behind_the_first_class_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told is the weakest class; rounding is no other value."""
+    gpu = Gpu(monkeypatch)
+    found = gpu.observe(lambda x: x + 1 + 1e-6 * (gpu.now[0] in {"warps", "both", "lanes"}), runs=14)
+
+    assert found["outcome"] == "ran"
+    assert found["simulated"]["schedule"] == {"name": "warps", "number": 0, "seed": 5}
+    assert found["simulated"]["cpu"]["agrees"] is True
+    assert found["simulated"]["value_race"] is False
+    assert [one["perturbation"] for one in found["groups"]] == [
+        "canonical",
+        "memory",
+        "resident-blocks",
+        "warps",
+    ]
+    assert ("canonical", 1) in gpu.begun
+    assert gpu.begun[-2:] == [("warps", 1), ("canonical", 0)]
+
+
+@pytest.mark.parametrize(
+    ("differs", "outcome", "expected"),
+    [
+        (lambda now: now == ("canonical", 1), "invalid", "the simulation itself is not reproducible"),
+        (lambda now: now[0] == "memory", "ran", "it returns memory that nobody wrote"),
+        (lambda now: now[0] == "resident-blocks", "ran", True),
+        (lambda now: now[0] != "nothing", "ran", False),
+    ],
+    ids=["canonical", "memory", "value race", "wrong"],
+)
+def test_what_differs_decides(
+    monkeypatch: pytest.MonkeyPatch, differs: Callable[..., bool], outcome: str, expected: object
+) -> None:
+    """Two canonical executions that differ are a fault of ours; another value under another schedule is a value race."""
+    gpu = Gpu(monkeypatch)
+    # On the CPU the same op runs without any schedule.
+    op = lambda x: x * 2 + (differs(gpu.now) and torch.get_num_threads() != 1)  # noqa: E731
+    torch.set_num_threads(2)
+    found = gpu.observe(op)
+
+    assert found["outcome"] == outcome
+    known = found["simulated"]
+    shown = (
+        found.get("message")
+        or known["cpu"].get("why")
+        or (known["value_race"] if known["schedule"] else known["cpu"]["agrees"])
+    )
+    assert str(shown).startswith(expected) if isinstance(expected, str) else shown is expected, found
+
+
+LIBRARY = "calls cudnnBackendExecute (cuDNN)"
+PRODUCTS = "its matrix products (cublasSgemm_v2) were computed by the CPU; no schedule of PyTorch's own kernels gave other bits"
+ALERT = "put_ does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'"
+
+
+@pytest.mark.parametrize(
+    ("observed", "told", "outcome", "message"),
+    [
+        ({"outcome": "ran"}, {}, "ran", None),
+        ({"outcome": "ran"}, {"faults": [("unknown", "XMMA is not known")]}, "invalid", "simulated GPU: XMMA is not known"),
+        ({"outcome": "raised"}, {"faults": [("timeout", "k took 1 s")]}, "timeout", "simulated GPU: k took 1 s"),
+        ({"outcome": "ran"}, {"libraries": ["cudnnBackendExecute"]}, "not_run", LIBRARY),
+        ({"outcome": "raised"}, {"libraries": ["cudnnBackendExecute"]}, "not_run", LIBRARY),
+        ({"outcome": "raised", "alert": True}, {"libraries": ["cudnnBackendExecute"]}, "raised", ALERT),
+        ({"outcome": "ran"}, {"products": ["cublasSgemm_v2"]}, "not_run", PRODUCTS),
+        ({"outcome": "ran", "simulated": {"schedule": {}}}, {"products": ["cublasSgemm_v2"]}, "not_run", PRODUCTS),
+        ({"outcome": "ran", "simulated": {"schedule": {"name": "warps"}}}, {"products": ["cublasSgemm_v2"]}, "ran", None),
+        ({"outcome": "raised", "alert": True}, {"products": ["cublasSgemm_v2"]}, "raised", ALERT),
+    ],
+)  # fmt: skip
+def test_outcomes(observed: dict[str, Any], told: dict[str, Any], outcome: str, message: str | None) -> None:
+    """A fault is never swallowed, an alert is believed, a library proves nothing, products prove a difference alone."""
+    raised_it = {
+        "exception": "RuntimeError",
+        "message": ALERT if observed.pop("alert", False) else "CUDA error",
+    }
+    observed = observed | (raised_it if observed["outcome"] == "raised" else {})
+    seen = simulated.Report(**({"launches": [], "faults": [], "libraries": [], "products": []} | told))
+
+    after = observed | settled(observed, seen)
+
+    assert (after["outcome"], after.get("message")) == (outcome, message)
+    assert after["simulated"]["libraries"] == seen.libraries
+    assert after["simulated"]["products"] == seen.products
+
+
+def test_inputs_are_drawn_as_for_the_cpu() -> None:
+    """A third size, the CPU's by default; and no pool."""
+    options: dict[str, Any] = {"dtype": "float32", "device": "meta", "direction": "forward"}
+    t = SimulatedInputs("key", **options)
+
+    assert (t.size(cpu=1, cuda=2), t.size(cpu=1, cuda=2, simulated=3)) == (1, 3)
+    assert t.mixed(8, 8).device.type == t.coo(4, 4, stored=3).device.type == "meta"
+    assert t.device == "meta"
+
+
+# ---- verdicts
+
+
+def cell(verdict: Any, name: str = "", cpu: CpuComparison | None = AGREES, **more: Any) -> Cell:
+    """Return what simulated executions showed."""
+    schedule = Schedule(name=name, number=0, seed=0) if name else None
+    return Cell(
+        verdict=verdict, runs=8, by_process=(8,), simulated=Simulation(schedule=schedule, cpu=cpu), **more
+    )
+
+
+STILL, MOVES = cell("deterministic", first="a"), cell("nondeterministic", "warps", first="a")
+
+
+@pytest.mark.parametrize(
+    ("off", "on", "finding", "reason"),
+    [
+        (STILL, STILL, "deterministic", None),
+        (STILL, replace(STILL, first="b"), "mode_dependent", None),
+        (STILL, cell("raises", cpu=None), "over_alert", "8 schedules with the flag off gave the same bits"),
+        (MOVES, STILL, "fixed_by_mode", None),
+        (MOVES, MOVES, "silent", None),
+        (cell("nondeterministic", "memory"), STILL, "uninitialized", None),
+        (cell("nondeterministic", "memory"), cell("error", blank="nan"), "uninitialized", None),
+        (MOVES, cell("nondeterministic", "memory"), "silent", "it reads memory that nobody wrote, which the flag does not fill"),
+    ],
+)  # fmt: skip
+def test_findings_rest_on_schedules(off: Cell, on: Cell, finding: str, reason: str | None) -> None:
+    """No number of executions is asked for, and no rate bounded: schedules are no samples."""
+    assert finding_of(off, on) == (finding, reason)
+    assert STILL.upper_bound is None
+
+
+def simulated_row(
+    off: CpuComparison | None, on: CpuComparison | None, *, race: bool = False, raises: bool = False
+) -> MatrixRow:
+    """Return a row of a run, with what the CPU says of each mode."""
+    planned = row("own", device=SIMULATED)
+    seen: list[Observation] = []
+    for mode, cpu in (("off", off), ("on", on)):
+        (one,) = ran(planned, mode, {"a": 8})  # type: ignore[arg-type]
+        seen.append(replace(one, simulated=Simulation(cpu=cpu, value_race=race)))
+    if raises:
+        seen[1] = replace(raised(planned, "on", "own")[0], simulated=Simulation())
+    header = Header(
+        format=7, tool="", started="", settings=ASKED, environment=ENVIRONMENT, planned=(planned,)
+    )
+    return next(iter(matrix(header, seen, closed=True)))
+
+
+@pytest.mark.parametrize(
+    ("off", "on", "beside", "verdicts"),
+    [
+        (AGREES, AGREES, (), "deterministic deterministic"),
+        (AGREES, DISAGREES, ("wrong_with_flag",), "deterministic deterministic"),
+        (DISAGREES, AGREES, ("wrong_without_flag",), "deterministic deterministic"),
+        (DISAGREES, DISAGREES, (), "error error"),
+        (DISAGREES, CpuComparison(agrees=None, why="no kernel"), (), "error deterministic"),
+        (None, DISAGREES, (), "deterministic error"),
+    ],
+)
+def test_results_that_are_not_the_cpus(
+    off: CpuComparison | None, on: CpuComparison | None, beside: tuple[str, ...], verdicts: str
+) -> None:
+    """One mode that agrees tells whose fault the other is; else it may be ours, and is an error."""
+    found = simulated_row(off, on)
+
+    assert found.beside == beside
+    assert set(beside) <= found.found
+    assert f"{found.off.verdict} {found.on.verdict}" == verdicts
+    if "error" in verdicts:
+        assert found.finding == "inconclusive"
+        assert "its result is not the CPU's: 1 of 2 elements of output" in str(found.reason)
+    assert found.weak is None
+
+
+def test_words_of_checks_have_the_worst_first() -> None:
+    """What a simulated GPU shows beside a finding has names for --only and --fail-on."""
+    assert FINDING_WORDS[:4] == ("wrong_with_flag", "wrong_without_flag", "value_race", "silent")
+    assert simulated_row(AGREES, AGREES, race=True).beside == ("value_race",)
+    assert simulated_row(DISAGREES, None, raises=True).off.verdict == "error"
+
+
+def test_a_witness_comes_with_the_cell_and_the_run_file(tmp_path: Path) -> None:
+    """Records are read back as they were written."""
+    planned = row("own", device=SIMULATED)
+    (one,) = ran(planned, "off", {"a": 3, "b": 1})
+    witness = Simulation(
+        schedule=Schedule(name="both", number=2, seed=7), cpu=AGREES, products=("cublasSgemm_v2",)
+    )
+    seen = [replace(one, simulated=witness, groups=(Group(perturbation="both", executions=4, differing=1),))]
+    run = read_run(write_run(tmp_path / "run.jsonl", [(planned, seen)], settings=ASKED))
+
+    assert run.observations[0].simulated == witness
+    assert cell_of(run.observations).simulated == witness
+    assert (
+        cell_of([replace(one, process=1) for one in ended(planned, "off", "not_run", LIBRARY)[:1]]).verdict
+        == "not_run"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "schedule", "cpu", "runs", "ok"),
+    [
+        ("elementwise", "off", "", AGREES, 8, True),
+        ("elementwise", "off", "", DISAGREES, 8, False),
+        ("barriers", "on", "lanes", AGREES, 8, False),
+        ("atomics", "off", "resident-blocks", AGREES, 8, True),
+        ("atomics", "off", "warps", AGREES, 8, False),
+        ("atomics", "off", "", AGREES, 8, False),
+        ("atomics", "off", "", AGREES, 2, True),
+        ("atomics", "on", "", AGREES, 8, True),
+        ("atomics", "on", "resident-blocks", AGREES, 8, False),
+    ],
+)
+def test_controls(name: str, mode: Any, schedule: str, cpu: CpuComparison, runs: int, ok: bool) -> None:
+    """Orders decide bits where additions are atomic and the flag is off, and nowhere else."""
+    (planned,) = [one for one in control_rows(SIMULATED) if one.spec == f"control.{name}"]
+    witness = Simulation(schedule=Schedule(name=schedule, number=0, seed=0) if schedule else None, cpu=cpu)
+    groups = tuple(Group(perturbation=it, executions=n, differing=0) for it, n in split(runs).items() if n)
+    (one,) = ran(planned, mode, {"a": 8})
+    header = Header(
+        format=7,
+        tool="",
+        started="",
+        settings=ASKED,
+        environment=ENVIRONMENT,
+        planned=(),
+        controls=(planned,),
+    )
+
+    (check,) = check_controls(header, [replace(one, simulated=witness, groups=groups)])
+
+    assert check.ok is ok, check
