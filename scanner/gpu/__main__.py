@@ -22,7 +22,7 @@ from scanner.gpu import sass
 from scanner.gpu.cubin import Cubin, CubinError, Kernel, cubins
 from scanner.gpu.device import Device, blocks_per_multiprocessor, device
 from scanner.gpu.engine import Conflict, LaunchError, Orders, Result, launch
-from scanner.gpu.schedule import MOST_PAIRS, PAIR, orders_of, shows
+from scanner.gpu.schedule import MOST_PAIRS, PAIR, orders_of
 
 # Where both processes map the device's memory; the end of it is this one's, for the variables of modules.
 BASE = 0x7A0000000000
@@ -188,7 +188,7 @@ class Interpreter:
 
     def _report(self, _: memoryview) -> bytes:
         if self._found:
-            self._pairs = sorted(self._pairs, key=lambda one: not shows(one[2]))[:MOST_PAIRS]
+            self._pairs = sorted(self._pairs, key=lambda one: not one[2].shows)[:MOST_PAIRS]
         conflicts = _joined(self._found, self._pairs)
         said = {"launches": self._launches, "faults": self._faults, "conflicts": conflicts}
         self._launches, self._faults, self._found = [], [], []

@@ -41,6 +41,7 @@ class _Conflict(ctypes.Structure):
     _fields_ = (
         ("address", ctypes.c_uint64),
         ("scope", ctypes.c_uint32),
+        ("shows", ctypes.c_uint32),
         *((name, ctypes.c_uint32 * 2) for name in ("kind", "block", "thread", "line")),
         *((name, ctypes.c_uint64 * 2) for name in ("step", "value")),
         ("old", ctypes.c_uint64),
@@ -125,6 +126,7 @@ class Conflict(NamedTuple):
         steps: Instructions that its warp had executed.
         values: What it wrote or added.
         old: What the first found.
+        shows: Whether the other order leaves other bits at the place, as far as these values tell.
     """
 
     address: int
@@ -136,6 +138,7 @@ class Conflict(NamedTuple):
     steps: tuple[int, int]
     values: tuple[int, int]
     old: int
+    shows: bool
 
 
 class Result(NamedTuple):
@@ -239,7 +242,7 @@ def launch(
 def _told(one: Any) -> Conflict:
     kinds = (_ACCESSES[one.kind[0]], _ACCESSES[one.kind[1]])
     pairs = (tuple(getattr(one, name)) for name in ("block", "thread", "line", "step", "value"))
-    return Conflict(one.address, SCOPES[one.scope], kinds, *pairs, one.old)
+    return Conflict(one.address, SCOPES[one.scope], kinds, *pairs, one.old, bool(one.shows))
 
 
 def _bank0(kernel: Kernel, grid: Sequence[int], block: Sequence[int], parameters: bytes) -> bytes:

@@ -6,13 +6,7 @@ at the lowest address first. A row reports the first class that shows other bits
 
 from __future__ import annotations
 
-import struct
-from ctypes import c_float
 from hashlib import sha256
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from scanner.gpu.engine import Conflict
 
 _ASCENDING, _DESCENDING, _DRAWN, _INTERLEAVED = range(4)
 # What memory, registers and shared memory hold that nobody wrote: NaN in every format of floats.
@@ -20,15 +14,6 @@ UNWRITTEN = 0x7FFA7FFA
 
 # The class of an execution in which one pair of accesses is swapped, and how many of them are kept to be tried.
 PAIR, MOST_PAIRS = "pair", 16
-
-
-def shows(pair: Conflict) -> bool:
-    """Tell whether two accesses in the other order leave other bits behind, as far as their values tell."""
-    if pair.kinds != ("float add", "float add") or any(one >> 32 for one in pair.values):
-        return pair.kinds[1] != "read"
-    # Of 32 bits: their sum as a double is rounded once more to what rounding it at once gives.
-    old, first, second = (struct.unpack("<f", struct.pack("<I", one))[0] for one in (pair.old, *pair.values))
-    return c_float(c_float(old + first).value + second).value != c_float(c_float(old + second).value + first).value
 
 
 def orders_of(name: str, number: int, seed: int, ordinal: int) -> tuple[int, int, int, int, int, int, int]:

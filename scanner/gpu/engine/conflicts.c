@@ -1,13 +1,14 @@
 /* The conflict log: accesses to one byte by different threads, at least one of which changes it, that nothing orders. A barrier of
- * the whole block orders what its threads did before and after, a WARPSYNC of all its lanes what a warp did, the end of a launch
- * everything; nothing else does. So what it does not find cannot happen in any order of blocks, warps or lanes. */
+ * the whole block orders what its threads did before and after; so does, in a warp, a WARPSYNC of all its lanes, and an instruction
+ * that lanes execute together (compilers leave out a __syncwarp for that); the end of a launch orders everything; nothing else does.
+ * So what it does not find cannot happen in any order of blocks, warps or lanes. */
 #include "operands.h"
 #include <math.h>
 #include <stdlib.h>
 
 enum { MOST_CELLS = 1 << 22, FIRST_CELLS = 1 << 12 };
 
-typedef struct { uint32_t block, thread, epoch, warp_epoch, line, kind; uint64_t value, old, step; } Access;
+typedef struct { uint32_t block, thread, epoch, warp_epoch, line, kind, together; uint64_t value, old, step; } Access;
 
 /* What happened to one unit of memory since the launch began: the last change, and two reads by different threads behind it. */
 typedef struct Cell {
@@ -76,16 +77,31 @@ static int unordered(const Access *a, const Access *b) {
     if (a->block != b->block) return SCOPE_BLOCKS + 1;
     if (a->thread == b->thread || a->epoch != b->epoch) return 0;
     if (a->thread / LANES != b->thread / LANES) return SCOPE_WARPS + 1;
-    return a->warp_epoch == b->warp_epoch ? SCOPE_LANES + 1 : 0;
+    /* Lanes that stand together execute an instruction as one, so that what either does at another is ordered with it. */
+    bool together = a->step != b->step && (a->together >> b->thread % LANES & 1 || b->together >> a->thread % LANES & 1);
+    return a->warp_epoch == b->warp_epoch && !together ? SCOPE_LANES + 1 : 0;
 }
 
-/* Of each place the last conflict is told: of writers it decides what memory holds in the end. */
-static void tell(Launch *launch, Cell *c, const Access *a, const Access *b, int scope) {
+/* Whether two additions in the other order leave other bits behind; anything else that is in conflict may. */
+static bool shows(const Machine *m, const Access *a, const Access *b) {
+    if (a->kind != ADDS_FLOATS || b->kind != ADDS_FLOATS) return true;
+    if (HAS(m->now, M_F64)) {
+        double old = as_double(a->old), x = as_double(a->value), y = as_double(b->value);
+        return bits_of_double(old + x + y) != bits_of_double(old + y + x);
+    }
+    float old = as_float((uint32_t)a->old), x = as_float((uint32_t)a->value), y = as_float((uint32_t)b->value);
+    return !HAS(m->now, M_F32) || bits_of(old + x + y) != bits_of(old + y + x);
+}
+
+/* Of each place the last conflict that shows is told: of writers it decides what memory holds in the end. */
+static void tell(Machine *m, Cell *c, const Access *a, const Access *b, int scope) {
+    Launch *launch = m->launch;
+    bool showing = shows(m, a, b);
     if (c->sample == ~0u) {
         if (launch->sampled == launch->samples) return;
         c->sample = launch->sampled++;
-    }
-    launch->sample[c->sample] = (Conflict){.address = c->key, .scope = (uint32_t)scope, .kind = {a->kind, b->kind}, .block = {a->block, b->block},
+    } else if (!showing) return;
+    launch->sample[c->sample] = (Conflict){.address = c->key, .scope = (uint32_t)scope, .shows = showing, .kind = {a->kind, b->kind}, .block = {a->block, b->block},
         .thread = {a->thread, b->thread}, .line = {a->line, b->line}, .step = {a->step, b->step}, .value = {a->value, b->value}, .old = a->old};
 }
 
@@ -98,7 +114,7 @@ static void compare(Machine *m, Cell *c, const Access *before, const Access *now
         launch->commuting++;
         return;
     }
-    tell(launch, c, before, now, scope);
+    tell(m, c, before, now, scope);
     if (same && now->kind == ADDS_FLOATS) c->pairs[scope]++;
     else launch->pairs[scope]++;
 }
@@ -121,7 +137,7 @@ static void add_term(Cell *c, double v) {
 void note(Machine *m, const Warp *w, int lane, const void *at, int size, uint32_t kind, uint64_t old, uint64_t value) {
     if (!m->log || m->space == IN_LOCAL) return;
     uint32_t unit = m->log->unit, digits = m->now->op == O_RED || m->now->op == O_ATOM || m->now->op == O_ATOMG ? (size == 8 ? 53u : HAS(m->now, M_F32) ? 24u : 0u) : 0u;
-    Access now = {w->block->index, w->first_thread + (uint32_t)lane, w->block->epoch, w->epoch, m->now->line, kind, value, old, w->steps};
+    Access now = {w->block->index, w->first_thread + (uint32_t)lane, w->block->epoch, w->epoch, m->now->line, kind, m->together, value, old, w->steps};
     /* Blocks have shared memory each; their cells are told apart by what no address of the device has. */
     uint64_t base = m->space == IN_SHARED ? (1ull << 62 | (uint64_t)w->block->index << 24) + (uint64_t)((const uint8_t *)at - w->block->shared) : (uint64_t)at;
     for (int k = 0; k < size; k += (int)unit) {

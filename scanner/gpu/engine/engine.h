@@ -42,7 +42,8 @@ enum Access { READS, WRITES, ADDS, ANDS, ORS, XORS, MINIMA, MAXIMA, ADDS_FLOATS,
 enum { SCOPE_BLOCKS, SCOPE_WARPS, SCOPE_LANES, SCOPES };
 typedef struct {
     uint64_t address;
-    uint32_t scope, kind[2], block[2], thread[2], line[2]; /* scope: SCOPES where it has turned out to commute */
+    uint32_t scope, shows; /* scope: SCOPES where it has turned out to commute; shows: whether the other order leaves other bits */
+    uint32_t kind[2], block[2], thread[2], line[2];
     uint64_t step[2], value[2], old; /* step: instructions that the warp had executed; old: what the first found */
 } Conflict;
 
@@ -135,7 +136,7 @@ typedef struct Machine {
     uint64_t last_range;
     Block **resident;
     uint32_t residents;
-    uint32_t space; /* where the last address lay */
+    uint32_t space, together; /* where the last address lay; the lanes that stand at the instruction, whatever its guard says */
     struct Log *log;
     jmp_buf stop;
 } Machine;

@@ -207,12 +207,16 @@ static enum Turn run_warp(Machine *m, Warp *w, uint64_t slice) {
             on = lanes & (i->guard & 8 ? ~guard : guard);
             launch->work += (uint64_t)__builtin_popcount(on);
             if (!(++launch->steps % STEPS_BETWEEN_LOOKS)) look_at_clock(m);
-            pc++, slice--, w->steps++;
-            if (looked_at && launch->swap.done) end_swap(m);
-            if (!on) continue;
+            pc++, slice--, m->together = lanes;
+            if (!on) {
+                w->steps++;
+                continue;
+            }
             if (i->op >= OPCODES) fail(m, UNKNOWN, "an instruction that is unknown");
             if (MOVES[i->op]) ACTIVE(lanes) w->pc[l] = pc;
             OPCODE[i->op](m, w, i, on);
+            w->steps++;
+            if (looked_at && launch->swap.done) end_swap(m);
         }
         if (!m->jump) ACTIVE(lanes) w->pc[l] = pc; /* it has met others, or its slice is over */
         else if (m->sleeps || comes_back(m, w)) {
@@ -340,7 +344,7 @@ static void enter(Machine *m, uint32_t index, bool in_order) {
 
 static void run_grid(Machine *m) {
     Launch *launch = m->launch;
-    uint32_t blocks = launch->grid[0] * launch->grid[1] * launch->grid[2], how = launch->schedule.blocks, next = 0, turn = 0;
+    uint32_t blocks = launch->grid[0] * launch->grid[1] * launch->grid[2], how = launch->schedule.blocks, next = 0, turn = 0, idle = 0;
     uint32_t room = launch->schedule.any_dispatch || launch->resident > blocks ? blocks : launch->resident;
     m->resident = calloc(room + 1ul, sizeof *m->resident);
     if (!room || !m->resident) fail(m, UNKNOWN, "no block can be resident");
@@ -354,8 +358,11 @@ static void run_grid(Machine *m) {
         Block *b = m->resident[at];
         if (run_block(m, b, slice) != WAITS) {
             turn++;
+            /* One that is held up for a swap goes on where nobody else can. */
+            if (b->held && ++idle > m->residents) end_swap(m), idle = 0;
             continue;
         }
+        idle = 0;
         end_block(b);
         free(b);
         m->residents--;

@@ -1,0 +1,80 @@
+// Kernels whose accesses are in conflict, or are not, each in one way (tests/test_gpu_conflicts.py). Compiled by CUDA 13.5:
+//   nvcc -arch=sm_80 -O3 -fatbin --compress-mode=size conflicts.cu -o conflicts.fatbin
+extern "C" {
+// One addition by each block, by each warp of a block, by each lane of a warp.
+__global__ void add_by_blocks(float *out, const float *in) { if (threadIdx.x == 0) atomicAdd(out, in[blockIdx.x]); }
+__global__ void add_by_warps(float *out, const float *in) { if (threadIdx.x % 32 == 0) atomicAdd(out, in[threadIdx.x / 32]); }
+__global__ void add_by_lanes(float *out, const float *in) { atomicAdd(out, in[threadIdx.x]); }
+// The last one wins.
+__global__ void store_by_blocks(float *out, const float *in) { if (threadIdx.x == 0) out[0] = in[blockIdx.x]; }
+__global__ void store_by_lanes(float *out, const float *in) { out[0] = in[threadIdx.x]; }
+// A block reads what its neighbour writes.
+__global__ void read_and_write(float *out, const float *in) {
+    if (threadIdx.x) return;
+    float neighbour = out[(blockIdx.x + 1) % gridDim.x];
+    out[blockIdx.x] = in[blockIdx.x] + neighbour;
+}
+// A sum by barriers, and the same without them.
+__global__ void reduce(float *out, const float *in) {
+    __shared__ float part[256];
+    part[threadIdx.x] = in[threadIdx.x];
+    for (int s = blockDim.x / 2; s; s /= 2) {
+        __syncthreads();
+        if (threadIdx.x < s) part[threadIdx.x] += part[threadIdx.x + s];
+    }
+    if (threadIdx.x == 0) out[blockIdx.x] = part[0];
+}
+__global__ void reduce_without_barriers(float *out, const float *in) {
+    __shared__ volatile float part[256];
+    part[threadIdx.x] = in[threadIdx.x];
+    for (int s = blockDim.x / 2; s; s /= 2)
+        if (threadIdx.x < s) part[threadIdx.x] += part[threadIdx.x + s];
+    if (threadIdx.x == 0) out[blockIdx.x] = part[0];
+}
+// Lanes of a warp that exchange what they have: together, and on two paths of a branch.
+__global__ void exchange(float *out, const float *in) {
+    __shared__ volatile float part[32];
+    part[threadIdx.x] = in[threadIdx.x];
+    __syncwarp();
+    out[threadIdx.x] = part[31 - threadIdx.x];
+}
+__global__ void exchange_on_paths(float *out, const float *in) {
+    __shared__ volatile float part[32];
+    part[threadIdx.x] = 0;
+    __syncwarp();
+    float sum = 0;
+    if (in[threadIdx.x] > 0) for (int k = 0; k < in[threadIdx.x] && k < 32; k++) part[k % 32] = in[k % 4];
+    else for (int k = 0; k < 8 - in[threadIdx.x] && k < 32; k++) sum += part[k % 32];
+    out[threadIdx.x] = sum;
+}
+// Integers: they commute, unless somebody is given what was there before.
+__global__ void count(int *out, const float *in) { if (in[threadIdx.x] > 0) atomicAdd(out, 1 + threadIdx.x % 3); }
+__global__ void ticket(int *out, const float *) { if (threadIdx.x == 0) out[1 + atomicAdd(out, 1)] = blockIdx.x; }
+// Halves side by side in one word, each written by another thread.
+__global__ void halves(unsigned short *out, const float *in) { out[threadIdx.x] = (unsigned short)in[threadIdx.x]; }
+// The last block to come adds up what all have left; it knows by a counter.
+__global__ void last_block(float *out, const float *in) {
+    __shared__ bool last;
+    if (threadIdx.x == 0) {
+        out[2 + blockIdx.x] = in[blockIdx.x];
+        __threadfence();
+        last = atomicAdd((unsigned *)out + 1, 1u) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last || threadIdx.x) return;
+    float sum = 0;
+    for (int b = 0; b < gridDim.x; b++) sum += ((volatile float *)out)[2 + b];
+    out[0] = sum;
+}
+// A chain of blocks: each waits for the one before it.
+__global__ void chain(float *out, const float *in) {
+    if (threadIdx.x) return;
+    volatile int *flag = (volatile int *)out + 1;
+    volatile float *sum = out;
+    while (*flag != blockIdx.x) { }
+    __threadfence();
+    *sum = *sum + in[blockIdx.x];
+    __threadfence();
+    *flag = blockIdx.x + 1;
+}
+}

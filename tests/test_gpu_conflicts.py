@@ -1,0 +1,153 @@
+"""The conflict log of the simulated GPU, and one pair of accesses swapped: on kernels whose answer is known."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from scanner.gpu import sass
+from scanner.gpu.cubin import Cubin, cubins
+from scanner.gpu.engine import Conflict, Orders, Result, launch
+
+DATA = Path(__file__).parent / "data" / "gpu"
+FLOATS = [1.0, 1e7, -1e7, 0.5, 3.25, 1e-3, 7.0, -2.5]
+REVERSED = 1
+
+
+@cache
+def module() -> Cubin:
+    (found,) = cubins((DATA / "conflicts.fatbin").read_bytes(), 80)
+    found.place(0)
+    return found
+
+
+def run(
+    name: str,
+    grid: int,
+    block: int,
+    values: list[float],
+    *,
+    orders: Orders = Orders(),  # noqa: B008 - a tuple
+    log: bool = True,
+    swap: Conflict | None = None,
+    start: float = 0.0,
+) -> tuple[bytes, Result]:
+    """Launch a kernel with a few floats, and return what it left in its first argument."""
+    out = (ctypes.c_float * 64)(start)
+    given = (ctypes.c_float * len(values))(*values)
+    kernel = module().kernel(name)
+    edges = sorted((ctypes.addressof(one), ctypes.addressof(one) + ctypes.sizeof(one)) for one in (out, given))
+    result = launch(
+        kernel,
+        sass.instructions(kernel.code, 80),
+        (grid, 1, 1),
+        (block, 1, 1),
+        struct.pack("<2Q", ctypes.addressof(out), ctypes.addressof(given)),
+        ranges=struct.pack("<4Q", *(edge for one in edges for edge in one)),
+        orders=orders,
+        log=log,
+        swap=swap,
+    )
+    return bytes(out), result
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "block", "scope"),
+    [
+        ("add_by_blocks", 8, 32, "blocks"),
+        ("add_by_warps", 1, 256, "warps"),
+        ("add_by_lanes", 1, 8, "lanes"),
+        ("store_by_blocks", 8, 32, "blocks"),
+        ("store_by_lanes", 1, 8, "lanes"),
+        ("read_and_write", 8, 32, "blocks"),
+        ("reduce_without_barriers", 1, 64, "warps"),
+        ("exchange_on_paths", 1, 8, "lanes"),
+        ("ticket", 8, 32, "blocks"),
+        ("last_block", 8, 32, "blocks"),
+        ("chain", 8, 32, "blocks"),
+    ],
+)
+def test_accesses_that_nothing_orders_are_found(name: str, grid: int, block: int, scope: str) -> None:
+    """Each kernel has conflicts between the threads that its name says."""
+    _, result = run(name, grid, block, (FLOATS * 8)[: max(grid, block)])
+
+    found = dict(zip(("blocks", "warps", "lanes"), result.pairs, strict=True))
+    assert found[scope] > 0
+    assert {one.scope for one in result.conflicts} >= {scope}
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "block", "values"),
+    [
+        ("reduce", 2, 256, FLOATS * 32),
+        ("exchange", 1, 32, FLOATS * 4),
+        ("count", 1, 64, FLOATS * 8),
+        ("halves", 1, 64, [float(one) for one in range(64)]),
+        ("add_by_blocks", 8, 32, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]),
+        ("store_by_blocks", 8, 32, [2.5] * 8),
+    ],
+)
+def test_what_is_ordered_or_commutes_is_no_conflict(
+    name: str, grid: int, block: int, values: list[float]
+) -> None:
+    """Barriers, integers nobody reads, sums that are exact in every order, equal stores, neighbours in a word."""
+    bits, result = run(name, grid, block, values)
+
+    assert result.pairs == (0, 0, 0)
+    assert result.conflicts == ()
+    for orders in (Orders(blocks=REVERSED), Orders(warps=REVERSED), Orders(lanes=REVERSED)):
+        assert run(name, grid, block, values, orders=orders)[0] == bits
+
+
+def test_two_additions_onto_zero_are_too_few_to_show_an_order() -> None:
+    """They commute; onto anything else they do not."""
+    _, onto_zero = run("add_by_blocks", 2, 32, [0.1, 0.7])
+    _, onto_one = run("add_by_blocks", 2, 32, [0.1, 0.7], start=1.0)
+
+    assert (onto_zero.pairs, onto_zero.tame) == ((0, 0, 0), 1)
+    assert (onto_one.pairs, onto_one.tame) == ((1, 0, 0), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "block"),
+    [
+        ("add_by_blocks", 8, 32),
+        ("add_by_warps", 1, 256),
+        ("add_by_lanes", 1, 8),
+        ("store_by_blocks", 8, 32),
+        ("store_by_lanes", 1, 8),
+        ("read_and_write", 8, 32),
+    ],
+)
+def test_one_swapped_pair_gives_other_bits(name: str, grid: int, block: int) -> None:
+    """The log names two accesses; these alone in the other order change what comes out, the same way each time."""
+    bits, result = run(name, grid, block, FLOATS)
+
+    found = {run(name, grid, block, FLOATS, log=False, swap=one)[0] for one in result.conflicts}
+    again = {run(name, grid, block, FLOATS, log=False, swap=one)[0] for one in result.conflicts}
+
+    assert found - {bits}
+    assert found == again
+
+
+def test_a_swap_that_cannot_happen_ends() -> None:
+    """The second of a chain of blocks waits for the first, which is held up for it."""
+    bits, result = run("chain", 8, 32, FLOATS)
+
+    for one in result.conflicts:
+        assert run("chain", 8, 32, FLOATS, log=False, swap=one)[0] == bits
+
+
+def test_values_of_a_pair_can_be_computed_by_hand() -> None:
+    """What the first found, and what both added, stand in the log."""
+    bits, result = run("add_by_blocks", 3, 32, [6.88, 0.12, 4.06])
+
+    (pair,) = result.conflicts
+    old, first, second = (struct.unpack("<f", struct.pack("<I", one))[0] for one in (pair.old, *pair.values))
+
+    assert pair.kinds == ("float add", "float add")
+    assert struct.unpack("<f", bits[:4])[0] == ctypes.c_float(ctypes.c_float(old + first).value + second).value
