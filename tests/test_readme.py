@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from scanner import errors
+from scanner.schedules import CANONICAL, FREEDOMS
 from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.findings import FINDING_MEANING
 from tests.commands import Command
@@ -60,6 +61,14 @@ def test_every_word_of_the_matrix_is_told() -> None:
     words = {word for row in _table("Read a cell") for word in row[0].split(", ")}
 
     assert words - {"verdict", "finding"} == set(VERDICT_MEANING) | set(FINDING_MEANING)
+
+
+def test_every_class_of_schedules_is_told() -> None:
+    """In their order, weakest first, and which of them no known GPU takes."""
+    classes = {row[0]: row[2] for row in _table("CUDA without a GPU: simulated") if len(row) == 3}
+    told = {name: "no known GPU" not in standing for name, standing in classes.items() if name != "class"}
+
+    assert list(told.items()) == [(name, it.headline) for name, it in FREEDOMS.items() if name != CANONICAL]
 
 
 def test_ci_runs_the_command_the_readme_gives() -> None:
