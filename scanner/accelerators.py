@@ -60,6 +60,12 @@ def lacking(device: str) -> str:
     return f"{of.label}: {'; '.join(lines)}" if lines else ""
 
 
+def label_of(device: str) -> str:
+    """Return the kind of a device in words: ``"CUDA"`` of ``"cuda:0"``."""
+    kind = kind_of(device)
+    return ACCELERATORS[kind].label if kind in ACCELERATORS else kind.upper()
+
+
 def kind_of(device: str) -> str:
     """Return the kind of a device, ``"cuda"`` of ``"cuda:0"``."""
     return device.partition(":")[0]

@@ -294,7 +294,7 @@ def test_each_run_is_compared_with_the_one_before_it_on_its_device() -> None:
 
     assert [(pair.old.name, pair.new.name) for pair in comparison.pairs] == [("a", "c"), ("c", "d")]
     assert [one.name for one in comparison.alone] == ["b"]
-    with pytest.raises(UsageError, match="a is of cpu, b is of cuda"):
+    with pytest.raises(UsageError, match="a is of CPU, b is of CUDA"):
         compare(runs[:2])
 
 

@@ -98,15 +98,16 @@ def test_a_page_is_opened(
         (
             ["--only", "silnt"],
             (
-                "detmatrix: --only: no finding is called 'silnt', did you mean silent? The findings: silent, raises, "
-                "over_alert, fixed_by_mode, uninitialized, order_dependent, mode_dependent, deterministic, inconclusive, "
+                "detmatrix: --only: no finding is called 'silnt', did you mean silent? The findings: wrong_with_flag, "
+                "wrong_without_flag, value_race, silent, raises, over_alert, fixed_by_mode, uninitialized, order_dependent, mode_dependent, deterministic, inconclusive, "
                 "differs, also_differs, refused, not_compiled, as_off, varies, not_repeatable, error, invariant, low_power, serial"
             ),
         ),
         (
             ["--only", "raises,"],
             (
-                "detmatrix: --only: no finding is called ''; the findings: silent, raises, over_alert, fixed_by_mode, "
+                "detmatrix: --only: no finding is called ''; the findings: wrong_with_flag, wrong_without_flag, "
+                "value_race, silent, raises, over_alert, fixed_by_mode, "
                 "uninitialized, order_dependent, mode_dependent, deterministic, inconclusive, "
                 "differs, also_differs, refused, not_compiled, as_off, varies, not_repeatable, error, invariant, low_power, serial"
             ),

@@ -13,14 +13,15 @@ from reports.matrix.trust import serial_words
 from reports.matrix.view import row_view
 from reports.matrix.words import GLOSSARY, cell_words, states
 from scanner.plurals import several
-from scanner.verdicts.findings import DOUBTS, FINDING_MEANING, Finding, MatrixRow
+from scanner.verdicts.findings import BESIDE_MEANING, DOUBTS, FINDING_MEANING, MatrixRow
 
 # What is an error unless something else is asked for, and what is worth a warning in any case.
-FAILS: tuple[Finding, ...] = ("silent",)
-WARNS: tuple[Finding, ...] = ("silent", "raises", "over_alert")
+FAILS: tuple[str, ...] = (*BESIDE_MEANING, "silent")
+WARNS: tuple[str, ...] = (*FAILS, "raises", "over_alert")
 
 # What is found of a row with the flag off and on, the worst first, and what it means.
 _MEANINGS: dict[str, str] = {
+    **BESIDE_MEANING,
     **{finding: FINDING_MEANING[finding] for finding in WORST_FIRST},
     **{doubt: GLOSSARY[doubt.replace("_", " ")] for doubt in DOUBTS},
 }
@@ -127,7 +128,7 @@ def _case(row: MatrixRow, fails: Sequence[str], columns: Sequence[Column]) -> Ch
     elif row.finding == "inconclusive":
         state = "skipped"
     text = f"{row.finding}: {row.reason if row.finding == 'inconclusive' and row.reason else _shown(row)}"
-    text += "".join(f"; {doubt}" for doubt in row.doubts if doubt in fails)
+    text += "".join(f"; {found}" for found in (*row.beside, *row.doubts) if found in fails)
     text += "".join(f"; {it} {one.where}" for one in columns if (it := one.finding(row)) in fails)
     return CheckCase(
         group=row.row.spec,
@@ -148,7 +149,7 @@ def _groups(rows: Iterable[MatrixRow]) -> _Groups:
     """Return rows by what was found of them and op, the worst first."""
     groups: _Groups = {}
     for row in rows:
-        for found in (row.finding, *row.doubts):
+        for found in (*row.beside, row.finding, *row.doubts):
             groups.setdefault((found, row.row.spec), []).append(row)
     return dict(sorted(groups.items(), key=lambda one: _WORST_FIRST.index(one[0][0])))
 

@@ -17,6 +17,7 @@ from reports.compare.rows.judged import CHANGES, CLASS_MEANING, MOVES, Change, J
 from reports.compare.rows.rates import RateTest, together
 from reports.matrix.listed import RunLists, lists_of
 from reports.matrix.model import Matrix
+from scanner.accelerators import label_of
 from scanner.errors import UsageError
 from scanner.verdicts.findings import MatrixRow
 
@@ -162,8 +163,11 @@ def compare(matrices: Sequence[Matrix], again: Mapping[tuple[str, str], Again] |
         latest[kind] = one
         known |= {row.row.key: (one, row) for row in one.rows if row.finding != "inconclusive"}
     if not pairs:
-        text = ", ".join(f"{one.name} is of {kind_of(one)}" for one in matrices)
-        raise UsageError(f"nothing to compare: {text}; give two runs of one kind of device")
+        text = ", ".join(f"{one.name} is of {label_of(kind_of(one))}" for one in matrices)
+        simulated = "; what is simulated is never compared with what was measured" * any(
+            one.simulated for one in matrices
+        )
+        raise UsageError(f"nothing to compare: {text}{simulated}; give two runs of one kind of device")
     kinds = Counter(kind_of(one) for one in matrices)
     return Comparison(
         matrices=tuple(matrices),

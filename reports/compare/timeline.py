@@ -87,7 +87,7 @@ class Table(Struct, frozen=True, dict=True):
     @property
     def device(self) -> str:
         """What the latest run was made on."""
-        return self.timeline.matrices[-1].run.header.settings.device
+        return self.timeline.matrices[-1].device
 
     @cached_property
     def labels(self) -> list[str]:

@@ -131,6 +131,8 @@ def _run(one: Matrix) -> View:
             "sentinels": len(one.run.sentinels),
             "findings": one.counts,
         },
+        device=one.device,
+        n=f"up to {one.executions} schedules" if one.simulated else f"n = {one.executions} executions",
         machine=words.machine_words(one),
         python=words.named_machines(part.environment.python for part in parts_of(header)),
     )

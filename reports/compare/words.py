@@ -10,8 +10,10 @@ from reports.compare.rows.judged import Change
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.cells import counted
 from reports.matrix.model import COMPARED, Matrix, constant_of
+from reports.matrix.simulated import beside_words
 from reports.matrix.view import doubts
 from reports.matrix.words import named_machines, states
+from scanner.accelerators import label_of
 from scanner.observations import versions
 from scanner.observations.parts import parts_of
 from scanner.observations.records import Header
@@ -59,10 +61,12 @@ def finding_notes(row: MatrixRow, one: Matrix) -> tuple[str, list[str]]:
     """Return what a finding rests on, and the doubts about it."""
     rests = ""
     if row.finding == "deterministic":
-        rests = f"n = {min(row.off.runs, row.on.runs)}" if constant_of(row) is None else "constant"
+        n = min(row.off.runs, row.on.runs)
+        rests = f"{n} schedules" if row.off.simulated else f"n = {n}"
+        rests = rests if constant_of(row) is None else "constant"
     elif row.finding == "inconclusive":
         rests = f"{row.off.verdict}, {row.on.verdict}"
-    return rests, doubts(row.weak, serial=row.serial, trusted=not one.distrust)
+    return rests, beside_words(row.beside) + doubts(row.weak, serial=row.serial, trusted=not one.distrust)
 
 
 def cell_words(cell: Cell) -> str:
@@ -119,7 +123,10 @@ def notes(comparison: Comparison) -> Iterator[str]:
             text
             for text, there in (
                 ("no controls: nothing shows that the scan could see a difference", one.run.header.controls),
-                ("no sentinel: nothing shows whether anything could race", one.run.sentinels),
+                (
+                    "no sentinel: nothing shows whether anything could race",
+                    one.run.sentinels or one.simulated,
+                ),
             )
             if not there
         ]
@@ -134,7 +141,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
                 f"each of which may be chance; together {'; '.join(map(str, likely.tests))}."
             )
     for one in comparison.alone:
-        yield f"{one.name}: no other run is of {kind_of(one)}; it is compared with none."
+        yield f"{one.name}: no other run is of {label_of(kind_of(one))}; it is compared with none."
     lists = (text for pair in comparison.pairs for text in pair.lists)
     yield from dict.fromkeys(text.note for text in lists if text.note is not None)
 
@@ -169,7 +176,10 @@ def _unlike(pair: Pair) -> Iterator[str]:
             f"compared by dtype and shape alone."
         )
     pairs = [("detmatrix", [header.tool for header in headers])]
-    if kind_of(pair.new) != "cpu":
+    builds = [header.environment.simulated and header.environment.simulated.build for header in headers]
+    if builds[0] and builds[1]:
+        pairs.append(("the simulation", [str(build) for build in builds]))
+    elif kind_of(pair.new) != "cpu":
         pairs.append(("the driver", [_drivers(header) for header in headers]))
     for what, (before, after) in pairs:
         if before != after:

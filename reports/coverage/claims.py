@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from reports.matrix.model import Matrix
 from reports.matrix.words import bullet_words
-from scanner.claims.matching import device_kind, matches
+from scanner.claims.matching import claimed_kind, matches
 from scanner.observations.records import Claim
 
 HEADS = ("documented to raise", "met as", "raised by", "rows that speak to it")
@@ -39,7 +39,7 @@ def documented_alerts(
     claims: Sequence[Claim] = next((it.run.header.claims for it in matrices if it.run.header.claims), ())
     rows = [row.row for matrix in matrices for row in matrix.rows]
     for claim in claims:
-        if claim.section != "raises" or not claim.parsed or claim.device not in {"any", device_kind(device)}:
+        if claim.section != "raises" or not claim.parsed or claim.device not in {"any", claimed_kind(device)}:
             continue
         ids = {row.id for row in rows if matches(row, claim)}
         met = [alert for alert in alerts if not ids.isdisjoint(alert.rows)]

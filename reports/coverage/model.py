@@ -300,6 +300,8 @@ def _why(one: Matrix, dispatch: Dispatch | None) -> str:
 
 def _left_out(one: Matrix) -> str:
     header = one.run.header
+    if one.simulated:
+        return f"{one.name} is simulated, which records no overloads"
     if header.format < 3:  # noqa: PLR2004 - the format that brought overloads
         return f"{one.name} is of run file format {header.format}, which knows no overloads; scan again"
     return f"{one.name} was scanned with --no-overloads"

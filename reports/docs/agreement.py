@@ -16,13 +16,15 @@ from msgspec.structs import replace
 from reports.docs import reasons
 from reports.docs.conditions import Effect, Evidence, behaviour_of, effect_of
 from reports.matrix.listed import UNDOCUMENTED, is_about, is_filled
-from reports.matrix.model import Matrix, input_elements
-from scanner.claims.matching import matches, names_of
+from reports.matrix.model import Matrix, beside_counts, input_elements
+from reports.matrix.simulated import BESIDE_WORDS
+from scanner.claims.matching import device_kind, matches, names_of
 from scanner.claims.tables import contradictions, documented_claims
 from scanner.errors import UsageError
 from scanner.observations import versions
 from scanner.observations.parts import parts_of
 from scanner.observations.records import Claim
+from scanner.plurals import several
 from scanner.verdicts.findings import Finding
 
 Agreement = Literal["contradicted", "confirmed", "not_triggered", "not_run", "not_covered"]
@@ -77,6 +79,11 @@ class Undocumented(Struct, frozen=True, kw_only=True):
     named: tuple[Claim, ...]  # claims that name the op: of other calls of it, or unparsed
 
     @property
+    def place(self) -> str:
+        """Where they were run, in words."""
+        return self.evidence[0].place
+
+    @property
     def smallest(self) -> tuple[Evidence, int | None]:
         """The row with the fewest elements in its inputs, the first of them, and how many those are if known."""
         sizes = [input_elements(one.row) for one in self.evidence]
@@ -103,6 +110,11 @@ class Docs(Struct, frozen=True, kw_only=True):
     unparsed: tuple[Claim, ...]
     rows: tuple[Evidence, ...]  # every row of every run
 
+    @property
+    def seen(self) -> str:
+        """How the rows were seen."""
+        return "simulated" if all(one.simulated for one in self.matrices) else "measured"
+
 
 def join(matrices: Sequence[Matrix], claims: tuple[Claim, ...] | None = None) -> Docs:
     """Judge documented claims by the rows of *matrices*.
@@ -116,6 +128,7 @@ def join(matrices: Sequence[Matrix], claims: tuple[Claim, ...] | None = None) ->
             given twice.
     """
     _refuse_twice(matrices)
+    _refuse_mixed(matrices)
     torch = _release(matrices)
     claims, note = _claims(matrices, torch) if claims is None else (claims, None)
     rows = tuple(_rows(matrices))
@@ -150,6 +163,16 @@ def _refuse_twice(matrices: Sequence[Matrix]) -> None:
                 raise UsageError(
                     f"{other.name} and {one.name} are the same run, started {header.started}; give each run once"
                 )
+
+
+def _refuse_mixed(matrices: Sequence[Matrix]) -> None:
+    """Refuse runs of which one simulates what another measured: no claim is judged by both."""
+    simulated = [one.name for one in matrices if one.simulated]
+    measured = [one.name for one in matrices if device_kind(one.run.header.settings.device) == "cuda"]
+    if simulated and measured:
+        raise UsageError(
+            f"{simulated[0]} is simulated and {measured[0]} was measured on CUDA; judge the lists by one of them at a time"
+        )
 
 
 def _release(matrices: Sequence[Matrix]) -> str:
@@ -223,6 +246,10 @@ def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -
         agreement, reason = "not_run", f"none of these runs is on {claim.device}"
     else:
         agreement, reason = "not_covered", reasons.not_covered(matrices)
+    if claim.device != "any" and any(one.simulated for one in evidence):
+        reason = f"in simulation: {reason}"
+    beside = beside_counts(one.row.beside for one in evidence)
+    reason += "".join(f"; {BESIDE_WORDS[name]} in {several(count, 'row')}" for name, count in beside.items())
     return JudgedClaim(claim=claim, agreement=agreement, reason=reason, evidence=evidence)
 
 

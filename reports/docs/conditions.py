@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reports.docs.bullets import kind_of
-from scanner.claims.matching import device_kind, dtype_kind, is_vague, names_of
+from scanner.claims.matching import claimed_kind, device_kind, dtype_kind, is_vague, names_of
 from scanner.observations.records import Claim, Condition, Row
 from scanner.verdicts.findings import MatrixRow
 
@@ -56,8 +56,18 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     @property
     def device(self) -> str:
-        """The kind of device it was run on."""
-        return device_kind(self.row.row.device)
+        """The kind of device that claims speak of, on which it was run."""
+        return claimed_kind(self.row.row.device)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its GPU was simulated."""
+        return device_kind(self.row.row.device) == "simulated"
+
+    @property
+    def place(self) -> str:
+        """Where it was run, in words."""
+        return f"{self.device} in simulation" if self.simulated else self.device
 
 
 class Split(Struct, frozen=True, kw_only=True):

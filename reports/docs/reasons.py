@@ -73,7 +73,7 @@ def _decided(claim: Claim, evidence: Sequence[Evidence]) -> str:
         here = [one for one in evidence if one.device == device]
         rows = [(one.row.row, one.behaviour) for one in here if one.behaviour]
         effects = {one.effect for one in here}
-        on = f" on {device}" if claim.device == "any" else ""
+        on = f" on {here[0].place}" if claim.device == "any" else ""
         if "contradicts" not in effects:
             parts += [f"It holds{on}."] if effects & {"confirms", "not_triggered"} else []
         elif not effects & {"confirms", "not_triggered"}:
@@ -160,7 +160,7 @@ def _measured_on(claim: Claim, evidence: Sequence[Evidence]) -> str:
     """Say where a bullet about every device was looked at."""
     if claim.device != "any":
         return ""
-    return f", on {' and '.join(dict.fromkeys(one.device for one in evidence if one.behaviour))}"
+    return f", on {' and '.join(dict.fromkeys(one.place for one in evidence if one.behaviour))}"
 
 
 def strongest(evidence: Sequence[Evidence]) -> Evidence:

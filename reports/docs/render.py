@@ -60,7 +60,7 @@ def render_diff(docs: Docs) -> Iterator[str]:
         safe_lines(lists.documented).splitlines(keepends=True),
         safe_lines(lists.regenerated).splitlines(keepends=True),
         fromfile=f"torch {docs.torch}, documented",
-        tofile=f"torch {docs.torch}, measured",
+        tofile=f"torch {docs.torch}, {docs.seen}",
     )
 
 
@@ -77,14 +77,14 @@ def drift_lines(docs: Docs) -> Iterator[str]:
             for one in docs.undocumented:
                 shown = shown_words(strongest(one.evidence))
                 case = one.smallest[0].row.row.id
-                yield f"undocumented: {one.op}, {one.direction} on {one.device}: {one.finding}: {shown}: {case}"
+                yield f"undocumented: {one.op}, {one.direction} on {one.place}: {one.finding}: {shown}: {case}"
             for acting, raising in docs.self_contradictory:
                 yield f"self_contradictory: {acting.id} and {raising.id}"
             yield from (f"unparsed: {claim.text}" for claim in docs.unparsed)
             for one in docs.unread:
                 shown = shown_words(strongest(one.evidence))
                 yield (
-                    f"unread: {one.op}, {one.direction} on {one.device}: {one.finding}: {shown}; an unparsed bullet "
+                    f"unread: {one.op}, {one.direction} on {one.place}: {one.finding}: {shown}; an unparsed bullet "
                     f"names it"
                 )
         for judged in docs.judged:

@@ -61,6 +61,7 @@ def view_of(docs: Docs) -> View:
             "agreements": AGREEMENT_MEANING,
         },
         count_lines=counts,
+        seen=docs.seen,
         filled_told=_filled(docs, wanted=True),
         unwritten_told=_filled(docs, wanted=False),
         n_words=list(dict.fromkeys(map(words.n_words, docs.matrices))),
@@ -104,9 +105,11 @@ def _run(one: Matrix) -> View:
             "serial": one.serial,
             "serial_unknown": one.serial_unknown,
         },
-        machine=words.named_machines(
-            part.environment.gpu or part.environment.cpu for part in parts_of(header)
-        ),
+        device=one.device,
+        n=f"up to {one.executions} schedules" if one.simulated else f"n = {one.executions} executions",
+        machine=words.machine_words(one)
+        if one.simulated
+        else words.named_machines(part.environment.gpu or part.environment.cpu for part in parts_of(header)),
         state="not trustworthy, no evidence" if one.distrust else state,
         states=words.state_words(one),
     )
@@ -123,6 +126,8 @@ def _claim(judged: JudgedClaim, lists: RegeneratedLists | None) -> View:
     ordered = sorted(judged.evidence, key=lambda one: (list(_EFFECTS).index(one.effect), _doubted(one)))
     effects = Counter(_doubted(one) or _EFFECTS[one.effect] for one in ordered)
     devices = sorted({one.device for one in deciding})
+    places = sorted({one.place for one in deciding})
+    where = f" on {' and '.join(places)}" if claim.device == "any" and places else ""
     return View(
         {
             **fields_of(claim, "section", "targets", "device", "direction", "conditions", "text"),
@@ -135,7 +140,7 @@ def _claim(judged: JudgedClaim, lists: RegeneratedLists | None) -> View:
             "rows": [_row(one) for one in judged.evidence],
         },
         # A bullet that names no device speaks of all of them, and is held against those of the runs alone.
-        where=f" on {' and '.join(devices)}" if claim.device == "any" and devices else "",
+        where=where or " in simulation" * any(one.simulated for one in deciding),
         cells=_cells(deciding) if deciding else ["no evidence" for _ in MODES],
         effects=", ".join(f"{count} {effect}" for effect, count in effects.items()),
         first=_strongest_first(deciding),
@@ -154,6 +159,7 @@ def _undocumented(one: Undocumented, lists: RegeneratedLists | None) -> View:
             "regenerated": lists.added.get((one.op, one.device)) if lists else None,
             "rows": [_row(row) for row in one.evidence],
         },
+        device=one.place,
         cells=_cells(one.evidence),
         first=_strongest_first(one.evidence),
         shown=shown_words(strongest(one.evidence)),

@@ -56,13 +56,16 @@ def _measured(view: View) -> Iterator[str]:
     if not view["measured"]:
         yield from ("", "MEASURED", "  Not in these runs.")
     for device, count in view["unmeasured"].items():
-        yield f"  {_DEVICES.get(device, device)} NOT MEASURED: {several(count, 'documented claim')}"
+        simulated = " SIMULATED," * (
+            device == "cuda" and any(run.head == "CUDA, SIMULATED" for run in view["measured"])
+        )
+        yield f"  {_DEVICES.get(device, device)}{simulated} NOT MEASURED: {several(count, 'documented claim')}"
 
 
 def _run(run: View) -> Iterator[str]:
     same = f"; the same findings in {', '.join(run['same'])}" if run["same"] else ""
     yield from wrapped(
-        f"MEASURED on {run['device']}, torch {run['torch']}, {run['machine']}{f', n = {run.n} per mode' if run.n else ''} "
+        f"{run.head}, torch {run['torch']}, {run['machine']}{f', {run.n_words}' if run.n_words else ''} "
         f"({run['run']}){same}",
         "",
     )

@@ -13,6 +13,7 @@ from reports.matrix.columns import ColumnCell, all_columns, outranking
 from reports.matrix.listed import SECTION_WORDS, hands_out
 from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
 from reports.matrix.ops import OpRow, OpsView, OpView
+from reports.matrix.simulated import BESIDE_ADVICE, BESIDE_WORDS
 from reports.matrix.view import UNLIKE_REFERENCE, RowView, row_view
 from reports.matrix.words import bullet_words, machine_of_row, named_machines, percent
 from reports.matrix.words import span as span_of
@@ -21,7 +22,7 @@ from scanner.claims.matching import device_kind
 from scanner.observations import versions
 from scanner.observations.records import Claim, Direction
 from scanner.plurals import several
-from scanner.verdicts.findings import FINDING_MEANING, Finding
+from scanner.verdicts.findings import BESIDE_MEANING, FINDING_MEANING, Finding
 
 # What to do about an op of this finding.
 ADVICE: dict[Finding, str] = {
@@ -109,6 +110,11 @@ def _advices(worst: Finding, by_op: OpsView, cells: Sequence[ColumnCell]) -> Ite
     op = by_op.ops[0]
     if unlike := sum(one.unlike_reference for one in by_op.ops):
         yield f"In {several(unlike, 'row')} it did not give what the reference of the case says, which holds in every mode."
+    for name, meaning in BESIDE_MEANING.items():
+        if count := sum(one.beside.get(name, 0) for one in by_op.ops):
+            yield f"In {several(count, 'row')}: {meaning} {BESIDE_ADVICE[name]}"
+    if any("wrong_with_flag" in one.beside for one in by_op.ops):
+        return  # whatever the flag is good for otherwise
     if worst == "deterministic" and not op.doubts and not op.is_clean:
         yield "No difference was seen with the flag off and on."
     else:
@@ -221,8 +227,14 @@ def _measured(
                 "cases": directions,
                 **({"further": further} if (further := further_words(one, rows)) else {}),
             },
+            head="CUDA, SIMULATED" if one.simulated else f"MEASURED on {one.device}",
+            where=one.device,
+            n_words=f"up to {one.executions} schedules per mode; not measured on a GPU"
+            if one.simulated
+            else f"n = {span_of(sorted(counts))} per mode"
+            if counts
+            else "",
             further_words=further,
-            n=span_of(sorted(counts)) if counts else None,
         )
 
 
@@ -253,6 +265,7 @@ def _finding(finding: Finding, rows: Sequence[RowView]) -> View:
         "with threads not counted": sum(one.serial is None for one in rows),
         "low power": sum(one.low_power is not None for one in rows),
         UNLIKE_REFERENCE: sum(bool(one.unlike_reference) for one in rows),
+        **{text: sum(name in (one.beside or ()) for one in rows) for name, text in BESIDE_WORDS.items()},
     }
     differ = any(cell.verdict not in COMPARED or cell.differing for cell in (row.off, row.on))
     said: dict[str, Any] = {

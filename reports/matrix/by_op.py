@@ -13,7 +13,7 @@ from reports.matrix.columns import Column, all_columns, cell_of, outranking, poi
 from reports.matrix.cost import Timed, cost_view
 from reports.matrix.expected import ExpectedText
 from reports.matrix.listed import SECTION_WORDS, is_filled, is_missing, lists_of, sections
-from reports.matrix.model import FINDINGS, WORST_FIRST, Matrix
+from reports.matrix.model import FINDINGS, WORST_FIRST, Matrix, beside_counts
 from reports.matrix.ops import (
     ACTION,
     MISSING,
@@ -29,13 +29,15 @@ from reports.matrix.ops import (
     OpsView,
     OpView,
 )
+from reports.matrix.simulated import BESIDE_WORDS
 from reports.matrix.view import UNLIKE_REFERENCE, RowView, doubts
-from scanner.claims.matching import device_kind, names_of
+from scanner.accelerators import label_of
+from scanner.claims.matching import claimed_kind, device_kind, names_of
 from scanner.observations import versions
 from scanner.observations.records import Claim, Direction, Row
 from scanner.plurals import several
 from scanner.verdicts.cells import Cell
-from scanner.verdicts.findings import Finding, MatrixRow
+from scanner.verdicts.findings import BESIDE_MEANING, Finding, MatrixRow
 
 # The list of cuBLAS (up to 2.9) is one of what raises.
 _SHORT = SECTION_WORDS | {"cublas": "raises"}
@@ -116,12 +118,22 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
         columns=columns,
         further=further,
         ops=tuple(
-            sorted((op for op in ops if op.rows), key=lambda op: (WORST_FIRST.index(op.finding), op.is_clean))
+            sorted(
+                (op for op in ops if op.rows),
+                key=lambda op: (_beside_rank(op.beside), WORST_FIRST.index(op.finding), op.is_clean),
+            )
         ),
         narrowed=any(one.only or one.patterns for one in matrices),
         counts={finding: counts[finding] for finding in FINDINGS},
+        beside=beside_counts(op.beside for op in ops),
         unmeasured={kind: claims[kind] for kind in claims if kind not in {"any", *measured}},
     )
+
+
+def _beside_rank(beside: Iterable[str]) -> int:
+    """Order ops by the worst that stands beside a finding, which is worse than any finding."""
+    names = [*BESIDE_MEANING]
+    return min(map(names.index, beside), default=len(names))
 
 
 def _short_names(names: Iterable[str]) -> dict[str, str]:
@@ -195,7 +207,11 @@ def _op(
     told = [cell_of(column, rows) for column in further]
     unlike = sum(bool(row.unlike_reference) for row in rows)
     see = pointer(further, told) if finding == "deterministic" or outranking(finding, further, told) else None
+    beside = beside_counts(row.beside for row in rows)
     own = f"{UNLIKE_REFERENCE}: {several(unlike, 'row')}" if unlike else None
+    if beside:
+        worst = next(iter(beside))
+        own = f"{BESIDE_WORDS[worst]}: {several(beside[worst], 'row')}"
     if own is None and (see is None or finding != "deterministic"):
         own = _action(finding, rows, weak, latest if elsewhere else ())
     return OpView(
@@ -214,6 +230,7 @@ def _op(
         rows=tuple(shown),
         further=tuple(told),
         unlike_reference=unlike,
+        beside=beside,
     )
 
 
@@ -235,15 +252,16 @@ def _cell(records: Sequence[_Record], column: OpColumn, lists: Sequence[_Lists])
 def _documented(
     records: Sequence[_Record], worst: Sequence[_Record], device: str, lists: Sequence[_Lists]
 ) -> dict[str, tuple[str, ...]] | None:
-    """Return what the lists say: of the device that was measured, for the worst rows; of others for all rows."""
+    """Return what the lists say: of the device of the runs, for the worst rows; of others for all rows."""
     runs = {run for run, _ in records}
     if not any(lists[run].claims for run in runs):
         return None
     found: dict[str, tuple[str, ...]] = {}
-    for kind in dict.fromkeys([device, *(kind for run in runs for kind in lists[run].devices)]):
+    measured = claimed_kind(device)
+    for kind in dict.fromkeys([measured, *(kind for run in runs for kind in lists[run].devices)]):
         words = (
             _SHORT[section]
-            for run, record in (worst if kind == device else records)
+            for run, record in (worst if kind == measured else records)
             if (claims := lists[run].about(record.row))
             for section in sections(replace(record.row, device=kind), claims)
         )
@@ -341,12 +359,18 @@ def _action(
     if finding == "inconclusive":
         more = (cell for row in of for cell in (row.unfilled, row.warn_only) if cell.verdict != "not_run")
         cells = (*(cell for row in of for cell in (row.off, row.on)), *more)
-        failed = (cell.verdict for cell in cells if cell.verdict not in USABLE)
+        failed = (_failure_words(cell) for cell in cells if cell.verdict not in USABLE)
         return f"{ACTION[finding]}: {next(failed, 'too few runs')}"
     if finding != "deterministic":
         return ACTION[finding]
-    doubts, devices = " and ".join(dict.fromkeys(weak)), " and ".join(map(str.upper, comforted))
+    doubts, devices = " and ".join(dict.fromkeys(weak)), " and ".join(map(label_of, comforted))
     return f"none seen: {doubts}" if doubts else f"none seen on {devices}" if devices else ACTION[finding]
+
+
+def _failure_words(cell: Cell) -> str:
+    """Return the verdict of a cell without result; of one that calls a library that is not simulated, that call."""
+    calls = cell.simulated.libraries if cell.simulated and cell.verdict == "not_run" else ()
+    return f"calls {calls[0]}" if calls else cell.verdict
 
 
 def _listed(latest: Mapping[str, int], cells: Sequence[OpCell]) -> str:
@@ -356,16 +380,19 @@ def _listed(latest: Mapping[str, int], cells: Sequence[OpCell]) -> str:
     if all(cell.documented is None for cell in cells):
         return UNKNOWN
     pairs = zip(latest, cells, strict=True)
-    words = dict.fromkeys(word for device, cell in pairs for word in (cell.documented or {}).get(device, ()))
+    words = dict.fromkeys(
+        word for device, cell in pairs for word in (cell.documented or {}).get(claimed_kind(device), ())
+    )
     return " and ".join(words) or NONE_LISTED
 
 
 def _elsewhere(latest: Iterable[str], cells: Sequence[OpCell]) -> str | None:
     """Return what the lists say of an op on devices that it was not measured on; ``None`` if they are silent."""
     said: dict[str, dict[str, None]] = {}
+    measured = {*map(claimed_kind, latest)}
     for cell in cells:
         for device, words in (cell.documented or {}).items():
-            if words and device not in set(latest):
+            if words and device not in measured:
                 said.setdefault(device, {}).update(dict.fromkeys(words))
     return ", ".join(f"{device.upper()}: {' and '.join(words)}" for device, words in said.items()) or None
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
+from reports.matrix import simulated as words
 from reports.matrix.difference import first_differing, worst
 from reports.matrix.model import COMPARED, bound_of, cell_of_mode, outputs_of
 from reports.render.markdown import NONE
-from scanner.observations.records import Compiled, Mode, Output, Severity
+from scanner.observations.records import Compiled, Mode, Output, Severity, Simulation
 from scanner.verdicts.cells import Cell, GroupCount, OrderCount, ReferenceCount, Verdict
 from scanner.verdicts.chosen import ModeFinding
 from scanner.verdicts.findings import MatrixRow
@@ -52,6 +53,7 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
     alerts: tuple[str, ...] = ()
     launches: int = 0  # Triton kernels that the interpreter ran in an execution
     reference: ReferenceCount | UnsetType = UNSET  # of cases whose reference holds in every mode
+    simulated: Simulation | UnsetType = UNSET  # on a simulated GPU
 
     @property
     def compared(self) -> bool:
@@ -63,10 +65,14 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
         """What the cell says behind its verdict if executions were compared, else nothing."""
         if not self.compared:
             return ""
+        # Schedules are compared in one process, and end where one gives other bits.
+        counts = (
+            [] if self.simulated else [f"{self.distinct} distinct", self.where if not self.within else None]
+        )
         parts = (
             counted(self),
-            "constant" if self.constant else f"{self.distinct} distinct",
-            self.where if not self.within else None,
+            *(["constant", *counts[1:]] if self.constant else counts),
+            *(words.cell_words(self.simulated) if self.simulated else []),
             # What a backward row is judged by are its gradients.
             f"{self.forward_differing} in the forward phase" if self.forward_differing else None,
             self.reference.words if self.reference else None,
@@ -79,6 +85,8 @@ class CellView(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def short(self) -> str:
         """The verdict, or k of n as a fraction."""
+        if self.simulated and self.simulated.schedule and self.compared:
+            return self.simulated.schedule.name
         return f"{self.differing}/{self.runs}" if self.compared else self.verdict
 
     @property
@@ -162,8 +170,17 @@ class ChosenView(CellView, frozen=True, kw_only=True):
 
 
 def counted(cell: Cell | CellView) -> str:
-    """Return "k of n differed" of a cell in which executions were compared, else nothing."""
-    return f"{cell.differing} of {cell.runs} differed" if cell.verdict in COMPARED else ""
+    """Return "k of n differed" of a cell in which executions were compared, or the schedule that differs; else nothing."""
+    if cell.verdict not in COMPARED:
+        return ""
+    if not cell.simulated:
+        return f"{cell.differing} of {cell.runs} differed"
+    schedule = cell.simulated.schedule
+    return (
+        f"differs under {words.schedule_words(schedule)}"
+        if schedule
+        else f"0 of {cell.runs} schedules differed"
+    )
 
 
 def cell_view(row: MatrixRow, mode: Mode) -> CellView:
@@ -182,6 +199,7 @@ def cell_fields(row: MatrixRow, mode: Mode) -> dict[str, Any]:
         **same,
         "upper_bound": bound_of(cell),
         "reference": cell.reference or UNSET,
+        "simulated": cell.simulated or UNSET,
         "seeded": any(observation.seeded for observation in mine),
         "forward_differing": sum(observation.forward_differing for observation in mine) if mine else None,
         "outputs": outputs_of(mine),

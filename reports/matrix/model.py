@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from reports.matrix.difference import joined
 from reports.matrix.expected import ExpectedRows
+from scanner.accelerators import label_of
 from scanner.cases.selected import selected_rows
 from scanner.errors import UsageError
 from scanner.modes import CHOSEN_MODES
@@ -28,6 +29,7 @@ from scanner.verdicts.bound import upper_bound
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.distrust import distrust
 from scanner.verdicts.findings import (
+    BESIDE_MEANING,
     FINDING_MEANING,
     FINDING_WORDS,
     Finding,
@@ -102,9 +104,25 @@ class Matrix(Struct, frozen=True, kw_only=True):
         return (settings.runs,) * settings.processes
 
     @property
-    def upper_bound(self) -> float:
-        """The bound on the rate of differing of such a cell, if nothing differed in it."""
-        return upper_bound(self.asked)
+    def upper_bound(self) -> float | None:
+        """The bound on the rate of differing of such a cell, if nothing differed in it; schedules of a simulation have none."""
+        return None if self.simulated else upper_bound(self.asked)
+
+    @property
+    def device(self) -> str:
+        """The device as people read it."""
+        device = self.run.header.settings.device
+        return label_of(device) if self.simulated else device
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its GPU is simulated."""
+        return self.run.header.environment.simulated is not None
+
+    @property
+    def beside(self) -> dict[str, int]:
+        """What a simulated GPU shows beside findings, the worst first, and in how many rows of the whole scan."""
+        return beside_counts(row.beside for row in self.scanned)
 
 
 def load(paths: Sequence[str], only: tuple[str, ...] = (), patterns: tuple[str, ...] = ()) -> list[Matrix]:
@@ -180,6 +198,12 @@ def parse_findings(texts: Iterable[str]) -> tuple[str, ...]:
                 f"--only: no finding is called {name!r}{hint} findings: {', '.join(FINDING_WORDS)}"
             )
     return tuple(finding for finding in FINDING_WORDS if finding in asked)
+
+
+def beside_counts(found: Iterable[Iterable[str]]) -> dict[str, int]:
+    """Count what stands beside findings, the worst first."""
+    counts = Counter(name for names in found for name in names)
+    return {name: counts[name] for name in BESIDE_MEANING if counts[name]}
 
 
 def cell_of_mode(row: MatrixRow, mode: Mode) -> Cell:

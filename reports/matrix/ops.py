@@ -18,6 +18,7 @@ from reports.matrix.expected import device_words
 from reports.matrix.model import WORST_FIRST
 from reports.matrix.view import RowView
 from reports.render.signs import VERDICT_SIGN
+from scanner.accelerators import label_of
 from scanner.observations.records import Direction
 from scanner.plurals import several
 from scanner.verdicts.cells import Verdict
@@ -172,7 +173,7 @@ class OpColumn(Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """What stands above it."""
-        title = f"{self.torch} {self.device.upper()}"
+        title = f"{self.torch} {label_of(self.device)}"
         return f"{title}, {EXPECTED}" if self.expected else title
 
 
@@ -198,6 +199,9 @@ class OpView(Struct, frozen=True, kw_only=True):
     unlike_reference: int = (
         0  # rows of the latest release that in some mode did not give what their reference says
     )
+    beside: dict[
+        str, int
+    ] = {}  # what a simulated GPU shows beside findings, the worst first, and in how many rows
 
     @property
     def is_clean(self) -> bool:
@@ -213,7 +217,8 @@ class OpView(Struct, frozen=True, kw_only=True):
     @property
     def counts_words(self) -> str:
         """How many rows there are of each finding; "deterministic" is told nowhere without its n."""
-        counts = [
+        counts = [f"{count} {name}" for name, count in self.beside.items()]
+        counts += [
             f"{count} {finding}" for finding, count in self.counts.items() if finding != "deterministic"
         ]
         return f"{', '.join(counts) or 'none'} of {sum(self.counts.values())}"
@@ -240,6 +245,7 @@ class OpsView(Struct, frozen=True, kw_only=True):
     further: tuple[Column, ...]  # beside off and on, that say something of the runs
     narrowed: bool  # only some rows were asked for
     counts: dict[Finding, int]  # ops of the whole scans
+    beside: dict[str, int]  # likewise of what stands beside findings
     unmeasured: dict[
         str, int
     ]  # kinds of devices that no run is on, and the claims of the latest lists about them
@@ -255,6 +261,11 @@ class OpsView(Struct, frozen=True, kw_only=True):
     def told(self) -> list[Finding]:
         """The findings that there are ops of, the worst first, and silent in any case."""
         return [finding for finding in WORST_FIRST if self.counts[finding] or finding == "silent"]
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """The same with how many ops there are, behind what stands beside findings."""
+        return {**self.beside, **{finding: self.counts[finding] for finding in self.told}}
 
     @property
     def listed(self) -> tuple[OpView, ...]:
@@ -323,7 +334,9 @@ class OpsView(Struct, frozen=True, kw_only=True):
     @property
     def unmeasured_words(self) -> list[str]:
         """What is documented of devices that were not measured."""
+        simulated = any(column.device == "simulated" for column in self.columns)
         return [
-            f"{device_words(device).upper()} NOT MEASURED: {several(count, 'documented claim')}"
+            f"{device_words(device).upper()}{' SIMULATED,' if simulated and device == 'cuda' else ''} NOT MEASURED: "
+            f"{several(count, 'documented claim')}"
             for device, count in self.unmeasured.items()
         ]

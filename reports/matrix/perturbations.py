@@ -5,13 +5,16 @@ What was asked for is no evidence: a small share, or a case that takes long, lea
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from reports.matrix.model import Matrix, cell_of_mode
+from reports.matrix.simulated import schedule_words
 from reports.matrix.trust import TableSection
 from reports.matrix.view import RowView
 from scanner.observations.records import WORKER_MODES
 from scanner.perturbations import PERTURBATIONS
+from scanner.schedules import FREEDOMS
 
 # Fewer executions under a perturbation than this do not show that it reveals nothing.
 ENOUGH = 5
@@ -56,7 +59,22 @@ def ran_words(one: Matrix) -> str:
 
 
 def revealed(rows: Sequence[RowView]) -> TableSection:
-    """List the cells that differ under one perturbation, and in enough executions under another do not."""
+    """List the cells that differ under one perturbation, and in enough executions under another do not.
+
+    Of a simulated GPU they are those that differ, each with the class that shows it by itself.
+    """
+    if any(row.off.simulated or row.on.simulated for row in rows):
+        shown = [
+            (row.id, mode, it.schedule)
+            for row in rows
+            for mode, cell in row.cells.items()
+            if (it := cell.simulated) and it.schedule
+        ]
+        counts = Counter(schedule.name for _, _, schedule in shown)
+        told = ", ".join(f"{name} {counts[name]}" for name in FREEDOMS if counts[name])
+        text = f"Cells by the weakest class of schedules that shows a difference by itself: {told or 'none differed'}."
+        told_of = [(row, mode, schedule_words(schedule)) for row, mode, schedule in shown]
+        return TableSection(text, ("row", "mode", "differs under"), told_of)
     lines = list(_revealed(rows))
     groups = (group for row in rows for cell in row.cells.values() for group in cell.groups)
     if not any(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -89,6 +90,8 @@ def sentinels(one: Matrix) -> TableSection:
 def sentinels_words(one: Matrix) -> str:
     """Say what the sentinels saw over the whole scan."""
     seen = one.run.sentinels
+    if one.simulated:
+        return "no sentinel: schedules are chosen, so that no machine hides a difference"
     if not seen:
         return "no sentinel: nothing shows whether anything could race while the rows ran"
     lowest, median = _shares(seen)
@@ -120,6 +123,23 @@ def serial_words(one: Matrix) -> str | None:
     unknown = f"not measured in {several(one.serial_unknown, 'row')} that did not differ."
     found = [text for text, count in ((known, one.serial), (unknown, one.serial_unknown)) if count]
     return f"Serial: {' '.join(found)}" if found else None
+
+
+def library_words(one: Matrix) -> str | None:
+    """Say which libraries rows of a simulated run call, whose code nobody executed; ``None`` if none does."""
+    cells = ((row.off, row.on) for row in one.scanned)
+    called = Counter(
+        name
+        for both in cells
+        for name in {
+            call
+            for cell in both
+            if cell.verdict == "not_run" and cell.simulated
+            for call in cell.simulated.libraries
+        }
+    )
+    rows = ", ".join(f"{name} {several(count, 'row')}" for name, count in called.most_common())
+    return f"Not run, as they call a library that is not simulated: {rows}." if rows else None
 
 
 def _shares(found: Sequence[Sentinel]) -> tuple[str, str]:

@@ -18,12 +18,14 @@ from reports.matrix.cells import (
     ProcessCount,
     cell_fields,
     cell_view,
+    counted,
     further_cell,
 )
 from reports.matrix.cost import CostView, Timed, cost_text, cost_view
 from reports.matrix.difference import NOT_MEASURED, distance
 from reports.matrix.expected import ExpectedRows, disagreement, link_fields
 from reports.matrix.model import COMPARED, alerts_of, constant_of
+from reports.matrix.simulated import beside_words
 from reports.render.markdown import NONE
 from scanner.invariance import Property
 from scanner.modes import DEFAULT_MODES, unconcerned
@@ -74,6 +76,7 @@ class RowView(Struct, frozen=True, kw_only=True):
     low_power: str | None  # why that the row did not differ says little
     serial: bool | None  # one thread did all the work; None: not measured
     unlike_reference: tuple[Mode, ...] | UnsetType  # modes in which it did not give what its reference says
+    beside: tuple[str, ...] | UnsetType  # what a simulated GPU shows beside the finding, the worst first
     constant: str | None
     source: Source
     provoked: Provoked | None
@@ -146,7 +149,8 @@ class RowView(Struct, frozen=True, kw_only=True):
         """What the finding rests on, if it is the one that says "deterministic"; else nothing."""
         if self.finding != "deterministic" or self.off.runs is None or self.on.runs is None:
             return ""
-        n = f"n = {min(self.off.runs, self.on.runs)} per mode"
+        count = min(self.off.runs, self.on.runs)
+        n = f"{count} schedules per mode" if self.off.simulated else f"n = {count} per mode"
         return n if self.constant is None else f"constant: {self.constant}"
 
     @property
@@ -160,6 +164,11 @@ class RowView(Struct, frozen=True, kw_only=True):
     def is_slow(self) -> bool | None:
         """Whether the row surely takes at least twice as long with the flag on; ``None`` if it was not timed."""
         return self.cost.is_slow if isinstance(self.cost, Timed) else None
+
+    @property
+    def remarks(self) -> list[str]:
+        """What stands beside the finding."""
+        return [*[UNLIKE_REFERENCE] * bool(self.unlike_reference), *beside_words(self.beside or ())]
 
     @property
     def doubts(self) -> list[str]:
@@ -185,7 +194,9 @@ class RowView(Struct, frozen=True, kw_only=True):
             for output in outputs or [None]:
                 yield Difference(
                     mode=mode,
-                    differed=f"{cell.differing} of {cell.runs}, {cell.distinct} distinct",
+                    differed=counted(cell)
+                    if cell.simulated
+                    else f"{cell.differing} of {cell.runs}, {cell.distinct} distinct",
                     under=cell.under,
                     where=cell.where or NONE,
                     first="{execution} (process {process})".format_map(first) if first else unseen,
@@ -196,9 +207,9 @@ class RowView(Struct, frozen=True, kw_only=True):
     def finding_words(self, *, trusted: bool = True) -> str:
         """Return the finding with all that must not be read without it."""
         finding = f"{self.finding} ({self.note})" if self.note else self.finding
-        if self.unlike_reference:
-            finding = f"{finding}, {UNLIKE_REFERENCE}"
-        return ", ".join([finding, *doubts(self.low_power, serial=self.serial, trusted=trusted)])
+        return ", ".join(
+            [finding, *self.remarks, *doubts(self.low_power, serial=self.serial, trusted=trusted)]
+        )
 
 
 def doubts(weak: str | None, *, serial: bool | None, trusted: bool = True) -> list[str]:
@@ -227,6 +238,7 @@ def row_view(
         low_power=row.weak,
         serial=row.serial,
         unlike_reference=row.unlike_reference or UNSET,
+        beside=row.beside or UNSET,
         constant=constant_of(row),
         cost=cost_view(row.cost),
         machine=machine,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Literal
 
-from reports.matrix import perturbations, trust
+from reports.matrix import perturbations, simulated, trust
 from reports.matrix.cells import cell_view
 from reports.matrix.model import Matrix, bound_of
 from reports.matrix.view import row_view
@@ -80,6 +80,7 @@ _ENVIRONMENT = {
     "driver": "GPU driver",
     "gpu": "GPU",
     "gpu_capability": "GPU capability",
+    "simulated": "simulated GPU",
     "rocm": "ROCm of the torch build",
     "tf32": "float32 may be computed as TF32 in",
     "cpu": "CPU",
@@ -132,6 +133,8 @@ def machine_of_row(header: Header, row: Row) -> str:
 
 
 def _machine(header: Header, environment: Environment) -> str:
+    if environment.simulated:
+        return simulated.gpu_words(header)
     if device_kind(header.settings.device) != "cpu":
         return environment.gpu or environment.cpu
     return f"{environment.cpu}, {several(environment.threads, 'thread')}"
@@ -144,6 +147,8 @@ def percent(share: float) -> str:
 
 def n_words(one: Matrix) -> str:
     """Say what n is in this run, and what 0 of n leaves possible."""
+    if one.simulated:
+        return simulated.n_words(one.run.header)
     settings = one.run.header.settings
     counts = _executions(one, one.rows)
     if len(counts) > _ROUNDED:
@@ -178,6 +183,8 @@ def n_words(one: Matrix) -> str:
 
 def bound_words(one: Matrix) -> str:
     """Say in short what n is in a run, and what 0 of n leaves possible where that is the most."""
+    if one.simulated:
+        return simulated.bound_words(one.run.header)
     counts = _executions(one, one.scanned)
     values = sorted({sum(count) for count in counts})
     several_n = span(values)
@@ -262,10 +269,20 @@ def _by_shard(header: Header, texts: Mapping[str, Sequence[int]]) -> str:
 
 
 def _environment(header: Header, environment: Environment, closing: Closing | None) -> list[tuple[str, str]]:
-    fields = {name: label for name, label in _ENVIRONMENT.items() if name != "triton" or environment.triton}
-    lines = [(label, _text(name, getattr(environment, name))) for name, label in fields.items()]
+    values = {name: getattr(environment, name) for name in _ENVIRONMENT}
+    if environment.simulated:
+        values["simulated"] = simulated.gpu_words(header)
+    rare = ("triton", "simulated")
+    lines = [
+        (label, _text(name, values[name]))
+        for name, label in _ENVIRONMENT.items()
+        if name not in rare or values[name]
+    ]
     after = _text("load", closing.load) if closing else _UNFINISHED
-    lines.insert(list(_ENVIRONMENT).index("load") + 1, ("load after (1, 5, 15 minutes)", after))
+    lines.insert(
+        [label for label, _ in lines].index(_ENVIRONMENT["load"]) + 1,
+        ("load after (1, 5, 15 minutes)", after),
+    )
     # A mode that nobody chose has none that mattered.
     ran = {*DEFAULT_MODES, *header.settings.modes}
     return lines + _variables({mode: it for mode, it in environment.variables.items() if mode in ran})
@@ -277,7 +294,11 @@ def settings_words(one: Matrix) -> list[tuple[str, str]]:
     return [
         ("run file", one.name),
         *([("shards of the plan", shards)] if (shards := shard_words(header)) else []),
-        *((one.label, _setting_text(one, getattr(header.settings, name))) for name, one in SETTINGS.items()),
+        *(
+            (setting.label, _setting_text(setting, getattr(header.settings, name)))
+            for name, setting in SETTINGS.items()
+            if name != "simulate" or one.simulated
+        ),
         *enumerated_words(header.enumerated),
         ("sentinels", trust.sentinels_words(one)),
         ("started (UTC)", header.started),

@@ -28,6 +28,10 @@ COLUMN_SIGN: dict[str, str] = {
     "invariant": "=",
     "not_repeatable": "?",
     "error": "×",  # noqa: RUF001
+    # Beside a finding, on a simulated GPU.
+    "wrong_with_flag": "▼",
+    "wrong_without_flag": "▽",
+    "value_race": "⇄",
 }
 NO_SIGN = "·"  # it says nothing
 VERDICT_SIGN: dict[Verdict, str] = {

@@ -24,7 +24,7 @@ from scanner.observations.parts import in_common, shard_words
 from scanner.observations.records import MODES, Environment, Header
 from scanner.verdicts.cells import VERDICT_MEANING
 from scanner.verdicts.controls import check_controls
-from scanner.verdicts.findings import FINDING_MEANING
+from scanner.verdicts.findings import BESIDE_MEANING, FINDING_MEANING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,6 +53,22 @@ _COLUMNS = {
     },
     **{f"{mode}_orders_{name}": f"{mode}.orders.{name}" for mode in MODES for name in _ORDERS},
     "libraries": "libraries",
+}
+# Columns of simulated runs alone.
+_SIMULATED = {
+    "beside": "beside",
+    **{
+        f"{mode}_{name}": f"{mode}.simulated.{place}"
+        for mode in MODES
+        for name, place in (
+            ("schedule", "schedule.name"),
+            ("schedule_number", "schedule.number"),
+            ("schedule_seed", "schedule.seed"),
+            ("as_on_cpu", "cpu.agrees"),
+            ("libraries", "libraries"),
+            ("products", "products"),
+        )
+    },
 }
 _DEVICES = ("cpu", "cuda", "mps")
 _OP_COLUMNS = (
@@ -129,7 +145,12 @@ def _column(values: Sequence[object]) -> pd.Series[Any]:
 def _names(matrices: Sequence[Matrix]) -> list[str]:
     expected = [f"expected_{device}_{name}" for device in _devices(matrices) for name in _EXPECTED]
     further = [name for column in all_columns(matrices) for name in column.flat(None)]
-    return ["run", *_COLUMNS, "distrust", *expected, *further, *["machine"] * _merged(matrices)]
+    merged = ["machine"] * _merged(matrices)
+    return ["run", *_COLUMNS, "distrust", *expected, *further, *_simulated(matrices), *merged]
+
+
+def _simulated(matrices: Sequence[Matrix]) -> dict[str, str]:
+    return _SIMULATED if any(one.simulated for one in matrices) else {}
 
 
 def _merged(matrices: Sequence[Matrix]) -> bool:
@@ -150,6 +171,7 @@ def _rows(matrices: Sequence[Matrix]) -> Iterator[list[object]]:
             told = (column.flat(row if column.name in asked else None) for column in further)
             more = [value for columns in told for value in columns.values()]
             machine = [row.machine or run.machine] * merged
+            more += [_value(row, path) for path in _simulated(matrices).values()]
             yield [*map(_cell, (run.name, *cells, distrust, *_expected(row, devices), *more, *machine))]
 
 
@@ -164,12 +186,14 @@ def _cell(value: object) -> object:
 def _value(row: RowView, path: str) -> object:
     value: object = row
     for name in path.split("."):
-        value = getattr(value, name) if value is not None else None
+        value = getattr(value, name) if value is not None and value is not UNSET else None
     if path == "provokes":
         return value or "nothing"
     if value is UNSET:
         return None
-    return (" ".join(value) or None) if isinstance(value, tuple) else value
+    # The names of calls hold blanks.
+    separator = "; " if path.rpartition(".")[2] in {"libraries", "products"} and "." in path else " "
+    return (separator.join(value) or None) if isinstance(value, tuple) else value
 
 
 def _expected(row: RowView, devices: Sequence[str]) -> Iterator[str | None]:
@@ -248,6 +272,7 @@ def _run(run: RunView) -> dict[str, object]:
         "seconds": closing.seconds if closing else None,
         "load_after": closing.load if closing else None,
         "upper_bound": one.upper_bound,
+        **({"beside": one.beside, "beside_meanings": BESIDE_MEANING} if one.simulated else {}),
         "only": one.only or FINDINGS,
         "verdicts": VERDICT_MEANING,
         "findings": FINDING_MEANING,

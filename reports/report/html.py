@@ -42,6 +42,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         documented_words=documented_words,
         shown_labels=_labels,
         bounds=[bound_words(one) for one in matrices],
+        simulated=all(one.simulated for one in matrices),
         worst_first=WORST_FIRST,
         listed_meaning=LISTED_MEANING,
         styles=("ops", "expected") if report.expected else ("ops",),

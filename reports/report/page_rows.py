@@ -17,10 +17,12 @@ from reports.matrix.cost import Timed
 from reports.matrix.expected import ExpectedRows
 from reports.matrix.model import WORST_FIRST
 from reports.matrix.ops import OpColumn, OpRow, OpView
+from reports.matrix.simulated import beside_words
 from reports.matrix.view import RowView
 from reports.matrix.words import percent, serial_word
 from reports.render.page import Pool
 from reports.report.view import ReportView
+from scanner.claims.matching import claimed_kind
 from scanner.observations.records import Mode, Observation, Output, Provoked, Timing
 from scanner.plurals import several
 from scanner.verdicts.findings import MatrixRow
@@ -41,7 +43,8 @@ def op_facts(report: ReportView, pool: Pool) -> Iterator[list[object]]:
         rows = [_row(it, call, report, pool) for it in _worst_first(op.rows)]
         facts = [*map(pool.place, told), rows]
         # Of most ops there is nothing more to know.
-        yield [*facts, 1] if op.finding == "deterministic" and not op.is_clean else facts
+        notable = op.beside or (op.finding == "deterministic" and not op.is_clean)
+        yield [*facts, [*op.beside]] if notable else facts
 
 
 def overload_facts(one: Coverage, report: ReportView, pool: Pool) -> list[object]:
@@ -61,7 +64,7 @@ def documented_words(op: OpView, columns: Sequence[OpColumn]) -> str:
     turned = []
     for device in dict.fromkeys(it.device for it in columns if not it.expected):
         words = [
-            " and ".join(cell.documented[device]) or "none"
+            " and ".join(cell.documented[claimed_kind(device)]) or "none"
             for it, cell in zip(columns, op.cells, strict=True)
             if it.device == device and not it.expected and cell.documented is not None
         ]
@@ -72,7 +75,8 @@ def documented_words(op: OpView, columns: Sequence[OpColumn]) -> str:
 
 def _counts(op: OpView) -> str:
     rows = several(sum(op.counts.values()), "row")
-    found = [f"{count} {finding}" for finding, count in op.counts.items() if finding != "deterministic"]
+    found = [f"{count} {name}" for name, count in op.beside.items()]
+    found += [f"{count} {finding}" for finding, count in op.counts.items() if finding != "deterministic"]
     return f"{', '.join(found)} of {rows}" if found else rows
 
 
@@ -126,7 +130,7 @@ def _result(row: RowView, observations: Sequence[Observation], pool: Pool) -> tu
     cells = list(row.cells.values())
     texts: list[Hashable] = [
         row.finding,
-        row.note,
+        ", ".join(filter(None, (row.note, *beside_words(row.beside or ())))),
         row.reason,
         row.joint_reason,
         row.low_power,

@@ -16,19 +16,20 @@ from reports.matrix.columns import NOTHING, Column, ColumnCell
 from reports.matrix.cost import Timed, ratio_words
 from reports.matrix.model import WORST_FIRST, Matrix
 from reports.matrix.ops import MISSING, OpColumn, OpRow, OpsView, OpView
-from reports.matrix.view import UNLIKE_REFERENCE
 from reports.render.signs import COLUMN_SIGN, FINDING_SIGN, NO_SIGN
 from reports.render.terminal import WIDTH, wrapped
 from reports.report.view import ReportView, report_view
 from scanner.errors import one_line, safe_lines
 from scanner.observations import versions
 from scanner.plurals import several
-from scanner.verdicts.findings import Finding
 
 _COLUMN = 9  # of a release, where there are several
 _LEAST_NAME = 12
 _INDENT = 7  # of what a line goes on with below it
-_COLOURS: dict[Finding, str] = {
+_COLOURS: dict[str, str] = {
+    "wrong_with_flag": "bright_red",
+    "wrong_without_flag": "bright_red",
+    "value_race": "bright_red",
     "silent": "bright_red",
     "raises": "red",
     "over_alert": "yellow",
@@ -70,8 +71,10 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
     about, _, bounds = report.head.rpartition(" · ")
     yield from (*wrapped(about), *wrapped(bounds))
     # A finding that no op has is nothing to warn of.
-    colours = {finding: _COLOURS.get(finding) if ops.counts[finding] else None for finding in ops.told}
-    counts = [(f"{FINDING_SIGN[it]}{ops.counts[it]} {it}", colour) for it, colour in colours.items()]
+    counts = [
+        (f"{COLUMN_SIGN[it]}{count} {it}", _COLOURS.get(it) if count else None)
+        for it, count in ops.counted.items()
+    ]
     yield from _flowing(paint, counts)
     for state, text in report.states:
         fg = "yellow" if state == "low_power" else "red"
@@ -175,7 +178,8 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
             f"  {'OP':{width}} FWD BWD  {''.join(heads)}{'COST':{cost}} {'DOCS':{doc}} ACTION", dim=True
         )
     for op, spent, listed, texts, act in zip(ops, costs, docs, told, actions, strict=True):
-        start = f"{FINDING_SIGN[op.finding]} {_cut(names[op.name], width):{width}}"
+        worst = next(iter(op.beside), op.finding)
+        start = f"{COLUMN_SIGN[worst]} {_cut(names[op.name], width):{width}}"
         marks = "".join(
             f"{cell.forward.glyphs:3} {cell.backward.glyphs:3}  "
             for column, cell in zip(view.columns, op.cells, strict=True)
@@ -189,7 +193,7 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
         elif listed != op.listed.replace(" and ", "/"):  # of a device that it was not measured on
             said = paint(said, dim=True)
         rest = said if several_columns else f"{spent:{cost}} {said} {_begun(act, WIDTH - fixed - width)}"
-        yield f"{paint(start, fg=_COLOURS.get(op.finding))} {marks}{rest}"
+        yield f"{paint(start, fg=_COLOURS.get(worst))} {marks}{rest}"
         if below and any(cell.finding for cell in op.further):
             cells = zip(further, texts, sizes, strict=True)
             items = [(f"{column.head} {text:{size}}", None) for column, text, size in cells]
@@ -218,7 +222,8 @@ def _mark(cell: ColumnCell) -> str:
 
 
 def _under(column: OpColumn) -> str:
-    return f"{column.device.upper()}{' exp' if column.expected else ''}"
+    device = "CUDA sim" if column.device == "simulated" else column.device.upper()
+    return f"{device}{' exp' if column.expected else ''}"
 
 
 def _rows(ones: Sequence[OpRow], further: Sequence[Column], paint: Paint) -> Iterator[str]:
@@ -229,7 +234,7 @@ def _rows(ones: Sequence[OpRow], further: Sequence[Column], paint: Paint) -> Ite
         cost = ratio_words(row.cost) if isinstance(row.cost, Timed) else ""
         shown = f"{row.off.short} → {row.on.short}"
         found = [f"{it.head} {finding}" for it in further if (finding := it.finding(one.record))]
-        told = ", ".join([*[UNLIKE_REFERENCE] * bool(row.unlike_reference), *row.doubts, *found])
+        told = ", ".join([*row.remarks, *row.doubts, *found])
         lines.append((row, one_line(row.id.removeprefix(f"{row.spec}:")), shown, cost, told))
     both, costs, doubts = (max(len(str(line[place])) for line in lines) for place in (2, 3, 4))
     longest = max(len(line[1]) for line in lines)
@@ -263,7 +268,11 @@ def following(report: ReportView) -> str:
     """Name the commands to go on with: on the first op that the lists miss, or else the worst, and for the page."""
     runs = shlex.join(run.matrix.run.path for run in report.runs)
     ops = report.ops.acting
-    first = next((op for op in ops if op.listed == MISSING), ops[0] if ops else None)
+    first = (
+        ops[0]
+        if ops and ops[0].beside
+        else next((op for op in ops if op.listed == MISSING), ops[0] if ops else None)
+    )
     commands = []
     if first:
         # One run says what to do; all of them are a line that nobody reads.

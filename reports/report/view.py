@@ -15,12 +15,13 @@ from reports.matrix.columns import Column, all_columns, idle_words, telling
 from reports.matrix.expected import DISAGREEMENTS, EXPECTED_MEANING, Key
 from reports.matrix.model import Matrix
 from reports.matrix.ops import OpsView
+from reports.matrix.simulated import BESIDE_ADVICE
 from reports.matrix.trust import TableSection
 from reports.matrix.view import Difference, RowView, row_view
 from scanner.observations.records import Header
 from scanner.plurals import several
 from scanner.verdicts.cells import VERDICT_MEANING
-from scanner.verdicts.findings import FINDING_MEANING, Finding, MatrixRow
+from scanner.verdicts.findings import BESIDE_MEANING, FINDING_MEANING, Finding, MatrixRow
 
 
 class RowLine(NamedTuple):
@@ -66,6 +67,7 @@ class RunView(Struct, frozen=True, kw_only=True):
     n: str
     shown: str | None  # which rows are left out, if any are
     serial: str | None  # how many rows one thread did alone
+    libraries_called: str | None  # which rows of a simulated run call what is not executed
     weak_places: dict[str, int]  # why rows of the whole scan are of low power, numbered
     controls: TableSection
     sentinels: TableSection
@@ -156,7 +158,12 @@ class ReportView(Struct, frozen=True, kw_only=True):
         """What the ops that did not differ rest on, where that is little; and what is expected, where the files are old."""
         # What is said of whole scans is beside the point of a few selected rows, each of which tells its doubts.
         runs = [] if self.ops.narrowed else self.runs
-        texts = [self._of(run, text) for run in runs for text in (run.serial, run.matrix.sampled) if text]
+        texts = [
+            self._of(run, text)
+            for run in runs
+            for text in (run.serial, run.libraries_called, run.matrix.sampled)
+            if text
+        ]
         texts += [self._of(run, text) for run in runs for text in run.idle]
         if self.ops.doubted_words:
             texts.insert(0, self.ops.doubted_words)
@@ -173,6 +180,15 @@ class ReportView(Struct, frozen=True, kw_only=True):
 
     verdicts = VERDICT_MEANING
     findings = FINDING_MEANING
+
+    @property
+    def beside(self) -> dict[str, str]:
+        """What a simulated GPU shows beside findings, and what to do about it; empty if nothing is simulated."""
+        simulated = any(run.matrix.simulated for run in self.runs)
+        return {
+            name: f"{meaning} {BESIDE_ADVICE[name]}" for name, meaning in BESIDE_MEANING.items() if simulated
+        }
+
     glossary = words.GLOSSARY
 
     @property
@@ -224,6 +240,7 @@ def _run(number: int, one: Matrix) -> RunView:
         n=words.n_words(one),
         shown=words.shown_words(one),
         serial=trust.serial_words(one),
+        libraries_called=trust.library_words(one),
         weak_places={reason: place for place, reason in enumerate(one.weak)},
         controls=trust.controls(one),
         sentinels=trust.sentinels(one),

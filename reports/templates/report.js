@@ -26,7 +26,7 @@
     const [price, slow, told] = pool[words];
     row.cost = { words: price, slow, told, ratio, samples, calls, timings, memory };
     row.columns ||= [];
-    row.text = [row.id, op.family, row.call, row.device, runs[row.run].name, row.finding]
+    row.text = [row.id, op.family, row.call, row.device, runs[row.run].name, row.finding, row.note]
       .concat(row.cells.flatMap((cell) => [cell.verdict, cell.reason, ...cell.alerts, cell.seeded ? "seeded" : ""]), row.alerts)
       .concat(row.weak ? ["low power"] : [], row.serial === "serial" ? ["serial"] : [], row.constant === null ? [] : ["constant", row.constant])
       .concat((row.expected || []).flat(2), row.columns.flat())
@@ -59,11 +59,12 @@
     powered({ weak: row.weak, serial: row.serial }, power) &&
     (!slower || COSTS[slower](row.cost.ratio));
   const isClean = (op) => op.finding === "deterministic" && !op.notable;
+  const isOf = (op, findings) => findings.has(op.finding) || (op.notable || []).some((one) => findings.has(one));
   const matches = (op, values, findings, words) => {
     op.named = words.every((word) => op.small.includes(word));
     op.asked = ["verdict", "device", "run", "power", "slower", "further"].some((name) => values[name]) || !op.named;
     op.shows = (row) => !op.asked || (suits(row, values) && (op.named || words.every((word) => row.text.includes(word))));
-    if (findings.size ? !findings.has(op.finding) : hides(values, words) && isClean(op)) return false;
+    if (findings.size ? !isOf(op, findings) : hides(values, words) && isClean(op)) return false;
     return !op.asked || op.rows.some(op.shows);
   };
   // Clean ops are folded until something is asked for that only they may have.

@@ -48,23 +48,18 @@ def covering(claim: Claim, rows: Iterable[AnyRow], *, ignore_device: bool = True
     return [row for row in rows if matches(row, claim, ignore_device=ignore_device)]
 
 
-def matches(row: Measured, claim: Claim, *, ignore_device: bool = False, simulated: bool = False) -> bool:
+def matches(row: Measured, claim: Claim, *, ignore_device: bool = False) -> bool:
     """Tell whether what *row* shows is something that *claim* is about.
 
     Args:
         row: What was scanned.
         claim: Of the documented lists.
         ignore_device: Whether the device may be another one.
-        simulated: Whether a simulated GPU counts as CUDA: nothing was measured there, and whoever asks says so. By default its
-            rows speak to no claim.
     """
-    kind = device_kind(row.device)
-    if kind == "simulated":
-        kind = "cuda" if simulated else "none"
     return (
         claim.parsed
         and not set(names_of(row)).isdisjoint(claim.targets)
-        and (ignore_device or (kind != "none" and claim.device in {"any", kind}))
+        and (ignore_device or claim.device in {"any", claimed_kind(row.device)})
         and claim.direction in {"any", row.direction}
         and all(holds(condition, row) for condition in claim.conditions)
     )
@@ -108,6 +103,12 @@ def is_vague(claim: Claim) -> bool:
 def device_kind(device: str) -> str:
     """Return the kind of a device: ``cuda`` of ``cuda:0``."""
     return device.partition(":")[0]
+
+
+def claimed_kind(device: str) -> str:
+    """Return the kind of device that claims speak of: a simulated GPU runs what is claimed of CUDA, and whoever tells says so."""
+    kind = device_kind(device)
+    return "cuda" if kind == "simulated" else kind
 
 
 def dtype_kind(dtype: str) -> str:

@@ -16,7 +16,7 @@ from reports.matrix.model import Matrix
 from reports.matrix.words import named_machines
 from scanner.claims.matching import device_kind
 from scanner.observations.parts import machine_of, part_without, parts_of
-from scanner.observations.records import MODES, Environment, Row, digest_kind
+from scanner.observations.records import MODES, Environment, Header, Row, digest_kind
 from scanner.observations.settings import SETTINGS, Settings, written
 from scanner.verdicts.findings import MatrixRow
 
@@ -166,6 +166,8 @@ def hardware(one: Matrix) -> str:
 
 
 def _hardware(kind: str, environment: Environment) -> str:
+    if of := environment.simulated:
+        return f"{environment.gpu} ({of.architecture}, {of.multiprocessors} multiprocessors)"
     return environment.cpu if kind == "cpu" else environment.gpu or environment.cpu
 
 
@@ -179,6 +181,15 @@ def _of_runs(old: Matrix, new: Matrix) -> Iterator[NotComparable]:
     if before.settings.perturb != after.settings.perturb:
         text = ",".join(before.settings.perturb), ",".join(after.settings.perturb)
         yield NotComparable("other_perturbations", f"{text[0]} → {text[1]}")
+    schedules = _schedules(before), _schedules(after)
+    if schedules[0] != schedules[1]:
+        yield NotComparable("other_perturbations", " → ".join(schedules))
+
+
+def _schedules(header: Header) -> str:
+    """Say how many schedules of each class a simulated row has."""
+    of = header.environment.simulated
+    return ", ".join(f"{name} {count}" for name, count in of.executions.items()) if of else ""
 
 
 def _threads(environment: Environment) -> str:

@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from reports.compare.rows.comparable import NotComparable
 from reports.compare.rows.judged import MOVES, JudgedRow, Kind, doubted
 from reports.compare.rows.rates import RateTest, process_test, rate_test
+from reports.matrix.cells import counted
 from reports.matrix.invariance import dependence_change
 from reports.matrix.model import COMPARED, bound_of, cell_of_mode
+from reports.matrix.simulated import BESIDE_WORDS
 from scanner.observations.records import MODES, WORKER_MODES, Mode, Observation
 from scanner.verdicts.chosen import ChosenCell
 from scanner.verdicts.findings import Finding, MatrixRow
@@ -159,7 +161,17 @@ def _without_result(mode: Mode, old: ChosenCell, new: ChosenCell, tests: tuple[R
 
 
 def _of_reference(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Iterator[JudgedRow]:
-    """Yield what became of whether a row gives what the reference of its case says, in modes in which both were held to it."""
+    """Yield what became of whether a row gives what the reference of its case says, in modes in which both were held to it.
+
+    On a simulated GPU that is what the CPU gives.
+    """
+    flags: tuple[tuple[Kind, set[str], str], ...] = (
+        ("regressed", {*new.beside} - {*old.beside}, "now, and was not"),
+        ("improved", {*old.beside} - {*new.beside}, "no longer"),
+    )
+    for kind, names, text in flags:
+        for name in (name for name in BESIDE_WORDS if name in names):
+            yield JudgedRow(kind=kind, confirmed=True, detail=f"{BESIDE_WORDS[name]} {text}", tests=tests)
     held = [mode for mode in WORKER_MODES if all(cell_of_mode(row, mode).reference for row in (old, new))]
     before, after = ({mode for mode in held if mode in row.unlike_reference} for row in (old, new))
     changes: tuple[tuple[Kind, set[Mode], str], ...] = (
@@ -231,7 +243,8 @@ def _tests(
     """Yield the test of each mode in which both runs compared executions and one of them saw a difference."""
     for mode in modes:
         verdicts = {cell_of_mode(row, mode).verdict for row in (old, new)}
-        if "nondeterministic" in verdicts and verdicts <= set(COMPARED):
+        simulated = cell_of_mode(new, mode).simulated
+        if "nondeterministic" in verdicts and verdicts <= set(COMPARED) and not simulated:
             sides = [[one for one in row.observations if one.mode == mode] for row in (old, new)]
             yield test(mode, *sides)
 
@@ -313,6 +326,14 @@ def _callers(old: MatrixRow, new: MatrixRow) -> tuple[list[str], list[str]]:
 
 def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> JudgedRow:
     """Judge a change that rests on what was seen to differ."""
+    if texts := _schedules_changed(_flag_modes(old, new), old, new):
+        # The same schedules show the same again: neither load nor chance speaks out of them.
+        return JudgedRow(kind=kind, confirmed=True, detail="; ".join(texts))
+    return _by_rates(kind, old, new, tests)
+
+
+def _by_rates(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> JudgedRow:
+    """Judge one that rests on how often executions differed."""
     for side, row, other in (("before", old, new), ("after", new, old)):
         if row.weak is not None and _rests_on_stillness(row, other):
             return doubted(kind, "low_power", f"{side}: {row.weak}", tests)
@@ -332,6 +353,16 @@ def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTe
     warn_only = f"warn_only: {old.warn_only.verdict} → {new.warn_only.verdict}"
     reasons = [row.warn_only.reason for row in (old, new) if row.warn_only.reason]
     return doubted(kind, "warn_only_missing", f"{warn_only} ({'; '.join(reasons)})", tests)
+
+
+def _schedules_changed(modes: Sequence[Mode], old: MatrixRow, new: MatrixRow) -> list[str]:
+    """Say what schedules of a simulated GPU gave in modes whose verdicts changed; of what was measured nothing."""
+    pairs = {mode: [cell_of_mode(row, mode) for row in (old, new)] for mode in modes}
+    return [
+        f"{mode}: {' → '.join(counted(cell) or cell.verdict for cell in pair)}"
+        for mode, pair in pairs.items()
+        if all(cell.simulated for cell in pair)
+    ]
 
 
 def carrying_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
