@@ -53,6 +53,8 @@ class CpuReference:
             self._forward, self._judged = self._computed(torch.Tensor.clone)
         except Exception as error:
             raise NotComparedError(f"the CPU does not compute it ({first_line(error)})") from error
+        if any(tensor.device.type != "cpu" for _, tensor in (*self._forward, *self._judged)):
+            raise NotComparedError("it makes tensors on the GPU by itself")
         generator = torch.Generator().manual_seed(_SEED)
         self._samples: list[list[bits.Part]] = []
         for _ in range(_SAMPLES):
