@@ -8,15 +8,14 @@ from __future__ import annotations
 
 # Modifiers that change nothing here: caches, scopes of a memory that is always in order, hints to the hardware.
 _HINTS = (
-    "E CONSTANT STRONG WEAK GPU SYS CTA SM SC ALL VC EF EL LU NA BYPASS ACCESS LTC64B LTC128B LTC256B DEFER_BLOCKING NOINC NODEC "
-    "LUT IVALL RN NTZ MMA PACK_AB COLLECTIVE OOB PRIVATE REUSE"
+    "E CONSTANT STRONG GPU SYS CTA SM SC ALL EF LU BYPASS LTC128B DEFER_BLOCKING NOINC NODEC LUT IVALL RN NTZ MMA PACK_AB"
 )
-_SIZES = "U8 S8 U16 S16 32 64 128"
+_SIZES = "U8 S8 U16 S16 64 128"
 _COMPARED = "LT EQ LE GT NE GE AND OR XOR"
 _UNORDERED = f"{_COMPARED} NUM NAN LTU EQU LEU GTU NEU GEU"
 _ROUNDED = "RM RP RZ"
-_INTEGERS = "U8 S8 U16 S16 U32 S32 U64 S64"
-_ATOMIC = "ADD MIN MAX AND OR XOR INC DEC EXCH CAS F32 F64 64 S32 S64 FTZ F16X2 BF16_V2 BF16X2"
+_INTEGERS = "U8 S8 U16 S16 U32 U64 S64"
+_REDUCED = "ADD MIN MAX AND OR XOR INC DEC F32 F64 64 S32 S64 FTZ F16X2"
 
 # By the name of the function that executes it: the modifiers that it reads.
 OPCODES: dict[str, str] = {
@@ -28,7 +27,7 @@ OPCODES: dict[str, str] = {
     "IADD3": "X",
     "IMAD": "HI WIDE X U32 MOV IADD SHL",
     "ISETP": f"{_COMPARED} EX U32",
-    "LOP3": "PAND",
+    "LOP3": "",
     "PLOP3": "",
     "SHF": "L R HI W U32 S32 U64 S64",
     "LEA": "HI X SX32",
@@ -41,8 +40,8 @@ OPCODES: dict[str, str] = {
     "BREV": "",
     "BMSK": "W",
     "SGXT": "U32 W",
-    "P2R": "B1 B2 B3",
-    "R2P": "B1 B2 B3",
+    "P2R": "",
+    "R2P": "",
     "IDP": "4A S8 U8",
     # Floating point.
     "FADD": f"FTZ SAT {_ROUNDED}",
@@ -50,21 +49,21 @@ OPCODES: dict[str, str] = {
     "FFMA": f"FTZ SAT {_ROUNDED}",
     "FMNMX": "FTZ NAN",
     "FSEL": "",
-    "FSET": f"FTZ BF {_UNORDERED}",
+    "FSET": "BF AND LT EQ LE GT NE GE NUM NAN LTU EQU LEU GTU NEU GEU",
     "FSETP": f"FTZ {_UNORDERED}",
     "DADD": _ROUNDED,
     "DMUL": _ROUNDED,
     "DFMA": _ROUNDED,
     "DSETP": f"MIN MAX {_UNORDERED}",
-    "MUFU": "FTZ RCP RSQ SQRT EX2 LG2 SIN COS TANH RCP64H RSQ64H",
+    "MUFU": "RCP RSQ SQRT EX2 LG2 SIN COS TANH RCP64H RSQ64H",
     "FCHK": "",
-    "HADD2": "F32 BF16_V2 SAT",
-    "HMUL2": "BF16_V2 SAT",
+    "HADD2": "F32 SAT",
+    "HMUL2": "",
     "HFMA2": "BF16_V2 RELU SAT",
     "HMNMX2": "BF16_V2 NAN",
-    "HSETP2": f"BF16_V2 {_UNORDERED}",
-    "F2FP": "BF16 F16 F32 RELU RZ",
-    "F2F": f"F16 BF16 F32 F64 FROM_F16 FROM_BF16 FROM_F32 FROM_F64 FTZ {_ROUNDED}",
+    "HSETP2": _UNORDERED,
+    "F2FP": "BF16 RELU RZ",
+    "F2F": f"F16 BF16 F32 F64 FROM_F16 FROM_F32 FROM_F64 {_ROUNDED}",
     "FRND": "F16 F64 TRUNC FLOOR CEIL FTZ",
     "F2I": f"F16 F64 TRUNC FLOOR CEIL FTZ {_INTEGERS}",
     "I2F": f"F16 F64 {_ROUNDED} {_INTEGERS}",
@@ -78,29 +77,29 @@ OPCODES: dict[str, str] = {
     "ST": _SIZES,
     "STS": _SIZES,
     "STL": _SIZES,
-    "LDGSTS": _SIZES,
-    "QSPC": "S L G",
-    "RED": _ATOMIC,
-    "ATOM": _ATOMIC,
-    "ATOMG": _ATOMIC,
-    "ATOMS": f"{_ATOMIC} CAST SPIN POPC 32",
+    "LDGSTS": "64 128",
+    "QSPC": "S L",
+    "RED": _REDUCED,
+    "ATOM": f"{_REDUCED} EXCH CAS",
+    "ATOMG": f"{_REDUCED} EXCH CAS",
+    "ATOMS": "ADD MIN MAX AND OR XOR INC DEC EXCH CAS 64 S32 CAST SPIN POPC 32",
     # Warps and control.
-    "NOP": "LE 32",
+    "NOP": "LE",
     "NANOSLEEP": "",
     "VOTE": "ANY ALL EQ",
     "SHFL": "IDX UP DOWN BFLY",
-    "MATCH": "ANY ALL U32 U64",
-    "REDUX": "OR AND XOR SUM MIN MAX S32",
+    "MATCH": "ANY ALL U64",
+    "REDUX": "OR XOR SUM MIN MAX S32",
     "BRA": "DIV CONV U",
     "BRX": "",
     "CALL": "REL ABS",
-    "RET": "REL ABS",
+    "RET": "REL",
     "LEPC": "",
     "BPT": "TRAP",
     "EXIT": "",
     "BSSY": "",
     "BSYNC": "",
-    "WARPSYNC": "ALL",
+    "WARPSYNC": "",
     "BREAK": "",
     "BMOV": "32 CLEAR",
     "BAR": "SYNC RED POPC AND OR",

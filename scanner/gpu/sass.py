@@ -47,6 +47,8 @@ _TYPES = frozenset({"F16", "BF16", "F32", "F64"})
 _TERM = re.compile(r"(U?)R(\d+|Z)(?:\.(64|U32|X4|X8|X16))?")
 _SCALES = {"X4": 4, "X8": 8, "X16": 16}
 _PACKED = frozenset({"half", "bfloat16"})
+# What is known of the constants that the driver puts before the parameters: sizes, windows, the stack, a descriptor that nobody reads.
+_PARAMETERS, _DRIVERS = 0x160, {*range(0x2C), *range(0x118, 0x120)}
 # Opcodes whose addresses have 64 bits, also where nvdisasm names one register of the pair alone.
 _WIDE_ADDRESSES = frozenset("LDG LD STG ST RED ATOM ATOMG QSPC".split())
 
@@ -232,6 +234,8 @@ def _constant(found: re.Match[str], flags: int) -> bytes:
             ureg = _URZ if register == "Z" else int(register)
     # Offsets are of 16 bits; nvdisasm shows the upper half of them as negative ones.
     at = int(offset or "0", 16)
+    if bank == "0" and not kind and 0 <= at < _PARAMETERS and at not in _DRIVERS:
+        raise UnknownInstructionError(found[0])
     return _OPERAND.pack(_CONST, flags, reg, ureg, int(bank, 16), at if kind and at >= 0 else at & 0xFFFF)
 
 

@@ -74,10 +74,10 @@ void op_REDUX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     uint32_t r = a[first_lane(lanes)], flip = HAS(i, M_S32) ? 0x80000000 : 0;
     ACTIVE(lanes & (lanes - 1)) {
         if (HAS(i, M_OR)) r |= a[l];
-        else if (HAS(i, M_AND)) r &= a[l];
         else if (HAS(i, M_XOR)) r ^= a[l];
         else if (HAS(i, M_SUM)) r += a[l];
-        else if (((a[l] ^ flip) < (r ^ flip)) == (bool)HAS(i, M_MIN)) r = a[l];
+        else if (HAS(i, M_MIN) || HAS(i, M_MAX)) r = ((a[l] ^ flip) < (r ^ flip)) == (bool)HAS(i, M_MIN) ? a[l] : r;
+        else r &= a[l]; /* without a name */
     }
     EACH a[l] = r;
     put(w, &i->operand[0], a, lanes);
@@ -174,8 +174,7 @@ void op_BSYNC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 
 void op_WARPSYNC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Vector mask;
-    if (HAS(i, M_ALL)) EACH mask[l] = ~0u;
-    else source(m, w, &i->operand[0], mask);
+    source(m, w, &i->operand[0], mask);
     ACTIVE(lanes) w->sync_mask[l] = mask[l];
     wait_at(m, w, lanes, AT_WARPSYNC);
 }

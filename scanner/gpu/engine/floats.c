@@ -140,7 +140,7 @@ void op_FSET(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     uint32_t with = predicate(m, w, &i->operand[3]), truth = 0;
     int kind = comparison(i);
     EACH truth |= compared(kind, a[l], b[l]) << l;
-    truth = HAS(i, M_AND) ? truth & with : HAS(i, M_OR) ? truth | with : truth ^ with;
+    truth &= with;
     EACH r[l] = !(truth >> l & 1) ? 0 : HAS(i, M_BF) ? bits_of(1) : ~0u;
     put(w, &i->operand[0], r, lanes);
 }
@@ -325,15 +325,9 @@ static double sum_to_odd(double a, double b) {
     }
     return s;
 }
-uint32_t add16(bool brain, uint32_t a, uint32_t b) { /* of atomic additions */
-    double v = brain ? sum_to_odd(value_of_brain(a), value_of_brain(b)) : value_of_half(a) + value_of_half(b);
-    return rounded_to(v, brain ? 7 : 10, brain ? 127 : 15, NULL);
+uint32_t add_halves(uint32_t a, uint32_t b) { /* of atomic additions; the sum is exact before it is rounded */
+    return rounded_to(value_of_half(a) + value_of_half(b), 10, 15, NULL);
 }
-uint32_t extreme16(bool brain, bool maximum, uint32_t a, uint32_t b) {
-    double x = brain ? value_of_brain(a) : value_of_half(a), y = brain ? value_of_brain(b) : value_of_half(b);
-    return rounded_to(maximum ? -least(-x, -y, false) : least(x, y, false), brain ? 7 : 10, brain ? 127 : 15, NULL);
-}
-float extreme32(bool maximum, float a, float b) { return (float)(maximum ? -least(-a, -b, false) : least(a, b, false)); }
 
 /* Two halves of a packed operand. */
 static void halves(Machine *m, const Warp *w, const Instruction *i, int place, double out[2][LANES]) {
@@ -430,7 +424,7 @@ void op_F2F(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     } else {
         Vector bits;
         source(m, w, &i->operand[1], bits);
-        EACH from[l] = HAS(i, M_FROM_BF16) ? value_of_brain(bits[l] & 0xFFFF) : value_of_half(bits[l] & 0xFFFF);
+        EACH from[l] = value_of_half(bits[l] & 0xFFFF);
     }
     if (HAS(i, M_F64)) put_doubles(w, i, from, lanes);
     else if (HAS(i, M_F32)) {

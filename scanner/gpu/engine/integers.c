@@ -189,7 +189,7 @@ void op_LOP3(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     EACH r[l] = lookup(a[l], b[l], c[l], table), some |= (uint32_t)(r[l] != 0) << l;
     if (first) {
         uint32_t with = predicate(m, w, &i->operand[first + 5]);
-        put_predicate(w, &i->operand[0], HAS(i, M_PAND) ? some & with : some | with, lanes);
+        put_predicate(w, &i->operand[0], some | with, lanes);
     }
     put(w, &i->operand[first], r, lanes);
 }
@@ -344,8 +344,6 @@ void op_SGXT(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     put(w, &i->operand[0], a, lanes);
 }
 
-static int byte_of(const Instruction *i) { return HAS(i, M_B1) ? 8 : HAS(i, M_B2) ? 16 : HAS(i, M_B3) ? 24 : 0; }
-
 /* All predicates as bits of a register, and back; only those that a mask names. */
 void op_P2R(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Vector a, mask;
@@ -354,7 +352,7 @@ void op_P2R(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     EACH {
         uint32_t v = 0;
         for (int k = 0; k < PREDICATES - 1; k++) v |= (w->predicate[k] >> l & 1) << k;
-        a[l] = (a[l] & ~(mask[l] << byte_of(i))) | (v & mask[l]) << byte_of(i);
+        a[l] = (a[l] & ~mask[l]) | (v & mask[l]);
     }
     put(w, &i->operand[0], a, lanes);
 }
@@ -365,7 +363,7 @@ void op_R2P(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     source(m, w, &i->operand[2], mask);
     for (int k = 0; k < PREDICATES - 1; k++) {
         uint32_t value = 0, which = 0;
-        EACH value |= (a[l] >> (byte_of(i) + k) & 1) << l, which |= (mask[l] >> k & 1) << l;
+        EACH value |= (a[l] >> k & 1) << l, which |= (mask[l] >> k & 1) << l;
         which &= lanes;
         w->predicate[k] = (w->predicate[k] & ~which) | (value & which);
     }

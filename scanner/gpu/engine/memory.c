@@ -2,9 +2,7 @@
 #include "operands.h"
 #include <math.h>
 
-uint32_t add16(bool brain, uint32_t a, uint32_t b);
-uint32_t extreme16(bool brain, bool maximum, uint32_t a, uint32_t b);
-float extreme32(bool maximum, float a, float b);
+uint32_t add_halves(uint32_t a, uint32_t b);
 
 enum Space { GLOBAL, SHARED, LOCAL, GENERIC };
 static const char *const SPACE[] = {"global", "shared", "local", "generic"};
@@ -158,38 +156,25 @@ void op_QSPC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     addresses(m, w, address_of(i), GENERIC, address);
     uint64_t window = HAS(i, M_L) ? m->launch->local_window : m->launch->shared_window;
     uint32_t inside = 0;
-    EACH {
-        bool in_window = (address[l] & ~0xFFFFFFFFull) == window;
-        bool global_one = (address[l] & ~0xFFFFFFFFull) != m->launch->local_window && (address[l] & ~0xFFFFFFFFull) != m->launch->shared_window;
-        inside |= (uint32_t)(HAS(i, M_G) ? global_one : in_window) << l;
-    }
+    EACH inside |= (uint32_t)((address[l] & ~0xFFFFFFFFull) == window) << l;
     put_predicate(w, &i->operand[0], inside, lanes);
 }
 
 static float no_denormal(float v) { return fabsf(v) < 0x1p-126f ? copysignf(0, v) : v; }
 
 static uint64_t combined(Machine *m, const Instruction *i, uint64_t old, uint64_t with, int size) {
+    bool real = HAS(i, M_F32) || HAS(i, M_F64) || HAS(i, M_F16X2);
+    if (real && !HAS(i, M_ADD)) fail(m, UNKNOWN, "an atomic on floats that does not add");
     if (HAS(i, M_F32)) {
         float a = as_float((uint32_t)old), b = as_float((uint32_t)with);
-        if (HAS(i, M_FTZ)) a = no_denormal(a), b = no_denormal(b);
-        float r = HAS(i, M_ADD) ? a + b : extreme32(HAS(i, M_MAX), a, b);
-        if (HAS(i, M_FTZ)) r = no_denormal(r);
+        float r = HAS(i, M_FTZ) ? no_denormal(no_denormal(a) + no_denormal(b)) : a + b;
         return isnan(r) ? 0x7FFFFFFF : bits_of(r);
     }
     if (HAS(i, M_F64)) {
-        if (!HAS(i, M_ADD)) fail(m, UNKNOWN, "an atomic on doubles that does not add");
         double r = as_double(old) + as_double(with);
         return isnan(r) ? 0x7FFFFFFFFFFFFFFF : bits_of_double(r);
     }
-    if (HAS(i, M_F16X2) || HAS(i, M_BF16X2)) {
-        bool brain = HAS(i, M_BF16_V2) || HAS(i, M_BF16X2);
-        uint64_t r = 0;
-        for (int k = 0; k < 32; k += 16) {
-            uint32_t a = old >> k & 0xFFFF, b = with >> k & 0xFFFF;
-            r |= (uint64_t)(HAS(i, M_ADD) ? add16(brain, a, b) : extreme16(brain, HAS(i, M_MAX), a, b)) << k;
-        }
-        return r;
-    }
+    if (HAS(i, M_F16X2)) return add_halves((uint32_t)old & 0xFFFF, (uint32_t)with & 0xFFFF) | add_halves((uint32_t)old >> 16, (uint32_t)with >> 16) << 16;
     if (HAS(i, M_ADD)) return old + with;
     if (HAS(i, M_AND)) return old & with;
     if (HAS(i, M_OR)) return old | with;
@@ -206,7 +191,7 @@ static uint64_t combined(Machine *m, const Instruction *i, uint64_t old, uint64_
 
 /* What it does as far as others that it is not ordered with see it: whose old value is used, that is an exchange. */
 static uint32_t kind_of(const Instruction *i, bool used) {
-    bool real = HAS(i, M_F32) || HAS(i, M_F64) || HAS(i, M_F16X2) || HAS(i, M_BF16X2) || HAS(i, M_BF16_V2);
+    bool real = HAS(i, M_F32) || HAS(i, M_F64) || HAS(i, M_F16X2);
     if (used || HAS(i, M_EXCH) || HAS(i, M_CAS) || HAS(i, M_CAST) || HAS(i, M_DEC)) return EXCHANGES;
     if (HAS(i, M_POPC)) return ADDS;
     if (HAS(i, M_INC)) return EXCHANGES;
