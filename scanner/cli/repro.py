@@ -20,7 +20,7 @@ from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.cases.catalog import named_files
 from scanner.cases.selected import selected_rows
 from scanner.cli.options import python_option, specs_option, tell
-from scanner.errors import UsageError
+from scanner.errors import EXIT_DONE, UsageError
 from scanner.invariance import PROPERTIES, Property
 from scanner.observations.parts import machine_of
 from scanner.observations.records import Header, Row, digest_kind
@@ -30,6 +30,7 @@ from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.variables import packages_for, worker_environment
 from scanner.repro.compile_cache import SCRIPT
 from scanner.repro.invariance import invariance_script, tried_of
+from scanner.repro.replay import replay_script, told, witness_of
 from scanner.repro.saved_script import saved_script
 from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import MatrixRow, matrix
@@ -60,19 +61,26 @@ _TIMEOUT = 600.0
     help="Write the script that fills torch.compile's cache with the flag off in backward, and then shows what a process with "
     "the flag on throughout takes from it; no RUN is needed.",
 )
+@click.option(
+    "--replay",
+    "replays",
+    is_flag=True,
+    help="Replay what a simulated GPU showed, from its schedule, without a GPU; with -o write the script that does.",
+)
 @specs_option(
     "A file of specs that the row is of, which is Python: without this option none of a run file's runs."
 )
-@python_option("The interpreter whose torch draws the inputs; it needs only torch.")
+@python_option("The interpreter whose torch draws the inputs, or is replayed; it needs only torch.")
 def command(
     run: str | None,
     row: str | None,
     output: Path | None,
     what: Property | None,
     compile_cache: bool,
+    replays: bool,
     spec_files: tuple[str, ...],
     python: str,
-) -> None:
+) -> int:
     """Write a script that needs only torch and shows what a row of a run file showed.
 
     ROW is a pattern as scan takes it that only one row of RUN matches: a row id spec:case:direction:dtype, of which
@@ -85,12 +93,12 @@ def command(
         if run is not None:
             raise UsageError(f"--compile-cache: its script is of no run; leave {run!r} out")
         _out(SCRIPT, output)
-        return
+        return EXIT_DONE
     if run is None:
         raise UsageError("give a run file RUN and a ROW of it; detmatrix repro --help shows the rest")
     if run.endswith(".pt"):
         _of_saved_inputs(run, row, output)
-        return
+        return EXIT_DONE
     if row is None:
         raise UsageError(f"{run}: give a ROW of it too; detmatrix report shows what there is")
     read = read_run(run)
@@ -99,26 +107,44 @@ def command(
         read.header, read.observations, closed=read.closing is not None, invariances=read.invariances
     )
     seen = next(one for one in rows if one.row.key == chosen.key)
+    if replays and output is None:
+        return told(witness_of(seen, read.header), python, _specs_of(chosen, read.header, spec_files))
+    if replays:
+        _out(replay_script(seen, read.header), output, run)
+        return EXIT_DONE
+    written, note = _of_row(seen, read.header, what, spec_files, python)
+    _out(written, output, run)
+    if note:
+        click.echo(f"detmatrix: {note}", err=True)
+    return EXIT_DONE
+
+
+def _of_row(
+    seen: MatrixRow, header: Header, what: Property | None, spec_files: Sequence[str], python: str
+) -> tuple[str, str | None]:
+    """Return the script of a row, and what is to be said of it.
+
+    Raises:
+        UsageError: There can be none.
+    """
+    chosen = seen.row
     if what is not None:
         tried_of(seen, what)
     if seen.off.launches or seen.on.launches:
-        again = (
-            f"detmatrix scan {chosen.id} --specs FILE.py --perturb {','.join(read.header.settings.perturb)}"
-        )
+        again = f"detmatrix scan {chosen.id} --specs FILE.py --perturb {','.join(header.settings.perturb)}"
         raise UsageError(
             f"{chosen.id}: no script can be written: Triton's interpreter ran its kernels; run it again with {again}"
         )
     tell("repro: starting torch, which draws the inputs")
-    input_source = _input_source(chosen, read.header, spec_files, python)
+    input_source = _input_source(chosen, header, spec_files, python)
     # Of the machines of a merged file it is the one that observed the row.
-    header = replace(read.header, environment=machine_of(read.header, chosen))
-    if what is None:
-        written = script(input_source, seen, header)
-    else:
-        written = invariance_script(input_source, seen, header, what)
-    _out(written, output, run)
-    if note := _other_inputs(input_source, seen):
-        click.echo(f"detmatrix: {note}", err=True)
+    header = replace(header, environment=machine_of(header, chosen))
+    written = (
+        script(input_source, seen, header)
+        if what is None
+        else invariance_script(input_source, seen, header, what)
+    )
+    return written, _other_inputs(input_source, seen)
 
 
 def _of_saved_inputs(path: str, row: str | None, output: Path | None) -> None:
@@ -161,13 +187,7 @@ def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: s
         raise UsageError(
             f"{text}: it ran on {row.device}, and scripts are written for cpu, {', '.join(ACCELERATORS)} alone"
         )
-    # A row of the catalog needs no file, wherever the files of its run are now.
-    own = row.spec not in {spec.name for spec in SPECS}
-    own = own and not databases((row.source,))
-    allowed = (
-        named_files(spec_files, header.settings.specs, f"{text}: its spec is none of ours") if own else ()
-    )
-    files = list(map(resolved, allowed))
+    files = list(map(resolved, _specs_of(row, header, spec_files)))
     for path in files:
         if not file_of(path).is_file():
             raise UsageError(f"{text}: {path} is not there; say where it is now with --specs")
@@ -183,6 +203,18 @@ def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: s
     if "failed" in answer:
         raise UsageError(f"{text}: {answer['failed']}")
     return msgspec.convert(answer, InputSource)
+
+
+def _specs_of(row: Row, header: Header, spec_files: Sequence[str]) -> tuple[str, ...]:
+    """Return the files of specs that a row needs; one of the catalog needs none, wherever those of its run are now.
+
+    Raises:
+        UsageError: They were not named.
+    """
+    if row.spec in {spec.name for spec in SPECS} or databases((row.source,)):
+        return ()
+    text = f"{row.id}: no script can be written: its spec is none of ours"
+    return tuple(named_files(spec_files, header.settings.specs, text))
 
 
 def _ask(request: dict[str, Any], python: str, sandbox: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from scanner.errors import one_line
 from scanner.observations.records import Header
+from scanner.schedules import FREEDOMS, PERMITTED
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.chosen import MODE_FINDING_MEANING
 from scanner.verdicts.findings import FINDING_MEANING, MatrixRow
@@ -23,6 +24,8 @@ def finding_comment(row: MatrixRow, header: Header) -> list[str]:
     env, settings = header.environment, header.settings
     of_gpu = f"{env.gpu}, CUDA {env.cuda}" if env.cuda is not None else env.gpu
     where = of_gpu if settings.device != "cpu" else f"{env.cpu}, {env.threads} threads"
+    if env.simulated:
+        where = f"{of_gpu} ({env.simulated.architecture}): seen in simulation, not on a GPU"
     modes = {
         "off": row.off,
         "on": row.on,
@@ -58,6 +61,11 @@ def _described(cell: Cell, reason: str | None = None) -> str:
     """Say what was seen under a mode; why it is inconclusive or no verdict, if that is known of it."""
     if reason is not None:
         return textwrap.shorten(reason, 200)
+    if cell.simulated and (schedule := cell.simulated.schedule):
+        permitted = "" if FREEDOMS[schedule.name].headline else f", {PERMITTED}"
+        return f"differs under {schedule.name} (number {schedule.number}, seed {schedule.seed}{permitted})"
+    if cell.simulated and cell.verdict == "deterministic":
+        return f"0 of {cell.runs} schedules differed"
     if cell.verdict in ("deterministic", "nondeterministic"):
         return f"{cell.differing} of {cell.runs} differed, {cell.distinct} distinct"
     return (

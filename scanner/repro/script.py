@@ -23,6 +23,7 @@ from scanner.perturbations import CaseContext
 from scanner.repro import script_parts as text
 from scanner.repro.comment import OF_OFF_AND_ON, WIDTH, finding_comment
 from scanner.repro.variables import set_by_mode, set_variables, steering_of
+from scanner.schedules import SCHEDULES
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import NEED_RUNS, MatrixRow
 
@@ -83,11 +84,12 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
         row: What the run says of the row.
         header: Of the run.
     """
-    device = row.row.device.partition(":")[0]
+    simulated = header.environment.simulated is not None
+    device = "cuda" if simulated else row.row.device.partition(":")[0]
     outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
     sizes = tuple(prod(output.shape) * _itemsize(output.dtype) for output in outputs)
     lacks = ACCELERATORS[device].lacks if device in ACCELERATORS else {}
-    around = [_circumstance(name, device) for name in perturbations(row) if name not in lacks]
+    around = [_circumstance(name, device) for name in perturbations(row) if name not in {*lacks, *SCHEDULES}]
     # Where nothing of it is compiled the script would run it eagerly, and call that a verdict of the mode.
     chosen = tuple(mode for mode, it in row.chosen.items() if it.finding not in {None, "not_compiled"})
     execute, parts = executed(input_source, outputs, header.settings.seed, chosen)
@@ -165,10 +167,11 @@ def _head(
     # A single execution has nothing to differ from.
     runs = settings.runs if settings.processes > 1 else max(settings.runs, 2)
     # What took further executions takes as many here.
-    runs = max(runs, ceil(max(sum(cell.by_process) for cell in _cells(row)) / settings.processes))
+    processes = 2 if header.environment.simulated else settings.processes
+    runs = max(runs, ceil(max(sum(cell.by_process) for cell in _cells(row)) / processes))
     found = {row.finding, *(row.chosen[mode].finding for mode in chosen)}
-    if found & NEED_RUNS.keys() or row.unfilled.verdict != "not_run":
-        runs = max(runs, ceil(LEAST_RUNS / settings.processes))
+    if header.environment.simulated or found & NEED_RUNS.keys() or row.unfilled.verdict != "not_run":
+        runs = max(runs, ceil(LEAST_RUNS / processes))
     alerts = [f"ALERT = {json.dumps(text.ALERT)}"]
     if settings.device != "cpu":
         alerts = [
@@ -181,7 +184,7 @@ def _head(
     return [
         *lines,
         "",
-        f"RUNS, PROCESSES = {runs}, {settings.processes}  # executions in each process, processes of each mode",
+        f"RUNS, PROCESSES = {runs}, {processes}  # executions in each process, processes of each mode",
         *alerts,
     ]
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from opspecs.inputs import Inputs, UpstreamGradients
+from opspecs.inputs import Inputs, SimulatedInputs, UpstreamGradients
 from opspecs.model import Call, MissingError, OpSpec
 from opspecs.pytorch import database
 from opspecs.registry import SPECS
@@ -73,7 +73,8 @@ def input_source(
         case: Name of the case.
         direction: ``"forward"`` or ``"backward"``.
         dtype: Of the inputs.
-        device: ``"cpu"`` or the kind of an accelerator, which this machine may lack.
+        device: ``"cpu"`` or the kind of an accelerator, which this machine may lack; ``"simulated"`` draws as a simulated GPU
+            does, for CUDA.
         seed: Of the scan.
         specs: Files of further specs.
         grown: How an enlarged case of PyTorch's databases was grown.
@@ -98,8 +99,9 @@ def input_source(
     if not hasattr(torch, dtype):
         raise InputSourceError(f"torch {torch.__version__} has no dtype {dtype}")
     key = f"{seed}|{spec}|{case}|{dtype}"
+    simulated, device = device == "simulated", "cuda" if device == "simulated" else device
     options: dict[str, Any] = {"dtype": dtype, "device": device, "direction": direction}
-    inputs, drawing = Inputs(key, **options), Drawing(device)
+    inputs, drawing = (SimulatedInputs if simulated else Inputs)(key, **options), Drawing(device)
     try:
         with drawing:
             call = known[spec].cases[case].inputs(inputs)
@@ -115,14 +117,17 @@ def input_source(
         source = Source(drawing, wanted)
         lines = [source.text(value) for value in wanted]
         op = _Op(known[spec].op)
-        upstream = _upstream(f"{key}|upstream", options) if direction == "backward" else None
+        upstream = (
+            _upstream(f"{key}|upstream", options, simulated=simulated) if direction == "backward" else None
+        )
     except UntraceableError as error:
         raise InputSourceError(str(error)) from error
     batch = known[spec].cases[case].batch
+    made, here = _drawn_here(source, device) if simulated else (source.lines, device)
     return {
         "lines": source.lines,
         **dict(zip(("args", "kwargs", "leaves"), lines, strict=True)),
-        "digest": _digest(source.lines, lines, values, device, drawn=known[spec].some_leaves),
+        "digest": _digest(made, lines, values, here, drawn=known[spec].some_leaves),
         "op": op.text,
         "in_place": known[spec].in_place,
         "imports": op.imports,
@@ -156,8 +161,17 @@ def _of_database(name: str, case: str, dtype: str, device: str, seed: int, grown
     return spec
 
 
-def _upstream(key: str, options: dict[str, Any]) -> tuple[int, str]:
+def _drawn_here(source: Source, device: str) -> tuple[list[str], str]:
+    """Return the lines that draw for a simulated GPU as they run on the CPU; in the source they move to the device at the end."""
+    source.lines = [line.replace('.to("cpu")', "").replace('.to("cpu", ', ".to(") for line in source.lines]
+    return [line.replace(f'"{device}"', '"cpu"') for line in source.lines], "cpu"
+
+
+def _upstream(key: str, options: dict[str, Any], *, simulated: bool = False) -> tuple[int, str]:
     """Return the seed of the upstream gradients, and how one is drawn."""
+    if simulated:
+        seed, drawn = _upstream(key, options | {"device": "cpu"})
+        return seed, f'{drawn}.to("{options["device"]}")'
     inputs = UpstreamGradients(key, **options)
     if options["device"] != "cpu":
         return inputs.gradient_source()

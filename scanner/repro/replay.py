@@ -1,0 +1,191 @@
+"""A row of a simulated run once more: in each mode the canonical schedule, and the one that gave other bits.
+
+A schedule is drawn from its class, its number and a seed, so that the same kernels give the same bits on any machine.
+"""
+
+from __future__ import annotations
+
+import pprint
+from collections.abc import Iterator, Mapping
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from scanner.cases.settings import asked_for
+from scanner.cli.options import python_option, specs_option
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, DetmatrixError, UsageError, one_line
+from scanner.observations.records import Header, Mode, Observation, Record, Schedule, Settings
+from scanner.processes.sandbox import ImportSandbox
+from scanner.processes.supervisor import WorkerSupervisor
+from scanner.repro.comment import WIDTH, finding_comment
+from scanner.run.progress import progress_for
+from scanner.run.requests import PATIENCE, ask, place_of
+from scanner.run.simulation import described, simulation_for
+from scanner.schedules import CANONICAL
+from scanner.verdicts.findings import MatrixRow
+
+_SCRIPT = """{comment}
+#
+# Replays it on a machine without a GPU (Linux, x86-64): pip install 'detmatrix[simulate]', then
+#     python THIS_FILE --python PATH
+# with the interpreter of an environment that has torch {torch} and needs nothing of NVIDIA. Exit code 0: the same results.
+from scanner.repro.replay import main
+
+main(
+{witness}
+)
+"""
+
+
+class ReplayedMode(Record, frozen=True):
+    """What a mode gave: the digest of the canonical execution, and that under the schedule that gave other bits."""
+
+    digests: tuple[str, ...]
+    schedule: Schedule | None = None
+
+
+class Witness(Record, frozen=True):
+    """What a replay needs of a run."""
+
+    torch: str
+    build: str  # of the simulation
+    settings: dict[str, str | int | float]  # that an execution rests on
+    row: dict[str, str]
+    inputs: str | None  # digest
+    modes: dict[Mode, ReplayedMode]
+
+
+def witness_of(row: MatrixRow, header: Header) -> Witness:
+    """Return what replays a row.
+
+    Raises:
+        UsageError: Nothing was simulated, or nothing ran.
+    """
+    of = header.environment.simulated
+    if of is None:
+        raise UsageError(
+            f"{row.row.id}: was measured, and --replay repeats what a simulated GPU showed; leave it out"
+        )
+    seen = [one for one in row.observations if one.outcome == "ran"]
+    if not seen:
+        raise UsageError(f"{row.row.id}: nothing to replay, it ran in no mode ({row.reason})")
+    names = ("simulate", "runs", "seed", "timeout")
+    return Witness(
+        torch=header.environment.torch,
+        build=of.build,
+        settings={name: getattr(header.settings, name) for name in names},
+        row=place_of(row.row) | ({"enlargement": row.row.enlargement} if row.row.enlargement else {}),
+        inputs=seen[0].inputs_digest,
+        modes={one.mode: _mode(one) for one in seen},
+    )
+
+
+def replay_script(row: MatrixRow, header: Header) -> str:
+    """Return the script that replays a row; whatever a run file says stands in quotes there."""
+    literal = pprint.pformat(msgspec.to_builtins(witness_of(row, header)), width=WIDTH - 4, sort_dicts=False)
+    witness = "\n".join(f"    {line}" for line in literal.splitlines())
+    comment = "\n".join(finding_comment(row, header))
+    return _SCRIPT.format(comment=comment, torch=one_line(header.environment.torch), witness=witness)
+
+
+def told(witness: Witness, python: str, spec_files: tuple[str, ...] = ()) -> int:
+    """Replay, and print what was seen; return the exit code.
+
+    Raises:
+        UsageError: This machine, or the build in that interpreter, cannot have the simulated GPU.
+        UntrustedScanError: No worker could start.
+    """
+    same = True
+    for line, is_same in _replayed(witness, python, spec_files):
+        click.echo(one_line(line))
+        same = same and is_same
+    click.echo("reproduced" if same else "NOT reproduced")
+    return EXIT_DONE if same else EXIT_CHECK_FAILED
+
+
+def main(witness: Mapping[str, object]) -> None:
+    """Replay what a script holds."""
+    _command(obj=msgspec.convert(witness, Witness))
+
+
+@click.command()
+@python_option("The interpreter whose torch is replayed.")
+@specs_option("A file of specs that the row is of, which is Python.")
+@click.pass_obj
+def _command(witness: Witness, python: str, spec_files: tuple[str, ...]) -> None:
+    """Replay what a simulated GPU showed."""
+    try:
+        raise SystemExit(told(witness, python, spec_files))
+    except DetmatrixError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _replayed(witness: Witness, python: str, spec_files: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
+    """Yield a line for each thing seen, and whether it is what the run saw."""
+    settings = asked_for(**witness.settings)
+    progress = progress_for("replay")
+    simulation = simulation_for(settings, python, progress)
+    build = described(settings)
+    if build and build.build != witness.build:
+        yield f"recorded with another build of the simulation: {witness.build}, here {build.build}", True
+    with ImportSandbox() as sandbox:
+        supervisor = WorkerSupervisor(
+            python, sandbox.path, spec_files, settings.device, settings.perturb, simulation=simulation
+        )
+        try:
+            for number, (mode, before) in enumerate(witness.modes.items()):
+                progress.doing(f"starting torch with the flag {mode}: {python}")
+                supervisor.retire()
+                torch = supervisor.first(mode).build["torch"]
+                if torch != witness.torch and not number:
+                    yield f"recorded with torch {witness.torch}, here {torch}", True
+                after = _again(supervisor, settings, witness.row, mode, before)
+                yield from ((f"{mode}: {line}", same) for line, same in _compared(witness, before, after))
+        finally:
+            progress.end()
+            supervisor.retire()
+
+
+def _again(
+    supervisor: WorkerSupervisor, settings: Settings, row: Mapping[str, str], mode: Mode, before: ReplayedMode
+) -> Observation:
+    """Execute the row as the run did, under the canonical schedule and the class that gave other bits."""
+    perturb = (CANONICAL, before.schedule.name) if before.schedule else (CANONICAL,)
+    request = dict(row) | {"do": "observe", "device": settings.device, "seed": settings.seed}
+    request |= {"runs": settings.runs, "perturbations": perturb, "seconds": settings.timeout}
+    place = {name: value for name, value in row.items() if name != "enlargement"} | {
+        "mode": mode,
+        "process": 0,
+    }
+    limits = replace(settings, perturb=perturb)
+    return ask(supervisor, Observation, place, mode, request, settings.timeout + PATIENCE, limits)
+
+
+def _mode(one: Observation) -> ReplayedMode:
+    schedule = one.simulated.schedule if one.simulated else None
+    # Behind the first execution that differs the class goes on.
+    return ReplayedMode(digests=tuple(one.digests)[:2], schedule=schedule)
+
+
+def _compared(witness: Witness, before: ReplayedMode, seen: Observation) -> Iterator[tuple[str, bool]]:
+    """Yield what a mode gave, and whether the run saw the same."""
+    if seen.outcome != "ran":
+        yield f"{seen.outcome}: {seen.message}", False
+        return
+    if seen.inputs_digest != witness.inputs:
+        yield (
+            "the inputs are not those of the run; its case, or the generator of torch, is another one here",
+            False,
+        )
+    after = _mode(seen)
+    words = seen.simulated.cpu.words if seen.simulated and seen.simulated.cpu else "not compared with the CPU"
+    yield f"{CANONICAL}: {after.digests[0]}, {words}", True
+    if it := after.schedule:
+        yield f"{it.name}, number {it.number}, seed {it.seed}: {after.digests[1]}", True
+    for output in seen.outputs:
+        if far := output.severity:
+            most = "" if far.max_abs is None else f", by {far.max_abs:.3g} at most"
+            yield f"{output.name}: {far.differing_elements} of {far.elements} elements differ{most}", True
+    same = after == before
+    yield f"{'the same as' if same else 'NOT what is'} recorded: {', '.join(before.digests)}", same
