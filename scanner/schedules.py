@@ -6,6 +6,7 @@ that gives other bits is the least that is needed for it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -30,17 +31,41 @@ FREEDOMS: dict[str, Freedom] = {
     "divergence": Freedom("the divergent paths of a warp run in any order", headline=False),
 }
 SCHEDULES = tuple(FREEDOMS)
+# What a worker asks for to see whether one pair of accesses, in the other order, shows the difference by itself.
+PAIR = "pair"
 PERMITTED = "CUDA permits it, no known GPU does it"
 # Two canonical executions, one with other memory, and one that may differ.
 LEAST_RUNS = 4
 
 
-def split(runs: int) -> dict[str, int]:
-    """Return how many of *runs* executions each class gets: canonical two, memory one, the others in turns."""
+# The classes that may change anything where two threads are in conflict: of two blocks, of two warps of a block, of one warp.
+SCOPES = ("blocks", "warps", "lanes")
+_CHANGED: dict[str, frozenset[str]] = {
+    "resident-blocks": frozenset({"blocks"}),
+    "warps": frozenset({"warps"}),
+    "both": frozenset({"blocks", "warps"}),
+    "any-blocks": frozenset({"blocks"}),
+    "lanes": frozenset({"lanes"}),
+    "divergence": frozenset({"lanes"}),
+}
+
+
+def split(runs: int, scopes: Collection[str] = SCOPES) -> dict[str, int]:
+    """Return how many of *runs* executions each class gets: canonical two, memory one, the others in turns.
+
+    Args:
+        runs: Executions of a row in a mode.
+        scopes: Of ``SCOPES`` those in which threads are in conflict; a class that can change nothing gets none.
+    """
     counts = dict.fromkeys(SCHEDULES, 0)
     counts[CANONICAL] = min(runs, 2)
     counts[MEMORY] = int(runs > 2)  # noqa: PLR2004
-    orders = SCHEDULES[2:]
-    for number in range(runs - 3):
+    orders = [name for name in SCHEDULES[2:] if _CHANGED[name] <= set(scopes)]
+    for number in range(runs - 3 if orders else 0):
         counts[orders[number % len(orders)]] += 1
     return counts
+
+
+def shown_in(schedule: str, scope: str) -> bool:
+    """Tell whether a class may show a conflict of this scope."""
+    return scope in _CHANGED.get(schedule, ())

@@ -22,7 +22,8 @@ from scanner.gpu import sass
 from scanner.gpu.cubin import Cubin, CubinError, Kernel, cubins
 from scanner.gpu.device import Device, blocks_per_multiprocessor, device
 from scanner.gpu.engine import Conflict, LaunchError, Orders, Result, launch
-from scanner.gpu.schedule import MOST_PAIRS, PAIR, orders_of
+from scanner.gpu.schedule import MOST_PAIRS, orders_of
+from scanner.schedules import PAIR
 
 # Where both processes map the device's memory; the end of it is this one's, for the variables of modules.
 BASE = 0x7A0000000000
@@ -206,10 +207,21 @@ def _joined(
         "pairs": [sum(numbers) for numbers in zip(*(one.pairs for one in results), strict=True)],
         "commuting": sum(one.commuting for one in results),
         "tame": sum(one.tame for one in results),
-        "kernels": list(dict.fromkeys(name for name, one in found if any(one.pairs))),
-        "told": [{"launch": launch, "kernel": name, **one._asdict()} for launch, name, one in pairs],
+        "told": [{"launch": launch, "kernel": demangled(name), **one._asdict()} for launch, name, one in pairs],
         "doubts": sorted({doubt for one in results for doubt in one.doubts}),
     }
+
+
+def demangled(name: str) -> str:
+    """Return the name of a kernel as its source has it, as far as a demangler is there."""
+    try:
+        from cpp_demangle import demangle  # noqa: PLC0415 - has wheels for some systems alone
+    except ImportError:
+        return name
+    try:
+        return str(demangle(name))
+    except ValueError:
+        return name
 
 
 def _map(descriptor: int, size: int) -> None:

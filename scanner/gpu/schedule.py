@@ -12,8 +12,8 @@ _ASCENDING, _DESCENDING, _DRAWN, _INTERLEAVED = range(4)
 # What memory, registers and shared memory hold that nobody wrote: NaN in every format of floats.
 UNWRITTEN = 0x7FFA7FFA
 
-# The class of an execution in which one pair of accesses is swapped, and how many of them are kept to be tried.
-PAIR, MOST_PAIRS = "pair", 16
+# Pairs of accesses in conflict that are kept, to be tried alone.
+MOST_PAIRS = 16
 
 
 def orders_of(name: str, number: int, seed: int, ordinal: int) -> tuple[int, int, int, int, int, int, int]:

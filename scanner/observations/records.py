@@ -341,6 +341,41 @@ class CpuComparison(Record, frozen=True):
 Calls = Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)]
 
 
+Hex = Annotated[str, Meta(pattern=r"^(0x)?[0-9a-f]{1,32}\Z")]
+Scope = Literal["blocks", "warps", "lanes"]
+
+
+class Conflicts(Record, frozen=True):
+    """Pairs of accesses to one byte by different threads, at least one of which changes it, that nothing orders."""
+
+    pairs: tuple[Count, Count, Count]  # by threads of two blocks, of two warps of a block, of one warp
+    commuting: Count = 0  # that give the same in both orders, and are none of those
+    tame: Count = 0  # additions of which each place had too few to show an order
+    # What else may differ in life, or was not looked for: "reads a clock", "copies asynchronously", "its log was full".
+    doubts: Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)] = ()
+
+
+class Witness(Record, frozen=True):
+    """One pair of accesses that shows a difference by itself: all else in canonical order, they alone in the other one."""
+
+    kernel: str
+    launch: Count  # of those of the execution
+    scope: Scope
+    address: Whole
+    kinds: tuple[str, str]  # "float add", "write", "read"; the first of each pair came first in canonical order
+    blocks: tuple[Count, Count]
+    threads: tuple[Count, Count]  # of the block
+    lines: tuple[Count, Count]  # instructions
+    steps: tuple[Count, Count]  # instructions that its warp had executed
+    values: tuple[Hex, Hex]  # what they wrote or added
+    old: Hex  # what the first found
+    shows: bool  # these values alone tell that the orders differ
+    output: str  # that an element of differs
+    element: Count  # the first that does, counted in memory
+    canonical: Hex  # its bits
+    swapped: Hex
+
+
 class Simulation(Record, frozen=True):
     """What is known of executions on a simulated GPU alone."""
 
@@ -351,6 +386,21 @@ class Simulation(Record, frozen=True):
     value_race: bool = False  # that schedule gave other values than the CPU, not only other rounding
     libraries: Calls = ()  # that nobody executed: "cudnnConvolutionForward (cuDNN)"
     products: Calls = ()  # matrix products that the CPU computed
+    conflicts: Conflicts | None = None  # None: nobody looked for them
+    witness: Witness | None = None
+
+    @property
+    def race_free(self) -> bool:
+        """Whether nothing was in conflict, so that for these inputs every order gives these bits."""
+        found = self.conflicts
+        rests_on = self.libraries or self.products or self.schedule
+        return found is not None and not rests_on and not (any(found.pairs) or found.tame or found.doubts)
+
+    @property
+    def not_exercised(self) -> bool:
+        """Whether there were too few accesses in conflict to show an order."""
+        found = self.conflicts
+        return found is not None and bool(found.tame) and not any(found.pairs)
 
 
 class Observation(Record, frozen=True, tag="observation", tag_field="kind"):

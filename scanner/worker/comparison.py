@@ -7,6 +7,7 @@ and measured there too.
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import torch
@@ -127,6 +128,19 @@ class OutputComparison:
             unlike += int((severity.result() or {})["differing_elements"])
         return unlike
 
+    def element_unlike(self, judged: list[bits.Part]) -> dict[str, Any] | None:
+        """Return the first element that has other bits than in the first execution; ``None`` if there is none, or no structure."""
+        if not bits.same_structure(self._first, judged):
+            return None
+        for (name, first), (_, other) in zip(self._first, judged, strict=True):
+            size = first.element_size()
+            ours, theirs = (_bytes(tensor.contiguous()) for tensor in (first, other))
+            for at in range(0, len(ours) if ours != theirs else 0, size):
+                if ours[at : at + size] != theirs[at : at + size]:
+                    pair = [part[at : at + size][::-1].hex() for part in (ours, theirs)]
+                    return {"output": name, "element": at // size, "canonical": pair[0], "swapped": pair[1]}
+        return None
+
     def result(self) -> dict[str, Any]:
         """Return digests, first differing execution and outputs, as fields of an observation."""
         self.settle()
@@ -147,3 +161,8 @@ class OutputComparison:
                 )
             ],
         }
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    """Return the bytes of a contiguous CPU tensor."""
+    return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())

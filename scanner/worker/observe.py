@@ -15,7 +15,7 @@ from opspecs.user import place_of
 from scanner.alerts import alert_caller, caller_in
 from scanner.modes import ExecutionKind
 from scanner.perturbations import OF_SEVERAL_THREADS, CaseContext, shares
-from scanner.schedules import CANONICAL, MEMORY
+from scanner.schedules import CANONICAL, MEMORY, PAIR, SCOPES, shown_in, split
 from scanner.worker import bits, global_state, perturb, simulated
 from scanner.worker.agreement import CpuReference, NotComparedError
 from scanner.worker.comparison import OutputComparison
@@ -33,6 +33,8 @@ from scanner.worker.threads import working_threads
 
 # Under each perturbation a case that has differed so often has been shown to; more would only cost time.
 _ENOUGH = 10
+# Pairs of accesses in conflict that are tried alone, for one that shows the difference.
+_MOST_SWAPS = 8
 # Whose calls begin with their names.
 _LIBRARIES = ("cuBLAS", "cuDNN", "cuFFT", "cuRAND", "cuSOLVER", "cuSPARSE", "NCCL")
 # On a GPU the flags are read after so many executions, to know whether that is so; then where it would be at the rate at
@@ -108,6 +110,7 @@ class SimulatedGpu:
         self.seed = seed
         self.deadline = time.perf_counter() + seconds
         self.seen = simulated.Report([], [], [], [])
+        self.conflicts: dict[str, Any] | None = None  # None: nobody has looked for them yet
         self.begin()
 
     def begin(self) -> None:
@@ -117,12 +120,19 @@ class SimulatedGpu:
     def look(self) -> None:
         """Take in what happened since the last time."""
         seen, new = self.seen, simulated.report()
+        self.conflicts = new.conflicts or self.conflicts
         self.seen = simulated.Report(
             launches=[],
             faults=list(dict.fromkeys([*seen.faults, *new.faults])),
             libraries=list(dict.fromkeys([*seen.libraries, *new.libraries])),
             products=list(dict.fromkeys([*seen.products, *new.products])),
         )
+
+    def scopes(self) -> list[str]:
+        """Return in which scopes threads are in conflict; all of them where that is not known."""
+        if self.conflicts is None or self.conflicts["doubts"]:
+            return list(SCOPES)
+        return [scope for scope, pairs in zip(SCOPES, self.conflicts["pairs"], strict=True) if pairs]
 
     def check(self) -> None:
         """Take it in, and end where further executions would prove nothing.
@@ -182,6 +192,11 @@ class Budget:
         # Where a machine has no other thread count there may be no group left.
         self.groups = groups or perturb.expand(["quiet"], torch.get_num_threads())
         self.shares = shares(runs, [name for name, _ in self.groups])
+
+    def narrow(self, scopes: list[str]) -> None:
+        """Give the executions that are left to the classes of schedules that may change anything."""
+        counts = split(self.runs, scopes)
+        self.shares = [counts[name] for name, _ in self.groups]
 
     def deadline(self, group: int, now: float) -> float:
         """Return when a group must end for the others to get their part of the time that is left."""
@@ -330,8 +345,10 @@ class _Repetition:
             groups.append(self._group(number))
             if self._schedule:
                 break
+            if self._gpu and self._budget.groups[number][0] == CANONICAL:
+                self._budget.narrow(self._gpu.scopes())
         if self._gpu:
-            observed["simulated"] = {"schedule": self._schedule, **self._held_to_cpu(first)}
+            observed["simulated"] = {"schedule": self._schedule, **self._held_to_cpu(first), **self._conflicts()}
             if self._schedule and self._schedule["name"] == CANONICAL:
                 raise InvalidCaseError(
                     "the simulation itself is not reproducible: two canonical executions differ"
@@ -387,6 +404,30 @@ class _Repetition:
         except Exception as error:  # noqa: BLE001 - results of any kind; the op is not to blame
             return {"cpu": {"agrees": None, "why": f"the comparison failed ({first_line(error)})"}}
         return {"cpu": cpu, "value_race": race}
+
+    def _conflicts(self) -> dict[str, Any]:
+        """Return which accesses were in conflict, and one pair of them that shows the difference by itself."""
+        if self._gpu is None or self._gpu.conflicts is None:
+            return {}
+        known = dict(self._gpu.conflicts)
+        told = known.pop("told")
+        schedule = self._schedule["name"] if self._schedule else ""
+        able = [(number, pair) for number, pair in enumerate(told) if shown_in(schedule, pair["scope"])]
+        for number, pair in able[:_MOST_SWAPS]:
+            seen = self._gpu.seen
+            try:
+                left = max(0.0, self._gpu.deadline - time.perf_counter())
+                simulated.begin(PAIR, number, self._gpu.seed, left)
+                self._execution.reseed()
+                _, judged = self._execute(count_threads=False)
+            except Exception:  # noqa: BLE001, S112 - what a swap leads to says nothing of the op
+                continue
+            finally:
+                self._gpu.seen = seen
+            if element := self._main.element_unlike(judged):
+                hexed = {"values": [f"{value:#x}" for value in pair["values"]], "old": f"{pair['old']:#x}"}
+                return {"conflicts": known, "witness": {**pair, **hexed, **element}}
+        return {"conflicts": known}
 
     def elements_unlike(self, expected: list[bits.Part]) -> int:
         """Return how many elements of the first execution are not what they should be."""

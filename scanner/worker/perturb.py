@@ -200,7 +200,12 @@ def _schedule(name: str) -> Callable[[CaseContext], AbstractContextManager[Befor
         # The first canonical execution is behind us.
         numbers = itertools.count(int(name == CANONICAL))
         yield lambda _: simulated.begin(
-            name, next(numbers), site.seed, max(0.0, site.deadline - time.perf_counter())
+            name,
+            next(numbers),
+            site.seed,
+            max(0.0, site.deadline - time.perf_counter()),
+            # Looking for conflicts takes time, and they are the same in every execution of that order.
+            log=name == CANONICAL,
         )
 
     return start

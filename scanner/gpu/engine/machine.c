@@ -106,6 +106,7 @@ static bool release_barrier(Block *b, uint32_t n) {
         w->barred[n] = 0;
     }
     b->barred &= ~(1u << n);
+    b->machine->opened = 1;
     return true;
 }
 
@@ -218,8 +219,10 @@ static enum Turn run_warp(Machine *m, Warp *w, uint64_t slice) {
             w->steps++;
             if (looked_at && launch->swap.done) end_swap(m);
         }
-        if (!m->jump) ACTIVE(lanes) w->pc[l] = pc; /* it has met others, or its slice is over */
-        else if (m->sleeps || comes_back(m, w)) {
+        if (m->opened) return PAUSES; /* behind a barrier the order of warps begins anew */
+        if (!m->jump) {
+            ACTIVE(lanes) w->pc[l] = pc; /* it has met others, or its slice is over */
+        } else if (m->sleeps || comes_back(m, w)) {
             /* Another path of it may have to go on, and if none can, another warp. */
             w->turn++, w->jumps = 0;
             if (w->spins != m->writes + 1) spun = 0;
@@ -301,14 +304,15 @@ static enum Turn run_block(Machine *m, Block *b, uint64_t slice) {
         }
         if (!ready) deadlock(m, b);
         if (how >= DRAWN) shuffle(m, order, ready);
-        for (uint32_t k = 0; k < (how == INTERLEAVED ? 1 : ready); k++) {
+        m->opened = 0;
+        for (uint32_t k = 0; k < (how == INTERLEAVED ? 1 : ready) && !m->opened; k++) {
             uint64_t before = m->launch->steps, most = how == INTERLEAVED ? 1ull << draw(m) % LONGEST_DRAWN_SLICE : SLICE;
             run_warp(m, &b->warp[order[k]], most < slice ? most : slice);
             uint64_t spent = m->launch->steps - before;
             if (spent >= slice) return PAUSES;
             slice -= spent;
         }
-        bool spins = true;
+        bool spins = !m->opened;
         for (uint32_t k = 0; k < b->warps && spins; k++) {
             Warp *w = &b->warp[k];
             spins = !(w->alive & ~w->waiting) || w->spins == m->writes + 1;

@@ -6,7 +6,7 @@
 
 #define HAS(i, modifier) ((i)->modifiers[(modifier) >> 6] >> ((modifier) & 63) & 1)
 #define EACH for (int l = 0; l < LANES; l++)
-#define ACTIVE(lanes) EACH if ((lanes) >> l & 1)
+#define ACTIVE(lanes) EACH if (!((lanes) >> l & 1)) { } else /* so that no else behind it is taken for its own */
 
 typedef uint32_t Vector[LANES];
 typedef uint64_t Wide[LANES];
