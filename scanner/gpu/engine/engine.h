@@ -132,6 +132,7 @@ typedef struct Machine {
     uint64_t random;
     uint64_t writes; /* stores and atomics that changed memory, so far */
     uint32_t jump; /* set by an opcode that moved program counters or made lanes wait */
+    uint32_t opened; /* set where a barrier of the block lets its threads go */
     uint32_t sleeps; /* set by an opcode that lets others go first */
     uint64_t last_range;
     Block **resident;
