@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from msgspec.structs import replace
@@ -237,9 +238,10 @@ class Gpu:
         patch.setattr(simulated, "begin", self._begin)
         patch.setattr(simulated, "report", lambda: simulated.Report(**self._told))
 
-    def _begin(self, name: str, number: int, seed: int, seconds: float) -> None:
+    def _begin(self, name: str, number: int, seed: int, seconds: float, *, log: bool = False) -> None:
         assert seed == 5
         assert seconds > 0
+        assert log == ((name, number) == ("canonical", 1))
         self.now = (name, number)
         self.begun.append(self.now)
 
@@ -273,6 +275,50 @@ def test_executions_end_behind_the_first_class_that_differs(monkeypatch: pytest.
     ]
     assert ("canonical", 1) in gpu.begun
     assert gpu.begun[-2:] == [("warps", 1), ("canonical", 0)]
+
+
+CONFLICTS: dict[str, Any] = {"pairs": [0, 0, 0], "commuting": 0, "tame": 0, "doubts": [], "told": []}
+TOLD: dict[str, Any] = {
+    "launch": 0, "kernel": "k", "address": 64, "scope": "warps", "kinds": ["float add", "float add"], "blocks": [0, 0],
+    "threads": [1, 33], "lines": [7, 7], "steps": [9, 9], "values": [1, 2], "old": 3, "shows": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pairs", "doubts", "classes"),
+    [
+        ([0, 0, 0], [], set()),
+        ([0, 7, 0], [], {"warps"}),
+        ([3, 0, 9], [], {"resident-blocks", "any-blocks", "lanes", "divergence"}),
+        ([3, 1, 0], [], {"resident-blocks", "warps", "both", "any-blocks"}),
+        ([0, 0, 0], ["reads a clock"], set(SCHEDULES[2:])),
+    ],
+)
+def test_orders_are_tried_where_threads_are_in_conflict(
+    monkeypatch: pytest.MonkeyPatch, pairs: list[int], doubts: list[str], classes: set[str]
+) -> None:
+    """What nothing can change is not executed again; where there is doubt all classes are."""
+    gpu = Gpu(monkeypatch, conflicts=CONFLICTS | {"pairs": pairs, "doubts": doubts})
+    found = gpu.observe(lambda x: x + 1, runs=20)
+
+    assert {one["perturbation"] for one in found["groups"]} == {"canonical", "memory"} | classes
+    simulation = msgspec.convert(found["simulated"], Simulation)
+    assert simulation.race_free is (not classes)
+
+
+def test_one_swapped_pair_is_the_witness(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs that the class may show are tried one by one; the first that gives other bits is told with the element."""
+    told = [TOLD | {"scope": "blocks"}, TOLD | {"old": 4}, TOLD | {"old": 5}]
+    gpu = Gpu(monkeypatch, conflicts=CONFLICTS | {"pairs": [0, 2, 0], "told": told})
+    swapped = torch.zeros(64)
+    swapped[5] = 1
+    found = gpu.observe(lambda x: x * (1 + swapped * (gpu.now in {("warps", 0), ("pair", 2)})))
+
+    witness = msgspec.convert(found["simulated"], Simulation).witness
+    assert witness is not None
+    assert (witness.old, witness.output, witness.element) == ("0x5", "output", 5)
+    assert witness.canonical != witness.swapped
+    assert ("pair", 0) not in gpu.begun
 
 
 @pytest.mark.parametrize(
