@@ -334,7 +334,10 @@ def _command(
     own = ["--specs", "FILE.py"] if one.row.source == "own" else []
     if one.row.finding == "order_dependent":
         return shlex.join(["detmatrix", "scan", one.row.id, *own, "--perturb", "quiet,order"])
-    return shlex.join(["detmatrix", "repro", paths[latest], one.row.id, *options, *own])
+    command = ["detmatrix", "repro", paths[latest], one.row.id, *options, *own]
+    # Without a GPU the schedule is replayed; without --replay a script needs one.
+    python = ["--replay", "--python", "PYTHON_WITH_TORCH_FOR_CUDA"] if matrices[latest].simulated else []
+    return shlex.join([*command, *python])
 
 
 def _differing(row: RowView) -> tuple[int, int]:

@@ -179,7 +179,7 @@ def counted(cell: Cell | CellView) -> str:
     return (
         f"differs under {words.schedule_words(schedule)}"
         if schedule
-        else f"0 of {cell.runs} schedules differed"
+        else words.still_words(cell.simulated, cell.runs)
     )
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from reports.matrix.model import Matrix, cell_of_mode
-from reports.matrix.simulated import schedule_words
+from reports.matrix.simulated import schedule_words, witness_words
 from reports.matrix.trust import TableSection
 from reports.matrix.view import RowView
 from scanner.observations.records import WORKER_MODES
@@ -65,16 +65,20 @@ def revealed(rows: Sequence[RowView]) -> TableSection:
     """
     if any(row.off.simulated or row.on.simulated for row in rows):
         shown = [
-            (row.id, mode, it.schedule)
+            (row.id, mode, it)
             for row in rows
             for mode, cell in row.cells.items()
             if (it := cell.simulated) and it.schedule
         ]
-        counts = Counter(schedule.name for _, _, schedule in shown)
+        counts = Counter(it.schedule.name for _, _, it in shown if it.schedule)
         told = ", ".join(f"{name} {counts[name]}" for name in FREEDOMS if counts[name])
         text = f"Cells by the weakest class of schedules that shows a difference by itself: {told or 'none differed'}."
-        told_of = [(row, mode, schedule_words(schedule)) for row, mode, schedule in shown]
-        return TableSection(text, ("row", "mode", "differs under"), told_of)
+        told_of = [
+            (row, mode, schedule_words(it.schedule), witness_words(it))
+            for row, mode, it in shown
+            if it.schedule
+        ]
+        return TableSection(text, ("row", "mode", "differs under", "one pair that shows it"), told_of)
     lines = list(_revealed(rows))
     groups = (group for row in rows for cell in row.cells.values() for group in cell.groups)
     if not any(

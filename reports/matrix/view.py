@@ -25,7 +25,7 @@ from reports.matrix.cost import CostView, Timed, cost_text, cost_view
 from reports.matrix.difference import NOT_MEASURED, distance
 from reports.matrix.expected import ExpectedRows, disagreement, link_fields
 from reports.matrix.model import COMPARED, alerts_of, constant_of
-from reports.matrix.simulated import beside_words
+from reports.matrix.simulated import RACE_FREE, beside_words
 from reports.render.markdown import NONE
 from scanner.invariance import Property
 from scanner.modes import DEFAULT_MODES, unconcerned
@@ -150,7 +150,10 @@ class RowView(Struct, frozen=True, kw_only=True):
         if self.finding != "deterministic" or self.off.runs is None or self.on.runs is None:
             return ""
         count = min(self.off.runs, self.on.runs)
-        n = f"{count} schedules per mode" if self.off.simulated else f"n = {count} per mode"
+        n = f"n = {count} per mode"
+        if self.off.simulated and self.on.simulated:
+            proved = self.off.simulated.race_free and self.on.simulated.race_free
+            n = RACE_FREE if proved else f"{count} schedules per mode"
         return n if self.constant is None else f"constant: {self.constant}"
 
     @property

@@ -65,6 +65,7 @@ _SIMULATED = {
             ("schedule_number", "schedule.number"),
             ("schedule_seed", "schedule.seed"),
             ("as_on_cpu", "cpu.agrees"),
+            ("race_free", "race_free"),
             ("libraries", "libraries"),
             ("products", "products"),
         )

@@ -187,7 +187,8 @@ def _cell(mode: Mode, cell: CellView, row: RowView, pool: Pool) -> tuple[Hashabl
     # Where nothing could race, no number of executions bounds anything.
     bound = percent(cell.upper_bound) if cell.upper_bound and not row.serial else None
     cause = None if cell.compared or cell.verdict == "raises" else cell.cause
-    texts = (mode, cell.verdict, cell.details, bound, cause, cell.reason, cell.where)
+    where = None if cell.simulated else cell.where
+    texts = (mode, cell.verdict, cell.details, bound, cause, cell.reason, where)
     return (*map(pool.place, texts), int(cell.seeded), cell.alerts)
 
 

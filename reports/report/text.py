@@ -69,7 +69,8 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
     ops = report.ops
     listed = ops.ops if whole else ops.listed
     about, _, bounds = report.head.rpartition(" · ")
-    yield from (*wrapped(about), *wrapped(bounds))
+    simulated = [run.machine for run in report.runs if run.matrix.simulated]
+    yield from (line for text in (about, *dict.fromkeys(simulated), bounds) for line in wrapped(text))
     # A finding that no op has is nothing to warn of.
     counts = [
         (f"{COLUMN_SIGN[it]}{count} {it}", _COLOURS.get(it) if count else None)

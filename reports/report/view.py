@@ -15,7 +15,7 @@ from reports.matrix.columns import Column, all_columns, idle_words, telling
 from reports.matrix.expected import DISAGREEMENTS, EXPECTED_MEANING, Key
 from reports.matrix.model import Matrix
 from reports.matrix.ops import OpsView
-from reports.matrix.simulated import BESIDE_ADVICE
+from reports.matrix.simulated import BESIDE_ADVICE, CONFLICT_MEANING
 from reports.matrix.trust import TableSection
 from reports.matrix.view import Difference, RowView, row_view
 from scanner.observations.records import Header
@@ -184,10 +184,10 @@ class ReportView(Struct, frozen=True, kw_only=True):
     @property
     def beside(self) -> dict[str, str]:
         """What a simulated GPU shows beside findings, and what to do about it; empty if nothing is simulated."""
-        simulated = any(run.matrix.simulated for run in self.runs)
-        return {
-            name: f"{meaning} {BESIDE_ADVICE[name]}" for name, meaning in BESIDE_MEANING.items() if simulated
-        }
+        if not any(run.matrix.simulated for run in self.runs):
+            return {}
+        told = {name: f"{meaning} {BESIDE_ADVICE[name]}" for name, meaning in BESIDE_MEANING.items()}
+        return told | CONFLICT_MEANING
 
     glossary = words.GLOSSARY
 

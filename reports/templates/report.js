@@ -120,6 +120,7 @@
     return make("div", { class: "command" }, box, copy);
   };
   const repro = (row) => `detmatrix repro ${quote(runs[row.run].name)} ${quote(row.id)} -o repro.py`;
+  const replay = (row) => `detmatrix repro --replay ${quote(runs[row.run].name)} ${quote(row.id)} --python PYTHON_WITH_TORCH_FOR_CUDA`;
   // The id is a pattern to scan, in which these characters stand for themselves only in brackets.
   const rerun = (row) => `detmatrix scan ${quote(row.id.replace(/[[*?]/g, "[$&]"))} ${runs[row.run].options}`;
 
@@ -237,6 +238,7 @@
       [pool[name], `(${shape_.join(", ")}${shape_.length === 1 ? "," : ""})`, pool[dtype], ...(row.differing[place] || never).map(word)]);
     return make("div", { class: "panel", role: "group", "aria-label": `Details of ${row.anchor}` },
       whole("A script that shows it, and needs only torch", command(repro(row))),
+      row.device.startsWith("simulated") ? whole("Replay it without a GPU", command(replay(row))) : null,
       make("div", {},
         part("Calls", make("code", {}, row.call), ` on ${row.device}`),
         part("What could expose a difference", text(row.provokes)),

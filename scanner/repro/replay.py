@@ -45,7 +45,7 @@ class ReplayedMode(Record, frozen=True):
     schedule: Schedule | None = None
 
 
-class Witness(Record, frozen=True):
+class ReplaySource(Record, frozen=True):
     """What a replay needs of a run."""
 
     torch: str
@@ -56,7 +56,7 @@ class Witness(Record, frozen=True):
     modes: dict[Mode, ReplayedMode]
 
 
-def witness_of(row: MatrixRow, header: Header) -> Witness:
+def witness_of(row: MatrixRow, header: Header) -> ReplaySource:
     """Return what replays a row.
 
     Raises:
@@ -71,7 +71,7 @@ def witness_of(row: MatrixRow, header: Header) -> Witness:
     if not seen:
         raise UsageError(f"{row.row.id}: nothing to replay, it ran in no mode ({row.reason})")
     names = ("simulate", "runs", "seed", "timeout")
-    return Witness(
+    return ReplaySource(
         torch=header.environment.torch,
         build=of.build,
         settings={name: getattr(header.settings, name) for name in names},
@@ -89,7 +89,7 @@ def replay_script(row: MatrixRow, header: Header) -> str:
     return _SCRIPT.format(comment=comment, torch=one_line(header.environment.torch), witness=witness)
 
 
-def told(witness: Witness, python: str, spec_files: tuple[str, ...] = ()) -> int:
+def told(witness: ReplaySource, python: str, spec_files: tuple[str, ...] = ()) -> int:
     """Replay, and print what was seen; return the exit code.
 
     Raises:
@@ -106,14 +106,14 @@ def told(witness: Witness, python: str, spec_files: tuple[str, ...] = ()) -> int
 
 def main(witness: Mapping[str, object]) -> None:
     """Replay what a script holds."""
-    _command(obj=msgspec.convert(witness, Witness))
+    _command(obj=msgspec.convert(witness, ReplaySource))
 
 
 @click.command()
 @python_option("The interpreter whose torch is replayed.")
 @specs_option("A file of specs that the row is of, which is Python.")
 @click.pass_obj
-def _command(witness: Witness, python: str, spec_files: tuple[str, ...]) -> None:
+def _command(witness: ReplaySource, python: str, spec_files: tuple[str, ...]) -> None:
     """Replay what a simulated GPU showed."""
     try:
         raise SystemExit(told(witness, python, spec_files))
@@ -121,7 +121,7 @@ def _command(witness: Witness, python: str, spec_files: tuple[str, ...]) -> None
         raise click.ClickException(str(error)) from error
 
 
-def _replayed(witness: Witness, python: str, spec_files: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
+def _replayed(witness: ReplaySource, python: str, spec_files: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
     """Yield a line for each thing seen, and whether it is what the run saw."""
     settings = asked_for(**witness.settings)
     progress = progress_for("replay")
@@ -168,7 +168,7 @@ def _mode(one: Observation) -> ReplayedMode:
     return ReplayedMode(digests=tuple(one.digests)[:2], schedule=schedule)
 
 
-def _compared(witness: Witness, before: ReplayedMode, seen: Observation) -> Iterator[tuple[str, bool]]:
+def _compared(witness: ReplaySource, before: ReplayedMode, seen: Observation) -> Iterator[tuple[str, bool]]:
     """Yield what a mode gave, and whether the run saw the same."""
     if seen.outcome != "ran":
         yield f"{seen.outcome}: {seen.message}", False
