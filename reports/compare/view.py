@@ -83,6 +83,8 @@ def view_of(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Vie
         census_heads=HEADS,
         census_note=NOTE,
         cost_meaning=compare_cost.MEANING,
+        # Schedules are no samples of a rate.
+        rates_meaning="" if all(one.simulated for one in comparison.matrices) else CAVEAT,
     )
 
 

@@ -368,9 +368,11 @@ def _action(
 
 
 def _failure_words(cell: Cell) -> str:
-    """Return the verdict of a cell without result; of one that calls a library that is not simulated, that call."""
-    calls = cell.simulated.libraries if cell.simulated and cell.verdict == "not_run" else ()
-    return f"calls {calls[0]}" if calls else cell.verdict
+    """Return the verdict of a cell without result; of one that rests on a library that is not simulated, the call."""
+    known = cell.simulated if cell.verdict == "not_run" else None
+    if known and known.libraries:
+        return f"calls {known.libraries[0]}"
+    return "products by the CPU" if known and known.products else cell.verdict
 
 
 def _listed(latest: Mapping[str, int], cells: Sequence[OpCell]) -> str:

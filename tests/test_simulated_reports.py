@@ -1,0 +1,327 @@
+"""What reports and scripts say of a simulated run, by one that was recorded: schedules in place of rates, and never measured.
+
+``tests/data/simulated.jsonl.gz`` is a scan with ``--simulate sm_80`` of torch 2.15.0: rows that the flag fixes, that are silent,
+raise, are wrong with the flag on, call cuDNN, or rest on products that the CPU computed.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from reports.compare.runs import compare
+from reports.matrix.model import load
+from scanner.errors import UsageError
+from scanner.observations.records import Observation
+from scanner.observations.runfile import read_run
+from scanner.repro.replay import ReplaySource, _compared, witness_of
+from scanner.verdicts.findings import MatrixRow, matrix
+from tests.commands import Command
+
+RECORDED = Path(__file__).parent / "data" / "simulated.jsonl.gz"
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Return the recorded run in the folder of commands."""
+    return changed(tmp_path / "run.jsonl", lambda _: None)
+
+
+def changed(path: Path, change: Change) -> Path:
+    """Write the recorded run with its records changed."""
+    records = [json.loads(line) for line in gzip.decompress(RECORDED.read_bytes()).splitlines()]
+    for record in records:
+        change(record)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def observed(spec: str, mode: str, change: Change) -> Change:
+    """Return what changes the observations of a spec in a mode."""
+    return lambda one: one.get("spec") == spec and one.get("mode") == mode and change(one)
+
+
+def row_of(path: Path, row_id: str) -> MatrixRow:
+    """Return a row of a run."""
+    one = read_run(str(path))
+    return next(row for row in matrix(one.header, one.observations, closed=True) if row.row.id == row_id)
+
+
+def test_text_in_full(detmatrix: Command, run: Path) -> None:
+    """The first answer names the device and its build, counts schedules, and puts what is wrong above what is silent."""
+    text = detmatrix("report", run.name, "--format", "text").stdout
+
+    assert re.sub(r"\b[0-9a-f]{16}\b", "BUILD", text) == (
+        "6 ops, 9 rows · torch 2.15.0 CUDA, simulated\n"
+        "NVIDIA A100-SXM4-80GB, simulated (sm_80, 108 multiprocessors, build\n"
+        "  BUILD)\n"
+        "up to 8 schedules per row and mode; nothing was measured on a GPU\n"
+        "▼1 wrong_with_flag  ▲1 silent  ■1 raises  ◆2 fixed_by_mode  ○2 inconclusive\n"
+        "  OP                FWD BWD  COST DOCS    ACTION\n"
+        "▼ ReflectionPad2d   =/= ≠/=  –    raises  wrong with the flag on: 1 row\n"  # noqa: RUF001
+        "▲ AdaptiveMaxPool3d ·   ≠/≠  –    MISSING no fix: differs silently\n"  # noqa: RUF001
+        "■ put_              ≠/! ·    –    raises  no fix: raises\n"  # noqa: RUF001
+        "◆ index_add         ≠/= ·    –    acts    set the flag\n"  # noqa: RUF001
+        "○ Conv2d            ?/? ·    –    acts    not settled: calls cudnnBackendExecute\n"  # noqa: RUF001
+        "○ bmm               ?/? ·    –    –       not settled: products by the CPU\n"  # noqa: RUF001
+        "cells: off/on  ≠ differs  = same  ! raises  ? not measured  · no row\n"
+        "docs: PyTorch's lists, for this device if none is named\n"
+        "       MISSING differs or raises, undocumented\n"
+        "Not run, as they call a library that is not simulated: cudnnBackendExecute 1\n"
+        "  row.\n"
+        "CUDA SIMULATED, NOT MEASURED: 40 documented claims (detmatrix docs RUN lists them)\n"
+        "THE CPU NOT MEASURED: 4 documented claims (detmatrix docs RUN lists them)\n"
+        "MPS NOT MEASURED: 9 documented claims (detmatrix docs RUN lists them)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("report", "RUN", "--all"),
+        ("report", "RUN", "--format", "html"),
+        ("report", "RUN", "--format", "github"),
+        ("report", "RUN", "--format", "junit"),
+        ("docs", "RUN"),
+        ("explain", "AdaptiveMaxPool3d", "RUN"),
+        ("compare", "RUN", "RUN"),
+    ],
+)
+def test_no_report_speaks_of_rates_or_of_cuda_as_measured(
+    detmatrix: Command, run: Path, command: tuple[str, ...]
+) -> None:
+    """No bound, no power, no k of n: schedules are chosen, and each that differs is named."""
+    text = detmatrix(*(run.name if word == "RUN" else word for word in command)).stdout
+
+    assert "resident-blocks" in text or "compare" in command
+    for wrong in (
+        "rate <",
+        "rate &lt;",
+        "independent",
+        "1 of 4 differed",
+        "Measured on cuda",
+        "SIMULATED SIMULATED",
+    ):
+        assert wrong not in text
+
+
+def test_rows_say_what_shows_a_difference(detmatrix: Command, tmp_path: Path) -> None:
+    """A class that no known GPU takes says so; what is proved, values that race, and faults of the simulation are told."""
+
+    def change(one: dict[str, Any]) -> None:
+        observed(
+            "torch.index_add", "off", lambda it: it["simulated"]["schedule"].update(name="lanes", number=2)
+        )(one)
+        observed("torch.nn.AdaptiveMaxPool3d", "off", lambda it: it["simulated"].update(value_race=True))(one)
+        fault = {
+            "outcome": "invalid",
+            "message": "simulated GPU: unknown instruction X of kernel k",
+            "digests": {},
+        }
+        observed("torch.bmm", "off", lambda it: it.update(fault))(one)
+
+    run = changed(tmp_path / "run.jsonl", change)
+    text = re.sub(" +", " ", detmatrix("report", run.name, "--all").stdout)
+
+    lanes = "differs under lanes (number 2, seed 0; CUDA permits it, no known GPU does it)"
+    assert (
+        f"| nondeterministic: {lanes} | deterministic: 0 of 3 schedules differed, race-free; fill off:"
+        in text
+    )
+    assert "elements of grad of args\\[0\\] are not the CPU's" in text
+    assert "fixed_by_mode, wrong with the flag on |" in text
+    assert "silent, value race |" in text
+    assert "| deterministic (race-free), value race |" in text
+    assert "* error: simulated GPU: unknown instruction X of kernel k\n" in text
+    assert "* not_run: calls cudnnBackendExecute" in text
+    assert "| wrong_with_flag | 1 | With the flag on the result is not the CPU's" in text
+    assert "float add 0x" in text
+    assert "swapped" in text
+
+
+def test_wrong_results_can_be_chosen_and_fail_a_check(detmatrix: Command, run: Path) -> None:
+    """What stands beside a finding is a word of --only and --fail-on, and an error for CI unless something else is asked for."""
+    only = detmatrix("report", run.name, "--only", "wrong_with_flag", "--format", "text").stdout
+    assert "◆ whole_side_small:backward:float32 warps → 0/3 wrong with the flag on\n" in re.sub(
+        " +", " ", only
+    )
+    assert "AdaptiveMaxPool3d" not in only
+
+    failed = detmatrix("report", run.name, "--fail-on", "wrong_with_flag")
+    assert failed.returncode == 1
+    assert "wrong_with_flag: torch.nn.ReflectionPad2d (1 row)" in failed.stderr
+    told = detmatrix("report", run.name, "--format", "github").stdout
+    assert told.startswith("::error file=run.jsonl,title=wrong_with_flag%3A torch.nn.ReflectionPad2d::")
+    assert detmatrix("report", run.name, "--format", "junit").stdout.count("<failure") == 2
+
+
+def test_machines_read_schedules(detmatrix: Command, run: Path) -> None:
+    """CSV and JSON hold the class, the number and the seed of a witness, and whether the CPU agrees."""
+    rows = list(csv.DictReader(io.StringIO(detmatrix("report", run.name, "--format", "csv").stdout)))
+    one = next(
+        row for row in rows if row["spec"] == "torch.nn.ReflectionPad2d" and row["direction"] == "backward"
+    )
+    assert [one[name] for name in ("beside", "off_schedule", "off_schedule_number", "off_schedule_seed")] == [
+        *("wrong_with_flag", "warps", "0", "0")
+    ]
+    assert (one["off_as_on_cpu"], one["on_as_on_cpu"], one["on_race_free"]) == ("True", "False", "True")
+    assert one["off_upper_bound"] == "NA"
+
+    told = json.loads(detmatrix("report", run.name, "--format", "json").stdout)
+    assert (told["upper_bound"], told["beside"]) == (None, {"wrong_with_flag": 1})
+    assert told["environment"]["simulated"]["architecture"] == "sm_80"
+
+
+def test_lists_are_judged_in_simulation(detmatrix: Command, run: Path) -> None:
+    """Claims about CUDA are judged, and each says by what; runs that were measured on CUDA do not stand beside it."""
+    text = detmatrix("docs", run.name).stdout
+
+    assert "documents as deterministic, and what was simulated\n" in text
+    assert (
+        "(deterministic, cuda): in simulation: acts deterministically (differs under resident-blocks (number 0, seed 0) with "
+        "the flag off, 0 of 3 schedules differed, race-free with it on)\n"
+    ) in text
+    assert "; wrong with the flag on in 1 row\n" in text
+    assert (
+        "* `torch.nn.AdaptiveMaxPool3d` on cuda in simulation: in neither list: it differs with the flag on"
+        in text
+    )
+    assert detmatrix("docs", run.name, "--check").stdout.startswith("contradicted: ")
+
+    changed(
+        run.with_name("cuda.jsonl"),
+        lambda one: (
+            one.get("kind") == "header"
+            and (
+                one["settings"].update(device="cuda:0", simulate=""),
+                one["environment"].update(simulated=None),
+            )
+        ),
+    )
+    refused = detmatrix("docs", run.name, "cuda.jsonl")
+    assert refused.returncode == 2
+    assert "run.jsonl is simulated and cuda.jsonl was measured on CUDA" in refused.stderr
+    with pytest.raises(UsageError, match="what is simulated is never compared with what was measured"):
+        compare(load([str(run), str(run.with_name("cuda.jsonl"))]))
+
+
+def test_op_is_explained(detmatrix: Command, run: Path) -> None:
+    """The flag is not advised where it makes the result wrong, and a command replays the row."""
+    text = re.sub(r"\n +", " ", detmatrix("explain", "ReflectionPad2d", run.name).stdout)
+
+    assert (
+        "\nCUDA, SIMULATED, torch 2.15.0+cu132, NVIDIA A100-SXM4-80GB, simulated (sm_80, 108 multiprocessors"
+        in text
+    )
+    assert "Leave the flag off for such inputs, and report it to PyTorch." in text
+    assert "Set the flag" not in text
+    assert (
+        "detmatrix repro run.jsonl torch.nn.ReflectionPad2d:whole_side_small:backward:float32 --replay"
+        in text
+    )
+
+
+def test_simulated_runs_are_compared(run: Path, tmp_path: Path) -> None:
+    """Schedules show the same again, so that a change needs no second look; other schedules cannot be compared."""
+
+    def still(one: dict[str, Any]) -> None:
+        if one["simulated"]["schedule"]:
+            one["simulated"].update(schedule=None, witness=None)
+            one.update(
+                executions=8,
+                digests={next(iter(one["digests"])): 8},
+                outputs=[],
+                groups=[],
+                first_differing=None,
+            )
+
+    def mend(one: dict[str, Any]) -> None:
+        for mode in ("off", "on"):
+            observed("torch.nn.AdaptiveMaxPool3d", mode, still)(one)
+        observed("torch.nn.ReflectionPad2d", "on", lambda it: it["simulated"]["cpu"].update(agrees=True))(one)
+
+    (pair,) = compare(load([str(run), str(changed(tmp_path / "new.jsonl", mend))])).pairs
+    told = {change.row.row.spec: change.judged for change in pair.changes if change.kind != "same"}
+    assert {spec: (it.kind, it.confirmed, it.detail) for spec, it in told.items()} == {
+        "torch.nn.AdaptiveMaxPool3d": (
+            "improved",
+            True,
+            "on: differs under resident-blocks (number 0, seed 0) → 0 of 8 schedules differed",
+        ),
+        "torch.nn.ReflectionPad2d": ("improved", True, "wrong with the flag on no longer"),
+    }
+
+    more = changed(
+        tmp_path / "more.jsonl",
+        lambda one: (
+            one.get("kind") == "header" and one["environment"]["simulated"]["executions"].update(lanes=5)
+        ),
+    )
+    (pair,) = compare(load([str(run), str(more)])).pairs
+    assert [one.reason for one in pair.obstacles] == ["other_perturbations"]
+
+
+def test_script_for_a_gpu_says_where_it_was_seen(detmatrix: Command, run: Path) -> None:
+    """It draws what was simulated, needs torch and a GPU alone, and says that nobody saw it on one."""
+    done = detmatrix("repro", run.name, "AdaptiveMaxPool3d:smaller_output")
+
+    assert done.stderr == ""  # the inputs are those of the run
+    assert "seen in simulation, not on a GPU\n" in done.stdout
+    assert "differs under resident-blocks (number 0, seed\n# 0)" in done.stdout
+    assert '.to("cuda").requires_grad_()' in done.stdout
+    assert "simulated" not in done.stdout.partition("import ctypes")[2]
+    compile(done.stdout, "repro.py", "exec")
+
+
+def test_script_replays_a_schedule(detmatrix: Command, run: Path) -> None:
+    """It holds the row, the schedule of each mode and both digests, and nothing that a run file says outside of quotes."""
+    detmatrix("repro", "--replay", run.name, "AdaptiveMaxPool3d:smaller_output", "-o", "replay.py")
+    text = run.with_name("replay.py").read_text(encoding="utf-8")
+    held: list[ReplaySource] = []
+    source = text.replace("from scanner.repro.replay import main\n", "")
+    exec(source, {"main": lambda one: held.append(msgspec.convert(one, ReplaySource))})
+
+    row = row_of(run, "torch.nn.AdaptiveMaxPool3d:smaller_output:backward:float32")
+    assert held == [witness_of(row, read_run(str(run)).header)]
+    assert {
+        mode: (len(it.digests), it.schedule and it.schedule.name) for mode, it in held[0].modes.items()
+    } == {
+        "off": (2, "resident-blocks"),
+        "on": (2, "resident-blocks"),
+    }
+
+    refused = detmatrix("repro", "--replay", run.name, "Conv2d:dense")
+    assert refused.returncode == 2
+    assert "nothing to replay, it ran in no mode (off: not_run (calls cudnnBackendExecute" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "same", "line"),
+    [
+        ({}, True, "the same as recorded"),
+        ({"inputs_digest": "2:0"}, False, "the inputs are not those of the run"),
+        ({"digests": {"2:a": 3, "2:b": 1}}, False, "NOT what is recorded"),
+        ({"outcome": "timeout", "message": "it did not end"}, False, "timeout: it did not end"),
+    ],
+)
+def test_replay_tells_the_same_from_other_bits(
+    run: Path, change: dict[str, Any], same: bool, line: str
+) -> None:
+    """A replay is the same if its inputs, its schedule and the bits of both executions are."""
+    row = row_of(run, "torch.nn.AdaptiveMaxPool3d:smaller_output:backward:float32")
+    witness = witness_of(row, read_run(str(run)).header)
+    seen = msgspec.convert(msgspec.to_builtins(row.observations[0]) | change, Observation)
+
+    lines = list(_compared(witness, witness.modes["off"], seen))
+    assert all(is_same for _, is_same in lines) is same
+    assert any(text.startswith(line) for text, _ in lines)
