@@ -10,9 +10,9 @@ from reports.compare.rows.judged import Change
 from reports.compare.runs import Comparison, Pair
 from reports.matrix.cells import counted
 from reports.matrix.model import COMPARED, Matrix, constant_of
-from reports.matrix.simulated import beside_words
 from reports.matrix.view import doubts
 from reports.matrix.words import named_machines, states
+from reports.render.simulated import beside_words
 from scanner.accelerators import label_of
 from scanner.observations import versions
 from scanner.observations.parts import parts_of

@@ -17,7 +17,7 @@ from reports.docs import reasons
 from reports.docs.conditions import Effect, Evidence, behaviour_of, effect_of
 from reports.matrix.listed import UNDOCUMENTED, is_about, is_filled
 from reports.matrix.model import Matrix, beside_counts, input_elements
-from reports.matrix.simulated import BESIDE_WORDS
+from reports.render.simulated import BESIDE_WORDS
 from scanner.claims.matching import device_kind, matches, names_of
 from scanner.claims.tables import contradictions, documented_claims
 from scanner.errors import UsageError

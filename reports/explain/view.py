@@ -13,11 +13,11 @@ from reports.matrix.columns import ColumnCell, all_columns, outranking
 from reports.matrix.listed import SECTION_WORDS, hands_out
 from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
 from reports.matrix.ops import OpRow, OpsView, OpView
-from reports.matrix.simulated import BESIDE_ADVICE, BESIDE_WORDS
 from reports.matrix.view import UNLIKE_REFERENCE, RowView, row_view
 from reports.matrix.words import bullet_words, machine_of_row, named_machines, percent
 from reports.matrix.words import span as span_of
 from reports.render.json import View
+from reports.render.simulated import BESIDE_ADVICE, BESIDE_WORDS
 from scanner.claims.matching import device_kind
 from scanner.observations import versions
 from scanner.observations.records import Claim, Direction

@@ -29,8 +29,8 @@ from reports.matrix.ops import (
     OpsView,
     OpView,
 )
-from reports.matrix.simulated import BESIDE_WORDS
 from reports.matrix.view import UNLIKE_REFERENCE, RowView, doubts
+from reports.render.simulated import BESIDE_WORDS
 from scanner.accelerators import label_of
 from scanner.claims.matching import claimed_kind, device_kind, names_of
 from scanner.observations import versions

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from reports.matrix import simulated as words
 from reports.matrix.difference import first_differing, worst
 from reports.matrix.model import COMPARED, bound_of, cell_of_mode, outputs_of
+from reports.render import simulated as words
 from reports.render.markdown import NONE
 from scanner.observations.records import Compiled, Mode, Output, Severity, Simulation
 from scanner.verdicts.cells import Cell, GroupCount, OrderCount, ReferenceCount, Verdict

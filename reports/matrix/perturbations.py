@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from reports.matrix.model import Matrix, cell_of_mode
-from reports.matrix.simulated import schedule_words, witness_words
 from reports.matrix.trust import TableSection
 from reports.matrix.view import RowView
+from reports.render.simulated import schedule_words, witness_words
 from scanner.observations.records import WORKER_MODES
 from scanner.perturbations import PERTURBATIONS
 from scanner.schedules import FREEDOMS

@@ -25,8 +25,8 @@ from reports.matrix.cost import CostView, Timed, cost_text, cost_view
 from reports.matrix.difference import NOT_MEASURED, distance
 from reports.matrix.expected import ExpectedRows, disagreement, link_fields
 from reports.matrix.model import COMPARED, alerts_of, constant_of
-from reports.matrix.simulated import RACE_FREE, beside_words
 from reports.render.markdown import NONE
+from reports.render.simulated import RACE_FREE, beside_words
 from scanner.invariance import Property
 from scanner.modes import DEFAULT_MODES, unconcerned
 from scanner.observations.records import Direction, Mode, Output, Provoked, Source

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Literal
 
-from reports.matrix import perturbations, simulated, trust
+from reports.matrix import perturbations, trust
 from reports.matrix.cells import cell_view
 from reports.matrix.model import Matrix, bound_of
 from reports.matrix.view import row_view
+from reports.render import simulated
 from reports.render.markdown import NONE
 from scanner.claims.matching import device_kind
 from scanner.modes import CHOSEN_MODES, DEFAULT_MODES

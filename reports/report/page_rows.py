@@ -17,10 +17,10 @@ from reports.matrix.cost import Timed
 from reports.matrix.expected import ExpectedRows
 from reports.matrix.model import WORST_FIRST
 from reports.matrix.ops import OpColumn, OpRow, OpView
-from reports.matrix.simulated import beside_words
 from reports.matrix.view import RowView
 from reports.matrix.words import percent, serial_word
 from reports.render.page import Pool
+from reports.render.simulated import beside_words
 from reports.report.view import ReportView
 from scanner.claims.matching import claimed_kind
 from scanner.observations.records import Mode, Observation, Output, Provoked, Timing

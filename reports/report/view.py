@@ -15,9 +15,9 @@ from reports.matrix.columns import Column, all_columns, idle_words, telling
 from reports.matrix.expected import DISAGREEMENTS, EXPECTED_MEANING, Key
 from reports.matrix.model import Matrix
 from reports.matrix.ops import OpsView
-from reports.matrix.simulated import BESIDE_ADVICE, CONFLICT_MEANING
 from reports.matrix.trust import TableSection
 from reports.matrix.view import Difference, RowView, row_view
+from reports.render.simulated import BESIDE_ADVICE, CONFLICT_MEANING
 from scanner.observations.records import Header
 from scanner.plurals import several
 from scanner.verdicts.cells import VERDICT_MEANING

@@ -5,15 +5,15 @@ A schedule is drawn from its class, its number and a seed, so that the same kern
 
 from __future__ import annotations
 
+import argparse
 import pprint
+import sys
 from collections.abc import Iterator, Mapping
 
-import click
 import msgspec
 from msgspec.structs import replace
 
 from scanner.cases.settings import asked_for
-from scanner.cli.options import python_option, specs_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, DetmatrixError, UsageError, one_line
 from scanner.observations.records import Header, Mode, Observation, Record, Schedule, Settings
 from scanner.processes.sandbox import ImportSandbox
@@ -98,27 +98,23 @@ def told(witness: ReplaySource, python: str, spec_files: tuple[str, ...] = ()) -
     """
     same = True
     for line, is_same in _replayed(witness, python, spec_files):
-        click.echo(one_line(line))
+        print(one_line(line), flush=True)
         same = same and is_same
-    click.echo("reproduced" if same else "NOT reproduced")
+    print("reproduced" if same else "NOT reproduced")
     return EXIT_DONE if same else EXIT_CHECK_FAILED
 
 
 def main(witness: Mapping[str, object]) -> None:
-    """Replay what a script holds."""
-    _command(obj=msgspec.convert(witness, ReplaySource))
-
-
-@click.command()
-@python_option("The interpreter whose torch is replayed.")
-@specs_option("A file of specs that the row is of, which is Python.")
-@click.pass_obj
-def _command(witness: ReplaySource, python: str, spec_files: tuple[str, ...]) -> None:
-    """Replay what a simulated GPU showed."""
+    """Replay what a script holds, as its options say."""
+    parser = argparse.ArgumentParser(description="Replay what a simulated GPU showed.")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter whose torch is replayed")
+    parser.add_argument("--specs", action="append", default=[], help="a file of specs that the row is of")
+    options = parser.parse_args()
     try:
-        raise SystemExit(told(witness, python, spec_files))
+        sys.exit(told(msgspec.convert(witness, ReplaySource), options.python, tuple(options.specs)))
     except DetmatrixError as error:
-        raise click.ClickException(str(error)) from error
+        print(f"detmatrix: {one_line(str(error))}", file=sys.stderr)
+        sys.exit(error.exit_code)
 
 
 def _replayed(witness: ReplaySource, python: str, spec_files: tuple[str, ...]) -> Iterator[tuple[str, bool]]:

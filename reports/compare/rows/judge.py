@@ -15,7 +15,7 @@ from reports.compare.rows.rates import RateTest, process_test, rate_test
 from reports.matrix.cells import counted
 from reports.matrix.invariance import dependence_change
 from reports.matrix.model import COMPARED, bound_of, cell_of_mode
-from reports.matrix.simulated import BESIDE_WORDS
+from reports.render.simulated import BESIDE_WORDS
 from scanner.observations.records import MODES, WORKER_MODES, Mode, Observation
 from scanner.verdicts.chosen import ChosenCell
 from scanner.verdicts.findings import Finding, MatrixRow

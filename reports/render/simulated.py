@@ -1,0 +1,101 @@
+"""What reports say of a simulated GPU: the device, its schedules, and what it shows beside a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reports.render.markdown import NONE
+from scanner.observations.records import Header, Schedule, Simulation
+from scanner.plurals import several
+from scanner.schedules import FREEDOMS, PERMITTED
+
+NOT_MEASURED = "nothing was measured on a GPU"
+# What stands beside a finding: in words, and what to do about it.
+BESIDE_WORDS = {
+    "wrong_with_flag": "wrong with the flag on",
+    "wrong_without_flag": "wrong with the flag off",
+    "value_race": "value race",
+}
+RACE_FREE, NOT_EXERCISED = "race-free", "not exercised"
+# What conflicts among threads say of a row that did not differ.
+CONFLICT_MEANING = {
+    RACE_FREE: "No two threads were in conflict, so that for these inputs every order gives these bits: proved, not sampled.",
+    NOT_EXERCISED: "Threads were in conflict, but by too few additions to one place to show an order.",
+}
+_LONGEST = 100  # of a kernel's name
+BESIDE_ADVICE = {
+    "wrong_with_flag": "Leave the flag off for such inputs, and report it to PyTorch.",
+    "wrong_without_flag": "Set the flag for such inputs, and report it to PyTorch.",
+    "value_race": "Look at the kernel for a lost update, and report it to PyTorch.",
+}
+
+
+def schedule_words(schedule: Schedule) -> str:
+    """Name the class that shows a difference by itself, what replays it, and its standing."""
+    standing = "" if FREEDOMS[schedule.name].headline else f"; {PERMITTED}"
+    return f"{schedule.name} (number {schedule.number}, seed {schedule.seed}{standing})"
+
+
+def cell_words(known: Simulation) -> list[str]:
+    """Return what a cell says behind how it differed."""
+    cpu = known.cpu
+    return [
+        *([cpu.words] if cpu and not cpu.agrees else []),
+        *([BESIDE_WORDS["value_race"]] if known.value_race else []),
+        *([f"the CPU computed {', '.join(known.products)}"] if known.products else []),
+    ]
+
+
+def still_words(known: Simulation, runs: int | None) -> str:
+    """Say in how many schedules nothing differed, and what conflicts among threads prove or leave open."""
+    marks = {RACE_FREE: known.race_free, NOT_EXERCISED: known.not_exercised}
+    return ", ".join([f"0 of {runs} schedules differed", *(name for name, holds in marks.items() if holds)])
+
+
+def witness_words(known: Simulation) -> str:
+    """Name the pair of accesses that shows a difference by itself, and the element that differs, in hexadecimal."""
+    it = known.witness
+    if it is None:
+        return NONE
+    pair = " and ".join(
+        f"{kind} {value} by block {block}, thread {thread}"
+        for kind, value, block, thread in zip(it.kinds, it.values, it.blocks, it.threads, strict=True)
+    )
+    return f"{pair} in {it.kernel[:_LONGEST]}: element {it.element} of {it.output} is {it.canonical}, swapped {it.swapped}"
+
+
+def beside_words(beside: Iterable[str]) -> list[str]:
+    """Return what stands beside a finding."""
+    return [BESIDE_WORDS[name] for name in beside]
+
+
+def gpu_words(header: Header) -> str:
+    """Say which GPU a run simulates, and what executed its kernels."""
+    of = header.environment.simulated
+    assert of is not None
+    multiprocessors = several(of.multiprocessors, "multiprocessor")
+    return f"{of.name}, simulated ({of.architecture}, {multiprocessors}, build {of.build})"
+
+
+def n_words(header: Header) -> str:
+    """Say which schedules a row has, and what they show."""
+    of = header.environment.simulated
+    assert of is not None
+    counts = ", ".join(f"{name} {count}" for name, count in of.executions.items())
+    meanings = "; ".join(f"{name}: {FREEDOMS[name].meaning}" for name in of.executions)
+    permitted = ", ".join(name for name in of.executions if not FREEDOMS[name].headline)
+    standing = f" Of {permitted}: {PERMITTED}." if permitted else ""
+    return (
+        f"PyTorch's own CUDA code ran on {gpu_words(header)}; {NOT_MEASURED}. Each row ran in each mode under up to "
+        f"{sum(of.executions.values())} schedules, which seed {header.settings.seed} draws: {counts}. Where threads are in "
+        f"conflict decides which classes get executions, and they end behind the first that gives other bits ({meanings}).{standing} Schedules are chosen, no samples of a rate: that none of n gave other "
+        f"bits bounds nothing. Weak memory, several streams and the timing of the host are not explored."
+    )
+
+
+def bound_words(header: Header) -> str:
+    """Say in short what n is."""
+    of = header.environment.simulated
+    assert of is not None
+    count = sum(of.executions.values())
+    return f"up to {several(count, 'schedule')} per row and mode; {NOT_MEASURED}"
