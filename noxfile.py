@@ -15,7 +15,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import NoReturn
@@ -361,7 +361,7 @@ def environment_for_cuda(session: nox.Session, torch: str) -> str:
 
 
 def kept_environment(
-    session: nox.Session, name: str, torch: str, needed: list[str], fill: Callable[[str], None]
+    session: nox.Session, name: str, torch: str, needed: Sequence[str], fill: Callable[[str], None]
 ) -> str:
     """Return the Python of an environment beside those of the sessions, which is filled once."""
     folder = Path(session.virtualenv.location).parent / name
