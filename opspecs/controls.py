@@ -11,10 +11,12 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opspecs.model import Batch, Case, Direction, OpSpec, call
+from opspecs.model import Batch, Call, Case, Direction, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
+
+    from opspecs.inputs import Inputs
 
 # Of the rare control: the chance of an execution to differ, and what its schedule is drawn from.
 RARE_RATE = 0.1
@@ -124,31 +126,132 @@ def chain(x: torch.Tensor) -> torch.Tensor:
     return ((x * 3 + 1).abs() + 0.5).reciprocal()
 
 
-# Of a simulated GPU, where they are asked in place of the others; ``scanner.verdicts.controls`` says which class of schedules
-# must give other bits.
+def scattered(x: torch.Tensor, index: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
+    """Add to elements, some of them to one."""
+    return x.scatter_add(0, index, added)
+
+
+def stored(x: torch.Tensor, index: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Store into elements, several into one."""
+    return x.scatter(0, index, values)
+
+
+def unwritten(size: int, **made: Any) -> torch.Tensor:
+    """Compute with memory that nobody wrote."""
+    import torch  # noqa: PLC0415
+
+    return torch.empty(size, **made) + 1
+
+
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    """Add each element to the next one in place: threads read what others write, and this op does not look at overlaps."""
+    import torch  # noqa: PLC0415
+
+    result = x.clone()
+    torch._foreach_add_([result[1:]], [result[:-1]])
+    return result
+
+
+def _pairs(t: Inputs, slots: int) -> Call:
+    """Return 2²⁴ and then -2²⁴ for each slot, which holds 1: added in this order they leave 0, in the other one 1.
+
+    A block scatters 1024 elements, and its threads take turns: with 1024 slots the two of a slot come from two blocks, with 32
+    from two warps of one, with 1 from two lanes.
+    """
+    import torch  # noqa: PLC0415
+
+    index = torch.arange(slots).repeat(2)
+    large = torch.full((slots,), 2.0**24)
+    return call(*(one.to(t.device) for one in (torch.ones(slots), index, torch.cat([large, -large]))))
+
+
+def _swamped(t: Inputs) -> Call:
+    """Return 2²⁴ and numbers of which only those of several tiles together are large enough to be added to it."""
+    import torch  # noqa: PLC0415
+
+    numbers = torch.full((8000,), 2.0**-11)
+    numbers[0] = 2.0**24
+    return call(numbers.to(t.device), 0)
+
+
+def _near_one(t: Inputs) -> Call:
+    """Return factors that all round."""
+    import torch  # noqa: PLC0415
+
+    return call(torch.linspace(0.99, 1.01, 10_000).to(t.device), 0)
+
+
+def _simulated(name: str, op: str | Callable[..., Any], why: str, inputs: Callable[[Inputs], Call]) -> OpSpec:
+    return OpSpec(name=f"control.{name}", op=op, why=why, cases={"one": Case(inputs=inputs)})
+
+
+# Of a simulated GPU, where they are asked in place of the others; ``scanner.verdicts.controls`` says of each which class of
+# schedules must give other bits, or that it is proved that none does. What differs does so whatever the seed.
 SIMULATED_CONTROLS: tuple[OpSpec, ...] = (
-    OpSpec(
-        name="control.elementwise",
-        op=chain,
-        why="Elementwise: there is no order to choose.",
-        cases={"chain": Case(inputs=lambda t: call(t.normal(4096)))},
+    _simulated("elementwise", chain, "There is no order to choose.", lambda t: call(t.normal(4096))),
+    _simulated(
+        "barriers",
+        "torch.sum",
+        "Each block adds its rows up between barriers, which leave no order to choose.",
+        lambda t: call(t.mixed(4, 512), 1),
     ),
-    OpSpec(
-        name="control.barriers",
-        op="torch.sum",
-        why="Each block adds its rows up between barriers, which leave no order to choose.",
-        cases={"rows": Case(inputs=lambda t: call(t.mixed(16, 2048), 1))},
+    _simulated(
+        "last_block",
+        "torch.sum",
+        "The block that comes last, by a counter, adds up what all blocks left, in their order.",
+        lambda t: call(t.mixed(64).expand(2048, 64)),
     ),
-    OpSpec(
-        name="control.atomics",
-        op="torch.index_add",
-        why="Blocks add into 4 rows by atomic additions; the flag takes another path.",
-        cases={
-            "collisions": Case(
-                inputs=lambda t: call(t.mixed(4, 64), 0, t.index(128, high=4), t.mixed(128, 64))
-            )
-        },
+    _simulated(
+        "integer_scan",
+        "torch.cumsum",
+        "Tiles wait for those before them and take what is there; integers do not round.",
+        lambda t: call(t.index(6000, high=100), 0),
     ),
+    _simulated(
+        "radix_sort",
+        "torch.sort",
+        "Counts digits and moves what it sorts, with barriers between.",
+        lambda t: call(t.index(4100, high=100).byte()),
+    ),
+    _simulated(
+        "integer_atomics",
+        "torch.scatter_add",
+        "Atomic additions of integers, which commute.",
+        lambda t: call(t.index(4, high=9), 0, t.index(256, high=4), t.index(256, high=100)),
+    ),
+    _simulated(
+        "accumulate",
+        "torch.index_put",
+        "Sorts indices, then each sum is one thread's.",
+        lambda t: call(t.normal(4), (t.index(64, high=4),), t.mixed(64), accumulate=True),
+    ),
+    _simulated(
+        "atomics", scattered, "Two blocks add to each element by atomic additions.", lambda t: _pairs(t, 1024)
+    ),
+    _simulated(
+        "warp_atomics", scattered, "Two warps of a block add to each element.", lambda t: _pairs(t, 32)
+    ),
+    _simulated("lane_atomics", scattered, "Two lanes of a warp add to one element.", lambda t: _pairs(t, 1)),
+    _simulated(
+        "scan",
+        "torch.cumsum",
+        "Tiles wait for those before them and add up what is there, and the order of that rounds.",
+        _swamped,
+    ),
+    _simulated("products", "torch.cumprod", "The same, and the flag changes nothing.", _near_one),
+    _simulated(
+        "stores",
+        stored,
+        "Two blocks store into each element, and the last one stays.",
+        lambda t: _pairs(t, 1024),
+    ),
+    _simulated(
+        "unwritten",
+        unwritten,
+        "Computes with memory that nobody wrote, which the flag has filled.",
+        lambda t: call(64, dtype=t.dtype, device=t.device),
+    ),
+    _simulated("read_write", shifted, "Threads read what others write.", lambda t: call(t.normal(512))),
 )
 
 _IMAGE = {

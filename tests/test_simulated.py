@@ -20,6 +20,7 @@ from scanner.cases.settings import asked_for
 from scanner.errors import UsageError
 from scanner.modes import idle_modes, modes_on
 from scanner.observations.records import (
+    Conflicts,
     CpuComparison,
     Group,
     Header,
@@ -499,23 +500,39 @@ def test_a_witness_comes_with_the_cell_and_the_run_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "schedule", "cpu", "runs", "ok"),
+    ("name", "mode", "schedule", "pairs", "cpu", "runs", "ok"),
     [
-        ("elementwise", "off", "", AGREES, 8, True),
-        ("elementwise", "off", "", DISAGREES, 8, False),
-        ("barriers", "on", "lanes", AGREES, 8, False),
-        ("atomics", "off", "resident-blocks", AGREES, 8, True),
-        ("atomics", "off", "warps", AGREES, 8, False),
-        ("atomics", "off", "", AGREES, 8, False),
-        ("atomics", "off", "", AGREES, 2, True),
-        ("atomics", "on", "", AGREES, 8, True),
-        ("atomics", "on", "resident-blocks", AGREES, 8, False),
+        ("elementwise", "off", "", 0, AGREES, 8, True),
+        ("elementwise", "off", "", 0, DISAGREES, 8, False),
+        ("elementwise", "off", "", 1, AGREES, 8, False),
+        ("barriers", "on", "lanes", 1, AGREES, 8, False),
+        ("integer_scan", "off", "", 1, AGREES, 8, True),
+        ("integer_scan", "off", "", 0, AGREES, 8, False),
+        ("atomics", "off", "resident-blocks", 1, AGREES, 8, True),
+        ("atomics", "off", "warps", 1, AGREES, 8, False),
+        ("atomics", "off", "", 1, AGREES, 8, False),
+        ("atomics", "off", "", 1, AGREES, 2, True),
+        ("atomics", "off", "", 0, AGREES, 2, False),
+        ("atomics", "on", "", 0, AGREES, 8, True),
+        ("atomics", "on", "resident-blocks", 1, AGREES, 8, False),
+        ("unwritten", "off", "memory", 0, None, 8, True),
+        ("unwritten", "unfilled", "", 0, None, 8, False),
+        ("unwritten", "unfilled", "", 0, None, 2, True),
+        ("unwritten", "on", "", 0, None, 8, True),
+        ("read_write", "on", "warps", 1, None, 8, True),
+        ("read_write", "on", "", 0, None, 2, False),
     ],
 )
-def test_controls(name: str, mode: Any, schedule: str, cpu: CpuComparison, runs: int, ok: bool) -> None:
-    """Orders decide bits where additions are atomic and the flag is off, and nowhere else."""
+def test_controls(
+    name: str, mode: Any, schedule: str, pairs: int, cpu: CpuComparison | None, runs: int, ok: bool
+) -> None:
+    """Each differs in exactly its class, or is proved not to; what is in conflict never is."""
     (planned,) = [one for one in control_rows(SIMULATED) if one.spec == f"control.{name}"]
-    witness = Simulation(schedule=Schedule(name=schedule, number=0, seed=0) if schedule else None, cpu=cpu)
+    witness = Simulation(
+        schedule=Schedule(name=schedule, number=0, seed=0) if schedule else None,
+        cpu=cpu,
+        conflicts=Conflicts(pairs=(pairs, 0, 0)),
+    )
     groups = tuple(Group(perturbation=it, executions=n, differing=0) for it, n in split(runs).items() if n)
     (one,) = ran(planned, mode, {"a": 8})
     header = Header(

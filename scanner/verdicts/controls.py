@@ -13,7 +13,7 @@ from scanner.modes import MODE_TABLE
 from scanner.observations import versions
 from scanner.observations.parts import part_by_worker
 from scanner.observations.records import AS_ON_CPU, Header, Mode, Observation
-from scanner.schedules import CANONICAL, MEMORY
+from scanner.schedules import MEMORY
 
 # What a control must show is derived when a run file is read, from `opspecs.controls`: a change there that gives other
 # answers needs a new format of the run file.
@@ -36,8 +36,28 @@ class _Schedule:
 
 
 _RARE = _Schedule()
-# Of a simulated GPU: the class of schedules in which a control must be the first to give other bits; "": in none.
-_SIMULATED = {"elementwise": "", "barriers": "", "atomics": "resident-blocks"}
+# Of a simulated GPU, with the flag off and with it on: the class of schedules in which a control must be the first to give other
+# bits, that none does, or that none can, which the conflict log proves.
+_PROVED, _EQUAL = "race-free", "no differences"
+_SIMULATED = {
+    "elementwise": (_PROVED, _PROVED),
+    "barriers": (_PROVED, _PROVED),
+    "last_block": (_EQUAL, _EQUAL),
+    "integer_scan": (_EQUAL, _EQUAL),
+    "radix_sort": (_PROVED, _PROVED),
+    "integer_atomics": (_PROVED, _PROVED),
+    "accumulate": (_PROVED, _PROVED),
+    "atomics": ("resident-blocks", _PROVED),
+    "warp_atomics": ("warps", _PROVED),
+    "lane_atomics": ("lanes", _PROVED),
+    "scan": ("resident-blocks", _PROVED),
+    "products": ("resident-blocks", "resident-blocks"),
+    "stores": ("resident-blocks", _PROVED),
+    "unwritten": (MEMORY, _PROVED),
+    "read_write": ("warps", "warps"),
+}
+# Of which the CPU has nothing to say.
+_UNLIKE_CPU = {"stores", "unwritten", "read_write"}
 
 
 class ControlCheck(Struct, frozen=True, kw_only=True):
@@ -103,7 +123,7 @@ def _answers(header: Header, observation: Observation) -> tuple[str, str]:
     if observation.outcome != "ran":
         return "a result", _seen(observation)
     if name in _SIMULATED:
-        return _simulated(_SIMULATED[name], observation)
+        return _simulated(name, observation)
     n = observation.executions
     differing = _described(n - next(iter(observation.digests.values())), n)
     if name == "uninitialised":
@@ -122,19 +142,22 @@ def _answers(header: Header, observation: Observation) -> tuple[str, str]:
     return answers.get(name, ("a control that this detmatrix knows", observation.spec))
 
 
-def _simulated(wanted: str, observation: Observation) -> tuple[str, str]:
-    """Orders must decide bits where additions are atomic, and nowhere else; and the values must be those of the CPU."""
-    # The flag takes another path, and between rows the canonical schedule alone is asked.
-    orders = any(group.perturbation not in (CANONICAL, MEMORY) for group in observation.groups)
-    free = orders and not MODE_TABLE[observation.mode].deterministic
-    known = observation.simulated
-    shown = known.schedule.name if known and known.schedule else ""
-    told = known.cpu.words if known and known.cpu else "nothing of the CPU"
-
-    def words(schedule: str, how: str) -> str:
-        return f"{f'differences under {schedule}' if schedule else 'no differences'}, {how}"
-
-    return words(wanted if free else "", AS_ON_CPU), words(shown, told)
+def _simulated(name: str, observation: Observation) -> tuple[str, str]:
+    """A control must differ in exactly its class, or be proved not to, and give the values of the CPU."""
+    mode, known = MODE_TABLE[observation.mode], observation.simulated
+    wanted = _SIMULATED[name][mode.deterministic and (mode.fill or name != "unwritten")]
+    # Between rows the canonical schedule alone is asked.
+    if len(observation.groups) == 1 and wanted not in (_PROVED, _EQUAL):
+        wanted = _PROVED if wanted == MEMORY else _EQUAL
+    if known is None or name in _UNLIKE_CPU or mode.execution != "eager":
+        told = AS_ON_CPU
+    else:
+        told = known.cpu.words if known.cpu else "nothing of the CPU"
+    if known is None or known.schedule is None:
+        shown = _PROVED if known and known.race_free else _EQUAL
+    else:
+        shown = known.schedule.name
+    return f"{wanted}, {AS_ON_CPU}", f"{shown}, {told}"
 
 
 def _uninitialised(header: Header, observation: Observation, differing: str) -> tuple[str, str]:
