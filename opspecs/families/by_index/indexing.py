@@ -35,12 +35,12 @@ def _sums(t: Inputs) -> tuple[int, int]:
     16 float32 addends, in random order, give another sum in 3 of 4 slots. A CPU keeps thousands of slots,
     because its threads spend milliseconds in fighting for 64; a GPU gets thousands of addends for each.
     """
-    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 64))
+    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 64), simulated=(1 << 14, 1 << 10))
 
 
 def _races(t: Inputs) -> tuple[int, int]:
     """Sources and slots of a write race; thousands of slots, because a single one is rarely lost twice."""
-    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 1 << 16))
+    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 1 << 16), simulated=(1 << 14, 1 << 10))
 
 
 def _row_sums(t: Inputs) -> tuple[int, int, int]:
@@ -55,7 +55,7 @@ def _row_races(t: Inputs) -> tuple[int, int, int]:
 
 def _pairs(t: Inputs) -> tuple[tuple[torch.Tensor, torch.Tensor], int, int]:
     """Two index tensors into a square, how many pairs they make, and the side of the square."""
-    sources, side = t.size(cpu=(1 << 16, 64), cuda=(1 << 20, 8))
+    sources, side = t.size(cpu=(1 << 16, 64), cuda=(1 << 20, 8), simulated=(1 << 14, 32))
     return (t.index(sources, high=side), t.index(sources, high=side)), sources, side
 
 
@@ -66,12 +66,16 @@ def _index_add_slots(t: Inputs) -> Call:
 
 def _index_add_rows(t: Inputs) -> Call:
     # 1000 x 1000 gave 1000 distinct outputs in 1000 runs on an H100, 40 x 40 gave 1.
-    rows, slots, columns = t.size(cpu=(1 << 13, 1 << 9, 16), cuda=(1000, 10, 1000))
+    rows, slots, columns = t.size(
+        cpu=(1 << 13, 1 << 9, 16), cuda=(1000, 10, 1000), simulated=(1 << 11, 1 << 7, 8)
+    )
     return call(t.values(slots, columns), 0, t.index(rows, high=slots), t.values(rows, columns))
 
 
 def _index_add_columns(t: Inputs) -> Call:
-    columns, slots, rows = t.size(cpu=(1 << 13, 1 << 9, 16), cuda=(1000, 10, 1000))
+    columns, slots, rows = t.size(
+        cpu=(1 << 13, 1 << 9, 16), cuda=(1000, 10, 1000), simulated=(1 << 11, 1 << 7, 8)
+    )
     return call(t.values(rows, slots), 1, t.index(columns, high=slots), t.values(rows, columns))
 
 

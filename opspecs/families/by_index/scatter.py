@@ -32,41 +32,41 @@ BEYOND = {"amax": 200, "amin": -200}
 
 def _flat(t: Inputs) -> Call:
     """Sources in one row, 1024 or more of them into each of 64 slots."""
-    sources = t.size(cpu=1 << 16, cuda=1 << 20)
+    sources = t.size(cpu=1 << 16, cuda=1 << 20, simulated=1 << 14)
     return call(t.values(64), 0, t.index(sources, high=64), t.values(sources))
 
 
 def _permuted(t: Inputs) -> Call:
-    length = t.size(cpu=1 << 16, cuda=1 << 20)
+    length = t.size(cpu=1 << 16, cuda=1 << 20, simulated=1 << 14)
     return call(t.values(length), 0, t.permutation(length), t.values(length))
 
 
 def _rows(t: Inputs) -> Call:
     """Sources ``(rows, 8)`` into 64 rows, each element with an index of its own."""
-    rows = t.size(cpu=1 << 13, cuda=1 << 17)
+    rows = t.size(cpu=1 << 13, cuda=1 << 17, simulated=1 << 11)
     return call(t.values(64, 8), 0, t.index(rows, 8, high=64), t.values(rows, 8))
 
 
 def _columns(t: Inputs) -> Call:
     """Sources ``(8, columns)`` into 64 columns, each element with an index of its own."""
-    columns = t.size(cpu=1 << 13, cuda=1 << 17)
+    columns = t.size(cpu=1 << 13, cuda=1 << 17, simulated=1 << 11)
     return call(t.values(8, 64), 1, t.index(8, columns, high=64), t.values(8, columns))
 
 
 def _expanded_rows(t: Inputs) -> Call:
     """Sources ``(rows, 8)`` into 64 rows, one index for each row: sums over the edges of a graph."""
-    rows = t.size(cpu=1 << 13, cuda=1 << 17)
+    rows = t.size(cpu=1 << 13, cuda=1 << 17, simulated=1 << 11)
     return call(t.values(64, 8), 0, t.index(rows, 1, high=64).expand(rows, 8), t.values(rows, 8))
 
 
 def _source_grad(t: Inputs) -> Call:
-    sources = t.size(cpu=1 << 16, cuda=1 << 20)
+    sources = t.size(cpu=1 << 16, cuda=1 << 20, simulated=1 << 14)
     return call(t.values(64), 0, t.index(sources, high=64), t.leaf(t.values(sources)))
 
 
 def _races(t: Inputs) -> tuple[int, int]:
     """Sources and slots of a write race; thousands of slots, because a single one is rarely lost twice."""
-    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 1 << 16))
+    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 1 << 16), simulated=(1 << 14, 1 << 10))
 
 
 def _overwrite(t: Inputs) -> Call:

@@ -6,7 +6,7 @@ Modes, dims, memory formats and antialiasing have kernels of their own, so each 
 from __future__ import annotations
 
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Direction, OpSpec, call
+from opspecs.model import Call, Case, Device, Direction, OpSpec, call
 
 BACKWARD: tuple[Direction, ...] = ("backward",)
 BOTH: tuple[Direction, ...] = ("forward", "backward")
@@ -17,9 +17,12 @@ def _interpolate(
 ) -> Call:
     """Draw an input of *dims* dims and resize it; where the output is small, a *large* one for two threads of a CPU."""
     batch, channels = t.size(cpu=(2 if large else 1, 4), cuda=(2, 16))
-    side = t.size(cpu={1: 1024, 2: 32, 3: 8}, cuda={1: 1 << 14, 2: 256, 3: 32})[dims]
+    small = {1: 1024, 2: 16, 3: 8}
+    side = t.size(cpu={1: 1024, 2: 32, 3: 8}, cuda={1: 1 << 14, 2: 256, 3: 32}, simulated=small)[dims]
     if large and (dims == 1 or scale < 1):
-        side = t.size(cpu={1: 1 << 12, 2: 136, 3: 24}[dims], cuda=side)
+        side = t.size(cpu={1: 1 << 12, 2: 136, 3: 24}, cuda={dims: side}, simulated={**small, 2: 40, 3: 12})[
+            dims
+        ]
     drawn = t.normal(batch, channels, *(side,) * dims)
     image = t.leaf(t.channels_last(drawn) if channels_last else drawn)
     return call(image, scale_factor=scale, mode=mode, **options)
@@ -34,6 +37,7 @@ def _case(
     directions: tuple[Direction, ...] = BACKWARD,
     channels_last: bool = False,
     large: bool = False,
+    devices: tuple[Device, ...] = ("cpu", "cuda"),
     **options: bool,
 ) -> Case:
     """Return a case in which each input element receives up to about *gradients* gradients; two always commute."""
@@ -43,6 +47,7 @@ def _case(
         ),
         provokes=f"up to about {gradients} gradients added into each input element" if gradients > 2 else "",  # noqa: PLR2004
         directions=directions,
+        devices=devices,
         traits={
             "mode": mode,
             "dims": f"{dims}-D",
@@ -115,11 +120,13 @@ SPECS: tuple[OpSpec, ...] = (
             **_linear("trilinear", 3),
             "trilinear_channels_last_batch": _case(3, "trilinear", 3, 216, channels_last=True, large=True),
             # Adaptive average pools, whose windows overlap where sizes do not divide.
-            "area_1d": _case(1, "area", 1.5, 3),
-            "area_2d": _case(2, "area", 1.5, 9, directions=BOTH),
-            "area_2d_channels_last_batch": _case(2, "area", 1.5, 9, channels_last=True, large=True),
+            # Enlarged by a half, an element takes part in two outputs along each dim; by 0.7, in three.
+            "area_1d": _case(1, "area", 1.5, 2),
+            "area_1d_uneven": _case(1, "area", 1.7, 3, devices=("cuda",)),
+            "area_2d": _case(2, "area", 1.5, 4, directions=BOTH),
+            "area_2d_channels_last_batch": _case(2, "area", 1.5, 4, channels_last=True, large=True),
             "area_2d_down": _case(2, "area", 0.75, 4),
-            "area_3d": _case(3, "area", 1.5, 27),
+            "area_3d": _case(3, "area", 1.5, 8),
         },
         cuda_dtypes=("float16",),
     ),

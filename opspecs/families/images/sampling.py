@@ -45,6 +45,13 @@ def _sample(
     return call(image, grid, mode=mode, padding_mode=padding, align_corners=align_corners)
 
 
+def _sample_channels(t: Inputs) -> Call:
+    """Sample more channels than cuDNN's sampler takes (1024), which else samples where corners are aligned."""
+    points = t.size(cpu=64, cuda=1 << 12, simulated=320)
+    grid = t.uniform(1, 1, points, 2, low=0.2, high=0.6)
+    return call(t.leaf(t.normal(1, 1025, 8, 8)), grid, align_corners=True)
+
+
 def _traits(dims: int, mode: str, memory_format: str = "contiguous") -> dict[str, str]:
     return {"dims": f"{dims}-D", "mode": mode, "memory_format": memory_format}
 
@@ -110,6 +117,12 @@ SPECS: tuple[OpSpec, ...] = (
             "bilinear_small_batch": Case(
                 inputs=lambda t: _sample(t, 2, "bilinear", "zeros", small=True),
                 provokes="gradients of about 70 points added into each pixel",
+                traits=_traits(2, "bilinear"),
+            ),
+            "bilinear_align_corners_channels": Case(
+                inputs=_sample_channels,
+                provokes="gradients of a hundred points or more added into each pixel",
+                devices=("cuda",),
                 traits=_traits(2, "bilinear"),
             ),
             # Each point has a gradient of its own, a sum over the channels.
