@@ -92,7 +92,7 @@ def serve():
         elif kind == 5:
             reply = struct.pack("<QQ", BASE + (7 << 30), 4)
         elif kind == 7:
-            reply = json.dumps({"launches": ["scale"], "faults": [{"kind": "fault", "text": "bad"}]}).encode()
+            reply = json.dumps({"launches": ["scale"], "faults": [{"kind": "fault", "text": "bad"}], "conflicts": None}).encode()
         ours.sendall(struct.pack("<II", status, len(reply)) + reply)
 
 threading.Thread(target=serve, daemon=True).start()

@@ -19,9 +19,10 @@ from collections.abc import Callable
 from typing import Any
 
 from scanner.gpu import sass
-from scanner.gpu.cubin import Cubin, CubinError, Kernel, cubins
-from scanner.gpu.device import Device, blocks_per_multiprocessor, device
+from scanner.gpu.cubin import Cubin, CubinError, CubinKernel, cubins
+from scanner.gpu.device import GpuTable, blocks_per_multiprocessor, device
 from scanner.gpu.engine import Conflict, LaunchError, Orders, Result, launch
+from scanner.gpu.names import demangled, shortened
 from scanner.gpu.schedule import MOST_PAIRS, orders_of
 from scanner.schedules import PAIR
 
@@ -35,24 +36,24 @@ _MAP_FIXED_NOREPLACE, _MAP_NORESERVE = 0x100000, 0x4000
 _ALIGNED = 4096
 
 
-class Interpreter:
+class SassInterpreter:
     """The kernels that a worker has registered, the schedule that is in force, and what happened under it."""
 
-    def __init__(self, on: Device) -> None:
+    def __init__(self, on: GpuTable) -> None:
         self._device = on
         self._images: dict[int, bytes] = {}
         self._modules: dict[int, list[Cubin]] = {}
-        self._kernels: dict[tuple[int, str], tuple[Kernel, bytes]] = {}
+        self._kernels: dict[tuple[int, str], tuple[CubinKernel, bytes]] = {}
         self._own: list[tuple[int, int]] = []  # what variables of modules take of the memory
         self._free = BASE + on.memory - OWN
         self._asked: dict[str, Any] = {"class": "canonical", "number": 0, "seed": 0, "seconds": 300.0}
         self._deadline = time.monotonic() + 300.0
         self._launches: list[str] = []
         self._faults: list[dict[str, str]] = []
-        self._found: list[tuple[str, Result]] = []  # of launches whose conflicts were looked for
+        self._found: list[Result] = []  # of launches whose conflicts were looked for
         self._ordinal = 0
         # Of the last execution whose conflicts were looked for: the launch of each, its kernel, and the conflict.
-        self._pairs: list[tuple[int, str, Conflict]] = []
+        self._pairs: list[tuple[int, CubinKernel, Conflict]] = []
         self.answers: dict[int, Callable[[memoryview], bytes]] = {
             1: self._image,
             2: self._function,
@@ -92,10 +93,10 @@ class Interpreter:
             self._modules[number] = found
         return self._modules[number]
 
-    def _kernel(self, number: int, name: str) -> Kernel:
+    def _kernel(self, number: int, name: str) -> CubinKernel:
         return self._program(number, name, decoded=False)[0]
 
-    def _program(self, number: int, name: str, *, decoded: bool = True) -> tuple[Kernel, bytes]:
+    def _program(self, number: int, name: str, *, decoded: bool = True) -> tuple[CubinKernel, bytes]:
         kernel, program = self._kernels.get((number, name), (None, b""))
         if kernel is None:
             found = next((one for one in self._module(number) if name in one.kernels), None)
@@ -112,18 +113,29 @@ class Interpreter:
         kernel = self._kernel(number, bytes(payload[8:]).decode())
         limit = self._device["MaxSharedMemoryPerBlock"] - kernel.shared
         architecture = self._device.architecture
-        head = (kernel.registers, kernel.shared, kernel.constant, kernel.local, kernel.max_threads, limit, architecture, architecture)
+        head = (
+            kernel.registers,
+            kernel.shared,
+            kernel.constant,
+            kernel.local,
+            kernel.max_threads,
+            limit,
+            architecture,
+            architecture,
+        )
         parameters = [number for parameter in kernel.parameters for number in parameter]
         return struct.pack(f"<8iI{len(parameters)}I", *head, len(kernel.parameters), *parameters)
 
-    def _blocks(self, kernel: Kernel, dynamic: int, threads: int) -> int:
+    def _blocks(self, kernel: CubinKernel, dynamic: int, threads: int) -> int:
         return blocks_per_multiprocessor(
             self._device, kernel.registers, kernel.shared, dynamic, threads, kernel.barriers
         )
 
     def _occupancy(self, payload: memoryview) -> bytes:
         number, threads, dynamic = struct.unpack_from("<QiQ", payload)
-        return struct.pack("<i", self._blocks(self._kernel(number, bytes(payload[20:]).decode()), dynamic, threads))
+        return struct.pack(
+            "<i", self._blocks(self._kernel(number, bytes(payload[20:]).decode()), dynamic, threads)
+        )
 
     def _launch(self, payload: memoryview) -> bytes:
         number, *sizes, dynamic, _, length = struct.unpack_from("<Q6IQII", payload)
@@ -140,7 +152,10 @@ class Interpreter:
         self._launches.append(name)
         kernel, program = self._program(number, name)
         grid, block = sizes[:3], sizes[3:]
-        resident = self._blocks(kernel, dynamic, block[0] * block[1] * block[2]) * self._device["MultiProcessorCount"]
+        resident = (
+            self._blocks(kernel, dynamic, block[0] * block[1] * block[2])
+            * self._device["MultiProcessorCount"]
+        )
         asked = self._asked
         orders = orders_of(asked["class"], asked["number"], asked["seed"], self._ordinal)
         swap = self._pairs[asked["number"]] if asked["class"] == PAIR else None
@@ -166,8 +181,8 @@ class Interpreter:
                 text += f": {sass.unknown(kernel.code, self._device.architecture, error.line)}"
             raise LaunchError(error.kind, f"{text} of kernel {name}") from error
         if log:
-            self._found.append((name, result))
-            self._pairs += [(self._ordinal, name, one) for one in result.conflicts]
+            self._found.append(result)
+            self._pairs += [(self._ordinal, kernel, one) for one in result.conflicts]
         self._ordinal += 1
         return b""
 
@@ -196,39 +211,39 @@ class Interpreter:
         return json.dumps(said).encode()
 
 
-def _joined(
-    found: list[tuple[str, Result]], pairs: list[tuple[int, str, Conflict]]
-) -> dict[str, Any] | None:
+def _joined(found: list[Result], pairs: list[tuple[int, CubinKernel, Conflict]]) -> dict[str, Any] | None:
     """Return what the launches of an execution have in conflict; ``None`` where nobody looked for it."""
     if not found:
         return None
-    results = [result for _, result in found]
     return {
-        "pairs": [sum(numbers) for numbers in zip(*(one.pairs for one in results), strict=True)],
-        "commuting": sum(one.commuting for one in results),
-        "tame": sum(one.tame for one in results),
-        "told": [{"launch": launch, "kernel": demangled(name), **one._asdict()} for launch, name, one in pairs],
-        "doubts": sorted({doubt for one in results for doubt in one.doubts}),
+        "pairs": [sum(numbers) for numbers in zip(*(one.pairs for one in found), strict=True)],
+        "commuting": sum(one.commuting for one in found),
+        "tame": sum(one.tame for one in found),
+        "told": [
+            {
+                "launch": launch,
+                "kernel": shortened(demangled(kernel.name)),
+                "source": kernel.source,
+                **one._asdict(),
+            }
+            for launch, kernel, one in pairs
+        ],
+        "doubts": sorted({doubt for one in found for doubt in one.doubts}),
     }
-
-
-def demangled(name: str) -> str:
-    """Return the name of a kernel as its source has it, as far as a demangler is there."""
-    try:
-        from cpp_demangle import demangle  # noqa: PLC0415 - has wheels for some systems alone
-    except ImportError:
-        return name
-    try:
-        return str(demangle(name))
-    except ValueError:
-        return name
 
 
 def _map(descriptor: int, size: int) -> None:
     """Map the device's memory where the worker has it."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    libc.mmap.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_long,
+    )
     flags = mmap.MAP_SHARED | _MAP_FIXED_NOREPLACE | _MAP_NORESERVE
     if libc.mmap(BASE, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0) != BASE:
         sys.exit(f"the memory of the device cannot be mapped ({os.strerror(ctypes.get_errno())})")
@@ -255,7 +270,7 @@ def main() -> None:
     options = parser.parse_args()
     on = device(int(options.arch.removeprefix("sm_")))
     _map(options.memory, on.memory)
-    interpreter = Interpreter(on)
+    interpreter = SassInterpreter(on)
     with socket.socket(fileno=options.socket) as connection:
         while (head := _received(connection, 8)) is not None:
             kind, length = struct.unpack("<2I", head)

@@ -20,6 +20,7 @@ import lz4.block
 import zstandard
 
 from scanner.errors import BuildError, one_line
+from scanner.gpu.names import source_of
 
 EXTERNALS = 0x790000000000  # Functions of the driver have addresses from here on, where no memory is.
 _STEP = 16  # bytes of one instruction, so that no two such addresses are the same instruction
@@ -68,7 +69,7 @@ class _Symbol(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class CubinKernel:
     """One kernel, as a launch needs it.
 
     Attributes:
@@ -86,6 +87,7 @@ class Kernel:
         placed: Banks whose bytes lie in memory, by address and size: ``cudaMemcpyToSymbol`` writes there, so that a launch
             has to read them anew.
         externals: Functions of the driver that the module calls, by the address that stands for each.
+        source: The file that the module was compiled from, as far as its names tell.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Kernel:
     banks: Mapping[int, bytes]
     placed: Mapping[int, tuple[int, int]]
     externals: Mapping[int, str]
+    source: str = ""
 
     @property
     def constant(self) -> int:
@@ -166,7 +169,7 @@ class Cubin:
             self._constants = self._relocated(".nv.constant4")
         return bytes(image)
 
-    def kernel(self, name: str) -> Kernel:
+    def kernel(self, name: str) -> CubinKernel:
         """Return a kernel of a module that is placed.
 
         Raises:
@@ -195,7 +198,7 @@ class Cubin:
             number = self.kernels[name]
             frame, stack = (self._sizes.get((one, number), 0) for one in (_FRAME_SIZE, _MIN_STACK_SIZE))
             reserved = _RESERVED if self.architecture >= _RESERVES else 0
-            return Kernel(
+            return CubinKernel(
                 name=name,
                 code=self._relocated(f".text.{name}"),
                 parameters=tuple(parameters[ordinal] for ordinal in range(len(parameters))),
@@ -209,6 +212,7 @@ class Cubin:
                 banks={2: self._relocated(f".nv.constant2.{name}"), 4: self._constants},
                 placed=self._placed,
                 externals=self._externals,
+                source=source_of(self._content(".strtab").decode()),
             )
 
     def _content(self, name: str) -> bytes:

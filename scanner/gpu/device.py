@@ -94,7 +94,7 @@ class DeviceError(DetmatrixError):
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class GpuTable:
     """One published device.
 
     Attributes:
@@ -119,7 +119,7 @@ class Device:
             raise DeviceError(f"{self.name}: the table has no cudaDevAttr{name}")
         return self.attributes[name][1]
 
-    def with_multiprocessors(self, count: int) -> Device:
+    def with_multiprocessors(self, count: int) -> GpuTable:
         """Return the same device with another number of multiprocessors, to compare what depends on it."""
         attributes = {**self.attributes, "MultiProcessorCount": (16, count)}
         return replace(self, attributes=attributes)
@@ -132,12 +132,12 @@ def _read(column: int) -> dict[str, tuple[int, int]]:
 
 # Memory as deviceQuery prints it (drivers of CUDA 12.5 and 12.8): others keep a few MiB more or less for themselves.
 DEVICES = {
-    80: Device(80, "NVIDIA A100-SXM4-80GB", 85_100_068_864, _read(0)),
-    90: Device(90, "NVIDIA H100 80GB HBM3", 85_028_896_768, _read(1)),
+    80: GpuTable(80, "NVIDIA A100-SXM4-80GB", 85_100_068_864, _read(0)),
+    90: GpuTable(90, "NVIDIA H100 80GB HBM3", 85_028_896_768, _read(1)),
 }
 
 
-def device(architecture: int) -> Device:
+def device(architecture: int) -> GpuTable:
     """Return the device of an architecture.
 
     Raises:
@@ -150,7 +150,7 @@ def device(architecture: int) -> Device:
 
 
 def blocks_per_multiprocessor(
-    on: Device, registers: int, static_shared: int, dynamic_shared: int, threads: int, barriers: int = 0
+    on: GpuTable, registers: int, static_shared: int, dynamic_shared: int, threads: int, barriers: int = 0
 ) -> int:
     """Return how many blocks of a kernel are resident on one multiprocessor, by NVIDIA's published rules.
 
@@ -189,7 +189,7 @@ def blocks_per_multiprocessor(
     return min(limits)
 
 
-def as_header(of: Device) -> str:
+def as_header(of: GpuTable) -> str:
     """Return the table as C: ``DEVICE_<attribute>`` each, and ``DEVICE_ATTRIBUTES(X)``: X(number, value) of what is published."""
     published = {int(line.split()[0]) for line in _PUBLISHED.strip().splitlines()}
     answers = " ".join(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from scanner.gpu import isa, sass
 from scanner.gpu.build import SharedLibrary, built
-from scanner.gpu.cubin import Kernel
+from scanner.gpu.cubin import CubinKernel
 
 _FOLDER = Path(__file__).with_name("engine")
 _BANKS = 16
@@ -164,12 +164,19 @@ class Result(NamedTuple):
 
 
 @cache
-def _library() -> ctypes.CDLL:
+def compiled() -> ctypes.CDLL:
+    """Return the engine, compiled now or by an earlier scan.
+
+    Raises:
+        UsageError: There is no compiler, or it fails.
+    """
     sources = {path.name: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.iterdir())}
     files = tuple(name for name in sources if name.endswith(".c"))
     # The direction of rounding is changed where an instruction says so.
     flags = ("-O2", "-fno-strict-aliasing", "-frounding-math")
-    place = built("engine", {**sources, "isa.h": isa.header()}, [SharedLibrary("engine.so", (*files, "-lm"), flags)])
+    place = built(
+        "engine", {**sources, "isa.h": isa.header()}, [SharedLibrary("engine.so", (*files, "-lm"), flags)]
+    )
     library = ctypes.CDLL(str(place / "engine.so"))
     library.sizes.restype = ctypes.c_uint64
     library.run.restype = None
@@ -179,7 +186,7 @@ def _library() -> ctypes.CDLL:
 
 
 def launch(
-    kernel: Kernel,
+    kernel: CubinKernel,
     program: bytes,
     grid: Sequence[int],
     block: Sequence[int],
@@ -214,14 +221,17 @@ def launch(
     """
     call = _Launch(program=program, instructions=len(program) // sass.SIZE)
     call.grid[:], call.block[:] = grid, block
-    if not 0 < grid[0] * grid[1] * grid[2] < _MOST_BLOCKS or not 0 < block[0] * block[1] * block[2] <= kernel.max_threads:
+    if (
+        not 0 < grid[0] * grid[1] * grid[2] < _MOST_BLOCKS
+        or not 0 < block[0] * block[1] * block[2] <= kernel.max_threads
+    ):
         raise LaunchError("fault", f"a grid of {tuple(grid)} blocks of {tuple(block)} threads")
     call.registers, call.local, call.resident = max(kernel.registers, 1), kernel.local, resident
     call.shared = kernel.shared_base + kernel.shared + dynamic_shared
     kept = _banks(call, kernel, _bank0(kernel, grid, block, parameters))
-    call.ranges, call.range_count = ctypes.cast(ranges, ctypes.c_void_p), len(ranges) // 16
+    call.ranges, call.range_count = _address(ranges), len(ranges) // 16
     external = struct.pack(f"<{len(kernel.externals)}Q", *kernel.externals)
-    call.external, call.external_count = ctypes.cast(external, ctypes.c_void_p), len(kernel.externals)
+    call.external, call.external_count = _address(external), len(kernel.externals)
     call.schedule = _Schedule(*orders)
     call.deadline = time.monotonic() + seconds
     call.shared_window, call.local_window = _SHARED_WINDOW, _LOCAL_WINDOW
@@ -230,7 +240,7 @@ def launch(
         pairs = (_PAIR(*swap.blocks), _PAIR(*swap.threads), (ctypes.c_uint64 * 2)(*swap.steps))
         call.swap = _Swap(1, SCOPES.index(swap.scope), *pairs)
     call.sample, call.samples, call.log = ctypes.cast(sample, ctypes.c_void_p), len(sample), log
-    _library().run(ctypes.byref(call))
+    compiled().run(ctypes.byref(call))
     del kept
     if call.status:
         raise LaunchError(_KINDS[call.status], call.text.decode(errors="replace"), call.line)
@@ -240,12 +250,26 @@ def launch(
 
 
 def _told(one: Any) -> Conflict:
-    kinds = (_ACCESSES[one.kind[0]], _ACCESSES[one.kind[1]])
-    pairs = (tuple(getattr(one, name)) for name in ("block", "thread", "line", "step", "value"))
-    return Conflict(one.address, SCOPES[one.scope], kinds, *pairs, one.old, bool(one.shows))
+    return Conflict(
+        address=one.address,
+        scope=SCOPES[one.scope],
+        kinds=(_ACCESSES[one.kind[0]], _ACCESSES[one.kind[1]]),
+        blocks=tuple(one.block),
+        threads=tuple(one.thread),
+        lines=tuple(one.line),
+        steps=tuple(one.step),
+        values=tuple(one.value),
+        old=one.old,
+        shows=bool(one.shows),
+    )
 
 
-def _bank0(kernel: Kernel, grid: Sequence[int], block: Sequence[int], parameters: bytes) -> bytes:
+def _address(content: bytes) -> int | None:
+    """Return where bytes lie, which have to live as long as the address is used."""
+    return ctypes.cast(ctypes.c_char_p(content), ctypes.c_void_p).value
+
+
+def _bank0(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int], parameters: bytes) -> bytes:
     bank = bytearray(kernel.parameter_base)
     struct.pack_into("<6I", bank, _SIZES, *block, *grid)
     struct.pack_into("<2Q", bank, _WINDOWS, _SHARED_WINDOW, _LOCAL_WINDOW)
@@ -253,12 +277,12 @@ def _bank0(kernel: Kernel, grid: Sequence[int], block: Sequence[int], parameters
     return bytes(bank) + parameters + bytes(-len(parameters) % 16)
 
 
-def _banks(call: Any, kernel: Kernel, bank0: bytes) -> list[bytes]:
+def _banks(call: Any, kernel: CubinKernel, bank0: bytes) -> list[bytes]:
     """Fill in the constant banks, and return what has to live as long as the call."""
     banks: Mapping[int, bytes] = {0: bank0, **kernel.banks}
     for number, content in banks.items():
         if content:
-            call.bank[number], call.bank_size[number] = ctypes.cast(content, ctypes.c_void_p), len(content)
+            call.bank[number], call.bank_size[number] = _address(content), len(content)
     for number, (address, size) in kernel.placed.items():
         call.bank[number], call.bank_size[number] = address, size
     return list(banks.values())

@@ -7,9 +7,7 @@ Mnemonics are those of nvdisasm, for sm_80 and, where they have other names, sm_
 from __future__ import annotations
 
 # Modifiers that change nothing here: caches, scopes of a memory that is always in order, hints to the hardware.
-_HINTS = (
-    "E CONSTANT STRONG GPU SYS CTA SM SC ALL EF LU BYPASS LTC128B DEFER_BLOCKING NOINC NODEC LUT IVALL RN NTZ MMA PACK_AB"
-)
+_HINTS = "E CONSTANT STRONG GPU SYS CTA SM SC ALL EF LU BYPASS LTC128B DEFER_BLOCKING NOINC NODEC LUT IVALL RN NTZ MMA PACK_AB"
 _SIZES = "U8 S8 U16 S16 64 128"
 _COMPARED = "LT EQ LE GT NE GE AND OR XOR"
 _UNORDERED = f"{_COMPARED} NUM NAN LTU EQU LEU GTU NEU GEU"
@@ -85,6 +83,7 @@ OPCODES: dict[str, str] = {
     "ATOMS": "ADD MIN MAX AND OR XOR INC DEC EXCH CAS 64 S32 CAST SPIN POPC 32",
     # Warps and control.
     "NOP": "LE",
+    "YIELD": "",
     "NANOSLEEP": "",
     "VOTE": "ANY ALL EQ",
     "SHFL": "IDX UP DOWN BFLY",
@@ -107,19 +106,57 @@ OPCODES: dict[str, str] = {
 }
 # Mnemonics of others that do the same: of uniform registers, and what has no effect here.
 SAME: dict[str, str] = {
-    **{f"U{name}": name for name in "IADD3 IMAD ISETP LOP3 PLOP3 SHF LEA PRMT SEL MOV LDC BMSK FLO BREV SGXT POPC".split()},
-    **dict.fromkeys("MEMBAR ERRBAR DEPBAR LDGDEPBAR CCTL YIELD".split(), "NOP"),
+    **{
+        f"U{name}": name
+        for name in [
+            "IADD3",
+            "IMAD",
+            "ISETP",
+            "LOP3",
+            "PLOP3",
+            "SHF",
+            "LEA",
+            "PRMT",
+            "SEL",
+            "MOV",
+            "LDC",
+            "BMSK",
+            "FLO",
+            "BREV",
+            "SGXT",
+            "POPC",
+        ]
+    },
+    **dict.fromkeys(["MEMBAR", "ERRBAR", "DEPBAR", "LDGDEPBAR", "CCTL", "YIELD"], "NOP"),
     "S2UR": "S2R",
     "VOTEU": "VOTE",
     "BRXU": "BRX",
 }
 # Opcodes that may move program counters, or make lanes wait.
-MOVES = frozenset("BRA BRX CALL RET EXIT BSYNC WARPSYNC BREAK BAR NANOSLEEP".split())
+MOVES = frozenset(["BRA", "BRX", "CALL", "RET", "EXIT", "BSYNC", "WARPSYNC", "BREAK", "BAR", "NANOSLEEP"])
 # What S2R and CS2R may read, as C calls it: SR_TID.X is SR_TID_X.
-SPECIAL = (
-    "SR_Z SR_TID_X SR_TID_Y SR_TID_Z SR_CTAID_X SR_CTAID_Y SR_CTAID_Z SR_LANEID SR_EQMASK SR_LTMASK SR_LEMASK SR_GTMASK SR_GEMASK "
-    "SR_SWINHI SR_LMEMHIOFF SR_CGACTAID SR_CLOCKLO SR_CLOCKHI SR_GLOBALTIMERLO SR_GLOBALTIMERHI"
-).split()
+SPECIAL = [
+    "SR_Z",
+    "SR_TID_X",
+    "SR_TID_Y",
+    "SR_TID_Z",
+    "SR_CTAID_X",
+    "SR_CTAID_Y",
+    "SR_CTAID_Z",
+    "SR_LANEID",
+    "SR_EQMASK",
+    "SR_LTMASK",
+    "SR_LEMASK",
+    "SR_GTMASK",
+    "SR_GEMASK",
+    "SR_SWINHI",
+    "SR_LMEMHIOFF",
+    "SR_CGACTAID",
+    "SR_CLOCKLO",
+    "SR_CLOCKHI",
+    "SR_GLOBALTIMERLO",
+    "SR_GLOBALTIMERHI",
+]
 
 HINTS = frozenset(_HINTS.split())
 MODIFIERS = tuple(sorted({modifier for read in OPCODES.values() for modifier in read.split()}))
@@ -135,6 +172,8 @@ def header() -> str:
     lines += [f"void op_{name}(Machine *, Warp *, const Instruction *, uint32_t lanes);" for name in OPCODES]
     lines.append("#ifdef TABLES")
     lines.append(f"static const Opcode OPCODE[] = {{ {', '.join(f'op_{name}' for name in OPCODES)} }};")
-    lines.append(f"static const bool MOVES[] = {{ {', '.join(str(int(name in MOVES)) for name in OPCODES)} }};")
+    lines.append(
+        f"static const bool MOVES[] = {{ {', '.join(str(int(name in MOVES)) for name in OPCODES)} }};"
+    )
     lines.append("#endif")
     return "\n".join(lines) + "\n"

@@ -74,11 +74,22 @@ def prepare(python: str, architecture: str, environment: Mapping[str, str] | Non
     if done.returncode or not (torch / "lib").is_dir():
         raise UsageError(f"{python}: has no torch whose libraries could be read; install one for CUDA there")
     versions = _versions(torch)
-    from scanner.gpu.cubin import architectures  # noqa: PLC0415 - its packages are those of an extra
+    # Their packages are those of an extra.
+    from scanner.gpu.cubin import architectures  # noqa: PLC0415
+    from scanner.gpu.engine import compiled  # noqa: PLC0415
+    from scanner.gpu.sass import ARCHITECTURES, disassembler  # noqa: PLC0415
 
+    if of.architecture not in ARCHITECTURES:
+        known = ", ".join(f"sm_{one}" for one in ARCHITECTURES)
+        raise UsageError(
+            f"--simulate {architecture}: its instructions are not known yet; {known} can be simulated"
+        )
     has = architectures(torch / "lib" / "libtorch_cuda.so")
     if architecture not in has:
         raise UsageError(f"{torch}: has no code for {architecture}; it is built for {', '.join(sorted(has))}")
+    # What a row would fail of is told before the first one: a compiler or a disassembler that is not there.
+    disassembler()
+    compiled()
     files, libraries = sources(torch / "lib", of.architecture, versions)
     return StandIns(of.architecture, built(architecture, files, libraries))
 

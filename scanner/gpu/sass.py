@@ -18,6 +18,8 @@ from scanner.errors import UsageError
 from scanner.gpu.build import cache_folder
 from scanner.gpu.isa import ALLOWED, HINTS, MODIFIERS, OPCODES, SAME, SPECIAL
 
+# Whose instructions the table of isa.py has.
+ARCHITECTURES = (80,)
 # Bytes of an instruction on every architecture since Volta.
 WIDTH = 16
 _OPERANDS, _WORDS = 8, 3
@@ -50,7 +52,7 @@ _PACKED = frozenset({"half", "bfloat16"})
 # What is known of the constants that the driver puts before the parameters: sizes, windows, the stack, a descriptor that nobody reads.
 _PARAMETERS, _DRIVERS = 0x160, {*range(0x2C), *range(0x118, 0x120)}
 # Opcodes whose addresses have 64 bits, also where nvdisasm names one register of the pair alone.
-_WIDE_ADDRESSES = frozenset("LDG LD STG ST RED ATOM ATOMG QSPC".split())
+_WIDE_ADDRESSES = frozenset(["LDG", "LD", "STG", "ST", "RED", "ATOM", "ATOMG", "QSPC"])
 
 
 class UnknownInstructionError(Exception):
@@ -126,10 +128,9 @@ def _encoded(line: re.Match[str], number: int, code: bytes) -> bytes:
         name, modifiers = _opcode(mnemonic)
         kind = _kind(name, modifiers)
         word = code[number * WIDTH + 4 : number * WIDTH + 8]
-        operands = [_operand(name, kind, one, word) for one in _operands(kind, text or "", name)]
-        if len(operands) > _OPERANDS:
-            raise UnknownInstructionError(mnemonic)
-        opcode = _NUMBERS[name]
+        parts = _operands(kind, text or "", name)
+        operands = [_operand(name, kind, one, word) for one in parts[:_OPERANDS]]
+        opcode = _NUMBERS[name] if len(parts) <= _OPERANDS else len(OPCODES)
     except UnknownInstructionError:
         opcode, modifiers, operands = len(OPCODES), [], []
     bits = sum(1 << _PLACES[modifier] for modifier in set(modifiers))
@@ -150,7 +151,9 @@ def _opcode(mnemonic: str) -> tuple[str, list[str]]:
     modifiers = [one.upper() for one in modifiers]
     if name == "F2F":
         types = [one for one in modifiers if one in _TYPES]
-        modifiers = [one for one in modifiers if one not in _TYPES] + [types[0], f"FROM_{types[-1]}"]
+        modifiers = (
+            [one for one in modifiers if one not in _TYPES] + types[:1] + [f"FROM_{one}" for one in types[1:]]
+        )
     if name not in OPCODES or not ALLOWED[name].issuperset(modifiers):
         raise UnknownInstructionError(mnemonic)
     return name, [one for one in modifiers if one in OPCODES[name].split() or one not in HINTS]
@@ -183,7 +186,25 @@ def _operands(kind: str, text: str, name: str) -> list[str]:
 
 
 def _operand(name: str, kind: str, text: str, word: bytes) -> bytes:
-    flags, plain = 0, text
+    flags, scale, plain = _signs(text)
+    if found := _REGISTER.fullmatch(plain):
+        of, zero = (_UREG, _URZ) if found[1] else (_REG, _RZ)
+        return _OPERAND.pack(of, flags, zero if found[2] == "Z" else int(found[2]), _URZ, scale, 0)
+    if scale:
+        raise UnknownInstructionError(text)
+    if found := _CONSTANT.fullmatch(plain):
+        return _constant(found, flags)
+    if plain.endswith("]"):
+        return _address(name, plain)
+    if (named := _named(plain)) is not None:
+        of, reg, value = named
+        return _OPERAND.pack(of, flags, reg, 0, 0, value)
+    return _OPERAND.pack(_IMMEDIATE, flags, 0, 0, 0, _immediate(name, kind, plain, word))
+
+
+def _signs(text: str) -> tuple[int, int, str]:
+    """Return what is done to the value of an operand, by how many bits it begins later, and the operand without that."""
+    flags, scale, plain = 0, 0, text
     if plain.startswith(("!", "~")):
         flags |= _NEGATE if plain[0] == "!" else _INVERT
         plain = plain[1:]
@@ -193,7 +214,6 @@ def _operand(name: str, kind: str, text: str, word: bytes) -> bytes:
     if plain.startswith("|"):
         flags |= _ABSOLUTE
         plain = plain.replace("|", "")
-    scale = 0
     if found := re.fullmatch(r"(.+)\.(H[01](?:_H[01])?|B[0-3]|64|U32)", plain):
         if found[2].startswith("B"):
             scale = 8 * int(found[2][1])
@@ -201,26 +221,19 @@ def _operand(name: str, kind: str, text: str, word: bytes) -> bytes:
             raise UnknownInstructionError(text)
         flags |= _HALVES.get(found[2], 0)
         plain = found[1]
-    if found := _REGISTER.fullmatch(plain):
-        of, zero = (_UREG, _URZ) if found[1] else (_REG, _RZ)
-        return _OPERAND.pack(of, flags, zero if found[2] == "Z" else int(found[2]), _URZ, scale, 0)
-    if scale:
-        raise UnknownInstructionError(text)
+    return flags, scale, plain
+
+
+def _named(plain: str) -> tuple[int, int, int] | None:
+    """Return kind, register and number of what has a name of its own: predicates, barriers, special registers."""
     if found := _PREDICATE.fullmatch(plain):
-        place = _PT if found[2] == "T" else int(found[2])
-        return _OPERAND.pack(_UPRED if found[1] else _PRED, flags, place, 0, 0, 0)
-    if found := _CONSTANT.fullmatch(plain):
-        return _constant(found, flags)
-    if plain.endswith("]"):
-        return _address(name, plain)
+        return _UPRED if found[1] else _PRED, _PT if found[2] == "T" else int(found[2]), 0
     if plain == "PR":
-        return _OPERAND.pack(_ALL, 0, 0, 0, 0, 0)
+        return _ALL, 0, 0
     if found := re.fullmatch(r"S?B(\d+)", plain):
-        return _OPERAND.pack(_BARRIER, 0, 0, 0, 0, int(found[1]))
+        return _BARRIER, 0, int(found[1])
     special = _OTHER_NAMES.get(plain, plain.replace(".", "_"))
-    if special in _SPECIALS:
-        return _OPERAND.pack(_SPECIAL, 0, 0, 0, 0, _SPECIALS[special])
-    return _OPERAND.pack(_IMMEDIATE, flags, 0, 0, 0, _immediate(name, kind, plain, word))
+    return (_SPECIAL, 0, _SPECIALS[special]) if special in _SPECIALS else None
 
 
 def _constant(found: re.Match[str], flags: int) -> bytes:
@@ -280,7 +293,10 @@ def _immediate(name: str, kind: str, text: str, word: bytes) -> int:
 # What the 32 bits of an immediate stand for, as nvdisasm writes it: the high half first.
 _FLOATING: dict[str, Callable[[bytes], tuple[float, ...]]] = {
     "half": lambda word: struct.unpack("<ee", word)[::-1],
-    "bfloat16": lambda word: (*struct.unpack("<f", b"\0\0" + word[2:]), *struct.unpack("<f", b"\0\0" + word[:2])),
+    "bfloat16": lambda word: (
+        *struct.unpack("<f", b"\0\0" + word[2:]),
+        *struct.unpack("<f", b"\0\0" + word[:2]),
+    ),
     "float": lambda word: struct.unpack("<f", word),
     "double": lambda word: struct.unpack("<d", b"\0\0\0\0" + word),
     "high": lambda word: struct.unpack("<d", b"\0\0\0\0" + word),

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from opspecs.draws import KeptDraws
-from opspecs.inputs import Inputs, SimulatedInputs, UpstreamGradients
+from opspecs.inputs import Inputs, SimulatedInputs
 from opspecs.model import Call, MissingError, OpSpec
 from opspecs.user import place_of
 from scanner.worker import bits, global_state, simulated
@@ -75,6 +75,7 @@ class Execution:
         device: str,
         seed: int,
         kept: KeptDraws | None = None,
+        drawn: type[Inputs] | None = None,
     ) -> None:
         """Draw the inputs.
 
@@ -86,6 +87,7 @@ class Execution:
             device: Where to execute.
             seed: Of inputs and random ops.
             kept: What was drawn before, to take numbers from.
+            drawn: What draws, in place of what draws for the device.
 
         Raises:
             NotRunnableError: The scanned torch lacks the op or the dtype.
@@ -104,7 +106,7 @@ class Execution:
         # The direction is left out of the key: forward and backward see the same inputs.
         key = f"{seed}|{spec.name}|{case}|{dtype}"
         try:
-            inputs = _inputs()(key, dtype=dtype, device=device, direction=direction, kept=kept)
+            inputs = (drawn or _inputs())(key, dtype=dtype, device=device, direction=direction, kept=kept)
             self.call: Call = spec.cases[case].inputs(inputs)
         except MissingError:
             raise
@@ -114,12 +116,13 @@ class Execution:
             raise InvalidCaseError(f"its inputs could not be drawn ({text})") from error
         if not isinstance(self.call, Call):
             raise InvalidCaseError("its inputs are no call(...)")
+        self.smaller = inputs.smaller
         self.leaves = inputs.leaves
         self.leaf_names = self._name_leaves()
         if self.backward and not self.leaves:
             raise InvalidCaseError("no input takes part in backward")
         # For the upstream gradients, drawn when the first forward call shows their shapes.
-        self._upstream = UpstreamGradients(
+        self._upstream = inputs.gradients(
             f"{key}|upstream",
             dtype=dtype,
             # Without pools, as its inputs are.

@@ -348,7 +348,11 @@ class _Repetition:
             if self._gpu and self._budget.groups[number][0] == CANONICAL:
                 self._budget.narrow(self._gpu.scopes())
         if self._gpu:
-            observed["simulated"] = {"schedule": self._schedule, **self._held_to_cpu(first), **self._conflicts()}
+            observed["simulated"] = {
+                "schedule": self._schedule,
+                **self._held_to_cpu(first),
+                **self._conflicts(),
+            }
             if self._schedule and self._schedule["name"] == CANONICAL:
                 raise InvalidCaseError(
                     "the simulation itself is not reproducible: two canonical executions differ"

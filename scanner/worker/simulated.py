@@ -90,6 +90,7 @@ def begin(schedule: str, number: int, seed: int, seconds: float, *, log: bool = 
         number: Of the execution within its class, from 0.
         seed: Of the scan.
         seconds: That one kernel may take.
+        log: Look for accesses that nothing orders.
 
     Raises:
         SimulationError: The interpreter knows no such class.

@@ -4,6 +4,12 @@
 /* Opcodes without an effect here: fences (memory is in order), hints, and scoreboards. */
 void op_NOP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { (void)m, (void)w, (void)i, (void)lanes; }
 
+/* Who is in such a loop may have to wait for lanes at its end; these need not wait for it (CUDA: each thread gets on). */
+void op_YIELD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    (void)m, (void)i;
+    w->yielded |= lanes;
+}
+
 /* It lets others go first: who waits for memory to change says so. */
 void op_NANOSLEEP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     (void)w, (void)i, (void)lanes;
@@ -169,6 +175,7 @@ static void wait_at(Machine *m, Warp *w, uint32_t lanes, int what) {
 }
 
 void op_BSYNC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    w->yielded &= ~lanes;
     wait_at(m, w, lanes, (int)i->operand[0].value);
 }
 

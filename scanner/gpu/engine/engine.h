@@ -97,6 +97,7 @@ typedef struct Warp {
     uint8_t at[LANES];                 /* what a waiting lane waits at: a BSYNC by its number, or AT_... */
     uint32_t barred[BARRIERS];         /* lanes that wait at a barrier of the block */
     uint32_t sync_mask[LANES];         /* WARPSYNC */
+    uint32_t yielded;                  /* lanes that have executed YIELD since their last BSYNC */
     uint32_t epoch;                    /* WARPSYNCs of all lanes so far */
     uint64_t steps, stop;              /* instructions so far, and behind how many the swap looks at it */
     uint32_t held;                     /* for the swap */

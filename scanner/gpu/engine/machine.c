@@ -110,8 +110,9 @@ static bool release_barrier(Block *b, uint32_t n) {
     return true;
 }
 
-/* Lanes of a warp that wait for one another, by the masks that they wait with. */
-static bool release_lanes(Warp *w) {
+/* Lanes of a warp that wait for one another, by the masks that they wait with. `but` are not waited for, if it is at a BSYNC:
+ * who goes on without them does not come back to them. */
+static bool release_lanes(Warp *w, uint32_t but) {
     uint32_t let_go = 0, here[AT_BAR] = {0};
     ACTIVE(w->waiting) if (w->at[l] < AT_BAR) here[w->at[l]] |= 1u << l;
     ACTIVE(w->waiting) if (w->at[l] < AT_BAR) {
@@ -124,7 +125,7 @@ static bool release_lanes(Warp *w) {
 }
 
 bool release(Warp *w) {
-    bool done = release_lanes(w);
+    bool done = release_lanes(w, 0);
     for (uint32_t left = w->block->barred; left; left &= left - 1) done |= release_barrier(w->block, (uint32_t)__builtin_ctz(left));
     return done;
 }
@@ -193,6 +194,7 @@ static void look_at_clock(Machine *m) {
 static enum Turn run_warp(Machine *m, Warp *w, uint64_t slice) {
     Launch *launch = m->launch;
     uint32_t pc, others, lanes, places, spun = 0;
+    bool waited = w->spins == m->writes + 1; /* and nobody has written since it was seen to */
     while ((lanes = choose(m, w, &pc, &others, &places))) {
         m->jump = m->sleeps = 0;
         while (pc < others && !m->jump && slice) {
@@ -225,9 +227,10 @@ static enum Turn run_warp(Machine *m, Warp *w, uint64_t slice) {
         } else if (m->sleeps || comes_back(m, w)) {
             /* Another path of it may have to go on, and if none can, another warp. */
             w->turn++, w->jumps = 0;
-            if (w->spins != m->writes + 1) spun = 0;
+            if (w->spins != m->writes + 1) spun = 0, waited = false;
             w->spins = m->writes + 1;
-            if (++spun >= places) return GIVES_WAY;
+            if (++spun < places || (waited && release_lanes(w, w->yielded))) continue;
+            return GIVES_WAY;
         }
         if (!slice) return PAUSES;
     }

@@ -40,13 +40,18 @@ static uint8_t *global(Machine *m, uint64_t address, int size) {
     return (uint8_t *)address;
 }
 
+/* Which memory a generic address leads to. */
+static enum Space window_of(Machine *m, uint64_t address) {
+    uint64_t window = address & ~0xFFFFFFFFull;
+    return window == m->launch->shared_window ? SHARED : window == m->launch->local_window ? LOCAL : GLOBAL;
+}
+
 /* Where an address of a lane lies in the memory of this process. */
 static uint8_t *place(Machine *m, Warp *w, enum Space space, uint64_t address, int lane, int size) {
     const Launch *launch = m->launch;
     if (address % size) fail(m, FAULT, "%d bytes at %s address %#llx are not aligned", size, SPACE[space], (unsigned long long)address);
     if (space == GENERIC) {
-        uint64_t window = address & ~0xFFFFFFFFull;
-        space = window == launch->shared_window ? SHARED : window == launch->local_window ? LOCAL : GLOBAL;
+        space = window_of(m, address);
         if (space != GLOBAL) address = (uint32_t)address;
     }
     m->space = space == GLOBAL ? IN_GLOBAL : space == SHARED ? IN_SHARED : IN_LOCAL;
@@ -154,9 +159,9 @@ void op_LDGSTS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 void op_QSPC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Wide address;
     addresses(m, w, address_of(i), GENERIC, address);
-    uint64_t window = HAS(i, M_L) ? m->launch->local_window : m->launch->shared_window;
+    enum Space asked = HAS(i, M_L) ? LOCAL : SHARED;
     uint32_t inside = 0;
-    EACH inside |= (uint32_t)((address[l] & ~0xFFFFFFFFull) == window) << l;
+    EACH inside |= (uint32_t)(window_of(m, address[l]) == asked) << l;
     put_predicate(w, &i->operand[0], inside, lanes);
 }
 
@@ -209,6 +214,14 @@ static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, en
     Wide address, value, third, old;
     uint8_t order[LANES];
     addresses(m, w, at, space, address);
+    if (space == GENERIC && k && i->operand[0].reg != PREDICATES - 1) {
+        /* Elsewhere than in global memory it does nothing, and says so: the code then goes another way. */
+        uint32_t global_ones = 0;
+        EACH global_ones |= (uint32_t)(window_of(m, address[l]) == GLOBAL) << l;
+        put_predicate(w, &i->operand[0], global_ones, lanes);
+        lanes &= global_ones;
+        if (!lanes) return;
+    }
     memset(old, 0, sizeof old);
     bool counts = HAS(i, M_POPC), exchanges = HAS(i, M_EXCH), compares = HAS(i, M_CAS) || HAS(i, M_CAST);
     if (counts) EACH value[l] = 1;
@@ -238,7 +251,6 @@ static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, en
         note(m, w, lane, p, size, kind_of(i, result && result->reg != RZ), old[lane], value[lane]);
         if (HAS(i, M_SPIN)) old[lane] = old[lane] == value[lane]; /* whether it was swapped */
     }
-    for (int n = 0; n < k; n++) put_predicate(w, &i->operand[n], ~0u, lanes);
     if (!result) return;
     if (size == 8) put_wide(w, result, old, lanes);
     else {
