@@ -374,6 +374,7 @@ class Witness(Record, frozen=True):
     element: Count  # the first that does, counted in memory
     canonical: Hex  # its bits
     swapped: Hex
+    source: str = ""  # the file of the kernel, "RangeFactories.cu"; empty: its names do not tell it
 
 
 class Simulation(Record, frozen=True):
