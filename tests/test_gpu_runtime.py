@@ -260,7 +260,8 @@ def test_errors(told: dict[str, Any]) -> None:
     assert told["attributes"][:2] == [[0, 108], [0, 8]]
     assert told["attributes"][2][0] == 801
     assert told["driver"] == [0, 801]
-    launches, faults, libraries, products = told["report"]
+    launches, faults, libraries, products, conflicts = told["report"]
+    assert conflicts is None
     assert launches == ["scale"]
     assert faults[:2] == [["fault", "bad"], ["unknown", missing]]
     assert [text.split(":")[0] for _, text in faults[2:]] == [
