@@ -19,13 +19,13 @@ FEW_ADDITIONS = "about 8 gradients added into each row (16384 on CUDA)"
 
 def _table(t: Inputs, *, rows: int = 16) -> tuple[int, int, int]:
     """Lookups, rows and columns of the table."""
-    lookups, columns = t.size(cpu=(1 << 13, 8), cuda=(1 << 18, 64))
+    lookups, columns = t.size(cpu=(1 << 13, 8), cuda=(1 << 18, 64), simulated=(1 << 12, 8))
     return lookups, rows, columns
 
 
 def _rows(t: Inputs) -> int:
     """Return the rows of a table that a CPU divides among its threads: a thousand for each."""
-    return t.size(cpu=1 << 10, cuda=16)
+    return t.size(cpu=1 << 10, cuda=16, simulated=16)
 
 
 def _look_up(t: Inputs, *, rows: int = 0, **options: object) -> Call:

@@ -19,12 +19,12 @@ ONE_DIM = "On a CPU one thread adds to a tensor of one dim."
 
 def _flat(t: Inputs) -> tuple[int, int]:
     """Selected places and elements; a CPU fights for thousands of elements, a GPU for few."""
-    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 64))
+    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 64), simulated=(1 << 14, 1 << 10))
 
 
 def _wide(t: Inputs) -> tuple[int, int, int]:
     """Selected rows, rows there are, and columns."""
-    return t.size(cpu=(1 << 13, 1 << 9, 8), cuda=(1 << 17, 64, 32))
+    return t.size(cpu=(1 << 13, 1 << 9, 8), cuda=(1 << 17, 64, 32), simulated=(1 << 11, 1 << 7, 8))
 
 
 def _slots(t: Inputs) -> Call:

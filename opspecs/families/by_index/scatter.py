@@ -186,7 +186,7 @@ def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
 def _index_reduce(t: Inputs, reduce: str, *, include_self: bool = True) -> Call:
     """Source rows into few rows, each row with one index; a CPU divides rows, and only long ones."""
     rows = 1 << 13 if reduce == "prod" else 1 << 17
-    rows, slots, columns = t.size(cpu=(6, 2, 40_000), cuda=(rows, 64, 32))
+    rows, slots, columns = t.size(cpu=(6, 2, 40_000), cuda=(rows, 64, 32), simulated=(1 << 11, 1 << 7, 8))
     into, index = t.leaf(_into(t, reduce, slots, columns)), t.index(rows, high=slots)
     source = t.leaf(_factors(t, reduce, rows, columns))
     return call(into, 0, index, source, reduce=reduce, include_self=include_self)

@@ -23,7 +23,7 @@ def _overlapping_rows(t: Inputs, *, overlap: bool = True) -> Call:
 
     A thread of a CPU begins some microseconds behind the one that wakes it, in which that one writes about a thousand elements.
     """
-    length, step = t.size(cpu=(1 << 17, 1 << 10), cuda=(1 << 20, 1))
+    length, step = t.size(cpu=(1 << 17, 1 << 10), cuda=(1 << 20, 1), simulated=(1 << 13, 1))
     stride = step if overlap else length
     # The last elements of the base stay what they were.
     return call(t.values(length + stride + 16), t.values(2, length), stride)

@@ -23,7 +23,7 @@ def _samples(t: Inputs, *, spatial: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Scores ``(N, C)`` or ``(N, C, H, W)``, and the class of each sample or pixel."""
     if spatial:
         # A block of a GPU sums an image, and two sums always commute.
-        batch, side = t.size(cpu=(2, 64), cuda=(8, 512), simulated=(8, 32))
+        batch, side = t.size(cpu=(2, 64), cuda=(8, 512), simulated=(32, 16))
         return t.normal(batch, CLASSES, side, side), t.index(batch, side, side, high=CLASSES)
     batch = t.size(cpu=1 << 13, cuda=1 << 20)
     return t.normal(batch, CLASSES), t.index(batch, high=CLASSES)
@@ -148,7 +148,7 @@ def _ctc(
         short: Stay below what CUDA has a kernel with atomic additions for: 2 T + 2.4 N + 0.2 C of more than 450.
         options: Further options of the loss.
     """
-    batch, length = (8, 32) if short else t.size(cpu=(8, 32), cuda=(32, 100), simulated=(8, 88))
+    batch, length = (8, 32) if short else t.size(cpu=(8, 32), cuda=(32, 100), simulated=(2, 90))
     steps = 5 * length // 2
     # Logarithms of probabilities, as the formula of the gradient assumes.
     scores = t.leaf(t.normal(steps, batch, labels + 1).log_softmax(-1))
@@ -162,7 +162,7 @@ def _ctc(
 
 def _ctc_distinct(t: Inputs) -> Call:
     """Align a permutation of the labels: each position of the target has a label of its own."""
-    batch, length = t.size(cpu=(8, 32), cuda=(32, 100), simulated=(8, 88))
+    batch, length = t.size(cpu=(8, 32), cuda=(32, 100), simulated=(2, 90))
     steps = 5 * length // 2
     scores = t.leaf(t.normal(steps, batch, length + 1).log_softmax(-1))
     targets = (t.permutation(length) + 1).expand(batch, length)

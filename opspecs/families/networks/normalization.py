@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 AVERAGED = "512 elements averaged in each row (4096 on CUDA)"
+CHANNEL_AVERAGED = "4096 elements averaged in each channel (2097152 on CUDA)"
 BOTH: tuple[Direction, ...] = ("forward", "backward")
 
 
@@ -28,18 +29,21 @@ def _items(t: Inputs) -> tuple[torch.Tensor, tuple[int, ...], torch.Tensor]:
     return t.leaf(t.normal(ITEMS, width)), (width,), t.leaf(t.normal(width))
 
 
-def _image(t: Inputs, *, channels_last: bool) -> tuple[object, object, object]:
+def _image(t: Inputs, *, channels_last: bool, bias: bool = True) -> tuple[object, ...]:
     """Draw an image ``(N, 8, H, W)``, and weight and bias of its channels."""
     batch, side = t.size(cpu=(4, 32), cuda=(32, 256))
     drawn = t.normal(batch, 8, side, side)
     image = t.leaf(t.channels_last(drawn) if channels_last else drawn)
-    return image, t.leaf(t.normal(8)), t.leaf(t.normal(8))
+    return image, *(t.leaf(t.normal(8)) for _ in range(1 + bias))
 
 
-def _batch_norm(t: Inputs, *, channels_last: bool = False) -> Call:
-    """Normalize by the batch's own mean and variance; running ones would be changed by each call."""
-    image, weight, bias = _image(t, channels_last=channels_last)
-    return call(image, None, None, weight, bias, training=True)
+def _batch_norm(t: Inputs, *, channels_last: bool = False, native: bool = False) -> Call:
+    """Normalize by the batch's own mean and variance; running ones would be changed by each call.
+
+    Without a bias cuDNN does not do it, and PyTorch's *native* kernels do.
+    """
+    image, *scales = _image(t, channels_last=channels_last, bias=not native)
+    return call(image, None, None, *scales, training=True)
 
 
 def _batch_norm_rows(t: Inputs) -> Call:
@@ -91,12 +95,23 @@ SPECS: tuple[OpSpec, ...] = (
         cases={
             "images": Case(
                 inputs=_batch_norm,
-                provokes="4096 elements averaged in each channel (2097152 on CUDA)",
+                provokes=CHANNEL_AVERAGED,
                 directions=BOTH,
             ),
             "images_channels_last": Case(
                 inputs=lambda t: _batch_norm(t, channels_last=True),
-                provokes="4096 elements averaged in each channel (2097152 on CUDA)",
+                provokes=CHANNEL_AVERAGED,
+            ),
+            "images_native": Case(
+                inputs=lambda t: _batch_norm(t, native=True),
+                provokes=CHANNEL_AVERAGED,
+                directions=BOTH,
+                devices=("cuda",),
+            ),
+            "images_native_channels_last": Case(
+                inputs=lambda t: _batch_norm(t, channels_last=True, native=True),
+                provokes=CHANNEL_AVERAGED,
+                devices=("cuda",),
             ),
             "rows": Case(
                 inputs=_batch_norm_rows, provokes="2048 elements averaged in each column (262144 on CUDA)"

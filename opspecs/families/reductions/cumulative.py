@@ -22,7 +22,7 @@ ONE_ROW = "On a CPU one thread goes through a row, so that a tensor of one dim i
 
 def _flat(t: Inputs) -> Call:
     """One long sum of values between 1e-3 and 1e3, so that every association rounds elsewhere."""
-    return call(t.leaf(t.mixed(t.size(cpu=1 << 18, cuda=1 << 20))), 0)
+    return call(t.leaf(t.mixed(t.size(cpu=1 << 18, cuda=1 << 20, simulated=1 << 16))), 0)
 
 
 def _factors(t: Inputs, *shape: int) -> torch.Tensor:
