@@ -22,7 +22,15 @@ T = TypeVar("T")
 
 
 class Inputs:
-    """Draws the tensors of one case for one dtype, device and direction; the ``t`` of a case's lambda."""
+    """Draws the tensors of one case for one dtype, device and direction; the ``t`` of a case's lambda.
+
+    Attributes:
+        gradients: What draws the gradients of the outputs.
+        smaller: Whether the case has another size here than on a GPU.
+    """
+
+    gradients: type[UpstreamGradients]
+    smaller = False
 
     def __init__(
         self,
@@ -192,12 +200,12 @@ class Inputs:
         return tensor
 
 
-def _drawn_on_cpu(name: str) -> Callable[..., Any]:
+def _drawn_on_cpu(owner: type[Inputs], name: str) -> Callable[..., Any]:
     """Return a way of drawing that computes on the CPU and moves what comes out."""
-    draw = getattr(Inputs, name)
+    draw = getattr(owner, name)
 
     @functools.wraps(draw)
-    def moved(self: SimulatedInputs, *args: Any, **kwargs: Any) -> Any:
+    def moved(self: Inputs, *args: Any, **kwargs: Any) -> Any:
         place, self.device = self.device, "cpu"
         try:
             drawn = draw(self, *args, **kwargs)
@@ -211,9 +219,11 @@ def _drawn_on_cpu(name: str) -> Callable[..., Any]:
 class SimulatedInputs(Inputs):
     """Draws for a simulated GPU: as for the CPU, with no kernel, so that no fault of the simulation is in the inputs."""
 
-    def size(self, *, cpu: T, cuda: T, simulated: T | None = None) -> T:  # noqa: ARG002
+    def size(self, *, cpu: T, cuda: T, simulated: T | None = None) -> T:
         """Choose by device: the third size, that of a CPU if there is none."""
-        return cpu if simulated is None else simulated
+        chosen = cpu if simulated is None else simulated
+        self.smaller |= chosen != cuda
+        return chosen
 
     def channels_last(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same values, laid out channels last."""
@@ -224,7 +234,7 @@ for _name in (
     *("normal", "uniform", "mixed", "spiky", "values", "integers", "index", "permutation", "mask"),
     *("quantized", "coo"),
 ):
-    setattr(SimulatedInputs, _name, _drawn_on_cpu(_name))
+    setattr(SimulatedInputs, _name, _drawn_on_cpu(Inputs, _name))
 
 
 class UpstreamGradients(Inputs):
@@ -241,3 +251,46 @@ class UpstreamGradients(Inputs):
     def gradient_source(self) -> tuple[int, str]:
         """Return the seed of a generator ``g``, and how ``gradient`` makes one of it for output ``o`` at place ``i``, on an accelerator."""
         return gradient_source(self._key, self.device, self._wide, self.dtype)
+
+
+Inputs.gradients = UpstreamGradients
+
+
+class _WholeNumbers(Inputs):
+    """Draws small integers in place of floats, so that their sums are exact in any order; for products 1 and -1."""
+
+    def normal(self, *shape: int) -> torch.Tensor:
+        """Integers from -4 to 4, without 0."""
+        sizes = self._draw("randint", 1, 2 if "prod" in self._key else 5, shape)
+        return (sizes * (1 - 2 * self._draw("randint", 0, 2, shape))).to(self.device, self.dtype)
+
+    mixed = normal
+
+    def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
+        """Quarters of the way from *low* to *high*."""
+        quarters = self._draw("randint", 1, 4, shape)
+        return (low + quarters * (high - low) / 4).to(self.device, self.dtype)
+
+
+class _WholeGradients(_WholeNumbers, UpstreamGradients):
+    """Draws small integers as gradients."""
+
+
+class WholeInputs(_WholeNumbers, SimulatedInputs):
+    """Draws small integers for a simulated GPU: what differs by rounding alone does not differ with them."""
+
+    gradients = _WholeGradients
+
+
+for _name in ("normal", "mixed", "uniform"):
+    setattr(WholeInputs, _name, _drawn_on_cpu(_WholeNumbers, _name))
+
+
+class RealSizeInputs(Inputs):
+    """Makes what a case has on a GPU in size, and holds nothing: for what host code makes of it while no kernel is executed."""
+
+    def _draw(self, function: str, *args: Any, **kwargs: Any) -> torch.Tensor:
+        shape = (args[0],) if function == "randperm" else args[-1]
+        integers = {"randint", "randperm"} & {function}
+        kwargs = {"dtype": self._torch.int64} | kwargs if integers else kwargs
+        return self._torch.empty(shape, device=self.device, **kwargs)

@@ -269,6 +269,7 @@ def test_the_table_as_c() -> None:
         ("void at::k<4, at::ldexp_kernel(at::It&)::{lambda()#1}::operator()() const::{lambda(float)#1}, A<3ul> >(A<3ul>)", "k<4, ldexp_kernel, A>"),
         ("void (anonymous namespace)::softmax_warp_forward<float, true>(float*)", "softmax_warp_forward<float, true>"),
         ("at::native::(anonymous namespace)::atomic_max(float*, int)", "atomic_max"),
+        ("void at::k<8, at::gather<true>::operator()<at::Add>(int)::{lambda(float)#1}>(int)", "k<8, gather>"),
         ("_Z3foo", "_Z3foo"),
     ],
 )  # fmt: skip

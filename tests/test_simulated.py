@@ -234,16 +234,22 @@ class Gpu:
     def __init__(self, patch: pytest.MonkeyPatch, **told: list[Any]) -> None:
         self.now = ("canonical", 0)
         self.begun: list[tuple[str, int]] = []
+        self.whole = False  # small integers are asked for
+        self.skips = False
         self._told = {"launches": [], "faults": [], "libraries": [], "products": []} | told
         patch.setattr(simulated, "active", lambda: True)
         patch.setattr(simulated, "begin", self._begin)
         patch.setattr(simulated, "report", lambda: simulated.Report(**self._told))
 
-    def _begin(self, name: str, number: int, seed: int, seconds: float, *, log: bool = False) -> None:
+    def _begin(
+        self, name: str, number: int, seed: int, seconds: float, *, log: bool = False, skip: bool = False
+    ) -> None:
         assert seed == 5
         assert seconds > 0
-        assert log == ((name, number) == ("canonical", 1))
+        self.whole |= log and (name, number) == ("canonical", 0)
+        assert self.whole or log == ((name, number) == ("canonical", 1))
         self.now = (name, number)
+        self.skips = skip
         self.begun.append(self.now)
 
     def observe(self, op: Callable[..., Any], runs: int = 8) -> dict[str, Any]:
@@ -275,7 +281,7 @@ def test_executions_end_behind_the_first_class_that_differs(monkeypatch: pytest.
         "warps",
     ]
     assert ("canonical", 1) in gpu.begun
-    assert gpu.begun[-2:] == [("warps", 1), ("canonical", 0)]
+    assert gpu.begun[-4:] == [("warps", 1), ("canonical", 0), ("warps", 0), ("canonical", 0)]
 
 
 CONFLICTS: dict[str, Any] = {"pairs": [0, 0, 0], "commuting": 0, "tame": 0, "doubts": [], "told": []}
@@ -548,3 +554,66 @@ def test_controls(
     (check,) = check_controls(header, [replace(one, simulated=witness, groups=groups)])
 
     assert check.ok is ok, check
+
+
+@pytest.mark.parametrize(
+    ("change", "kinds", "pairs", "expected"),
+    [
+        (lambda x: x * (1 + 1e-3) * 1e3 - x * 1e3, "write", [], ("stays", "")),
+        (lambda x: (x - x.round()) / 2, "float add", [], ("vanishes", "")),
+        (
+            lambda x: x + 1,
+            "float add",
+            [TOLD],
+            (None, "it adds what is not exact with small integers either"),
+        ),
+        (lambda x: x - x.round(), "write", [], (None, "its writers write the same small integers")),
+        (lambda x: x - x.round(), "write", [TOLD], ("vanishes", "")),
+    ],
+)
+def test_small_integers_tell_rounding_from_a_race(
+    monkeypatch: pytest.MonkeyPatch, change: Any, kinds: str, pairs: list[Any], expected: tuple[Any, str]
+) -> None:
+    """What rounds no more where nothing has to be rounded does not differ; stores of other threads do."""
+    told = [TOLD | {"kinds": [kinds] * 2}]
+    gpu = Gpu(monkeypatch, conflicts=CONFLICTS | {"pairs": [0, 2, 0], "told": told})
+
+    def op(x: torch.Tensor) -> torch.Tensor:
+        if gpu.whole:
+            gpu._told["conflicts"] = CONFLICTS | {"told": pairs}
+        return x + change(x) * (gpu.now in {("warps", 0), ("pair", 0)})
+
+    simulation = msgspec.convert(gpu.observe(op)["simulated"], Simulation)
+
+    assert simulation.witness is not None
+    assert (simulation.exact, simulation.exact_why) == expected
+    assert bool(simulation.contradiction) == (expected[0] == "vanishes" and kinds == "write")
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_kernels_of_the_size_that_a_gpu_gets(monkeypatch: pytest.MonkeyPatch, reads: bool) -> None:
+    """Host code alone is run at that size; kernels that were not executed are told, and those that had one block."""
+    gpu = Gpu(monkeypatch)
+    executed, names = {"a": 1, "b": 2}, {"a": "A", "b": "B", "c": "C<8>"}
+
+    def report() -> simulated.Report:
+        launched = {"a": 7, "b": 9, "c": 1} if gpu.skips else executed
+        return simulated.Report(
+            list(launched), [], [], [], None, list(launched.values()), names, reads and gpu.skips
+        )
+
+    monkeypatch.setattr(simulated, "report", report)
+    sizes: list[int] = []
+    case = Case(inputs=lambda t: call(t.normal(t.size(cpu=4, cuda=1 << 20))))
+    spec = OpSpec(name="own", op=lambda x: (sizes.append(len(x)), x + 1)[1], why="", cases={"one": case})
+    monkeypatch.setattr(
+        SimulatedInputs, "size", lambda t, **sizes: setattr(t, "smaller", True) or sizes["cpu"]
+    )
+    monkeypatch.setattr("opspecs.inputs.RealSizeInputs.size", lambda _, **sizes: sizes["cuda"])
+    options: dict[str, Any] = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 5}
+    found = observe(spec, "one", **options, runs=8, perturbations=list(SCHEDULES), seconds=100.0)["simulated"]
+
+    assert sizes[-1] == 1 << 20
+    assert set(sizes[:-1]) == {4}
+    assert found.get("other_kernels") == (None if reads else ["C<8>", "A of several blocks"])
+    assert found.get("real_size_why", "") == ("its host code reads results" if reads else "")

@@ -50,4 +50,6 @@ def shortened(name: str) -> str:
 def _last(path: str) -> str:
     """Return what a path leads to; of a function that is local to another one, the outermost."""
     parts = path.strip().split("::")
-    return parts[parts.index("") - 1] if "" in parts[1:] else parts[-1]
+    parts = parts[: parts.index("", 1)] if "" in parts[1:] else parts
+    named = [part for part in parts if not part.startswith("operator")]
+    return (named or parts)[-1]

@@ -362,7 +362,9 @@ class Witness(Record, frozen=True):
     launch: Count  # of those of the execution
     scope: Scope
     address: Whole
-    kinds: tuple[str, str]  # "float add", "write", "read"; the first of each pair came first in canonical order
+    kinds: tuple[
+        str, str
+    ]  # "float add", "write", "read"; the first of each pair came first in canonical order
     blocks: tuple[Count, Count]
     threads: tuple[Count, Count]  # of the block
     lines: tuple[Count, Count]  # instructions
@@ -389,6 +391,23 @@ class Simulation(Record, frozen=True):
     products: Calls = ()  # matrix products that the CPU computed
     conflicts: Conflicts | None = None  # None: nobody looked for them
     witness: Witness | None = None
+    # Whether the difference is there with small integers, which do not round; None: `exact_why`, or nothing differed.
+    exact: Literal["vanishes", "stays"] | None = None
+    exact_why: str = ""
+    # That host code launches at the size that the case has on a GPU and did not launch here, five at most; None: `real_size_why`,
+    # or the size is the same.
+    other_kernels: Calls | None = None
+    real_size_why: str = ""
+
+    @property
+    def contradiction(self) -> str:
+        """Why the witness and small integers say the opposite of one another, which may be a fault of the simulation."""
+        kinds = set(self.witness.kinds) if self.witness else None
+        if kinds == {"float add"} and self.exact == "stays":
+            return "its witness are two additions, and with small integers the difference stays"
+        if kinds == {"write"} and self.exact == "vanishes":
+            return "its witness are two stores, and with small integers the difference vanishes"
+        return ""
 
     @property
     def race_free(self) -> bool:

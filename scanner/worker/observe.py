@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 import warnings
@@ -19,6 +20,7 @@ from scanner.schedules import CANONICAL, MEMORY, PAIR, SCOPES, shown_in, split
 from scanner.worker import bits, global_state, perturb, simulated
 from scanner.worker.agreement import CpuReference, NotComparedError
 from scanner.worker.comparison import OutputComparison
+from scanner.worker.evidence import Prepare, exactness, real_size
 from scanner.worker.execution import (
     DRAWS,
     Execution,
@@ -78,12 +80,13 @@ def observe(
     before = global_state.snapshot()
     observed: dict[str, Any] = {"outcome": "invalid"}
     gpu = SimulatedGpu(seed, seconds) if simulated.active() else None
+    prepare = functools.partial(
+        EXECUTIONS[execution], spec, case, direction=direction, dtype=dtype, device=device, seed=seed
+    )
     try:
         _observe(
             observed,
-            lambda: EXECUTIONS[execution](
-                spec, case, direction=direction, dtype=dtype, device=device, seed=seed, kept=DRAWS
-            ),
+            prepare,
             Budget(runs, perturbations or ["quiet"], max_time),
             count_threads=count_threads and device == "cpu",
             gpu=gpu,
@@ -111,6 +114,7 @@ class SimulatedGpu:
         self.deadline = time.perf_counter() + seconds
         self.seen = simulated.Report([], [], [], [])
         self.conflicts: dict[str, Any] | None = None  # None: nobody has looked for them yet
+        self.launched: dict[str, int] = {}  # kernels since the last time, and the most blocks of each
         self.begin()
 
     def begin(self) -> None:
@@ -121,6 +125,7 @@ class SimulatedGpu:
         """Take in what happened since the last time."""
         seen, new = self.seen, simulated.report()
         self.conflicts = new.conflicts or self.conflicts
+        self.launched = new.most_blocks
         self.seen = simulated.Report(
             launches=[],
             faults=list(dict.fromkeys([*seen.faults, *new.faults])),
@@ -220,7 +225,7 @@ def _message(error: BaseException, file: str) -> str:
 
 def _observe(
     observed: dict[str, Any],
-    prepare: Any,
+    prepare: Prepare,
     budget: Budget,
     *,
     count_threads: bool,
@@ -228,7 +233,7 @@ def _observe(
 ) -> None:
     """Fill in *observed* step by step, so that what was seen before an exception is kept."""
     started = time.perf_counter()
-    execution: Execution = prepare()
+    execution = prepare(kept=DRAWS)
     inputs = execution.inputs()
     said = execution.said()
     inputs_digest = bits.digest(inputs, said)
@@ -241,11 +246,15 @@ def _observe(
     try:
         if gpu:
             gpu.check()
-        repetition = _Repetition(execution, budget, observed, count_threads=count_threads, gpu=gpu)
+        repetition = _Repetition(
+            execution, budget, observed, count_threads=count_threads, gpu=gpu, prepare=prepare
+        )
         observed.update(repetition.run())
     finally:
         observed.update(execution.facts(), seconds=time.perf_counter() - started)
     if gpu:
+        if execution.smaller:
+            observed["simulated"] |= real_size(prepare, repetition.launched, gpu.seed)
         gpu.begin()
     expected = _expected(execution)
     if expected is not None:
@@ -296,8 +305,13 @@ class _Repetition:
         *,
         count_threads: bool,
         gpu: SimulatedGpu | None,
+        prepare: Prepare,
     ) -> None:
         self._execution = execution
+        self._prepare = prepare
+        self.launched: dict[
+            str, int
+        ] = {}  # on a simulated GPU by the first execution: kernels, and the most blocks of each
         self._gpu = gpu
         self._schedule: dict[str, Any] | None = None  # under which an execution first differed
         self._returned: Any = None  # by the last execution, on the host
@@ -323,6 +337,7 @@ class _Repetition:
             warnings.simplefilter("always")
             forward, judged = self._parts(*execution())
         first = self._returned
+        self.launched = self._gpu.launched if self._gpu else {}
         observed["launches"] = self._launches = launched() - launches
         callers = [caller for warning in caught if (caller := caller_in(str(warning.message)))]
         observed["alerts"] = list(dict.fromkeys(callers))
@@ -353,6 +368,9 @@ class _Repetition:
                 **self._held_to_cpu(first),
                 **self._conflicts(),
             }
+            if self._schedule and self._schedule["name"] not in (CANONICAL, MEMORY):
+                witness = observed["simulated"].get("witness")
+                observed["simulated"] |= exactness(self._prepare, self._schedule, witness, self._gpu.deadline)
             if self._schedule and self._schedule["name"] == CANONICAL:
                 raise InvalidCaseError(
                     "the simulation itself is not reproducible: two canonical executions differ"

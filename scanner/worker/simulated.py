@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import resource
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +14,8 @@ from typing import Any, NamedTuple
 _MOST_ON_DEVICE = 8 << 30
 _MOST_BYTES = 16 << 30
 _SCHEDULE, _REPORT = 6, 7
-# How fresh memory is filled: with NaN, or in turn with random finite numbers, zeros and huge ones.
-_NAN, _KINDS = 0, (1, 2, 3)
+# How fresh memory is filled: with NaN, or in turn with random finite numbers, zeros and huge ones; or not, and it may be large.
+_NAN, _KINDS, _BLANK = 0, (1, 2, 3), 4
 
 _libraries: list[ctypes.CDLL] = []
 
@@ -33,6 +34,9 @@ class Report(NamedTuple):
         products: Matrix products that the CPU computed in place of a library.
         conflicts: Where they were looked for: pairs of accesses that nothing orders, by threads of two blocks, two warps and
             one warp (``pairs``), those that commute, those too few to show an order (``tame``), kernels and doubts.
+        blocks: Of each launch its number of blocks.
+        names: Where nothing is executed: of each kernel, for readers.
+        reads: Where nothing is executed: whether host code read what is not there.
     """
 
     launches: list[str]
@@ -40,6 +44,17 @@ class Report(NamedTuple):
     libraries: list[str]
     products: list[str]
     conflicts: dict[str, Any] | None = None
+    blocks: Sequence[int] = ()
+    names: Mapping[str, str] = {}
+    reads: bool = False
+
+    @property
+    def most_blocks(self) -> dict[str, int]:
+        """Return the kernels that were launched, and of each the most blocks."""
+        most: dict[str, int] = {}
+        for name, blocks in zip(self.launches, self.blocks, strict=True):
+            most[name] = max(blocks, most.get(name, 0))
+        return most
 
 
 def load(folder: str, socket: int, memory: int) -> None:
@@ -82,7 +97,9 @@ def active() -> bool:
     return bool(_libraries)
 
 
-def begin(schedule: str, number: int, seed: int, seconds: float, *, log: bool = False) -> None:
+def begin(
+    schedule: str, number: int, seed: int, seconds: float, *, log: bool = False, skip: bool = False
+) -> None:
     """Say what the next execution does.
 
     Args:
@@ -91,13 +108,15 @@ def begin(schedule: str, number: int, seed: int, seconds: float, *, log: bool = 
         seed: Of the scan.
         seconds: That one kernel may take.
         log: Look for accesses that nothing orders.
+        skip: Execute no kernel, and only write down which are launched.
 
     Raises:
         SimulationError: The interpreter knows no such class.
     """
-    kind = _KINDS[number % len(_KINDS)] if schedule == "memory" else _NAN
+    kind = _KINDS[number % len(_KINDS)] if schedule == "memory" else _BLANK if skip else _NAN
     _libraries[0].gpu_fill(kind, (seed << 20 ^ number) & (1 << 64) - 1)
-    _ask(_SCHEDULE, {"class": schedule, "number": number, "seed": seed, "seconds": seconds, "log": log})
+    asked = {"class": schedule, "number": number, "seed": seed, "seconds": seconds, "log": log, "skip": skip}
+    _ask(_SCHEDULE, asked)
     report()
 
 
@@ -105,7 +124,7 @@ def report() -> Report:
     """Return what happened since the last time, and forget it."""
     answer = json.loads(_ask(_REPORT))
     faults = [(one["kind"], one["text"]) for one in answer["faults"]]
-    notes: dict[str, list[str]] = {"library": [], "product": [], "unknown": []}
+    notes: dict[str, list[str]] = {"library": [], "product": [], "unknown": [], "read": []}
     runtime = _libraries[0]
     if at := runtime.gpu_notes():
         for line in ctypes.string_at(at).decode(errors="replace").splitlines():
@@ -114,7 +133,16 @@ def report() -> Report:
         runtime.gpu_free(at)
     faults += [("unknown", text) for text in dict.fromkeys(notes["unknown"])]
     libraries, products = (list(dict.fromkeys(notes[one])) for one in ("library", "product"))
-    return Report(answer["launches"], faults, libraries, products, answer["conflicts"])
+    return Report(
+        answer["launches"],
+        faults,
+        libraries,
+        products,
+        answer["conflicts"],
+        answer["blocks"],
+        answer["names"],
+        bool(notes["read"]),
+    )
 
 
 def _ask(kind: int, request: dict[str, object] | None = None) -> bytes:

@@ -190,7 +190,9 @@ static uint64_t arena, held, limit, allocations;
 static int fill_kind;
 static uint64_t fill_seed;
 
-/* How fresh memory is filled: with NaN of every type (0), random finite numbers (1), zeros (2), huge ones (3). */
+/* How fresh memory is filled: with NaN of every type (0), random finite numbers (1), zeros (2), huge ones (3). Where no kernel is
+ * executed (BLANK) it is all zeros that nobody has written, and takes no memory of this machine, so that there is no limit. */
+enum { BLANK = 4 };
 void gpu_fill(int kind, uint64_t seed) {
     pthread_mutex_lock(&lock);
     fill_kind = kind, fill_seed = seed, allocations = 0;
@@ -206,6 +208,12 @@ static void fill(uint64_t start, uint64_t size) {
     uint64_t *word = (uint64_t *)start, key = mixed(fill_seed ^ mixed(allocations++)), count = (size + 7) / 8;
     static const uint64_t same[] = {0x7ffa7ffa7ffa7ffaull, 0, 0, 0x7bff7bff7bff7bffull};
     /* Without one bit of its exponent, half, bfloat16, float and double are finite. */
+    if (fill_kind == BLANK) {
+        uint64_t first = (start + 4095) & ~4095ull, end = (start + size) & ~4095ull;
+        if (end <= first) memset(word, 0, size);
+        else memset(word, 0, first - start), madvise((void *)first, end - first, MADV_REMOVE), memset((void *)end, 0, start + size - end);
+        return;
+    }
     if (fill_kind == 1) for (uint64_t i = 0; i < count; i++) word[i] = mixed(key + i) & 0xdfffdfffdfffdfffull;
     else if (fill_kind == 2) memset(word, 0, 8 * count);
     else for (uint64_t i = 0; i < count; i++) word[i] = same[fill_kind];
@@ -228,14 +236,15 @@ static int allocate(void **result, size_t size, int type) {
     pthread_mutex_lock(&lock);
     uint64_t at = BASE, whole = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + GAP;
     size_t i = 0;
-    int fits = size <= limit && held + size <= limit;
+    uint64_t most = fill_kind == BLANK ? arena : limit;
+    int fits = size <= most && held + size <= most;
     for (; fits && i < range_count && ranges[i].start - at < whole; i++)
         at = ranges[i].start + (ranges[i].size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + GAP;
     if (!fits || at + whole > BASE + arena - INTERPRETERS_OWN) {
         uint64_t now = held;
         pthread_mutex_unlock(&lock);
         return fail(OUT_OF_MEMORY, "out of memory: %zu bytes, and %llu are held of the %llu that the simulation allows", size,
-                    (unsigned long long)now, (unsigned long long)limit);
+                    (unsigned long long)now, (unsigned long long)most);
     }
     if (range_count == range_room) ranges = realloc(ranges, (range_room = 2 * range_room + 64) * sizeof *ranges);
     memmove(ranges + i + 1, ranges + i, (range_count++ - i) * sizeof *ranges);
@@ -283,12 +292,16 @@ int cudaFreeHost(void *p) { return release(p); }
 int cudaHostGetDevicePointer(void **d, void *h, unsigned flags) { *d = h; return SUCCESS; }
 int cudaMemGetInfo(size_t *left, size_t *all) { *all = DEVICE_MEMORY, *left = DEVICE_MEMORY - held; return SUCCESS; }
 
-struct pointer_attributes { int type, device; void *device_pointer, *host_pointer; }; /* and bytes kept for later */
-int cudaPointerGetAttributes(struct pointer_attributes *a, const void *pointer) {
+static int type_of(const void *pointer) {
     pthread_mutex_lock(&lock);
     long i = range_of(pointer);
     int type = i < 0 ? UNREGISTERED : ranges[i].type;
     pthread_mutex_unlock(&lock);
+    return type;
+}
+struct pointer_attributes { int type, device; void *device_pointer, *host_pointer; }; /* and bytes kept for later */
+int cudaPointerGetAttributes(struct pointer_attributes *a, const void *pointer) {
+    int type = type_of(pointer);
     *a = (struct pointer_attributes){type, type ? 0 : -1, type ? (void *)pointer : NULL, type == DEVICE ? NULL : (void *)pointer};
     return SUCCESS;
 }
@@ -311,8 +324,9 @@ static int copy2d(void *to, size_t to_pitch, const void *from, size_t from_pitch
         const char *s = (const char *)from + i * from_pitch;
         if (kind > 4 || !reachable(d, width, kind == 1 || kind == 3) || !reachable(s, width, kind == 2 || kind == 3))
             return fail(INVALID_VALUE, "invalid argument: a copy of %zu bytes from %p to %p leaves what is allocated", width, s, d);
-        memmove(d, s, width);
+        if (fill_kind != BLANK || !in_arena(d) || !in_arena(s)) memmove(d, s, width);
     }
+    if (fill_kind == BLANK && in_arena(from) && type_of(to) != DEVICE) gpu_note("read", "");
     return SUCCESS;
 }
 int cudaMemcpy(void *d, const void *s, size_t n, unsigned kind) { return copy2d(d, 0, s, 0, n, 1, kind); }
@@ -321,7 +335,7 @@ int cudaMemcpyPeerAsync(void *d, int to, const void *s, int from, size_t n, stre
 int cudaMemcpy2DAsync(void *d, size_t dp, const void *s, size_t sp, size_t w, size_t h, unsigned kind, stream_t stream) { return copy2d(d, dp, s, sp, w, h, kind); }
 int cudaMemset(void *d, int value, size_t n) {
     if (n && !reachable(d, n, 1)) return fail(INVALID_VALUE, "invalid argument: %zu bytes at %p leave what is allocated", n, d);
-    memset(d, value, n);
+    if (fill_kind != BLANK || value) memset(d, value, n); /* where nothing is executed all is 0 */
     return SUCCESS;
 }
 int cudaMemsetAsync(void *d, int value, size_t n, stream_t stream) { return cudaMemset(d, value, n); }

@@ -1,0 +1,91 @@
+"""What stands behind a difference that a simulated GPU shows, and behind its inputs: rounding or a race, and the kernels of real life."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from opspecs.inputs import RealSizeInputs, WholeInputs
+from scanner.schedules import CANONICAL
+from scanner.worker import bits, simulated
+from scanner.worker.execution import Execution, first_line, on_host, tensors_in
+
+# Makes the execution of a case anew.
+Prepare = Callable[..., Execution]
+# For host code at real size, and kernels that are told.
+_SECONDS, _MOST_TOLD = 10.0, 5
+_ADDITIONS = ["float add", "float add"]
+
+
+def exactness(
+    prepare: Prepare, schedule: dict[str, Any], witness: dict[str, Any] | None, deadline: float
+) -> dict[str, Any]:
+    """Execute a case again with small integers, canonically and under the schedule that gave other bits.
+
+    Args:
+        prepare: Makes its execution.
+        schedule: Name, number and seed.
+        witness: The pair of accesses that shows the difference, if one does.
+        deadline: As ``time.perf_counter`` counts.
+
+    Returns:
+        Fields of ``records.Simulation``.
+    """
+    digests, told = set(), None
+    try:
+        whole = prepare(drawn=WholeInputs)
+        for name, number in ((CANONICAL, 0), (schedule["name"], schedule["number"])):
+            left = max(0.0, deadline - time.perf_counter())
+            simulated.begin(name, number, schedule["seed"], left, log=name == CANONICAL)
+            whole.reseed()
+            output, gradients = whole()
+            outcome = bits.parts(on_host(list(gradients) if whole.backward else output), "output")
+            digests.add(bits.digest(outcome))
+            report = simulated.report()
+            told = told or report.conflicts
+            if report.faults:
+                return {"exact_why": report.faults[0][1]}
+    except Exception as error:  # noqa: BLE001 - what an op makes of such numbers says nothing of it
+        return {"exact_why": first_line(error)}
+    pairs = told["told"] if told else []
+    if len(digests) > 1:
+        if any(list(pair["kinds"]) == _ADDITIONS for pair in pairs):
+            return {"exact_why": "it adds what is not exact with small integers either"}
+        return {"exact": "stays"}
+    if witness and "float add" not in witness["kinds"] and not pairs:
+        return {"exact_why": "its writers write the same small integers"}
+    return {"exact": "vanishes"}
+
+
+def real_size(prepare: Prepare, launched: dict[str, int], seed: int) -> dict[str, Any]:
+    """Let host code choose kernels for the size that a case has on a GPU, execute none, and tell which were not executed here.
+
+    Args:
+        prepare: Makes the execution.
+        launched: Kernels that were executed, and the most blocks that each had.
+        seed: Of the scan.
+
+    Returns:
+        Fields of ``records.Simulation``.
+    """
+    simulated.begin(CANONICAL, 0, seed, _SECONDS, skip=True)
+    try:
+        real = prepare(drawn=RealSizeInputs)
+        simulated.report()  # what the inputs launched
+        output = real.forward(real.arguments())
+        if real.backward:
+            differentiable = [one for one in tensors_in(output) if one.requires_grad]
+            upstream = [torch.empty_like(one, requires_grad=False) for one in differentiable]
+            real.differentiate(differentiable, upstream)
+        report = simulated.report()
+    except Exception as error:  # noqa: BLE001 - host code may trip over results that are not there
+        return {"real_size_why": first_line(error)}
+    others = dict.fromkeys(report.names[name] for name in report.launches if name not in launched)
+    alone = (name for name, count in report.most_blocks.items() if count > 1 == launched.get(name))
+    others |= dict.fromkeys(f"{report.names[name]} of several blocks" for name in alone)
+    if others and report.reads:
+        return {"real_size_why": "its host code reads results"}
+    return {"other_kernels": list(others)[:_MOST_TOLD]}
