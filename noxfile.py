@@ -115,7 +115,18 @@ def nightly(session: nox.Session) -> None:
     """Run the tests that are slow by nature, one after the other; arguments go to pytest."""
     prepare(session, "triton")
     session.install(*RAY)
-    session.run("pytest", "-m", "nightly", *session.posargs)
+    session.run("pytest", "-m", "nightly", *session.posargs, env=_cuda_build(session))
+
+
+def _cuda_build(session: nox.Session) -> dict[str, str]:
+    """Tell tests of an interpreter with a CUDA build of torch, whose kernels they simulate; they say what is missing without."""
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        return {}
+    try:
+        return {"DETMATRIX_CUDA_PYTHON": environment_for_cuda(session, SIMULATED_TORCH)}
+    except CommandFailed:
+        session.warn("no CUDA build of torch could be installed: the tests that simulate its kernels are skipped")
+        return {}
 
 
 def prepare(session: nox.Session, *groups: str) -> None:

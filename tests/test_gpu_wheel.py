@@ -1,0 +1,85 @@
+"""A release's own kernels on the simulated GPU: what is known of some ops is found, proved or refused, and can be replayed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from scanner.observations.runfile import Run, read_run
+from scanner.verdicts.findings import MatrixRow, matrix
+from tests.commands import command_in
+
+PYTHON = os.environ.get("DETMATRIX_CUDA_PYTHON", "")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(not PYTHON, reason="needs a CUDA build of torch, which nox -s nightly installs"),
+]
+ROWS = {
+    "torch.index_add:few_indices:forward:float32": ("fixed_by_mode", "resident-blocks"),
+    "torch.nn.AdaptiveMaxPool3d:smaller_output:backward:float32": ("silent", "resident-blocks"),
+    "torch.nn.AdaptiveMaxPool3d:dividing_output:backward:float32": ("deterministic", None),
+    "torch.cumprod:long_flat:forward:float32": ("silent", "resident-blocks"),
+    "torch.cumsum:many_rows:forward:float32": ("deterministic", None),
+    "torch.nn.ReflectionPad2d:whole_side_small:backward:float32": ("fixed_by_mode", "warps"),
+    "torch.nn.Conv1d:dense:forward:float32": ("inconclusive", None),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Scan these rows."""
+    folder = tmp_path_factory.mktemp("wheel")
+    done = command_in(folder)(
+        "scan", "--simulate", "sm_80", "--python", PYTHON, *ROWS, "-o", "run.jsonl", "--workers", 1
+    )
+    assert done.returncode == 0, done.stderr
+    return read_run(folder / "run.jsonl")
+
+
+@pytest.fixture(scope="module")
+def rows(run: Run) -> dict[str, MatrixRow]:
+    """Return what came out, by row."""
+    found = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
+    return {one.row.id: one for one in found}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_findings(rows: dict[str, MatrixRow], name: str) -> None:
+    """The finding of a row, and the weakest class of schedules that shows its difference."""
+    finding, schedule = ROWS[name]
+    row = rows[name]
+    shown = row.off.simulated.schedule if row.off.simulated else None
+
+    assert (row.finding, shown.name if shown else None) == (finding, schedule), row.reason
+
+
+def test_what_is_proved(rows: dict[str, MatrixRow]) -> None:
+    """Rows without a conflict are proved; a difference has a pair of accesses that shows it alone."""
+    proved = {name for name, row in rows.items() if row.off.simulated and row.off.simulated.race_free}
+    witnessed = {name for name, row in rows.items() if row.off.simulated and row.off.simulated.witness}
+
+    assert proved == {
+        "torch.nn.AdaptiveMaxPool3d:dividing_output:backward:float32",
+        "torch.cumsum:many_rows:forward:float32",
+    }
+    assert witnessed >= {
+        "torch.index_add:few_indices:forward:float32",
+        "torch.nn.AdaptiveMaxPool3d:smaller_output:backward:float32",
+        "torch.nn.ReflectionPad2d:whole_side_small:backward:float32",
+    }
+
+
+def test_a_wrong_gradient_is_told(rows: dict[str, MatrixRow]) -> None:
+    """With the flag on ReflectionPad2d loses contributions where its pads overlap."""
+    assert {name for name, row in rows.items() if "wrong_with_flag" in row.found} == {
+        "torch.nn.ReflectionPad2d:whole_side_small:backward:float32"
+    }
+
+
+def test_witnesses_replay(run: Run) -> None:
+    """A process of its own shows the same bits from the recorded schedule."""
+    for name in ("torch.index_add:few_indices", "torch.nn.AdaptiveMaxPool3d:smaller_output"):
+        done = command_in(Path(run.path).parent)("repro", "--replay", run.path, name, "--python", PYTHON)
+        assert done.returncode == 0, done.stdout + done.stderr
