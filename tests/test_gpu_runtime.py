@@ -92,7 +92,8 @@ def serve():
         elif kind == 5:
             reply = struct.pack("<QQ", BASE + (7 << 30), 4)
         elif kind == 7:
-            reply = json.dumps({"launches": ["scale"], "faults": [{"kind": "fault", "text": "bad"}], "conflicts": None}).encode()
+            told = {"launches": ["scale"], "blocks": [3], "names": {}, "conflicts": None}
+            reply = json.dumps({**told, "faults": [{"kind": "fault", "text": "bad"}]}).encode()
         ours.sendall(struct.pack("<II", status, len(reply)) + reply)
 
 threading.Thread(target=serve, daemon=True).start()
@@ -260,8 +261,8 @@ def test_errors(told: dict[str, Any]) -> None:
     assert told["attributes"][:2] == [[0, 108], [0, 8]]
     assert told["attributes"][2][0] == 801
     assert told["driver"] == [0, 801]
-    launches, faults, libraries, products, conflicts = told["report"]
-    assert conflicts is None
+    launches, faults, libraries, products, *others = told["report"]
+    assert others == [None, [3], {}, False]
     assert launches == ["scale"]
     assert faults[:2] == [["fault", "bad"], ["unknown", missing]]
     assert [text.split(":")[0] for _, text in faults[2:]] == [

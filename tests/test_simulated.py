@@ -231,12 +231,12 @@ def test_writers_of_one_element_may_come_in_any_order() -> None:
 class Gpu:
     """Stands for the worker's side of a simulated GPU."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, **told: list[Any]) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, **told: Any) -> None:
         self.now = ("canonical", 0)
         self.begun: list[tuple[str, int]] = []
         self.whole = False  # small integers are asked for
         self.skips = False
-        self._told = {"launches": [], "faults": [], "libraries": [], "products": []} | told
+        self._told: dict[str, Any] = {"launches": [], "faults": [], "libraries": [], "products": []} | told
         patch.setattr(simulated, "active", lambda: True)
         patch.setattr(simulated, "begin", self._begin)
         patch.setattr(simulated, "report", lambda: simulated.Report(**self._told))
@@ -605,10 +605,12 @@ def test_kernels_of_the_size_that_a_gpu_gets(monkeypatch: pytest.MonkeyPatch, re
     monkeypatch.setattr(simulated, "report", report)
     sizes: list[int] = []
     case = Case(inputs=lambda t: call(t.normal(t.size(cpu=4, cuda=1 << 20))))
-    spec = OpSpec(name="own", op=lambda x: (sizes.append(len(x)), x + 1)[1], why="", cases={"one": case})
-    monkeypatch.setattr(
-        SimulatedInputs, "size", lambda t, **sizes: setattr(t, "smaller", True) or sizes["cpu"]
-    )
+
+    def op(x: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(x))
+        return x + 1
+
+    spec = OpSpec(name="own", op=op, why="", cases={"one": case})
     monkeypatch.setattr("opspecs.inputs.RealSizeInputs.size", lambda _, **sizes: sizes["cuda"])
     options: dict[str, Any] = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 5}
     found = observe(spec, "one", **options, runs=8, perturbations=list(SCHEDULES), seconds=100.0)["simulated"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from reports.render.markdown import NONE
 from scanner.observations.records import Header, Schedule, Simulation
@@ -42,8 +42,16 @@ def cell_words(known: Simulation) -> list[str]:
     return [
         *([cpu.words] if cpu and not cpu.agrees else []),
         *([BESIDE_WORDS["value_race"]] if known.value_race else []),
+        *([f"look at it: {known.contradiction}"] if known.contradiction else []),
         *([f"the CPU computed {', '.join(known.products)}"] if known.products else []),
+        *(_others(known.other_kernels) if known.other_kernels else []),
     ]
+
+
+def _others(kernels: Sequence[str]) -> list[str]:
+    """Name kernels that rows of real size launch, and these rows did not."""
+    more = f" and {len(kernels) - 1} more" if len(kernels) > 1 else ""
+    return [f"other kernel at real size: {kernels[0]}{more}"]
 
 
 def still_words(known: Simulation, runs: int | None) -> str:
