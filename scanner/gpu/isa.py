@@ -127,7 +127,7 @@ SAME: dict[str, str] = {
             "POPC",
         ]
     },
-    **dict.fromkeys(["MEMBAR", "ERRBAR", "DEPBAR", "LDGDEPBAR", "CCTL", "YIELD"], "NOP"),
+    **dict.fromkeys(["MEMBAR", "ERRBAR", "DEPBAR", "LDGDEPBAR", "CCTL"], "NOP"),
     "S2UR": "S2R",
     "VOTEU": "VOTE",
     "BRXU": "BRX",

@@ -117,8 +117,10 @@ static bool release_lanes(Warp *w, uint32_t but) {
     ACTIVE(w->waiting) if (w->at[l] < AT_BAR) here[w->at[l]] |= 1u << l;
     ACTIVE(w->waiting) if (w->at[l] < AT_BAR) {
         uint32_t with = w->at[l] == AT_WARPSYNC ? w->sync_mask[l] : w->convergence[w->at[l]][l];
-        if (!(with & w->alive & ~here[w->at[l]])) let_go |= 1u << l;
+        if (w->at[l] == AT_WARPSYNC && but) continue;
+        if (!(with & w->alive & ~here[w->at[l]] & ~but)) let_go |= 1u << l;
     }
+    for (int b = 0; but && b < BARRIERS; b++) EACH w->convergence[b][l] &= ~(let_go & here[b]);
     w->waiting &= ~let_go;
     w->epoch += let_go == w->alive && w->at[first_lane(let_go | 1u << 31)] == AT_WARPSYNC;
     return let_go != 0;
