@@ -353,8 +353,11 @@ def test_only_scans_of_the_same_interrupted_session_stay(
 
 
 @pytest.mark.parametrize("marks", [(), ("alone",), ("nightly",), ("alone", "nightly")], ids=str)
-def test_every_test_is_run_by_one_session_once(noxfile: ModuleType, marks: tuple[str, ...]) -> None:
+def test_every_test_is_run_by_one_session_once(
+    noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, marks: tuple[str, ...]
+) -> None:
     """Whatever a test is marked with, one call of pytest in one session selects it, and CI runs both sessions."""
+    monkeypatch.setattr(noxfile, "environment_for_cuda", lambda *_: "python")
     calls: list[tuple[str, ...]] = []
     session = SimpleNamespace(
         posargs=[],
