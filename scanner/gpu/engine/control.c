@@ -12,7 +12,8 @@ void op_YIELD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 
 /* It lets others go first: who waits for memory to change says so. */
 void op_NANOSLEEP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    (void)w, (void)i, (void)lanes;
+    (void)i;
+    w->yielded |= lanes;
     m->sleeps = 1;
 }
 

@@ -104,6 +104,7 @@ typedef struct Warp {
     uint32_t turn;                     /* fairness between paths of a warp */
     struct Snapshot *seen;             /* an earlier state of it, if it has run for long without writing */
     uint64_t quiet, jumps;             /* Machine.writes when it last jumped, and how often it has jumped since */
+    uint64_t been;                     /* Machine.writes when it was last in that state, + 1 */
     uint64_t spins;                    /* Machine.writes when it was seen to do nothing but wait for memory, + 1 */
     uint32_t barrier_vote;             /* BAR.RED: what the lanes bring, */
     uint32_t barrier_count;            /* and what it came to */

@@ -7,7 +7,7 @@
 #include <time.h>
 
 /* A warp that runs for so long without an end gives way to others, whatever it does. */
-enum { SLICE = 1 << 24, STEPS_BETWEEN_LOOKS = 1 << 16, LONGEST_DRAWN_SLICE = 9, JUMPS_BEFORE_SUSPICION = 32 };
+enum { SLICE = 1 << 24, STEPS_BETWEEN_LOOKS = 1 << 16, LONGEST_DRAWN_SLICE = 9, JUMPS_BEFORE_SUSPICION = 8 };
 enum Turn { WAITS, GIVES_WAY, PAUSES };
 
 /* The state of a warp. One that comes back to it, while nobody has written, waits for memory to change. */
@@ -163,19 +163,7 @@ static uint32_t choose(Machine *m, Warp *w, uint32_t *pc, uint32_t *others, uint
     return lanes[chosen];
 }
 
-/* Whether a warp is where it was, nothing having been written since: what it waits for is others. Told now and then. */
-static bool comes_back(Machine *m, Warp *w) {
-    if (w->quiet != m->writes) w->quiet = m->writes, w->jumps = 0;
-    uint64_t jumps = ++w->jumps, registers = m->launch->registers;
-    if (jumps < JUMPS_BEFORE_SUSPICION) return false;
-    if (!w->seen && !(w->seen = malloc(sizeof *w->seen + registers * sizeof *w->seen->reg))) fail(m, UNKNOWN, "out of memory");
-    Snapshot *s = w->seen;
-    if (!(jumps & (jumps - 1))) {
-        memcpy(s->pc, w->pc, sizeof s->pc), memcpy(s->predicate, w->predicate, sizeof s->predicate);
-        memcpy(s->uniform, w->uniform, sizeof s->uniform), memcpy(s->reg, w->reg, registers * sizeof *s->reg);
-        s->uniform_predicate = w->uniform_predicate, s->alive = w->alive, s->waiting = w->waiting, s->differs = 0;
-        return false;
-    }
+static bool is_at(const Warp *w, Snapshot *s, uint32_t registers) {
     if (memcmp(s->reg[s->differs], w->reg[s->differs], sizeof *s->reg) || memcmp(s->pc, w->pc, sizeof s->pc)) return false;
     if (s->alive != w->alive || s->waiting != w->waiting || s->uniform_predicate != w->uniform_predicate) return false;
     if (memcmp(s->predicate, w->predicate, sizeof s->predicate) || memcmp(s->uniform, w->uniform, sizeof s->uniform)) return false;
@@ -185,6 +173,22 @@ static bool comes_back(Machine *m, Warp *w) {
             return false;
         }
     return true;
+}
+
+/* Whether a warp is where it was, nothing having been written since: what it waits for is others. Told now and then. */
+static bool comes_back(Machine *m, Warp *w) {
+    if (w->quiet != m->writes) w->quiet = m->writes, w->jumps = 0;
+    uint64_t jumps = ++w->jumps, registers = m->launch->registers, then = w->been;
+    if (jumps >= JUMPS_BEFORE_SUSPICION && !(jumps & (jumps - 1))) {
+        if (!w->seen && !(w->seen = malloc(sizeof *w->seen + registers * sizeof *w->seen->reg))) fail(m, UNKNOWN, "out of memory");
+        Snapshot *s = w->seen;
+        memcpy(s->pc, w->pc, sizeof s->pc), memcpy(s->predicate, w->predicate, sizeof s->predicate);
+        memcpy(s->uniform, w->uniform, sizeof s->uniform), memcpy(s->reg, w->reg, registers * sizeof *s->reg);
+        s->uniform_predicate = w->uniform_predicate, s->alive = w->alive, s->waiting = w->waiting, s->differs = 0;
+        then = 0;
+    } else if (!w->seen || !is_at(w, w->seen, (uint32_t)registers)) return false;
+    w->been = m->writes + 1;
+    return then == w->been;
 }
 
 static void look_at_clock(Machine *m) {
