@@ -24,7 +24,7 @@ def _flat(t: Inputs) -> tuple[int, int]:
 
 def _wide(t: Inputs) -> tuple[int, int, int]:
     """Selected rows, rows there are, and columns."""
-    return t.size(cpu=(1 << 13, 1 << 9, 8), cuda=(1 << 17, 64, 32), simulated=(1 << 11, 1 << 7, 8))
+    return t.size(cpu=(1 << 13, 1 << 9, 8), cuda=(1 << 17, 64, 32), simulated=(1 << 12, 1 << 8, 4))
 
 
 def _slots(t: Inputs) -> Call:

@@ -75,7 +75,7 @@ def _overwrite(t: Inputs) -> Call:
 
 
 def _overwrite_rows(t: Inputs) -> Call:
-    rows, slots = t.size(cpu=(1 << 13, 1 << 9), cuda=(1 << 17, 1 << 13))
+    rows, slots = t.size(cpu=(1 << 13, 1 << 9), cuda=(1 << 17, 1 << 13), simulated=(1 << 11, 1 << 7))
     return call(t.values(slots, 8), 0, t.index(rows, 8, high=slots), t.values(rows, 8))
 
 
@@ -85,7 +85,7 @@ def _scatter_reduced(t: Inputs, reduce: str, *, flat: bool = False) -> Call:
     A GPU multiplies by trying again until nobody else has, so that fewer factors meet in a slot.
     """
     cuda = (1 << 16, 1 << 10) if reduce == "multiply" else (1 << 17, 64)
-    sources, slots = t.size(cpu=(1 << 14, 1 << 10), cuda=cuda)
+    sources, slots = t.size(cpu=(1 << 14, 1 << 10), cuda=cuda, simulated=(1 << 12, 1 << 8))
     columns = () if flat else (4,)
     values = _factors(t, "prod" if reduce == "multiply" else reduce, sources, *columns)
     return call(t.values(slots, *columns), 0, t.index(sources, *columns, high=slots), values, reduce=reduce)
@@ -121,7 +121,7 @@ def _reduce(t: Inputs, reduce: str, *columns: int, include_self: bool = True) ->
     A GPU multiplies by trying again until nobody else has: a million factors in 64 slots would take it minutes.
     """
     cuda = (1 << 18, 1 << 12) if reduce == "prod" else (1 << 20, 64)
-    sources, slots = t.size(cpu=(1 << 14, 1 << 10), cuda=cuda)
+    sources, slots = t.size(cpu=(1 << 14, 1 << 10), cuda=cuda, simulated=(1 << 13, 1 << 9))
     into, index = t.leaf(_into(t, reduce, slots, *columns)), t.index(sources, *columns, high=slots)
     source = t.leaf(_factors(t, reduce, sources, *columns))
     return call(into, 0, index, source, reduce=reduce, include_self=include_self)
@@ -130,13 +130,13 @@ def _reduce(t: Inputs, reduce: str, *columns: int, include_self: bool = True) ->
 def _reduce_rows(t: Inputs, reduce: str) -> Call:
     """Sources ``(rows, 8)``, each element with an index of its own."""
     cuda = (1 << 15, 1 << 9) if reduce == "prod" else (1 << 17, 64)
-    rows, slots = t.size(cpu=(1 << 12, 1 << 8), cuda=cuda)
+    rows, slots = t.size(cpu=(1 << 12, 1 << 8), cuda=cuda, simulated=(1 << 10, 1 << 6))
     index = t.index(rows, 8, high=slots)
     return call(_factors(t, reduce, slots, 8), 0, index, _factors(t, reduce, rows, 8), reduce=reduce)
 
 
 def _reduce_permutation(t: Inputs, reduce: str) -> Call:
-    length = t.size(cpu=1 << 15, cuda=1 << 20)
+    length = t.size(cpu=1 << 15, cuda=1 << 20, simulated=1 << 13)
     return call(
         _factors(t, reduce, length), 0, t.permutation(length), _factors(t, reduce, length), reduce=reduce
     )

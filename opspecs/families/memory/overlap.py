@@ -31,7 +31,7 @@ def _overlapping_rows(t: Inputs, *, overlap: bool = True) -> Call:
 
 def _windows(t: Inputs, step: int) -> Call:
     """Windows of 16 elements, a *step* behind one another."""
-    windows = t.size(cpu=1 << 12, cuda=1 << 16)
+    windows = t.size(cpu=1 << 12, cuda=1 << 16, simulated=1 << 10)
     return call(t.leaf(t.normal(16 + step * (windows - 1))), (windows, 16), (step, 1))
 
 

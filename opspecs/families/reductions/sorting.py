@@ -14,19 +14,24 @@ KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
 LONG_TIES = "about 341 equal values for each index to choose from (349525 on CUDA)"
 MANY_TIES = "about 341 equal values for each index to choose from (1365 on CUDA)"
+# As few as several blocks of a GPU share.
+LONG = 20_480
 ALL_TIES = "about 349525 equal values for each index to choose from"
 
 
 def _tied(t: Inputs, *args: object, **kwargs: object) -> Call:
     """Long rows of values out of {1, 2, 3}: a result of zeros would hold no information.
 
-    A row is the work of one thread of a CPU, and so there are many of them.
+    A row is the work of one thread of a CPU, and so there are many of them. A GPU puts several blocks to a row of more than
+    20 000, and sorts it by itself if it is the only one or has more than a million.
     """
-    return call(t.integers(*t.size(cpu=(64, 1 << 10), cuda=(4, 1 << 20)), low=1, high=4), *args, **kwargs)
+    shape = t.size(cpu=(64, 1 << 10), cuda=(4, 1 << 20), simulated=(1, LONG))
+    return call(t.integers(*shape, low=1, high=4), *args, **kwargs)
 
 
 def _tied_columns(t: Inputs, *args: object, **kwargs: object) -> Call:
-    return call(t.integers(*t.size(cpu=(1 << 10, 64), cuda=(1 << 20, 4)), low=1, high=4), *args, **kwargs)
+    shape = t.size(cpu=(1 << 10, 64), cuda=(1 << 20, 4), simulated=(LONG, 1))
+    return call(t.integers(*shape, low=1, high=4), *args, **kwargs)
 
 
 def _tied_many(t: Inputs, *args: object, columns: bool = False, **kwargs: object) -> Call:
@@ -37,17 +42,20 @@ def _tied_many(t: Inputs, *args: object, columns: bool = False, **kwargs: object
 
 
 def _tied_flat(t: Inputs, *args: object, **kwargs: object) -> Call:
-    return call(t.integers(t.size(cpu=1 << 14, cuda=1 << 20), low=1, high=4), *args, **kwargs)
+    length = t.size(cpu=1 << 14, cuda=1 << 20, simulated=LONG)
+    return call(t.integers(length, low=1, high=4), *args, **kwargs)
 
 
 def _tied_short(t: Inputs, *args: object, **kwargs: object) -> Call:
     """Many short rows: sorted by other kernels."""
-    return call(t.integers(*t.size(cpu=(1 << 10, 64), cuda=(1 << 16, 64)), low=1, high=4), *args, **kwargs)
+    rows = t.size(cpu=1 << 10, cuda=1 << 16, simulated=1 << 8)
+    return call(t.integers(rows, 64, low=1, high=4), *args, **kwargs)
 
 
 def _distinct(t: Inputs, *args: object, **kwargs: object) -> Call:
     """Values that all differ: nothing to choose. No dtype of fewer digits could hold them."""
-    return call(t.permutation(t.size(cpu=1 << 14, cuda=1 << 20)).to(t.dtype) + 1, *args, **kwargs)
+    length = t.size(cpu=1 << 14, cuda=1 << 20, simulated=LONG)
+    return call(t.permutation(length).to(t.dtype) + 1, *args, **kwargs)
 
 
 def _cases(*args: object, **kwargs: object) -> dict[str, Case]:
