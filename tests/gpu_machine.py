@@ -1,0 +1,136 @@
+"""Kernels of the tests: PTX that ptxas assembles once, recorded, and executed by the engine on arrays of this process."""
+
+from __future__ import annotations
+
+import importlib.util
+import lzma
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scanner.gpu import sass
+from scanner.gpu.cubin import Cubin
+from scanner.gpu.engine import Orders, Result, launch
+
+ARCHITECTURE = 80
+DATA = Path(__file__).parent / "data" / "gpu"
+HEAD = f".version 8.0\n.target sm_{ARCHITECTURE}\n.address_size 64\n"
+# Where modules have their variables, for as long as the tests run.
+_VARIABLES = np.zeros((64, 4096), np.uint8)
+_placed = iter(_VARIABLES)
+
+
+def assembler() -> str | None:
+    """Return the path of ptxas: that of the package ``nvidia-cuda-nvcc``, or one that the path has."""
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for path in Path(folder).glob("*/bin/ptxas"):
+            return str(path)
+    return shutil.which("ptxas")
+
+
+def assembled(ptx: str) -> bytes:
+    """Return the cubin that ptxas makes of PTX."""
+    command = assembler()
+    assert command, "there is no ptxas: pip install nvidia-cuda-nvcc"
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder, "module.ptx"), Path(folder, "module.cubin")
+        source.write_text(ptx)
+        done = subprocess.run(
+            [command, "-arch", f"sm_{ARCHITECTURE}", "-o", made, source],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert not done.returncode, done.stdout + done.stderr
+        return made.read_bytes()
+
+
+def record(name: str, ptx: str) -> None:
+    """Assemble PTX, and write both into a file of the tests' data."""
+    content = ptx.encode() + b"\0" + assembled(ptx)
+    (DATA / f"{name}.xz").write_bytes(lzma.compress(content, preset=9 | lzma.PRESET_EXTREME))
+
+
+@cache
+def recorded(name: str) -> tuple[str, Cubin]:
+    """Return the PTX of a file of the tests' data, and what ptxas made of it."""
+    text, content = lzma.decompress((DATA / f"{name}.xz").read_bytes()).split(b"\0", 1)
+    return text.decode(), loaded(content)
+
+
+def loaded(content: bytes) -> Cubin:
+    """Return a cubin whose variables lie in memory of this process."""
+    cubin = Cubin(content, ARCHITECTURE)
+    at = next(_placed)
+    image = cubin.place(at.ctypes.data)
+    at[: len(image)] = np.frombuffer(image, np.uint8)
+    return cubin
+
+
+@cache
+def instructions(cubin: Cubin) -> dict[str, list[re.Match[str]]]:
+    """Return the lines of each kernel, all read by one nvdisasm, which takes long to start."""
+    codes = {name: cubin.kernel(name).code for name in cubin.kernels}
+    lines = iter(sass._lines(b"".join(codes.values()), ARCHITECTURE))
+    found: dict[str, list[re.Match[str]]] = {}
+    base = 0
+    for name, code in codes.items():
+        found[name] = [_moved(line, base) for line in islice(lines, len(code) // sass.WIDTH)]
+        base += len(code)
+    return found
+
+
+def _moved(line: re.Match[str], base: int) -> re.Match[str]:
+    """Return a line with the target of a jump as it is where the kernel starts at 0."""
+    if not re.match(r"BRA|CALL\.REL|RET", line[4]):
+        return line
+    moved = re.sub(r"0x[0-9a-f]+ ;$", lambda at: f"{int(at[0][:-2], 16) - base:#x} ;", line[0].rstrip())
+    found = sass._LINE.match(moved)
+    assert found
+    return found
+
+
+@cache
+def program(cubin: Cubin, name: str) -> bytes:
+    """Return a kernel's instructions as ``sass.instructions`` does."""
+    code = cubin.kernel(name).code
+    return b"".join(sass._encoded(line, at, code) for at, line in enumerate(instructions(cubin)[name]))
+
+
+def run(
+    cubin: Cubin,
+    name: str,
+    *parameters: np.ndarray[Any, Any] | int,
+    grid: tuple[int, int, int] = (1, 1, 1),
+    block: tuple[int, int, int] = (32, 1, 1),
+    orders: Mapping[str, int] | None = None,
+    local: int = 0,
+    **options: Any,
+) -> Result:
+    """Execute a kernel whose parameters are arrays, which is the memory that exists, and 64-bit numbers."""
+    kernel = cubin.kernel(name)
+    kernel = replace(kernel, local=max(kernel.local, local))
+    arrays = [one for one in parameters if isinstance(one, np.ndarray)]
+    ranges = sorted((one.ctypes.data, one.ctypes.data + one.nbytes) for one in arrays)
+    numbers = [one.ctypes.data if isinstance(one, np.ndarray) else one for one in parameters]
+    return launch(
+        kernel,
+        program(cubin, name),
+        grid,
+        block,
+        struct.pack(f"<{len(numbers)}Q", *numbers),
+        ranges=struct.pack(f"<{2 * len(ranges)}Q", *(edge for one in ranges for edge in one)),
+        orders=Orders(**(orders or {})),
+        **options,
+    )

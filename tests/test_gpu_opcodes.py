@@ -1,0 +1,114 @@
+"""Each opcode of the engine that computes, and each modifier, gives what Python says; and no opcode goes untested."""
+
+import math
+from collections import Counter
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scanner.gpu import isa, sass
+from scanner.gpu.cubin import Cubin
+from tests import gpu_opcodes, gpu_programs
+from tests.gpu_machine import assembled, assembler, instructions, loaded, recorded, run
+from tests.gpu_opcodes import (
+    BLOCK,
+    CASES,
+    FORMATS,
+    THREADS,
+    TYPES,
+    Array,
+    Case,
+    decoded,
+    encoded,
+    groups,
+    inputs,
+)
+
+# What ptxas does not emit for small kernels; kernels of PyTorch have it.
+UNSEEN = {
+    "BRA.U": "a branch by a uniform predicate: BRA and the predicates of other instructions",
+    "BRXU": "BRX of a uniform register",
+    "UMOV": "MOV to a uniform register",
+    "UPLOP3": "PLOP3 of uniform predicates",
+}
+
+
+@cache
+def results(cubin: Cubin) -> dict[Case, Array]:
+    """Return the bits that each case gives for all inputs."""
+    found = {}
+    for number, (kinds, cases) in enumerate(groups()):
+        taken = np.array([one.view(f"u{one.itemsize}").astype(np.uint64) for one in inputs(kinds)])
+        given = np.zeros((len(cases), THREADS), np.uint64)
+        run(cubin, f"k{number}", taken, given, grid=(THREADS // BLOCK, 1, 1), block=(BLOCK, 1, 1))
+        for one, bits in zip(cases, given, strict=True):
+            found[one] = bits.astype(f"u{TYPES[one.result].itemsize}")
+    return found
+
+
+def wrong(of: Case, bits: Array) -> list[str]:
+    """Return the inputs of a case for which it gave what it should not."""
+    found = []
+    numbers = [decoded(one, kind) for one, kind in zip(inputs(of.inputs), of.inputs, strict=True)]
+    packed = of.result.endswith("x2") and of.inputs[0].endswith("x2")
+    for row, was in zip(zip(*numbers, strict=True), bits.tolist(), strict=True):
+        expected: Any = (
+            tuple(of.expected(*half) for half in zip(*row, strict=True)) if packed else of.expected(*row)
+        )
+        if expected is None or was == encoded(expected, of.result):
+            continue
+        if of.result in FORMATS:
+            number = decoded(np.array([was], bits.dtype), of.result)[0]
+            if of.error and abs(number - expected) <= of.error * abs(expected):
+                continue
+            # A double's NaN may have any payload; single precision has one NaN.
+            if of.result == "f64" and math.isnan(number) and math.isnan(expected):
+                continue
+        found.append(f"{row}: {was:#x}, not {encoded(expected, of.result):#x}")
+    return found
+
+
+def test_the_recorded_opcodes_are_those_of_the_table() -> None:
+    """Who changes the table records it anew: python -m tests.gpu_opcodes."""
+    assert recorded("opcodes")[0] == gpu_opcodes.ptx()
+    assert recorded("programs")[0] == gpu_programs.ptx()
+
+
+@pytest.mark.parametrize("of", CASES, ids=lambda one: f"{one.ptx} {' '.join(one.inputs)}")
+def test_an_operation_gives_what_python_says(of: Case) -> None:
+    """On edges and on random numbers."""
+    assert wrong(of, results(recorded("opcodes")[1])[of])[:5] == []
+
+
+def test_every_opcode_and_modifier_is_tested() -> None:
+    """What the engine claims to have occurs in the recorded code."""
+    seen: Counter[str] = Counter()
+    for name in ("opcodes", "programs"):
+        _, cubin = recorded(name)
+        for kernel, lines in instructions(cubin).items():
+            for mnemonic in (line[4] for line in lines):
+                try:
+                    opcode, modifiers = sass._opcode(mnemonic)
+                except sass.UnknownInstructionError:
+                    assert kernel == "tensor_cores", mnemonic
+                    continue
+                seen[mnemonic.split(".")[0]] += 1
+                seen.update([opcode, *(f"{opcode}.{one}" for one in modifiers)])
+    claimed = (
+        {f"{name}.{one}" for name, read in isa.OPCODES.items() for one in read.split()}
+        | set(isa.OPCODES)
+        | set(isa.SAME)
+    )
+
+    assert claimed - set(seen) == set(UNSEEN)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not assembler(), reason="there is no ptxas (nvidia-cuda-nvcc)")
+def test_operations_assembled_anew_give_what_python_says() -> None:
+    """Also as the ptxas of this machine assembles them."""
+    cubin = loaded(assembled(gpu_opcodes.ptx()))
+
+    assert {of.ptx: found[:2] for of, bits in results(cubin).items() if (found := wrong(of, bits))} == {}

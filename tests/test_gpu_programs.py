@@ -1,0 +1,566 @@
+"""Memory, atomics, warps, control and barriers do what PTX says, and what no kernel may is an error with its place."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scanner.gpu.engine import LaunchError
+from tests.gpu_machine import recorded, run
+from tests.gpu_opcodes import TYPES, converted, decoded, edges, encoded, flush, highest, lookup, permuted
+from tests.gpu_opcodes import added as rounded_sum
+from tests.gpu_programs import (
+    ACCESSES,
+    ATOMIC_THREADS,
+    BYTES,
+    PLACES,
+    RESULTS,
+    SHUFFLES,
+    SPACES,
+    TABLE,
+    atomics,
+)
+
+_, PROGRAMS = recorded("programs")
+RANDOM = np.random.default_rng(36)
+M32 = 0xFFFFFFFF
+LANES = range(32)
+
+
+def words(count: int, low: int = 0, high: int = 1 << 32) -> np.ndarray[Any, Any]:
+    """Return random words."""
+    return RANDOM.integers(low, high, count, np.int64).astype(np.uint32)
+
+
+def fault(name: str, *parameters: Any, **options: Any) -> LaunchError:
+    """Return what is said of a launch that fails."""
+    with pytest.raises(LaunchError) as caught:
+        run(PROGRAMS, name, *parameters, **options)
+    return caught.value
+
+
+# ---- memory ----
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_loads_and_stores_of_all_sizes(space: str) -> None:
+    """Each thread writes its bytes piece by piece, and reads them back with their sign."""
+    given = RANDOM.integers(0, 256, 32 * BYTES, np.uint8)
+    found, scratch = np.zeros((32, RESULTS), np.uint64), np.zeros(32 * BYTES // 4, np.uint32)
+
+    run(PROGRAMS, f"access_{space}", given, found, scratch)
+
+    for lane, row in enumerate(found.tolist()):
+        of = given[lane * BYTES :][:BYTES].tobytes()
+        pieces = [
+            int.from_bytes(of[at : at + size], "little", signed=kind[0] == "s") & (1 << 64) - 1
+            for kind, (size, _, _) in ACCESSES.items()
+            for at in range(0, BYTES, size)
+        ]
+        low, high = (int.from_bytes(of[at : at + 8], "little") for at in (0, 8))
+        low ^= 1
+        assert row == [*pieces, low, low >> 32 | (low & M32) << 32, low, high]
+
+
+def test_constants_at_an_index() -> None:
+    """Bytes, halves, words and double words of a table, with their signs."""
+    found = np.zeros((32, 32), np.uint8)
+
+    run(PROGRAMS, "constants", found, found)
+
+    table = bytes(TABLE)
+    for lane in LANES:
+        at = lane & 15
+        byte, half = table[at : at + 1], table[2 * at : 2 * at + 2]
+        signed = [
+            int.from_bytes(one, "little", signed=sign).to_bytes(4, "little", signed=sign)
+            for one in (byte, half)
+            for sign in (False, True)
+        ]
+        assert (
+            found[lane].tobytes()
+            == b"".join(signed) + table[4 * at : 4 * at + 4] + bytes(4) + table[8 * at : 8 * at + 8]
+        )
+
+
+def test_windows_of_generic_addresses() -> None:
+    """A generic address tells where it leads."""
+    found = np.zeros(32, np.uint32)
+
+    run(PROGRAMS, "spaces", found, found)
+
+    assert found.tolist() == [(1, 0, 2)[lane % 3] for lane in LANES]
+
+
+def test_halves_of_local_memory() -> None:
+    """Stores of 16 bits, among them those of a signed type."""
+    given, found, zero = words(33), np.zeros(32, np.uint32), np.zeros(1, np.uint32)
+
+    run(PROGRAMS, "halves", given, found, zero)
+
+    for lane in LANES:
+        memory, at = bytearray(16), lane & 6
+        memory[at : at + 4] = int(given[lane]).to_bytes(4, "little")
+        first, second = (
+            int.from_bytes(memory[one : one + 2], "little", signed=sign)
+            for one, sign in ((2, True), (4, False))
+        )
+        assert found[lane] == (first ^ second << 16) & M32
+
+
+def test_copies_that_end_later() -> None:
+    """cp.async copies, or writes zeros where its source is to be ignored."""
+    given, found = words(32 * 8), np.zeros(32 * 8, np.uint32)
+
+    run(PROGRAMS, "copies", given, found)
+
+    expected = given.reshape(32, 8).copy()
+    expected[:7, :4], expected[:, 7] = 0, M32
+    assert found.reshape(32, 8).tolist() == expected.tolist()
+
+
+def _updated(operation: str, kind: str, far: bool) -> Callable[[int, int, int], int]:
+    """Return what an atomic leaves where it found something, from bits to bits."""
+    bits = int(kind[1:3]) if kind != "f16x2" else 32
+    mask = (1 << bits) - 1
+
+    def signed(value: int) -> int:
+        return value - (1 << bits) if kind[0] == "s" and value >> (bits - 1) else value
+
+    def floats(old: int, new: int) -> int:
+        if kind == "f16x2":
+            of = [decoded(np.array([one], np.uint32), kind)[0] for one in (old, new)]
+            return encoded(
+                tuple(rounded_sum(one, other, "f16") for one, other in zip(*of, strict=True)), kind
+            )
+        a, b = (decoded(np.array([one], TYPES[kind]), kind)[0] for one in (old, new))
+        if kind == "f32" and far:  # in global memory denormals are zeros
+            return encoded(flush(rounded_sum(flush(a), flush(b), kind)), kind)
+        return encoded(rounded_sum(a, b, kind), kind)
+
+    found: dict[str, Callable[[int, int, int], int]] = {
+        "add": lambda old, new, _: floats(old, new) if kind[0] == "f" else old + new,
+        "inc": lambda old, new, _: 0 if old >= new else old + 1,
+        "dec": lambda old, new, _: new if not old or old > new else old - 1,
+        "min": lambda old, new, _: min(old, new, key=signed),
+        "max": lambda old, new, _: max(old, new, key=signed),
+        "and": lambda old, new, _: old & new,
+        "or": lambda old, new, _: old | new,
+        "xor": lambda old, new, _: old ^ new,
+        "exch": lambda *of: of[1],
+        "cas": lambda old, new, other: other if old == new else old,
+    }
+    return lambda old, new, other: (
+        found[operation.partition(".")[0]](old & mask, new & mask, other & mask) & mask
+    )
+
+
+def _loops_until_swapped(space: str, operation: str, kind: str) -> bool:
+    """Whether ptxas makes a loop of an atomic, in which lanes do not come in their order."""
+    return space != "global" and (
+        kind[0] == "f"
+        or kind == "b16"
+        or ("64" in kind and (space == "generic" or operation not in {"exch", "cas"}))
+    )
+
+
+@pytest.mark.parametrize(("space", "operation", "kind", "returns"), atomics(), ids=str)
+def test_atomics(space: str, operation: str, kind: str, returns: bool) -> None:
+    """Threads update three places one after the other, lanes and warps ascending; what was there is what the one before left."""
+    loops = _loops_until_swapped(space, operation, kind)
+    values = np.zeros((ATOMIC_THREADS, 2), np.uint64)
+    if kind[0] == "f":
+        half = kind.removesuffix("x2")
+        count = ATOMIC_THREADS * (1 + (kind != half))
+        if loops:  # sums that are exact, so that their order is nothing
+            bits = RANDOM.integers(0, 9, count).astype(TYPES[half])
+        else:
+            numbers = RANDOM.normal(size=count) * 10.0 ** RANDOM.integers(-2, 3, count)
+            ordinary = [encoded(converted(one, half), half) for one in numbers.tolist()]
+            bits = np.where(
+                RANDOM.random(count) < 0.8, np.array(ordinary, TYPES[half]), RANDOM.choice(edges(half), count)
+            )
+        values[:, 0] = bits.view(TYPES[kind])
+    elif operation in {"cas", "inc", "dec"}:
+        values[:] = RANDOM.integers(0, 4, (ATOMIC_THREADS, 2))
+    else:
+        values[:] = RANDOM.integers(0, (1 << 64) - 1, (ATOMIC_THREADS, 2), np.uint64, endpoint=True)
+    places = np.array([3, 1, 0], np.uint64)
+    memory, found = places.copy(), np.zeros(ATOMIC_THREADS, np.uint64)
+    name = f"atomic_{space}_{operation.replace('.', '_')}_{kind}_{'old' if returns else 'new'}"
+
+    # Of those the last one counts: let it be the only one.
+    threads = PLACES if loops and operation in {"exch", "cas"} else ATOMIC_THREADS
+
+    run(PROGRAMS, name, memory, values, found, block=(threads, 1, 1))
+
+    size = int(kind[1:3]) if kind != "f16x2" else 32
+    expected, before = places.tolist(), []
+    for thread in range(threads):
+        at = thread % PLACES
+        update = _updated(operation, kind, space == "global" or (space == "generic" and at == 2))
+        old = expected[at]
+        before.append(old & (1 << size) - 1)
+        expected[at] = old >> size << size | update(old, int(values[thread, 0]), int(values[thread, 1]))
+    assert memory.tolist() == expected
+    if returns and (not loops or threads == PLACES):
+        assert (found[:threads] & np.uint64((1 << size) - 1)).tolist() == before
+
+
+def test_counts_in_shared_memory() -> None:
+    """What ptxas makes of additions of 1: each lane counts at its place."""
+    given, found = words(64, 0, 20), np.zeros(64, np.uint32)
+
+    run(PROGRAMS, "increments", given, found, block=(64, 1, 1))
+
+    assert found.tolist() == np.bincount(given, minlength=64).tolist()
+
+
+# ---- warps ----
+
+
+@pytest.mark.parametrize(("mode", "width"), SHUFFLES)
+def test_shuffles(mode: str, width: int) -> None:
+    """A lane gets another's value within its segment, its own beyond it, and is told which."""
+    given, by, found = words(32), words(32, 0, 40), np.zeros((32, 2), np.uint32)
+
+    run(PROGRAMS, f"shuffle_{mode}_{width}", given, by, found)
+
+    for lane in LANES:
+        k, first = int(by[lane]) & 31, lane // width * width
+        source = {"idx": first + k % width, "up": lane - k, "down": lane + k, "bfly": lane ^ k}[mode]
+        # By PTX a butterfly may reach back beyond its segment, and an index is taken within it.
+        inside = source >= first if mode == "up" else source < first + width
+        assert found[lane].tolist() == [given[source if inside else lane], inside]
+
+
+def test_votes() -> None:
+    """Ballot, all, any and uniform of all lanes, and those of each side of a branch."""
+    for given in (RANDOM.integers(-20, 80, 32), np.full(32, 6), np.full(32, -1)):
+        found = np.zeros((32, 8), np.uint32)
+
+        run(PROGRAMS, "votes", given.astype(np.int32), found)
+
+        yes = given > 5
+        ballot = sum(1 << lane for lane in LANES if yes[lane])
+        for lane in LANES:
+            side = [one for one in LANES if yes[one] == yes[lane]]
+            inner = sum(1 << one for one in side if (given[one] > 50 if yes[lane] else given[one] < 0))
+            expected = [
+                ballot,
+                ballot,
+                yes.all(),
+                yes.any(),
+                yes.all() or not yes.any(),
+                sum(1 << one for one in side),
+                inner,
+            ]
+            assert [
+                found[lane, 0],
+                *found[lane, [0, 2, 3]].tolist(),
+                found[lane, 4],
+                *found[lane, 5:7].tolist(),
+            ][1:] == [
+                ballot,
+                yes.all(),
+                yes.any(),
+                yes.all() or not yes.any(),
+                *expected[5:],
+            ]
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_matches(same: bool) -> None:
+    """Lanes with the same value, of all lanes and of a half of them."""
+    given, wide = words(32, 0, 4), words(32, 0, 3).astype(np.uint64) << np.uint64(40)
+    if same:
+        given[:], wide[:] = 7, 1 << 50
+    found = np.zeros((32, 8), np.uint32)
+
+    run(PROGRAMS, "matches", given, found, wide)
+
+    for lane in LANES:
+        narrow = sum(1 << one for one in LANES if given[one] == given[lane])
+        other = sum(1 << one for one in LANES if wide[one] == wide[lane])
+        half = narrow & (0xFFFF if lane < 16 else 0xFFFF0000)
+        assert found[lane].tolist() == [
+            narrow,
+            M32 if same else 0,
+            other,
+            M32 if same else 0,
+            same,
+            same,
+            half,
+            half,
+        ]
+
+
+def test_reductions_of_a_warp() -> None:
+    """Redux of all kinds."""
+    given, found = words(32), np.zeros((32, 8), np.uint32)
+
+    run(PROGRAMS, "reductions", given, found)
+
+    signed, plain = given.view(np.int32), given
+    expected = [
+        signed.sum(),
+        signed.min(),
+        signed.max(),
+        plain.min(),
+        plain.max(),
+        np.bitwise_and.reduce(plain),
+        np.bitwise_or.reduce(plain),
+        np.bitwise_xor.reduce(plain),
+    ]
+    assert found.tolist() == [[int(one) & M32 for one in expected]] * 32
+
+
+def test_special_registers() -> None:
+    """Where a thread is: in its block, the grid and the warp."""
+    grid, block = (3, 2, 2), (5, 4, 3)
+    found = np.zeros((12 * 60, 16), np.uint32)
+
+    run(PROGRAMS, "specials", found, grid=grid, block=block)
+
+    for number, row in enumerate(found.tolist()):
+        at, thread = divmod(number, 60)
+        lane = thread % 32
+        place = [thread % 5, thread // 5 % 4, thread // 20, at % 3, at // 3 % 2, at // 6, lane]
+        masks = [1 << lane, (1 << lane) - 1, (2 << lane) - 1, -(2 << lane) & M32, -(1 << lane) & M32]
+        assert row[:12] == place + masks
+
+
+def test_clocks_are_told() -> None:
+    """They count what was executed, and who reads one is told of."""
+    found = np.zeros(4, np.uint32)
+
+    result = run(PROGRAMS, "clocks", found)
+
+    assert "reads a clock" in result.doubts
+    assert 0 < found[0] < 100
+    assert found.tolist() == sorted(found.tolist())
+
+
+def test_the_first_lane_reads_what_lanes_that_are_absent_never_wrote() -> None:
+    """A lane that has ended has no value: PTX leaves it undefined, so it is what nobody wrote, which the class memory changes."""
+    for fill in (0x7FBA7FBA, 5):
+        found = np.zeros(16, np.uint32)
+
+        run(PROGRAMS, "from_absent_lanes", words(32), found, orders={"registers": fill})
+
+        assert found.tolist() == [fill] * 16
+
+
+# ---- control ----
+
+
+def test_a_switch() -> None:
+    """A table of branches, of which each lane takes its own."""
+    given, found = words(96, 0, 9), np.zeros(96, np.uint32)
+
+    run(PROGRAMS, "switch", given, found, block=(96, 1, 1))
+
+    for k in range(96):
+        of = [3 * k, k ^ 77, k << 5, 5 - k, k * k, ~k, k.bit_count(), int(f"{k:032b}"[::-1], 2), 99 + k]
+        assert found[k] == of[int(given[k])] & M32
+
+
+def _loops(value: int) -> int | None:
+    outer, inner, total = value & 15, value >> 4 & 7, 0
+    for _ in range(outer):
+        for k in range(inner + 1):
+            total = (total * 3 + k) & M32
+            if total == 40:
+                return total
+            if total & 63 == 5:
+                break
+        if total & 1023 == 1022:
+            return None
+    return total
+
+
+@pytest.mark.parametrize("paths", range(4))
+def test_loops_that_diverge(paths: int) -> None:
+    """Each lane takes its own number of turns, leaves early or ends within; under every order of paths."""
+    given, found = words(256), np.full(256, 123456, np.uint32)
+
+    run(PROGRAMS, "loops", given, found, block=(256, 1, 1), orders={"paths": paths, "seed": 7})
+
+    assert found.tolist() == [123456 if (one := _loops(value)) is None else one for value in given.tolist()]
+
+
+def _fold(value: int) -> int:
+    signed = value - (1 << 32) if value >> 31 else value
+    if signed <= 1:
+        return 3
+    return (_fold(value - 3 & M32) * 3 + value if value & 1 else _fold(value >> 1) - value) & M32
+
+
+@pytest.mark.parametrize("paths", range(4))
+def test_functions_that_call_themselves(paths: int) -> None:
+    """With a stack, and barriers of convergence that are saved on it; under every order of paths."""
+    given, found = words(64), np.zeros(64, np.uint32)
+
+    run(PROGRAMS, "calls", given, found, block=(64, 1, 1), orders={"paths": paths, "seed": 7}, local=4096)
+
+    assert found.tolist() == [7 if value >> 31 else _fold(value) for value in given.tolist()]
+
+
+def test_more_predicates_than_there_are() -> None:
+    """They are kept in registers meanwhile."""
+    given, found = words(64), np.zeros(64, np.uint32)
+
+    run(PROGRAMS, "predicates", given, found, block=(64, 1, 1))
+
+    for value, was in zip(given.tolist(), found.tolist(), strict=True):
+        total = sum(3 ** (k % 15) + k for k in range(24) if value >> k & 1)
+        for k in range(24):
+            total = total if value >> k & 1 else total * 3 + k
+        assert was == total & M32
+
+
+def test_bits_to_predicates() -> None:
+    """Seven bits of a register become seven predicates at once."""
+    given, found = words(32), np.zeros((32, 8), np.uint32)
+
+    run(PROGRAMS, "few_predicates", given, found)
+
+    assert found.tolist() == [
+        [(k + 10) * (value >> k & 1) if k < 7 else 0 for k in range(8)] for value in given.tolist()
+    ]
+
+
+@pytest.mark.parametrize("given", [*words(6).tolist(), 0, 1, M32])
+def test_uniform_registers(given: int) -> None:
+    """What is the same in all lanes is computed once: the value is that of the last block."""
+    found, x = np.zeros(32, np.uint64), 4
+
+    run(PROGRAMS, "uniform", found, found, given, grid=(x + 1, 1, 1))
+
+    r7 = (given + x) * x & M32
+    a = (r7 << 3) + given & M32
+    mask = (1 << x) - 1 << min(a, 32) & M32
+    turned = int(f"{mask:032b}"[::-1], 2)
+    count, top = turned.bit_count(), highest(a, signed=False) & M32
+    low = a & 15
+    sa, sm = (one - (1 << 32) if one >> 31 else one for one in (a, mask))
+    chosen = a if sa > sm and r7 < count else mask
+    total = a * mask + sa * sm & (1 << 64) - 1
+    d8 = total << 5 & (1 << 64) - 1
+    d9 = (d8 - (1 << 64) if d8 >> 63 else d8) >> 3
+    small = (
+        count
+        ^ turned
+        ^ top
+        ^ low
+        ^ ((low - 16 if low & 8 else low) & M32)
+        ^ permuted(a, mask, 0x4321)
+        ^ chosen
+        ^ lookup(0xCA)(a, mask, turned)
+    )
+    assert found.tolist() == [(small ^ d9 ^ d8 >> x) & (1 << 64) - 1] * 32
+
+
+# ---- barriers ----
+
+
+def test_barriers_that_reduce() -> None:
+    """A count, all and any over a block; and a count of the two warps of a barrier by number."""
+    given, found = RANDOM.integers(-20, 80, 128).astype(np.int32), np.zeros((128, 4), np.uint32)
+
+    run(PROGRAMS, "barriers", given, found, block=(128, 1, 1))
+
+    yes = given > 5
+    assert found.tolist() == [
+        [yes.sum(), yes.all(), not yes.all(), yes[k // 64 * 64 :][:64].sum()] for k in range(128)
+    ]
+
+
+@pytest.mark.parametrize("orders", [{}, {"warps": 1}, {"warps": 3, "seed": 5}])
+def test_barriers_of_some_warps(orders: dict[str, int]) -> None:
+    """Numbered barriers with counts; who has ended is not waited for; warps that come by different ways meet."""
+    given, found = words(128), np.zeros(128, np.uint32)
+
+    run(PROGRAMS, "staged", given, found, block=(128, 1, 1), orders=orders)
+
+    assert found.tolist() == [*given[:31:-1].tolist(), *[0] * 32]
+
+
+# ---- what no kernel may ----
+
+
+def test_an_address_outside_of_what_exists() -> None:
+    """It is told with its address and its instruction."""
+    given, found = words(31), np.zeros(4, np.uint32)
+
+    error = fault("outside", given, found)
+
+    assert error.kind == "fault"
+    assert f"4 bytes at {given.ctypes.data + 31 * 4:#x} are no memory of the device" in str(error)
+    assert "(instruction 0x" in str(error)
+    run(PROGRAMS, "outside", given, found, block=(31, 1, 1))
+
+
+def test_an_address_that_is_not_aligned() -> None:
+    """A word at an odd address."""
+    given, found = words(4), np.zeros(4, np.uint32)
+
+    assert "are not aligned" in str(fault("misaligned", given, found, 2))
+    run(PROGRAMS, "misaligned", given, found, 4)
+    assert found[0] == given[1]
+
+
+@pytest.mark.parametrize(("name", "size"), [("outside_shared", 64), ("outside_local", 64)])
+def test_addresses_outside_of_shared_and_local_memory(name: str, size: int) -> None:
+    """Both are as large as the kernel says."""
+    found = np.zeros(4, np.uint32)
+
+    run(PROGRAMS, name, found, found, size - 4)
+    found[:] = 0
+    error = fault(name, found, found, size + 4096)
+
+    assert error.kind == "fault"
+    assert "of 64 that there are" in str(error)
+
+
+def test_a_trap_and_an_assertion() -> None:
+    """Both end a launch."""
+    assert "a trap" in str(fault("trap", 0))
+    assert "outside of the kernel" in str(fault("asserts", 0))
+    run(PROGRAMS, "trap", 0, block=(5, 1, 1))
+    run(PROGRAMS, "asserts", 0, block=(5, 1, 1))
+
+
+def test_barriers_that_nobody_can_pass() -> None:
+    """Warps that wait at different barriers, or for different numbers of threads."""
+    found = np.zeros(96, np.uint32)
+
+    error = fault("never_met", found, block=(96, 1, 1))
+    assert error.kind == "fault"
+    assert "deadlock" in str(error)
+    assert "barrier of the block" in str(error)
+    assert "disagree about barrier 1" in str(fault("disagree", found, block=(96, 1, 1)))
+
+
+def test_a_barrier_that_waits_and_one_that_counts_are_not_one() -> None:
+    """A barrier's state has its kind."""
+    found = np.zeros(64, np.uint32)
+
+    assert "disagree about barrier 0" in str(fault("shared_barrier_kinds", found, found, block=(64, 1, 1)))
+
+
+def test_an_instruction_that_is_unknown() -> None:
+    """It is refused where it is executed; the interpreter names it by its place."""
+    error = fault("tensor_cores", np.zeros(32, np.float32))
+
+    assert error.kind == "unknown"
+    assert error.line > 0
+
+
+@pytest.mark.parametrize("name", ["forever", "forever_counting"])
+def test_a_kernel_that_never_ends(name: str) -> None:
+    """It runs out of its time, whether it only waits or does something."""
+    memory = np.zeros(4, np.uint32)
+
+    assert fault(name, memory, memory[1:], seconds=0.3).kind == "timeout"

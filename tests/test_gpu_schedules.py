@@ -1,0 +1,203 @@
+"""Orders of blocks, warps, lanes and paths: each class changes its own alone, the same seed gives the same, and who spins ends."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scanner.gpu.engine import Orders
+from scanner.gpu.schedule import orders_of
+from tests.gpu_machine import recorded, run
+
+_, PROGRAMS = recorded("programs")
+FREE = ("resident-blocks", "warps", "both", "any-blocks", "lanes", "divergence")
+CLASSES = ("canonical", "memory", *FREE)
+# Sums of these depend on their order, also of three: the ends cancel, and 1 is lost beside them.
+TERMS = np.array([2.0**24, 1.0, -(2.0**24), 3.0, 2.0**-3, 7.0, 2.0**25, -5.0], np.float32)
+
+
+def orders(name: str, number: int, seed: int = 5, ordinal: int = 0) -> dict[str, int]:
+    """Return the orders of an execution of a class."""
+    return Orders(*orders_of(name, number, seed, ordinal))._asdict()
+
+
+def memory_after(name: str, of: dict[str, int], grid: int, block: int, resident: int = 1 << 20) -> bytes:
+    """Return what a kernel leaves in memory that its parameters b and c are."""
+    given, found = np.resize(TERMS, 256), np.zeros(256, np.uint32)
+    if name.startswith("order_of"):
+        given = np.zeros(1, np.float32)
+    run(PROGRAMS, name, given, found, grid=(grid, 1, 1), block=(block, 1, 1), orders=of, resident=resident)
+    return found.tobytes()
+
+
+def first(name: str, of: dict[str, int], grid: int, block: int, count: int) -> list[int]:
+    """Return the first words that a kernel leaves."""
+    found: list[int] = np.frombuffer(memory_after(name, of, grid, block), np.uint32)[:count].tolist()
+    return found
+
+
+# Kernels by what alone decides their result, with grid and block.
+DEPENDS: dict[str, tuple[set[str], int, int]] = {
+    "sum_of_blocks": ({"resident-blocks", "both", "any-blocks"}, 3, 32),
+    "sum_of_warps": ({"warps", "both"}, 1, 96),
+    "sum_of_lanes": ({"lanes"}, 1, 32),
+    "last_block": ({"resident-blocks", "both", "any-blocks"}, 3, 32),
+    "last_warp": ({"warps", "both"}, 1, 96),
+    "last_lane": ({"lanes"}, 1, 32),
+    "last_path": ({"divergence"}, 1, 32),
+    "unwritten": ({"memory"}, 1, 32),
+}
+
+
+@pytest.mark.parametrize("kernel", DEPENDS)
+def test_each_class_changes_its_own_order_alone(kernel: str) -> None:
+    """A kernel differs in exactly the classes whose order it depends on."""
+    classes, grid, block = DEPENDS[kernel]
+    canonical = memory_after(kernel, orders("canonical", 0), grid, block)
+
+    differs = {
+        name
+        for name in CLASSES
+        for number in range(8)
+        if memory_after(kernel, orders(name, number), grid, block) != canonical
+    }
+
+    assert differs == classes
+
+
+def test_the_first_execution_of_a_class_reverses_its_order() -> None:
+    """It swaps every pair, so that two accesses in conflict are seen at once."""
+    assert first("order_of_blocks", orders("resident-blocks", 0), 40, 32, 40) == list(range(39, -1, -1))
+    assert first("order_of_warps", orders("warps", 0), 1, 1024, 32) == list(range(31, -1, -1))
+    assert first("last_lane", orders("lanes", 0), 1, 32, 1) == [0]
+
+
+def test_the_canonical_order_ascends() -> None:
+    """Blocks and warps one after the other, and the highest lane wins a store."""
+    assert first("order_of_blocks", orders("canonical", 0), 200, 64, 200) == list(range(200))
+    assert first("order_of_warps", orders("canonical", 0), 1, 1024, 32) == list(range(32))
+    assert first("last_lane", orders("canonical", 0), 2, 64, 1) == [63]
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_the_same_seed_gives_the_same(name: str) -> None:
+    """Whatever is drawn is drawn from class, number, seed and launch alone."""
+    kernel, grid, block = ("order_of_warps", 1, 1024) if name == "warps" else ("order_of_blocks", 60, 64)
+    for number in range(4):
+        once, again = (memory_after(kernel, orders(name, number), grid, block) for _ in range(2))
+        assert once == again
+    if name in {"resident-blocks", "warps", "both", "any-blocks"}:
+        drawn = {
+            memory_after(kernel, orders(name, 1, seed, ordinal), grid, block)
+            for seed in range(3)
+            for ordinal in range(2)
+        }
+        assert len(drawn) == 6
+
+
+def test_orders_that_are_drawn_reach_every_pair() -> None:
+    """Within a few executions each of two blocks has been before the other."""
+    found = [first("order_of_blocks", orders("resident-blocks", number), 6, 32, 6) for number in range(8)]
+
+    before = {(a, b) for order in found for at, a in enumerate(order) for b in order[at + 1 :]}
+    assert len(before) == 30
+
+
+# ---- blocks ----
+
+
+def test_more_blocks_than_65536_threads() -> None:
+    """Each knows its own number, far beyond the first ones."""
+    found = np.zeros(70000 * 2, np.uint32)
+
+    run(PROGRAMS, "everybody", found, grid=(70000, 1, 1), block=(2, 1, 1), resident=216)
+
+    assert (found == np.repeat(np.arange(70000), 2)).all()
+
+
+@pytest.mark.parametrize("limit", [1, 3, 8])
+@pytest.mark.parametrize("name", ["canonical", "resident-blocks", "both"])
+def test_no_more_blocks_are_resident_than_the_device_holds(limit: int, name: str) -> None:
+    """They enter in the order of their number as others end, and as many as there is room for are there at once."""
+    most = 0
+    for number in range(4):
+        counts = np.zeros(2, np.uint32)
+        run(
+            PROGRAMS,
+            "residents",
+            counts,
+            np.zeros(1, np.uint32),
+            grid=(30, 1, 1),
+            orders=orders(name, number),
+            resident=limit,
+        )
+        assert counts[0] == 0
+        assert counts[1] <= limit
+        most = max(most, int(counts[1]))
+    assert most == 1 if name == "canonical" or limit == 1 else most > limit // 2
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_blocks_become_resident_in_the_order_of_their_numbers(number: int) -> None:
+    """A block begins only when no more than the limit of those before it have not ended; under any-blocks that is free."""
+    found = np.zeros(60, np.uint32)
+    run(
+        PROGRAMS,
+        "order_of_blocks",
+        np.zeros(1, np.uint32),
+        found,
+        grid=(60, 1, 1),
+        orders=orders("resident-blocks", number),
+        resident=5,
+    )
+
+    for at, block in enumerate(found.tolist()):
+        assert block <= at + 4
+    free = np.zeros(60, np.uint32)
+    run(
+        PROGRAMS,
+        "order_of_blocks",
+        np.zeros(1, np.uint32),
+        free,
+        grid=(60, 1, 1),
+        orders=orders("any-blocks", number),
+        resident=5,
+    )
+    assert any(block > at + 4 for at, block in enumerate(free.tolist()))
+
+
+# ---- kernels that spin ----
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", CLASSES)
+def test_kernels_that_spin_end(name: str, seed: int) -> None:
+    """A look-back by flags, locks within a warp and across blocks, a barrier of the whole grid, flags between warps."""
+    for number in range(3):
+        of: dict[str, Any] = {"orders": orders(name, number, seed), "seconds": 20.0}
+        for blocks in (1, 40):
+            flags = np.zeros((blocks, 2), np.uint32)
+            run(PROGRAMS, "look_back", flags, grid=(blocks, 1, 1), block=(64, 1, 1), **of)
+            assert flags[-1].tolist() == [1, blocks * (blocks - 1) // 2]
+        for kernel in ("lock", "patient_lock"):
+            lock, count = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
+            run(PROGRAMS, kernel, lock, count, grid=(4, 1, 1), block=(40, 1, 1), **of)
+            assert (lock[0], count[0]) == (0, 160)
+        arrived, left = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
+        run(PROGRAMS, "grid_barrier", arrived, left, grid=(20, 1, 1), block=(64, 1, 1), **of)
+        assert (arrived[0], left[0]) == (20, 1280)
+        woken = np.zeros(1, np.uint32)
+        run(PROGRAMS, "warp_flags", woken, block=(256, 1, 1), **of)
+        assert woken[0] == 7
+
+
+def test_who_spins_costs_little() -> None:
+    """A warp that waits is seen to wait, and does not use up its turn: reverse order is the worst for a look-back."""
+    flags = np.zeros((400, 2), np.uint32)
+
+    result: Any = run(
+        PROGRAMS, "look_back", flags, grid=(400, 1, 1), block=(32, 1, 1), orders=orders("resident-blocks", 0)
+    )
+
+    assert flags[-1, 1] == 400 * 399 // 2
+    assert result.steps < 2_000_000
