@@ -284,7 +284,14 @@ def test_executions_end_behind_the_first_class_that_differs(monkeypatch: pytest.
     assert gpu.begun[-4:] == [("warps", 1), ("canonical", 0), ("warps", 0), ("canonical", 0)]
 
 
-CONFLICTS: dict[str, Any] = {"pairs": [0, 0, 0], "commuting": 0, "tame": 0, "doubts": [], "told": []}
+CONFLICTS: dict[str, Any] = {
+    "pairs": [0, 0, 0],
+    "commuting": 0,
+    "tame": 0,
+    "doubts": [],
+    "told": [],
+    "inexact": False,
+}
 TOLD: dict[str, Any] = {
     "launch": 0, "kernel": "k", "address": 64, "scope": "warps", "kinds": ["float add", "float add"], "blocks": [0, 0],
     "threads": [1, 33], "lines": [7, 7], "steps": [9, 9], "values": [1, 2], "old": 3, "shows": True,
@@ -580,7 +587,7 @@ def test_small_integers_tell_rounding_from_a_race(
 
     def op(x: torch.Tensor) -> torch.Tensor:
         if gpu.whole:
-            gpu._told["conflicts"] = CONFLICTS | {"told": pairs}
+            gpu._told["conflicts"] = CONFLICTS | {"told": pairs, "inexact": kinds == "float add"}
         return x + change(x) * (gpu.now in {("warps", 0), ("pair", 0)})
 
     simulation = msgspec.convert(gpu.observe(op)["simulated"], Simulation)

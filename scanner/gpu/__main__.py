@@ -237,6 +237,7 @@ def _joined(found: list[Result], pairs: list[tuple[int, CubinKernel, Conflict]])
             }
             for launch, kernel, one in pairs
         ],
+        "inexact": any(set(pair.kinds) == {"float add"} for one in found for pair in one.conflicts),
         "doubts": sorted({doubt for one in found for doubt in one.doubts}),
     }
 

@@ -432,7 +432,7 @@ class _Repetition:
         if self._gpu is None or self._gpu.conflicts is None:
             return {}
         known = dict(self._gpu.conflicts)
-        told = known.pop("told")
+        told, _ = known.pop("told"), known.pop("inexact")
         schedule = self._schedule["name"] if self._schedule else ""
         able = [(number, pair) for number, pair in enumerate(told) if shown_in(schedule, pair["scope"])]
         for number, pair in able[:_MOST_SWAPS]:
