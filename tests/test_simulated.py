@@ -36,6 +36,7 @@ from scanner.schedules import FREEDOMS, SCHEDULES, split
 from scanner.verdicts.cells import Cell, cell_of
 from scanner.verdicts.controls import check_controls
 from scanner.verdicts.findings import FINDING_WORDS, MatrixRow, finding_of, matrix
+from scanner.verdicts.recall import recall
 from scanner.worker import simulated
 from scanner.worker.agreement import CpuReference
 from scanner.worker.execution import Execution
@@ -626,3 +627,23 @@ def test_kernels_of_the_size_that_a_gpu_gets(monkeypatch: pytest.MonkeyPatch, re
     assert set(sizes[:-1]) == {4}
     assert found.get("other_kernels") == (None if reads else ["C<8>", "A of several blocks"])
     assert found.get("real_size_why", "") == ("its host code reads results" if reads else "")
+
+
+def test_recall_tells_how_many_schedules_it_takes() -> None:
+    """A difference counts in its class, and from the number of executions on in which its schedule has its turn."""
+
+    def differing(name: Any, number: int, pairs: tuple[int, int, int]) -> MatrixRow:
+        found = simulated_row(AGREES, AGREES)
+        known = Simulation(
+            schedule=Schedule(name=name, number=number, seed=0), conflicts=Conflicts(pairs=pairs)
+        )
+        return replace(found, off=replace(found.off, verdict="nondeterministic", simulated=known))
+
+    rows = [
+        differing("memory", 0, (0, 0, 0)),
+        differing("resident-blocks", 0, (4, 0, 0)),
+        differing("resident-blocks", 2, (4, 4, 0)),
+        differing("lanes", 0, (0, 0, 9)),
+    ]
+
+    assert recall(rows, 16) == ({"memory": 1, "resident-blocks": 2, "lanes": 1}, {4: 3, 8: 3, 16: 4})

@@ -65,6 +65,7 @@ def test_text_in_full(detmatrix: Command, run: Path) -> None:
         "6 ops, 9 rows · torch 2.15.0 CUDA, simulated\n"
         "NVIDIA A100-SXM4-80GB, simulated (sm_80, 108 multiprocessors, build\n"
         "  BUILD)\n"
+        "5 cells differ: resident-blocks 4, warps 1; 5 with n = 4, 5 with n = 8\n"
         "up to 8 schedules per row and mode; nothing was measured on a GPU\n"
         "▼1 wrong_with_flag  ▲1 silent  ■1 raises  ◆2 fixed_by_mode  ○2 inconclusive\n"
         "  OP                FWD BWD  COST DOCS    ACTION\n"

@@ -8,6 +8,8 @@ from reports.render.markdown import NONE
 from scanner.observations.records import Header, Schedule, Simulation
 from scanner.plurals import several
 from scanner.schedules import FREEDOMS, PERMITTED
+from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.recall import recall
 
 NOT_MEASURED = "nothing was measured on a GPU"
 # What stands beside a finding: in words, and what to do about it.
@@ -107,3 +109,15 @@ def bound_words(header: Header) -> str:
     assert of is not None
     count = sum(of.executions.values())
     return f"up to {several(count, 'schedule')} per row and mode; {NOT_MEASURED}"
+
+
+def recall_words(rows: Iterable[MatrixRow], header: Header) -> list[str]:
+    """Say which classes of schedules showed what differs, and how many schedules that took; nothing where nothing differs."""
+    of = header.environment.simulated
+    assert of is not None
+    found = recall(rows, sum(of.executions.values()))
+    if not found.classes:
+        return []
+    classes = ", ".join(f"{name} {count}" for name, count in found.classes.items())
+    runs = ", ".join(f"{count} with n = {n}" for n, count in found.runs.items())
+    return [f"{several(sum(found.classes.values()), 'cell')} differ: {classes}; {runs}"]

@@ -17,6 +17,7 @@ from reports.matrix.cost import Timed, ratio_words
 from reports.matrix.model import WORST_FIRST, Matrix
 from reports.matrix.ops import MISSING, OpColumn, OpRow, OpsView, OpView
 from reports.render.signs import COLUMN_SIGN, FINDING_SIGN, NO_SIGN
+from reports.render.simulated import recall_words
 from reports.render.terminal import WIDTH, wrapped
 from reports.report.view import ReportView, report_view
 from scanner.errors import one_line, safe_lines
@@ -69,7 +70,12 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
     ops = report.ops
     listed = ops.ops if whole else ops.listed
     about, _, bounds = report.head.rpartition(" · ")
-    simulated = [run.machine for run in report.runs if run.matrix.simulated]
+    simulated = [
+        text
+        for run in report.runs
+        if run.matrix.simulated
+        for text in (run.machine, *recall_words(run.matrix.rows, run.header))
+    ]
     yield from (line for text in (about, *dict.fromkeys(simulated), bounds) for line in wrapped(text))
     # A finding that no op has is nothing to warn of.
     counts = [

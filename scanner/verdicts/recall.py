@@ -1,0 +1,53 @@
+"""How many executions a simulated GPU needed for what it found: by class of schedules, and by number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from scanner.observations.records import Simulation
+from scanner.schedules import LEAST_RUNS, SCHEDULES, SCOPES, split
+from scanner.verdicts.findings import MatrixRow
+
+# Numbers of executions that are told, as far as a scan had so many.
+_TOLD = (4, 8, 16, 32, 64)
+
+
+class Recall(NamedTuple):
+    """Cells of a run, off and on, that differ: each counts once, in the weakest class that showed it.
+
+    Attributes:
+        classes: How many each class showed.
+        runs: How many so many executions would have shown in the same class; another one may have shown more.
+    """
+
+    classes: dict[str, int]
+    runs: dict[int, int]
+
+
+def recall(rows: Iterable[MatrixRow], runs: int) -> Recall:
+    """Count what differs.
+
+    Args:
+        rows: Of a run on a simulated GPU.
+        runs: Executions that each row may have in a mode.
+    """
+    found = [one.simulated for row in rows for one in (row.off, row.on) if one.verdict == "nondeterministic"]
+    needed = [_needed(one, runs) for one in found if one]
+    classes = Counter(one.schedule.name for one in found if one and one.schedule)
+    return Recall(
+        {name: classes[name] for name in SCHEDULES if classes[name]},
+        {count: sum(it <= count for it in needed) for count in _TOLD if count <= runs},
+    )
+
+
+def _needed(known: Simulation, runs: int) -> int:
+    """Return the least number of executions in which the schedule that showed a difference has its turn."""
+    schedule, found = known.schedule, known.conflicts
+    if schedule is None:
+        return runs
+    whole = found is None or bool(found.doubts)
+    scopes = [it for place, it in enumerate(SCOPES) if whole or (found and found.pairs[place])]
+    counts = range(LEAST_RUNS, runs)
+    return next((n for n in counts if split(n, scopes)[schedule.name] > schedule.number), runs)
