@@ -113,7 +113,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(default=False)
 def nightly(session: nox.Session) -> None:
     """Run the tests that are slow by nature, one after the other; arguments go to pytest."""
-    prepare(session, "triton")
+    prepare(session, "triton", "gpu")
     session.install(*RAY)
     session.run("pytest", "-m", "nightly", *session.posargs, env=_cuda_build(session))
 
