@@ -199,7 +199,6 @@ def test_seven_is_not_nine() -> None:
         (torch.median, (torch.tensor([[2.0, 2.0, 1.0]]), 1), (torch.tensor([2.0]), torch.tensor([1])), True),
         (torch.median, (torch.tensor([[2.0, 2.0, 1.0]]), 1), (torch.tensor([2.0]), torch.tensor([2])), False),
     ],
-    ids=str,
 )  # fmt: skip
 def test_what_agrees_with_the_cpu(op: Any, args: Any, result: Any, agrees: bool) -> None:
     """NaN is NaN, integers are equal or wrong, and any index of equal elements is right."""
