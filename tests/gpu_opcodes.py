@@ -878,6 +878,31 @@ def _conversion_cases() -> list[Case]:
             )
     found += [
         case(
+            "{{ .reg .b32 t; bfe.u32 t, {0}, 8, 8; cvt.rn.f32.u32 {r}, t; }}",
+            "u32 > f32",
+            lambda a: float(a >> 8 & 255),
+        ),
+        case(
+            "{{ .reg .b32 t; bfe.u32 t, {0}, 24, 8; cvt.rn.f64.u32 {r}, t; }}",
+            "u32 > f64",
+            lambda a: float(a >> 24),
+        ),
+        case(
+            "{{ .reg .b32 t; bfe.s32 t, {0}, 16, 8; cvt.rn.f32.s32 {r}, t; }}",
+            "u32 > f32",
+            lambda a: float((a >> 16 & 255 ^ 128) - 128),
+        ),
+        case(
+            "{{ .reg .b16 h, k; mov.b32 {{h, k}}, {0}; cvt.rn.f32.s16 {r}, k; }}",
+            "u32 > f32",
+            lambda a: float((a >> 16 ^ 0x8000) - 0x8000),
+        ),
+        case(
+            "{{ .reg .b16 h, k; mov.b32 {{h, k}}, {0}; cvt.rn.f64.u16 {r}, k; }}",
+            "u32 > f64",
+            lambda a: float(a >> 16),
+        ),
+        case(
             "cvt.rzi.ftz.u32.f32 {r}, {0};",
             "f32 f32 > u32",
             lambda a, _: to_integer("rzi", "f32", "u32")(flush(a)),

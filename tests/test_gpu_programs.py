@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from scanner.gpu.engine import LaunchError
-from tests.gpu_machine import recorded, run
+from tests.gpu_machine import instructions, recorded, run
 from tests.gpu_opcodes import TYPES, converted, decoded, edges, encoded, flush, highest, lookup, permuted
 from tests.gpu_opcodes import added as rounded_sum
 from tests.gpu_programs import (
@@ -555,7 +555,8 @@ def test_an_instruction_that_is_unknown() -> None:
     error = fault("tensor_cores", np.zeros(32, np.float32))
 
     assert error.kind == "unknown"
-    assert error.line > 0
+    assert error.line is not None
+    assert instructions(PROGRAMS)["tensor_cores"][error.line][4].startswith("HMMA")
 
 
 @pytest.mark.parametrize("name", ["forever", "forever_counting"])

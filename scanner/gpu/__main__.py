@@ -182,8 +182,8 @@ class SassInterpreter:
             )
         except LaunchError as error:
             text = str(error)
-            if error.kind == "unknown":
-                text += f": {sass.unknown(kernel.code, self._device.architecture, error.line)}"
+            if error.line is not None:
+                text += f": {sass.text_of(kernel.code, self._device.architecture, error.line)}"
             raise LaunchError(error.kind, f"{text} of kernel {name}") from error
         if log:
             self._found.append(result)

@@ -21,6 +21,7 @@ _SHARED_WINDOW, _LOCAL_WINDOW = 1 << 56, 1 << 57
 _SIZES, _WINDOWS, _STACK = 0x00, 0x18, 0x28
 _KINDS = ("ran", "fault", "unknown", "timeout")
 _MOST_BLOCKS = 1 << 31
+_NOWHERE = (1 << 32) - 1  # where no instruction failed
 _PAIR = ctypes.c_uint32 * 2
 # Conflicts of a launch that are told one by one.
 _SAMPLES = 256
@@ -106,9 +107,9 @@ class Orders(NamedTuple):
 
 
 class LaunchError(Exception):
-    """A launch that did not run; ``kind`` is ``fault``, ``unknown`` or ``timeout``, ``line`` the place of the instruction."""
+    """A launch that did not run; ``kind`` is ``fault``, ``unknown`` or ``timeout``, ``line`` the place of the instruction, if it is one."""
 
-    def __init__(self, kind: str, text: str, line: int = 0) -> None:
+    def __init__(self, kind: str, text: str, line: int | None = None) -> None:
         super().__init__(text)
         self.kind, self.line = kind, line
 
@@ -243,7 +244,8 @@ def launch(
     compiled().run(ctypes.byref(call))
     del kept
     if call.status:
-        raise LaunchError(_KINDS[call.status], call.text.decode(errors="replace"), call.line)
+        line = None if call.line == _NOWHERE else call.line
+        raise LaunchError(_KINDS[call.status], call.text.decode(errors="replace"), line)
     told = [_told(one) for one in sample[: call.sampled] if one.scope < len(SCOPES)]
     doubts = tuple(doubt for place, doubt in enumerate(DOUBTS) if call.flags >> place & 1)
     return Result(call.steps, call.work, tuple(call.pairs), call.commuting, call.tame, tuple(told), doubts)

@@ -63,7 +63,7 @@ def instructions(code: bytes, architecture: int) -> bytes:
     """Return the instructions of a kernel as the engine reads them, an array of ``SIZE`` bytes each.
 
     An instruction that the engine does not have becomes one that fails when it is executed, since most kernels hold some
-    that never are; ``unknown`` lists them.
+    that never are; ``text_of`` tells them.
 
     Raises:
         UsageError: There is no nvdisasm.
@@ -139,7 +139,7 @@ def _encoded(line: re.Match[str], number: int, code: bytes) -> bytes:
     return head + b"".join(operands) + _EMPTY * (_OPERANDS - len(operands))
 
 
-def unknown(code: bytes, architecture: int, line: int) -> str:
+def text_of(code: bytes, architecture: int, line: int) -> str:
     """Return the text of an instruction, for an error that names it."""
     found = _lines(code, architecture)[line]
     return f"{found[4]} {found[5] or ''}".strip()
@@ -249,7 +249,9 @@ def _constant(found: re.Match[str], flags: int) -> bytes:
     at = int(offset or "0", 16)
     if bank == "0" and not kind and 0 <= at < _PARAMETERS and at not in _DRIVERS:
         raise UnknownInstructionError(found[0])
-    return _OPERAND.pack(_CONST, flags, reg, ureg, int(bank, 16), at if kind and at >= 0 else at & 0xFFFF)
+    if kind and at < 0:
+        raise UnknownInstructionError(found[0])
+    return _OPERAND.pack(_CONST, flags, reg, ureg, int(bank, 16), at & 0xFFFF)
 
 
 def _address(name: str, text: str) -> bytes:

@@ -24,7 +24,7 @@ _Noreturn void fail(Machine *m, int status, const char *format, ...) {
     va_end(list);
     if (m->now && n >= 0 && n < (int)sizeof launch->text)
         snprintf(launch->text + n, sizeof launch->text - (size_t)n, " (instruction %#x)", m->now->line * 16);
-    launch->status = (uint32_t)status, launch->line = m->now ? m->now->line : 0;
+    launch->status = (uint32_t)status, launch->line = m->now ? m->now->line : ~0u;
     longjmp(m->stop, 1);
 }
 
