@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from scanner.gpu.build import built
+from scanner.gpu.device import device
 from scanner.gpu.process import GpuProcess, StandIns
 from scanner.gpu.standins import sources
 from tests.gpu_machine import assembler
@@ -203,8 +204,8 @@ def results(
     library: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Return the arrays of one size, and what each algorithm made of them under each schedule."""
-    files, libraries = sources(library.parent, 80, {"RUNTIME": 13000, "CUDNN": 90000, "NCCL": 20000})
-    stand_ins = StandIns(80, built("cub", files, libraries))
+    files, libraries = sources(library.parent, device(80), {"RUNTIME": 13000, "CUDNN": 90000, "NCCL": 20000})
+    stand_ins = StandIns(device(80), built("cub", files, libraries))
     of, folder = data(request.param), tmp_path_factory.mktemp("results")
     calls = "\n".join(f"{name}:{name}|{text} {request.param}" for name, text in CALLS.items())
     schedules = "\n".join(f"{name} {number}" for name, number in SCHEDULES)

@@ -16,6 +16,7 @@ import pytest
 from scanner.errors import UntrustedScanError, UsageError
 from scanner.gpu import build, process
 from scanner.gpu.build import SharedLibrary, built
+from scanner.gpu.device import device
 from scanner.gpu.process import GpuProcess, StandIns
 from scanner.gpu.standins import sources
 from scanner.processes.process import WorkerProcess
@@ -210,7 +211,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     subprocess.run([*command, "-o", caller, folder / "caller.c", *links], cwd=folder, check=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        files, libraries = sources(wheel, 80, {"RUNTIME": 13020, "CUDNN": 92600, "NCCL": 23007})
+        files, libraries = sources(wheel, device(80), {"RUNTIME": 13020, "CUDNN": 92600, "NCCL": 23007})
         stand_ins = built("test", files, libraries)
     done = subprocess.run(
         [sys.executable, "-c", WORKER, stand_ins, caller], capture_output=True, text=True, check=False
@@ -376,7 +377,7 @@ def test_the_process(child: str, ending: str, monkeypatch: pytest.MonkeyPatch) -
     """The interpreter ends when the worker's end of the socket does, and says how it ended."""
     text = child.format(socket="int(sys.argv[sys.argv.index('--socket') + 1])")
     monkeypatch.setattr(process, "_CHILD", f"import sys; {text}")
-    gpu = GpuProcess(StandIns(80, Path("/nowhere")))
+    gpu = GpuProcess(StandIns(device(80), Path("/nowhere")))
     for descriptor in gpu.descriptors:
         os.close(descriptor)
     assert gpu.ending() == ending
@@ -386,7 +387,7 @@ def test_the_process(child: str, ending: str, monkeypatch: pytest.MonkeyPatch) -
 def test_the_process_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """An interpreter that computes without an end goes when it is stopped."""
     monkeypatch.setattr(process, "_CHILD", "while True: pass")
-    gpu = GpuProcess(StandIns(80, Path("/nowhere")))
+    gpu = GpuProcess(StandIns(device(80), Path("/nowhere")))
     gpu.stop()
     assert gpu._process.returncode is not None
     for descriptor in gpu.descriptors:
@@ -401,4 +402,4 @@ def test_a_worker_without_its_interpreter(tmp_path: Path, monkeypatch: pytest.Mo
     worker.chmod(0o700)
     told = r"the simulated GPU ended: exit code 1; last printed: no table"
     with pytest.raises(UntrustedScanError, match=told):
-        WorkerProcess(str(worker), "off", tmp_path, (), device="cuda", simulation=StandIns(80, tmp_path))
+        WorkerProcess(str(worker), "off", tmp_path, (), device="cuda", simulation=StandIns(device(80), tmp_path))

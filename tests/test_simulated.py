@@ -79,6 +79,16 @@ def test_schedules_are_asked_for_by_the_architecture_alone() -> None:
     assert asked_for().simulate == ""
 
 
+def test_another_count_of_multiprocessors_is_another_device() -> None:
+    """It is told by the run file, and what repeats a scan asks for it; without one it is the published count."""
+    asked = asked_for(simulate="sm_80", multiprocessors=2)
+    counts = [it.multiprocessors for it in map(simulation.described, (asked, ASKED)) if it]
+
+    assert counts == [2, 108]
+    assert SETTINGS["multiprocessors"].words(2) == ["--multiprocessors", "2"]
+    assert SETTINGS["multiprocessors"].words(ASKED.multiprocessors) == []
+
+
 def test_modes_of_a_simulated_gpu_are_those_of_pytorchs_own_kernels() -> None:
     """Libraries are not simulated, nor is what a compiler would write."""
     assert modes_on(SIMULATED) == ("off", "on", "warn_only", "unfilled", "backward_only", "forward_only")
@@ -97,6 +107,7 @@ def test_modes_of_a_simulated_gpu_are_those_of_pytorchs_own_kernels() -> None:
         (("--simulate", "sm_80", "--ray", "local"), "--ray scans devices of its nodes"),
         (("--simulate", "sm_80", "--runs", "3"), "--runs 3: a simulated scan takes 4 executions or more"),
         (("--simulate", "sm_12"), "sm_12: cannot be simulated"),
+        (("--multiprocessors", "4"), "--multiprocessors applies to a simulated GPU; add --simulate sm_80"),
         (
             ("--simulate", "sm_80", "--python", "./none"),
             "--python ./none: is no interpreter that can be executed",

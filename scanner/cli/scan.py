@@ -222,6 +222,8 @@ def _needing(given: dict[str, Any]) -> dict[str, str]:
         )
     if not any(MODE_TABLE[mode].compiles for mode in given.get("modes", ())):
         needing["compile_all"] = "modes under torch.compile; add --modes compile_off,compile_on"
+    if not given.get("simulate"):
+        needing["multiprocessors"] = "a simulated GPU; add --simulate sm_80"
     return needing
 
 

@@ -165,7 +165,7 @@ TYPES: dict[str, Any] = {
 def _option(name: str, setting: Setting) -> Callable[[_Command], _Command]:
     """Return the option that asks for a setting; without it there is no value, and the default is said in its help."""
     text, default, limits = setting.help, setting.default, setting.limits
-    if default not in {None, (), ""}:
+    if default not in {None, (), ""} and setting.words(default):
         text += f" Default: {setting.words(default)[-1]}."
     if isinstance(default, bool):
         return click.option(f"{setting.option}/{setting.negated}", name, default=None, help=text)

@@ -277,8 +277,9 @@ def main() -> None:
     parser.add_argument("--socket", type=int, required=True)
     parser.add_argument("--memory", type=int, required=True)
     parser.add_argument("--arch", required=True)
+    parser.add_argument("--multiprocessors", type=int, default=0)
     options = parser.parse_args()
-    on = device(int(options.arch.removeprefix("sm_")))
+    on = device(int(options.arch.removeprefix("sm_")), options.multiprocessors)
     _map(options.memory, on.memory)
     interpreter = SassInterpreter(on)
     with socket.socket(fileno=options.socket) as connection:

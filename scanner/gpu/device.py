@@ -137,8 +137,12 @@ DEVICES = {
 }
 
 
-def device(architecture: int) -> GpuTable:
+def device(architecture: int, multiprocessors: int = 0) -> GpuTable:
     """Return the device of an architecture.
+
+    Args:
+        architecture: Such as 80.
+        multiprocessors: So many of them; 0: as many as are published.
 
     Raises:
         DeviceError: There is no table for it.
@@ -146,7 +150,8 @@ def device(architecture: int) -> GpuTable:
     if architecture not in DEVICES:
         known = ", ".join(f"sm_{one}" for one in DEVICES)
         raise DeviceError(f"sm_{architecture}: cannot be simulated; {known} can")
-    return DEVICES[architecture]
+    of = DEVICES[architecture]
+    return of.with_multiprocessors(multiprocessors) if multiprocessors else of
 
 
 def blocks_per_multiprocessor(

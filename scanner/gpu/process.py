@@ -17,7 +17,7 @@ from pathlib import Path
 
 from scanner.errors import UsageError, signal_name
 from scanner.gpu.build import built
-from scanner.gpu.device import device
+from scanner.gpu.device import GpuTable, device
 from scanner.gpu.standins import sources
 
 # What the runtime of a worker exits with whose interpreter is gone.
@@ -41,21 +41,28 @@ class StandIns:
     """What the workers of a simulated scan have in place of a GPU.
 
     Attributes:
-        architecture: Such as 80.
+        of: The device.
         folder: Of the stand-ins for NVIDIA's libraries, made for the build that is scanned.
     """
 
-    architecture: int
+    of: GpuTable
     folder: Path
 
 
-def prepare(python: str, architecture: str, environment: Mapping[str, str] | None = None) -> StandIns:
+def prepare(
+    python: str,
+    architecture: str,
+    environment: Mapping[str, str] | None = None,
+    *,
+    multiprocessors: int = 0,
+) -> StandIns:
     """Build what a simulation of the torch of an interpreter needs, unless an earlier scan has.
 
     Args:
         python: The interpreter of the workers.
         architecture: Such as ``"sm_80"``.
         environment: Of the workers; without it that of this process.
+        multiprocessors: Of the device; 0: as many as are published.
 
     Raises:
         UsageError: There is no compiler, no build of torch for CUDA 13, or no Linux.
@@ -66,7 +73,7 @@ def prepare(python: str, architecture: str, environment: Mapping[str, str] | Non
             "a GPU can be simulated on Linux alone, for which there are builds of torch with CUDA"
         )
     number = int(architecture.removeprefix("sm_")) if re.fullmatch(r"sm_\d{2,3}", architecture) else 0
-    of = device(number)
+    of = device(number, multiprocessors)
     done = subprocess.run(
         [python, "-c", _FIND_TORCH], capture_output=True, text=True, cwd="/", env=environment, check=False
     )
@@ -90,8 +97,8 @@ def prepare(python: str, architecture: str, environment: Mapping[str, str] | Non
     # What a row would fail of is told before the first one: a compiler or a disassembler that is not there.
     disassembler()
     compiled()
-    files, libraries = sources(torch / "lib", of.architecture, versions)
-    return StandIns(of.architecture, built(architecture, files, libraries))
+    files, libraries = sources(torch / "lib", of, versions)
+    return StandIns(of, built(architecture, files, libraries))
 
 
 def _versions(torch: Path) -> dict[str, int]:
@@ -123,12 +130,13 @@ class GpuProcess:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         ours, theirs = socket.socketpair()
         memory = os.memfd_create("simulated-gpu", os.MFD_CLOEXEC)
-        os.ftruncate(memory, device(simulation.architecture).memory)
+        os.ftruncate(memory, simulation.of.memory)
         self.descriptors = (theirs.detach(), memory)
         alive, self._alive = os.pipe()
         command = [sys.executable, "-ISB", _GUARDIAN, sys.executable, "-c", _CHILD, _ROOT]
         command += ["--socket", str(ours.fileno()), "--memory", str(memory)]
-        command += ["--arch", f"sm_{simulation.architecture}"]
+        command += ["--arch", f"sm_{simulation.of.architecture}"]
+        command += ["--multiprocessors", str(simulation.of["MultiProcessorCount"])]
         self._process = subprocess.Popen(
             command,
             stdin=alive,

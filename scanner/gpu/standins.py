@@ -16,7 +16,7 @@ from pathlib import Path
 
 from scanner.errors import UsageError
 from scanner.gpu.build import SharedLibrary
-from scanner.gpu.device import as_header, device
+from scanner.gpu.device import GpuTable, as_header
 
 _HERE = Path(__file__).with_name("runtime")
 _RUNTIME = "libcudart.so.13"
@@ -111,13 +111,13 @@ class Wanted:
 
 
 def sources(
-    folder: Path, architecture: int, versions: dict[str, int]
+    folder: Path, of: GpuTable, versions: dict[str, int]
 ) -> tuple[dict[str, str], list[SharedLibrary]]:
     """Return files and libraries of the stand-ins of a build, in the order in which they are to be loaded.
 
     Args:
         folder: Of the build's libraries.
-        architecture: Of the simulated device, such as 80.
+        of: The simulated device.
         versions: Numbers of the libraries that the build was made for: ``RUNTIME``, ``CUDNN`` and ``NCCL``.
 
     Raises:
@@ -125,7 +125,7 @@ def sources(
     """
     wanted = wanted_of(folder)
     files = {path.name: path.read_text(encoding="utf-8") for path in sorted(_HERE.glob("*.[ch]"))}
-    files["device.h"] = as_header(device(architecture)) + "".join(
+    files["device.h"] = as_header(of) + "".join(
         f"#define {name}_VERSION {number}\n" for name, number in versions.items()
     )
     order = sorted(wanted, key=lambda name: name != _RUNTIME)

@@ -28,6 +28,7 @@ MOST_RUNS = 1_000_000
 MOST_PROCESSES = 1_000
 # Side by side.
 MOST_WORKERS = 8
+_MOST_MULTIPROCESSORS = 1_000  # of a simulated GPU
 # Executions, at most, of a further process, for rows that need more than was asked for.
 MOST_FURTHER = 1_000
 # Patterns, files, variables, dtypes.
@@ -148,6 +149,21 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             empty="none",
         ),
     ] = ""
+    multiprocessors: Annotated[
+        int,
+        Meta(ge=0, le=_MOST_MULTIPROCESSORS),
+        Setting(
+            label="simulated multiprocessors",
+            default=0,
+            option="--multiprocessors",
+            metavar="N",
+            limits=Meta(ge=1, le=_MOST_MULTIPROCESSORS),
+            help="Of a simulated GPU; fewer or more blocks are resident at once, and PyTorch chooses other grids. Without it as "
+            "many as the device has that is simulated.",
+            reruns=True,
+            empty="as published",
+        ),
+    ] = 0
     runs: Annotated[
         int,
         Meta(ge=1, le=MOST_RUNS),

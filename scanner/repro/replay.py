@@ -70,7 +70,7 @@ def witness_of(row: MatrixRow, header: Header) -> ReplaySource:
     seen = [one for one in row.observations if one.outcome == "ran"]
     if not seen:
         raise UsageError(f"{row.row.id}: nothing to replay, it ran in no mode ({row.reason})")
-    names = ("simulate", "runs", "seed", "timeout")
+    names = ("simulate", "multiprocessors", "runs", "seed", "timeout")
     return ReplaySource(
         torch=header.environment.torch,
         build=of.build,

@@ -51,14 +51,15 @@ def simulation_for(settings: Settings, python: str, progress: Progress) -> Stand
         progress.note("there is a GPU here; it is not used, and nothing of this scan is measured on it")
     progress.doing(f"preparing a simulated GPU ({settings.simulate})")
     # It is asked from another folder.
-    return prepare(os.path.abspath(python) if os.sep in python else python, settings.simulate)  # noqa: PTH100 - links stay
+    python = os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
+    return prepare(python, settings.simulate, multiprocessors=settings.multiprocessors)
 
 
 def described(settings: Settings) -> SimulatedDevice | None:
     """Return what the run file says of the simulated GPU; ``None`` if there is none."""
     if not settings.simulate:
         return None
-    of = device(int(settings.simulate.removeprefix("sm_")))
+    of = device(int(settings.simulate.removeprefix("sm_")), settings.multiprocessors)
     return SimulatedDevice(
         architecture=settings.simulate,
         name=of.name,
