@@ -40,7 +40,7 @@ def _sums(t: Inputs) -> tuple[int, int]:
 
 def _races(t: Inputs) -> tuple[int, int]:
     """Sources and slots of a write race; thousands of slots, because a single one is rarely lost twice."""
-    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 1 << 16), simulated=(1 << 14, 1 << 10))
+    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 1 << 16), simulated=(1 << 14, 1 << 11))
 
 
 def _row_sums(t: Inputs) -> tuple[int, int, int]:
@@ -65,9 +65,9 @@ def _index_add_slots(t: Inputs) -> Call:
 
 
 def _index_add_rows(t: Inputs) -> Call:
-    # 1000 x 1000 gave 1000 distinct outputs in 1000 runs on an H100, 40 x 40 gave 1.
+    # 1000 x 1000 gave 1000 distinct outputs in 1000 runs on an H100, 40 x 40 gave 1. Wide rows have a kernel of their own.
     rows, slots, columns = t.size(
-        cpu=(1 << 13, 1 << 9, 16), cuda=(1000, 10, 1000), simulated=(1 << 11, 1 << 7, 8)
+        cpu=(1 << 13, 1 << 9, 16), cuda=(1000, 10, 1000), simulated=(1 << 8, 1 << 4, 128)
     )
     return call(t.values(slots, columns), 0, t.index(rows, high=slots), t.values(rows, columns))
 

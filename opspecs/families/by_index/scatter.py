@@ -55,7 +55,7 @@ def _columns(t: Inputs) -> Call:
 
 def _expanded_rows(t: Inputs) -> Call:
     """Sources ``(rows, 8)`` into 64 rows, one index for each row: sums over the edges of a graph."""
-    rows = t.size(cpu=1 << 13, cuda=1 << 17, simulated=1 << 11)
+    rows = t.size(cpu=1 << 13, cuda=1 << 17, simulated=1 << 12)
     return call(t.values(64, 8), 0, t.index(rows, 1, high=64).expand(rows, 8), t.values(rows, 8))
 
 
@@ -66,7 +66,7 @@ def _source_grad(t: Inputs) -> Call:
 
 def _races(t: Inputs) -> tuple[int, int]:
     """Sources and slots of a write race; thousands of slots, because a single one is rarely lost twice."""
-    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 1 << 16), simulated=(1 << 14, 1 << 10))
+    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 1 << 16), simulated=(1 << 14, 1 << 11))
 
 
 def _overwrite(t: Inputs) -> Call:
@@ -121,7 +121,7 @@ def _reduce(t: Inputs, reduce: str, *columns: int, include_self: bool = True) ->
     A GPU multiplies by trying again until nobody else has: a million factors in 64 slots would take it minutes.
     """
     cuda = (1 << 18, 1 << 12) if reduce == "prod" else (1 << 20, 64)
-    sources, slots = t.size(cpu=(1 << 14, 1 << 10), cuda=cuda, simulated=(1 << 13, 1 << 9))
+    sources, slots = t.size(cpu=(1 << 14, 1 << 10), cuda=cuda, simulated=(1 << 13, 1 << 10))
     into, index = t.leaf(_into(t, reduce, slots, *columns)), t.index(sources, *columns, high=slots)
     source = t.leaf(_factors(t, reduce, sources, *columns))
     return call(into, 0, index, source, reduce=reduce, include_self=include_self)
@@ -186,7 +186,7 @@ def _scatter_reduce_cases(reduce: str) -> dict[str, Case]:
 def _index_reduce(t: Inputs, reduce: str, *, include_self: bool = True) -> Call:
     """Source rows into few rows, each row with one index; a CPU divides rows, and only long ones."""
     rows = 1 << 13 if reduce == "prod" else 1 << 17
-    rows, slots, columns = t.size(cpu=(6, 2, 40_000), cuda=(rows, 64, 32), simulated=(1 << 11, 1 << 7, 8))
+    rows, slots, columns = t.size(cpu=(6, 2, 40_000), cuda=(rows, 64, 32), simulated=(1 << 10, 1 << 6, 32))
     into, index = t.leaf(_into(t, reduce, slots, columns)), t.index(rows, high=slots)
     source = t.leaf(_factors(t, reduce, rows, columns))
     return call(into, 0, index, source, reduce=reduce, include_self=include_self)

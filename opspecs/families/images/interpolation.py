@@ -16,13 +16,15 @@ def _interpolate(
     t: Inputs, dims: int, mode: str, scale: float, *, channels_last: bool, large: bool, **options: bool
 ) -> Call:
     """Draw an input of *dims* dims and resize it; where the output is small, a *large* one for two threads of a CPU."""
-    batch, channels = t.size(cpu=(2 if large else 1, 4), cuda=(2, 16))
-    small = {1: 1024, 2: 16, 3: 8}
+    batch = 2 if large else 1
+    # CUDA has kernels of its own for 16 channels that lie last, or more.
+    batch, channels = t.size(cpu=(batch, 4), cuda=(2, 16), simulated=(1, 16) if channels_last else (batch, 4))
+    # With the flag on each tap is an index_put of its own, with a sort.
+    small = {1: 1024, 2: 16 if mode == "bicubic" else 20, 3: 4}
     side = t.size(cpu={1: 1024, 2: 32, 3: 8}, cuda={1: 1 << 14, 2: 256, 3: 32}, simulated=small)[dims]
     if large and (dims == 1 or scale < 1):
-        side = t.size(cpu={1: 1 << 12, 2: 136, 3: 24}, cuda={dims: side}, simulated={**small, 2: 40, 3: 12})[
-            dims
-        ]
+        small |= {2: 48, 3: 12}
+        side = t.size(cpu={1: 1 << 12, 2: 136, 3: 24}[dims], cuda=side, simulated=small[dims])
     drawn = t.normal(batch, channels, *(side,) * dims)
     image = t.leaf(t.channels_last(drawn) if channels_last else drawn)
     return call(image, scale_factor=scale, mode=mode, **options)

@@ -23,7 +23,7 @@ def _samples(t: Inputs, *, spatial: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Scores ``(N, C)`` or ``(N, C, H, W)``, and the class of each sample or pixel."""
     if spatial:
         # A block of a GPU sums an image, and two sums always commute.
-        batch, side = t.size(cpu=(2, 64), cuda=(8, 512), simulated=(32, 16))
+        batch, side = t.size(cpu=(2, 64), cuda=(8, 512), simulated=(64, 12))
         return t.normal(batch, CLASSES, side, side), t.index(batch, side, side, high=CLASSES)
     batch = t.size(cpu=1 << 13, cuda=1 << 20)
     return t.normal(batch, CLASSES), t.index(batch, high=CLASSES)

@@ -82,7 +82,7 @@ SPECS: tuple[OpSpec, ...] = (
                 traits=FLAT,
             ),
             "flat_small": Case(
-                inputs=lambda t: call(t.normal(10_000), 0),
+                inputs=lambda t: call(t.normal(t.size(cpu=10_000, cuda=10_000, simulated=1 << 15)), 0),
                 provokes="sums of up to 10000 values",
                 devices=("cuda",),
                 traits=FLAT,
