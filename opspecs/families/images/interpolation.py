@@ -19,8 +19,8 @@ def _interpolate(
     batch = 2 if large else 1
     # CUDA has kernels of its own for 16 channels that lie last, or more.
     batch, channels = t.size(cpu=(batch, 4), cuda=(2, 16), simulated=(1, 16) if channels_last else (batch, 4))
-    # With the flag on each tap is an index_put of its own, with a sort.
-    small = {1: 1024, 2: 16 if mode == "bicubic" else 20, 3: 4}
+    # With the flag on each tap of a linear mode is an index_put of its own, with a sort.
+    small = {1: 1024, 2: 16, 3: 4 if mode == "trilinear" else 8}
     side = t.size(cpu={1: 1024, 2: 32, 3: 8}, cuda={1: 1 << 14, 2: 256, 3: 32}, simulated=small)[dims]
     if large and (dims == 1 or scale < 1):
         small |= {2: 48, 3: 12}
