@@ -93,7 +93,7 @@ def serve():
         elif kind == 5:
             reply = struct.pack("<QQ", BASE + (7 << 30), 4)
         elif kind == 7:
-            told = {"launches": ["scale"], "blocks": [3], "names": {}, "conflicts": None}
+            told = {"launches": ["scale"], "blocks": [3], "names": {}, "conflicts": None, "approximates": True}
             reply = json.dumps({**told, "faults": [{"kind": "fault", "text": "bad"}]}).encode()
         ours.sendall(struct.pack("<II", status, len(reply)) + reply)
 
@@ -263,7 +263,7 @@ def test_errors(told: dict[str, Any]) -> None:
     assert told["attributes"][2][0] == 801
     assert told["driver"] == [0, 801]
     launches, faults, libraries, products, *others = told["report"]
-    assert others == [None, [3], {}, False]
+    assert others == [None, [3], {}, False, True]
     assert launches == ["scale"]
     assert faults[:2] == [["fault", "bad"], ["unknown", missing]]
     assert [text.split(":")[0] for _, text in faults[2:]] == [

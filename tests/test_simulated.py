@@ -246,21 +246,22 @@ class Gpu:
         self.now = ("canonical", 0)
         self.begun: list[tuple[str, int]] = []
         self.whole = False  # small integers are asked for
-        self.skips = False
+        self.skips: bool | None = False
+        self.moved: bool | None = False
         self._told: dict[str, Any] = {"launches": [], "faults": [], "libraries": [], "products": []} | told
         patch.setattr(simulated, "active", lambda: True)
         patch.setattr(simulated, "begin", self._begin)
         patch.setattr(simulated, "report", lambda: simulated.Report(**self._told))
 
     def _begin(
-        self, name: str, number: int, seed: int, seconds: float, *, log: bool = False, skip: bool = False
+        self, name: str, number: int, seed: int, seconds: float, *, log: bool = False, **how: bool
     ) -> None:
         assert seed == 5
         assert seconds > 0
         self.whole |= log and (name, number) == ("canonical", 0)
         assert self.whole or log == ((name, number) == ("canonical", 1))
         self.now = (name, number)
-        self.skips = skip
+        self.skips, self.moved = how.get("skip"), how.get("moved")
         self.begun.append(self.now)
 
     def observe(self, op: Callable[..., Any], runs: int = 8) -> dict[str, Any]:
@@ -585,6 +586,12 @@ def test_controls(
             [TOLD],
             (None, "it adds what is not exact with small integers either"),
         ),
+        (
+            lambda x: x + 1,
+            "float add",
+            [],
+            (None, "it approximates, so that small integers do not stay exact"),
+        ),
         (lambda x: x - x.round(), "write", [], (None, "its writers write the same small integers")),
         (lambda x: x - x.round(), "write", [TOLD], ("vanishes", "")),
     ],
@@ -598,7 +605,11 @@ def test_small_integers_tell_rounding_from_a_race(
 
     def op(x: torch.Tensor) -> torch.Tensor:
         if gpu.whole:
-            gpu._told["conflicts"] = CONFLICTS | {"told": pairs, "inexact": kinds == "float add"}
+            gpu._told["conflicts"] = CONFLICTS | {
+                "told": pairs,
+                "inexact": kinds == "float add" and bool(pairs),
+            }
+            gpu._told["approximates"] = True
         return x + change(x) * (gpu.now in {("warps", 0), ("pair", 0)})
 
     simulation = msgspec.convert(gpu.observe(op)["simulated"], Simulation)
@@ -617,7 +628,7 @@ def test_kernels_of_the_size_that_a_gpu_gets(monkeypatch: pytest.MonkeyPatch, re
     def report() -> simulated.Report:
         launched = {"a": 7, "b": 9, "c": 1} if gpu.skips else executed
         return simulated.Report(
-            list(launched), [], [], [], None, list(launched.values()), names, reads and gpu.skips
+            list(launched), [], [], [], None, list(launched.values()), names, reads and bool(gpu.skips)
         )
 
     monkeypatch.setattr(simulated, "report", report)
@@ -657,3 +668,17 @@ def test_recall_tells_how_many_schedules_it_takes() -> None:
     ]
 
     assert recall(rows, 16) == ({"memory": 1, "resident-blocks": 2, "lanes": 1}, {4: 3, 8: 3, 16: 4})
+
+
+@pytest.mark.parametrize(
+    ("approximates", "error", "told"), [(True, 1.0, True), (True, 1e-7, False), (False, 1.0, False)]
+)
+def test_what_rests_on_approximations_is_told(
+    monkeypatch: pytest.MonkeyPatch, approximates: bool, error: float, told: bool
+) -> None:
+    """A row whose kernels approximate is executed once more with other last bits, and held to the CPU again."""
+    gpu = Gpu(monkeypatch, approximates=approximates)
+    found = gpu.observe(lambda x: x + error * bool(gpu.moved))
+
+    assert found["simulated"]["cpu"]["agrees"] is True
+    assert found["simulated"]["approximation_sensitive"] is told

@@ -44,6 +44,7 @@ def cell_words(known: Simulation) -> list[str]:
     return [
         *([cpu.words] if cpu and not cpu.agrees else []),
         *([BESIDE_WORDS["value_race"]] if known.value_race else []),
+        *(["approximation-sensitive"] if known.approximation_sensitive else []),
         *([f"look at it: {known.contradiction}"] if known.contradiction else []),
         *([f"the CPU computed {', '.join(known.products)}"] if known.products else []),
         *(_others(known.other_kernels) if known.other_kernels else []),

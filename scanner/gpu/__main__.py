@@ -51,6 +51,7 @@ class SassInterpreter:
         self._deadline = time.monotonic() + 300.0
         self._launches: list[tuple[str, int]] = []  # kernel and number of blocks
         self._faults: list[dict[str, str]] = []
+        self._approximates = False  # a kernel took results of MUFU
         self._found: list[Result] = []  # of launches whose conflicts were looked for
         self._ordinal = 0
         # Of the last execution whose conflicts were looked for: the launch of each, its kernel, and the conflict.
@@ -175,7 +176,7 @@ class SassInterpreter:
                 dynamic_shared=dynamic,
                 resident=resident,
                 ranges=struct.pack(f"<{2 * len(ranges)}Q", *(edge for one in ranges for edge in one)),
-                orders=Orders(*orders),
+                orders=Orders(*orders, moved=bool(asked.get("moved"))),
                 log=log,
                 swap=swap[2] if swap and swap[0] == self._ordinal else None,
                 seconds=self._deadline - time.monotonic(),
@@ -188,6 +189,7 @@ class SassInterpreter:
         if log:
             self._found.append(result)
             self._pairs += [(self._ordinal, kernel, one) for one in result.conflicts]
+        self._approximates |= result.approximates
         self._ordinal += 1
         return b""
 
@@ -212,11 +214,16 @@ class SassInterpreter:
             self._pairs = sorted(self._pairs, key=lambda one: not one[2].shows)[:MOST_PAIRS]
         conflicts = _joined(self._found, self._pairs)
         names, blocks = zip(*self._launches, strict=True) if self._launches else ((), ())
-        said = {"launches": names, "blocks": blocks, "faults": self._faults, "conflicts": conflicts}
-        said["names"] = (
-            {one: shortened(demangled(one)) for one in set(names)} if self._asked.get("skip") else {}
-        )
-        self._launches, self._faults, self._found = [], [], []
+        told = set(names) if self._asked.get("skip") else ()
+        said = {
+            "launches": names,
+            "blocks": blocks,
+            "names": {one: shortened(demangled(one)) for one in told},
+            "faults": self._faults,
+            "conflicts": conflicts,
+            "approximates": self._approximates,
+        }
+        self._launches, self._faults, self._found, self._approximates = [], [], [], False
         return json.dumps(said).encode()
 
 

@@ -28,6 +28,7 @@ _SAMPLES = 256
 # By how much two threads differ whose accesses nothing orders; what accesses do; what else may differ in life.
 SCOPES = ("blocks", "warps", "lanes")
 _ACCESSES = ("read", "write", "add", "and", "or", "xor", "min", "max", "float add", "exchange")
+_APPROXIMATES = 8
 DOUBTS = ("reads a clock", "copies asynchronously", "its log was full")
 
 
@@ -35,6 +36,8 @@ class _Schedule(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_uint32) for name in ("blocks", "warps", "lanes", "paths", "any_dispatch", "registers")),
         ("seed", ctypes.c_uint64),
+        ("moved", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
     )  # fmt: skip
 
 
@@ -104,6 +107,7 @@ class Orders(NamedTuple):
     any_dispatch: int = 0
     registers: int = 0x7FFA7FFA
     seed: int = 0
+    moved: int = 0  # whether approximations (MUFU) have another last bit
 
 
 class LaunchError(Exception):
@@ -153,6 +157,7 @@ class Result(NamedTuple):
         tame: Pairs of additions of which each place had too few to show an order.
         conflicts: The first of them.
         doubts: What else may differ in life, or was not looked for: a clock, copies that end later, a log that was full.
+        approximates: Whether it took results of MUFU, whose last bits no document tells.
     """
 
     steps: int
@@ -162,6 +167,7 @@ class Result(NamedTuple):
     tame: int = 0
     conflicts: tuple[Conflict, ...] = ()
     doubts: tuple[str, ...] = ()
+    approximates: bool = False
 
 
 @cache
@@ -248,7 +254,16 @@ def launch(
         raise LaunchError(_KINDS[call.status], call.text.decode(errors="replace"), line)
     told = [_told(one) for one in sample[: call.sampled] if one.scope < len(SCOPES)]
     doubts = tuple(doubt for place, doubt in enumerate(DOUBTS) if call.flags >> place & 1)
-    return Result(call.steps, call.work, tuple(call.pairs), call.commuting, call.tame, tuple(told), doubts)
+    return Result(
+        call.steps,
+        call.work,
+        tuple(call.pairs),
+        call.commuting,
+        call.tame,
+        tuple(told),
+        doubts,
+        bool(call.flags & _APPROXIMATES),
+    )
 
 
 def _told(one: Any) -> Conflict:

@@ -387,6 +387,8 @@ class Simulation(Record, frozen=True):
     )
     cpu: CpuComparison | None = None  # None: no execution ended
     value_race: bool = False  # that schedule gave other values than the CPU, not only other rounding
+    # With another last bit in what the GPU approximates (MUFU) it is no more as on the CPU.
+    approximation_sensitive: bool = False
     libraries: Calls = ()  # that nobody executed: "cudnnConvolutionForward (cuDNN)"
     products: Calls = ()  # matrix products that the CPU computed
     conflicts: Conflicts | None = None  # None: nobody looked for them

@@ -12,6 +12,7 @@ import torch
 from opspecs.inputs import RealSizeInputs, WholeInputs
 from scanner.schedules import CANONICAL
 from scanner.worker import bits, simulated
+from scanner.worker.agreement import CpuReference
 from scanner.worker.execution import Execution, first_line, on_host, tensors_in
 
 # Makes the execution of a case anew.
@@ -52,13 +53,31 @@ def exactness(
                 return {"exact_why": report.faults[0][1]}
     except Exception as error:  # noqa: BLE001 - what an op makes of such numbers says nothing of it
         return {"exact_why": first_line(error)}
-    if len(digests) > 1:
-        if told and told["inexact"]:
-            return {"exact_why": "it adds what is not exact with small integers either"}
-        return {"exact": "stays"}
-    if witness and "float add" not in witness["kinds"] and not (told and told["told"]):
-        return {"exact_why": "its writers write the same small integers"}
-    return {"exact": "vanishes"}
+    writers = witness is not None and set(witness["kinds"]) == {"write"}
+    differs, in_conflict = len(digests) > 1, bool(told and told["told"])
+    whys = {
+        "it adds what is not exact with small integers either": differs and told and told["inexact"],
+        "it approximates, so that small integers do not stay exact": differs
+        and report.approximates
+        and not writers,
+        "its writers write the same small integers": writers and not differs and not in_conflict,
+    }
+    if why := next((text for text, holds in whys.items() if holds), ""):
+        return {"exact_why": why}
+    return {"exact": "stays" if differs else "vanishes"}
+
+
+def rests_on_approximations(
+    execution: Execution, reference: CpuReference, seed: int, deadline: float
+) -> bool:
+    """Tell whether canonical results are no more those of the CPU where approximations of the GPU have another last bit."""
+    try:
+        simulated.begin(CANONICAL, 0, seed, max(0.0, deadline - time.perf_counter()), moved=True)
+        execution.reseed()
+        output, gradients = on_host(list(execution()))
+        return not simulated.report().faults and reference.compare(output, gradients)["agrees"] is False
+    except Exception:  # noqa: BLE001 - what it makes of them says nothing of the op
+        return False
 
 
 def real_size(prepare: Prepare, launched: dict[str, int], seed: int) -> dict[str, Any]:

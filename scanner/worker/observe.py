@@ -20,7 +20,7 @@ from scanner.schedules import CANONICAL, MEMORY, PAIR, SCOPES, shown_in, split
 from scanner.worker import bits, global_state, perturb, simulated
 from scanner.worker.agreement import CpuReference, NotComparedError
 from scanner.worker.comparison import OutputComparison
-from scanner.worker.evidence import Prepare, exactness, real_size
+from scanner.worker.evidence import Prepare, exactness, real_size, rests_on_approximations
 from scanner.worker.execution import (
     DRAWS,
     Execution,
@@ -115,6 +115,7 @@ class SimulatedGpu:
         self.seen = simulated.Report([], [], [], [])
         self.conflicts: dict[str, Any] | None = None  # None: nobody has looked for them yet
         self.launched: dict[str, int] = {}  # kernels since the last time, and the most blocks of each
+        self.approximates = False  # they took results whose last bits no document tells
         self.begin()
 
     def begin(self) -> None:
@@ -126,6 +127,7 @@ class SimulatedGpu:
         seen, new = self.seen, simulated.report()
         self.conflicts = new.conflicts or self.conflicts
         self.launched = new.most_blocks
+        self.approximates |= new.approximates
         self.seen = simulated.Report(
             launches=[],
             faults=list(dict.fromkeys([*seen.faults, *new.faults])),
@@ -421,11 +423,17 @@ class _Repetition:
                     }
                 }
             race = race and cpu["agrees"] is True
+            sensitive = (
+                self._gpu is not None
+                and self._gpu.approximates
+                and cpu["agrees"] is True
+                and rests_on_approximations(self._execution, reference, self._gpu.seed, self._gpu.deadline)
+            )
         except NotComparedError as error:
             return {"cpu": {"agrees": None, "why": str(error)}}
         except Exception as error:  # noqa: BLE001 - results of any kind; the op is not to blame
             return {"cpu": {"agrees": None, "why": f"the comparison failed ({first_line(error)})"}}
-        return {"cpu": cpu, "value_race": race}
+        return {"cpu": cpu, "value_race": race, "approximation_sensitive": sensitive}
 
     def _conflicts(self) -> dict[str, Any]:
         """Return which accesses were in conflict, and one pair of them that shows the difference by itself."""

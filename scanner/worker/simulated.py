@@ -37,6 +37,7 @@ class Report(NamedTuple):
         blocks: Of each launch its number of blocks.
         names: Where nothing is executed: of each kernel, for readers.
         reads: Where nothing is executed: whether host code read what is not there.
+        approximates: Whether a kernel took results of MUFU.
     """
 
     launches: list[str]
@@ -47,6 +48,7 @@ class Report(NamedTuple):
     blocks: Sequence[int] = ()
     names: Mapping[str, str] = {}
     reads: bool = False
+    approximates: bool = False
 
     @property
     def most_blocks(self) -> dict[str, int]:
@@ -98,7 +100,14 @@ def active() -> bool:
 
 
 def begin(
-    schedule: str, number: int, seed: int, seconds: float, *, log: bool = False, skip: bool = False
+    schedule: str,
+    number: int,
+    seed: int,
+    seconds: float,
+    *,
+    log: bool = False,
+    skip: bool = False,
+    moved: bool = False,
 ) -> None:
     """Say what the next execution does.
 
@@ -109,6 +118,7 @@ def begin(
         seconds: That one kernel may take.
         log: Look for accesses that nothing orders.
         skip: Execute no kernel, and only write down which are launched.
+        moved: Let results of MUFU have another last bit.
 
     Raises:
         SimulationError: The interpreter knows no such class.
@@ -116,6 +126,7 @@ def begin(
     kind = _KINDS[number % len(_KINDS)] if schedule == "memory" else _BLANK if skip else _NAN
     _libraries[0].gpu_fill(kind, (seed << 20 ^ number) & (1 << 64) - 1)
     asked = {"class": schedule, "number": number, "seed": seed, "seconds": seconds, "log": log, "skip": skip}
+    asked["moved"] = moved
     _ask(_SCHEDULE, asked)
     report()
 
@@ -142,6 +153,7 @@ def report() -> Report:
         answer["blocks"],
         answer["names"],
         bool(notes["read"]),
+        answer["approximates"],
     )
 
 

@@ -34,6 +34,7 @@ typedef struct {
     uint32_t any_dispatch;                /* blocks become resident in any order, not in that of their index */
     uint32_t registers;                   /* what registers and shared memory nobody wrote hold */
     uint64_t seed;
+    uint32_t moved, unused; /* moved: results of MUFU have another last bit */
 } Schedule;
 
 /* What an access does to memory; from ADDS to MAXIMA integers whose old value nobody is given. */
@@ -81,7 +82,7 @@ typedef struct {
     char text[512];
 } Launch;
 enum { RAN, FAULT, UNKNOWN, TIMEOUT };
-enum { READS_CLOCK = 1, COPIES_LATER = 2, LOG_TOO_SMALL = 4 };
+enum { READS_CLOCK = 1, COPIES_LATER = 2, LOG_TOO_SMALL = 4, APPROXIMATES = 8 };
 enum { IN_GLOBAL, IN_SHARED, IN_LOCAL };
 
 struct Block;

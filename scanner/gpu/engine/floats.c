@@ -270,7 +270,9 @@ void op_MUFU(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
         else if (HAS(i, M_TANH)) r = tangent(v);
         else fail(m, UNKNOWN, "MUFU of an unknown function");
         a[l] = HAS(i, M_TANH) ? (float)r : flushed((float)r);
+        if (m->launch->schedule.moved && isfinite(a[l]) && a[l] != 0) a[l] = as_float(bits_of(a[l]) ^ 1);
     }
+    m->launch->flags |= APPROXIMATES;
     put_floats(w, i, a, lanes);
 }
 
