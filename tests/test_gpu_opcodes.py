@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scanner.gpu import isa, sass
+from scanner.gpu import engine, isa, sass
 from scanner.gpu.cubin import Cubin
 from tests import gpu_opcodes, gpu_programs
 from tests.gpu_machine import assembled, assembler, instructions, loaded, recorded, run
@@ -36,8 +36,15 @@ UNSEEN = {
 
 
 @cache
-def results(cubin: Cubin) -> dict[Case, Array]:
-    """Return the bits that each case gives for all inputs."""
+def results(cubin: Cubin, level: tuple[str, ...] | None = None) -> dict[Case, Array]:
+    """Return the bits that each case gives for all inputs; by the engine of a level of x86-64, or of this machine's."""
+    if level is not None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine, "_level", lambda: level)
+            engine.compiled.cache_clear()
+            found = results.__wrapped__(cubin)
+        engine.compiled.cache_clear()
+        return dict(found)
     found = {}
     for number, (kinds, cases) in enumerate(groups()):
         taken = np.array([one.view(f"u{one.itemsize}").astype(np.uint64) for one in inputs(kinds)])
@@ -112,3 +119,14 @@ def test_operations_assembled_anew_give_what_python_says() -> None:
     cubin = loaded(assembled(gpu_opcodes.ptx()))
 
     assert {of.ptx: found[:2] for of, bits in results(cubin).items() if (found := wrong(of, bits))} == {}
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not engine._level(), reason="this machine has no vectors of 256 bits")
+def test_the_engine_gives_the_same_bits_on_every_machine() -> None:
+    """With the vectors and fused operations of newer ones and without."""
+    cubin = recorded("opcodes")[1]
+
+    plain, newer = (results(cubin, level) for level in ((), engine._level()))
+
+    assert [one.ptx for one in CASES if (plain[one] != newer[one]).any()] == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import re
 import struct
 import time
 from collections.abc import Mapping, Sequence
@@ -10,8 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scanner.errors import UsageError
 from scanner.gpu import isa, sass
-from scanner.gpu.build import SharedLibrary, built
+from scanner.gpu.build import SharedLibrary, built, compiler
 from scanner.gpu.cubin import CubinKernel
 
 _FOLDER = Path(__file__).with_name("engine")
@@ -22,6 +25,8 @@ _SIZES, _WINDOWS, _STACK = 0x00, 0x18, 0x28
 _KINDS = ("ran", "fault", "unknown", "timeout")
 _MOST_BLOCKS = 1 << 31
 _NOWHERE = (1 << 32) - 1  # where no instruction failed
+# The direction of rounding is changed where an instruction says so.
+_FLAGS = ("-O3", "-fno-strict-aliasing", "-frounding-math", "-fno-trapping-math", "-fno-math-errno")
 _PAIR = ctypes.c_uint32 * 2
 # Conflicts of a launch that are told one by one.
 _SAMPLES = 256
@@ -170,6 +175,18 @@ class Result(NamedTuple):
     approximates: bool = False
 
 
+def _level() -> tuple[str, ...]:
+    """Return the flag of the level of x86-64 whose vectors and fused operations the engine may use, if there is one.
+
+    Bits are the same with and without: no operation is fused that is not in the kernel, and each is rounded as IEEE 754 says.
+    """
+    with contextlib.suppress(OSError):
+        line = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        if line and {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"}.issubset(line[1].split()):
+            return ("-march=x86_64_v3" if "ziglang" in compiler() else "-march=x86-64-v3",)
+    return ()
+
+
 @cache
 def compiled() -> ctypes.CDLL:
     """Return the engine, compiled now or by an earlier scan.
@@ -179,11 +196,15 @@ def compiled() -> ctypes.CDLL:
     """
     sources = {path.name: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.iterdir())}
     files = tuple(name for name in sources if name.endswith(".c"))
-    # The direction of rounding is changed where an instruction says so.
-    flags = ("-O2", "-fno-strict-aliasing", "-frounding-math")
-    place = built(
-        "engine", {**sources, "isa.h": isa.header()}, [SharedLibrary("engine.so", (*files, "-lm"), flags)]
-    )
+    sources["isa.h"] = isa.header()
+
+    def made(*level: str) -> Path:
+        return built("engine", sources, [SharedLibrary("engine.so", (*files, "-lm"), (*_FLAGS, *level))])
+
+    try:
+        place = made(*_level())
+    except UsageError:  # perhaps a compiler that knows no levels
+        place = made()
     library = ctypes.CDLL(str(place / "engine.so"))
     library.sizes.restype = ctypes.c_uint64
     library.run.restype = None

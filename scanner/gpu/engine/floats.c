@@ -291,25 +291,33 @@ void op_FCHK(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 }
 
 /* Half and bfloat16 as a double, exactly, and a double as one of these: nearest, ties to even, or as an instruction rounds. */
-static double value_of_half(uint32_t bits) {
-    uint32_t e = bits >> 10 & 31, f = bits & 1023;
-    double v = e == 31 ? (f ? NAN : INFINITY) : e ? ldexp(1024 + f, (int)e - 25) : ldexp(f, -24);
-    return bits >> 15 & 1 ? -v : v;
+static inline double value_of_half(uint32_t bits) {
+    uint64_t magnitude = bits & 0x7FFF, sign = (uint64_t)(bits & 0x8000) << 48;
+    uint64_t number = bits_of_double(as_double(magnitude << 42) * 0x1p1008); /* fraction and exponent where a double has them */
+    return as_double(sign | (magnitude >= 0x7C00 ? 0x7FFull << 52 | (magnitude & 0x3FF) << 42 : number));
 }
-static double value_of_brain(uint32_t bits) { return as_float((bits & 0xFFFF) << 16); }
+static inline double value_of_brain(uint32_t bits) { return as_float((bits & 0xFFFF) << 16); }
+/* The number is added to one so large that what is beyond the fraction is rounded away; what is left of the sum is a multiple of
+ * the last place. A denormal has the exponent of the least number that is none. */
+static inline uint32_t nearest16(double v, int fraction, int bias) {
+    uint64_t all = bits_of_double(v), magnitude = all & ~(1ull << 63), least = (uint64_t)(1024 - bias), exponent = magnitude >> 52;
+    uint64_t infinite = (uint64_t)(2 * bias + 1) << fraction, beyond = (uint64_t)(1024 + bias) << 52;
+    exponent = exponent < least ? least : exponent;
+    uint64_t large = (exponent + (uint64_t)(52 - fraction)) << 52;
+    uint64_t multiple = bits_of_double(as_double(large) + as_double(magnitude)) - large;
+    uint64_t bits = magnitude >= beyond ? infinite : multiple + ((exponent - least) << fraction);
+    return magnitude > 0x7FFull << 52 ? 0x7FFF : (uint32_t)(bits | (all >> 48 & 0x8000));
+}
 static uint32_t rounded_to(double v, int fraction, int bias, const Instruction *i) {
-    uint32_t sign = (uint32_t)signbit(v) << 15, infinite = (uint32_t)(2 * bias + 1) << fraction;
-    if (isnan(v)) return 0x7FFF;
-    if (isinf(v)) return sign | infinite;
-    if (v == 0) return sign;
-    int e = ilogb(v);
-    if (e < 1 - bias) e = 1 - bias;
-    double scaled = ldexp(fabs(v), fraction - e);
-    bool directed = i && is_rounded(i), away = directed && (HAS(i, M_RP) ? v > 0 : HAS(i, M_RM) && v < 0);
-    scaled = !directed ? nearbyint(scaled) : away ? ceil(scaled) : trunc(scaled);
-    uint32_t bits = (uint32_t)((int64_t)scaled + ((int64_t)(e + bias - 1) << fraction));
-    if (bits >= infinite) bits = directed && !away ? infinite - 1 : infinite;
-    return sign | bits;
+    if (!i || !is_rounded(i) || !isfinite(v)) return nearest16(v, fraction, bias);
+    /* The neighbour in the direction: of a number that is none of the format, the nearest may be the one beyond. */
+    uint32_t bits = nearest16(v, fraction, bias);
+    double found = fraction == 7 ? value_of_brain(bits) : value_of_half(bits);
+    bool up = HAS(i, M_RP) || (HAS(i, M_RZ) && v < 0), down = HAS(i, M_RM) || (HAS(i, M_RZ) && v > 0);
+    /* Towards zero the bits decrease, away from it they increase. */
+    if (up && found < v) return v > 0 ? bits + 1 : bits - 1;
+    if (down && found > v) return v > 0 ? bits - 1 : bits + 1;
+    return bits;
 }
 static double value16(const Instruction *i, uint32_t bits) { return HAS(i, M_BF16_V2) || HAS(i, M_BF16) ? value_of_brain(bits) : value_of_half(bits); }
 static uint32_t bits16(const Instruction *i, double v) {
@@ -319,13 +327,11 @@ static uint32_t bits16(const Instruction *i, double v) {
     return rounded_to(v, brain ? 7 : 10, brain ? 127 : 15, i);
 }
 /* A sum of doubles rounded to odd, so that rounding it once more gives what rounding once would have. */
-static double sum_to_odd(double a, double b) {
+static inline double sum_to_odd(double a, double b) {
     double s = a + b, t = s - a, e = (a - (s - t)) + (b - t);
-    if (e != 0 && isfinite(s)) {
-        int64_t bits = (int64_t)bits_of_double(s);
-        if (!(bits & 1)) s = as_double((uint64_t)(bits + ((e > 0) == (s > 0) ? 1 : -1)));
-    }
-    return s;
+    uint64_t bits = bits_of_double(s), lost = bits_of_double(e), by = (bits ^ lost) >> 63 ? ~0ull : 1; /* inward or outward */
+    bool finite = (bits & 0x7FFull << 52) != 0x7FFull << 52;
+    return as_double(e != 0 && finite && !(bits & 1) ? bits + by : bits);
 }
 uint32_t add_halves(uint32_t a, uint32_t b) { /* of atomic additions; the sum is exact before it is rounded */
     return rounded_to(value_of_half(a) + value_of_half(b), 10, 15, NULL);
@@ -338,16 +344,17 @@ static void halves(Machine *m, const Warp *w, const Instruction *i, int place, d
     words(m, w, o, 0, bits);
     for (int k = 0; k < 2; k++) {
         int from = o->flags & F_LOW_HALF ? 0 : o->flags & F_HIGH_HALF ? 16 : 16 * k;
-        EACH {
-            double v = value16(i, bits[l] >> from & 0xFFFF);
-            if (o->flags & F_ABSOLUTE) v = fabs(v);
-            out[k][l] = o->flags & F_NEGATE ? -v : v;
-        }
+        uint32_t keep = o->flags & F_ABSOLUTE ? 0x7FFF : 0xFFFF, flip = o->flags & F_NEGATE ? 0x8000 : 0;
+        if (HAS(i, M_BF16_V2)) EACH out[k][l] = value_of_brain((bits[l] >> from & keep) ^ flip);
+        else EACH out[k][l] = value_of_half((bits[l] >> from & keep) ^ flip);
     }
 }
 static void put_halves(Warp *w, const Instruction *i, double v[2][LANES], uint32_t lanes) {
     Vector bits;
-    EACH bits[l] = bits16(i, v[0][l]) | bits16(i, v[1][l]) << 16;
+    bool plain = !HAS(i, M_RELU) && !HAS(i, M_SAT);
+    if (plain && HAS(i, M_BF16_V2)) EACH bits[l] = nearest16(v[0][l], 7, 127) | nearest16(v[1][l], 7, 127) << 16;
+    else if (plain) EACH bits[l] = nearest16(v[0][l], 10, 15) | nearest16(v[1][l], 10, 15) << 16;
+    else EACH bits[l] = bits16(i, v[0][l]) | bits16(i, v[1][l]) << 16;
     put(w, &i->operand[0], bits, lanes);
 }
 

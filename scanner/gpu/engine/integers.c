@@ -172,11 +172,14 @@ void op_ISETP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     put_comparison(m, w, i, truth, lanes);
 }
 
-static uint32_t lookup(uint32_t a, uint32_t b, uint32_t c, uint32_t table) {
-    uint32_t r = 0;
-    for (int k = 0; k < 8; k++)
-        if (table >> k & 1) r |= (k & 4 ? a : ~a) & (k & 2 ? b : ~b) & (k & 1 ? c : ~c);
-    return r;
+/* A function of three bits, of all bits of all lanes: the table says of which combinations the result is set. */
+static void lookup(const uint32_t *a, const uint32_t *b, const uint32_t *c, uint32_t table, uint32_t *r) {
+    EACH r[l] = 0;
+    for (int k = 0; k < 8; k++) {
+        if (!(table >> k & 1)) continue;
+        uint32_t x = k & 4 ? 0 : ~0u, y = k & 2 ? 0 : ~0u, z = k & 1 ? 0 : ~0u;
+        EACH r[l] |= (a[l] ^ x) & (b[l] ^ y) & (c[l] ^ z);
+    }
 }
 
 void op_LOP3(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
@@ -186,7 +189,8 @@ void op_LOP3(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     source(m, w, &i->operand[first + 2], b);
     source(m, w, &i->operand[first + 3], c);
     uint32_t table = (uint32_t)i->operand[first + 4].value, some = 0;
-    EACH r[l] = lookup(a[l], b[l], c[l], table), some |= (uint32_t)(r[l] != 0) << l;
+    lookup(a, b, c, table, r);
+    EACH some |= (uint32_t)(r[l] != 0) << l;
     if (first) {
         uint32_t with = predicate(m, w, &i->operand[first + 5]);
         put_predicate(w, &i->operand[0], some | with, lanes);
@@ -196,8 +200,12 @@ void op_LOP3(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 
 void op_PLOP3(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     uint32_t a = predicate(m, w, &i->operand[2]), b = predicate(m, w, &i->operand[3]), c = predicate(m, w, &i->operand[4]);
-    put_predicate(w, &i->operand[0], lookup(a, b, c, (uint32_t)i->operand[5].value), lanes);
-    put_predicate(w, &i->operand[1], lookup(a, b, c, (uint32_t)i->operand[6].value), lanes);
+    for (int n = 0; n < 2; n++) {
+        uint32_t table = (uint32_t)i->operand[5 + n].value, r = 0;
+        for (int k = 0; k < 8; k++)
+            if (table >> k & 1) r |= (k & 4 ? a : ~a) & (k & 2 ? b : ~b) & (k & 1 ? c : ~c);
+        put_predicate(w, &i->operand[n], r, lanes);
+    }
 }
 
 void op_SHF(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {

@@ -22,10 +22,12 @@ static void addresses(Machine *m, const Warp *w, const Operand *o, enum Space sp
     }
 }
 
+static inline bool holds(const Range *r, uint64_t address, uint64_t size) { return address >= r->start && address < r->end && size <= r->end - address; }
+
 static uint8_t *global(Machine *m, uint64_t address, int size) {
     const Launch *launch = m->launch;
     const Range *r = &launch->ranges[m->last_range];
-    if (launch->range_count && !(address >= r->start && address + size <= r->end)) {
+    if (launch->range_count && !holds(r, address, (uint64_t)size)) {
         uint64_t low = 0, high = launch->range_count;
         while (low < high) {
             uint64_t middle = (low + high) / 2;
@@ -35,7 +37,7 @@ static uint8_t *global(Machine *m, uint64_t address, int size) {
         m->last_range = low ? low - 1 : 0;
         r = &launch->ranges[m->last_range];
     }
-    if (!launch->range_count || address < r->start || address + size > r->end)
+    if (!launch->range_count || !holds(r, address, (uint64_t)size))
         fail(m, FAULT, "%d bytes at %#llx are no memory of the device", size, (unsigned long long)address);
     return (uint8_t *)address;
 }
@@ -78,18 +80,59 @@ static void put_loaded(Warp *w, const Instruction *i, int size, uint32_t value[4
     for (int k = 0; k < (size + 3) / 4; k++) put_word(w, &i->operand[0], k, value[k], lanes);
 }
 
+static inline void take(uint32_t value[4][LANES], int lane, const uint8_t *p, int size) {
+    uint32_t word[4] = {0};
+    switch (size) {
+    case 1: memcpy(word, p, 1); break;
+    case 2: memcpy(word, p, 2); break;
+    case 4: memcpy(word, p, 4); break;
+    case 8: memcpy(word, p, 8); break;
+    default: memcpy(word, p, 16);
+    }
+    value[0][lane] = word[0];
+    if (size > 4) value[1][lane] = word[1];
+    if (size > 8) value[2][lane] = word[2], value[3][lane] = word[3];
+}
+
+static inline void give(uint8_t *p, uint32_t value[4][LANES], int lane, int size) {
+    uint32_t word[4] = {value[0][lane], size > 4 ? value[1][lane] : 0, size > 8 ? value[2][lane] : 0, size > 8 ? value[3][lane] : 0};
+    switch (size) {
+    case 1: memcpy(p, word, 1); break;
+    case 2: memcpy(p, word, 2); break;
+    case 4: memcpy(p, word, 4); break;
+    case 8: memcpy(p, word, 8); break;
+    default: memcpy(p, word, 16);
+    }
+}
+
+/* Most often all lanes ask for what lies in one allocation, or in shared or local memory: that is held against what exists at
+ * once, and a lane's place is `base + lane * stride + address`. Otherwise, and for the log, each lane is looked at. */
+typedef struct { uint8_t *base; uint64_t stride; bool all; } There;
+static There there(Machine *m, Warp *w, enum Space space, const uint64_t *address, uint32_t lanes, int size) {
+    const Launch *launch = m->launch;
+    uint64_t first = address[first_lane(lanes)], low = first, high = first, odd = 0;
+    EACH {
+        uint64_t a = lanes >> l & 1 ? address[l] : first;
+        low = a < low ? a : low, high = a > high ? a : high, odd |= a;
+    }
+    There t = {NULL, 0, !m->log && !(odd & (uint64_t)(size - 1))};
+    if (space == SHARED) t.base = w->block->shared, t.all &= high + (uint64_t)size <= launch->shared;
+    else if (space == LOCAL) t.base = w->local, t.stride = launch->local, t.all &= high + (uint64_t)size <= launch->local;
+    else t.all &= launch->range_count && holds(&launch->ranges[m->last_range], low, high - low + (uint64_t)size);
+    return t;
+}
+
 static void load(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum Space space) {
     Wide address;
     uint32_t value[4][LANES];
     int size = size_of(i);
     addresses(m, w, address_of(i), space, address);
-    memset(value, 0, sizeof value);
-    ACTIVE(lanes) {
-        uint32_t word[4] = {0};
+    There t = there(m, w, space, address, lanes, size);
+    if (t.all) ACTIVE(lanes) take(value, l, t.base + (uint64_t)l * t.stride + address[l], size);
+    else ACTIVE(lanes) {
         const uint8_t *p = place(m, w, space, address[l], l, size);
-        memcpy(word, p, size);
-        note(m, w, l, p, size, READS, 0, 0);
-        for (int k = 0; k < (size + 3) / 4; k++) value[k][l] = word[k];
+        take(value, l, p, size);
+        if (m->log) note(m, w, l, p, size, READS, 0, 0);
     }
     put_loaded(w, i, size, value, lanes);
 }
@@ -123,14 +166,13 @@ static void store(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enu
     for (int k = 0; k < (size + 3) / 4; k++) words(m, w, from, k, value[k]);
     lane_order(m, w, order);
     m->writes++;
+    There t = there(m, w, space, address, lanes, size);
     EACH {
         int lane = order[l];
         if (!(lanes >> lane & 1)) continue;
-        uint32_t word[4] = {0};
-        for (int k = 0; k < (size + 3) / 4; k++) word[k] = value[k][lane];
-        uint8_t *p = place(m, w, space, address[lane], lane, size);
-        memcpy(p, word, size);
-        note(m, w, lane, p, size, WRITES, 0, word[0] ^ (uint64_t)word[1] << 32);
+        uint8_t *p = t.all ? t.base + (uint64_t)lane * t.stride + address[lane] : place(m, w, space, address[lane], lane, size);
+        give(p, value, lane, size);
+        if (m->log) note(m, w, lane, p, size, WRITES, 0, value[0][lane] ^ (size > 4 ? (uint64_t)value[1][lane] << 32 : 0));
     }
 }
 void op_STG(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { store(m, w, i, lanes, GLOBAL); }
@@ -239,16 +281,19 @@ static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, en
         }
     }
     lane_order(m, w, order);
+    There t = there(m, w, space, address, lanes, size);
     EACH {
         int lane = order[l];
         if (!(lanes >> lane & 1)) continue;
-        uint8_t *p = place(m, w, space, address[lane], lane, size);
-        memcpy(&old[lane], p, size);
+        uint8_t *p = t.all ? t.base + (uint64_t)lane * t.stride + address[lane] : place(m, w, space, address[lane], lane, size);
+        if (size == 4) memcpy(&old[lane], p, 4);
+        else memcpy(&old[lane], p, 8);
         uint64_t next = counts ? old[lane] + 1 : exchanges ? value[lane]
                       : compares ? (old[lane] == value[lane] ? third[lane] : old[lane]) : combined(m, i, old[lane], value[lane], size);
-        memcpy(p, &next, size);
+        if (size == 4) memcpy(p, &next, 4);
+        else memcpy(p, &next, 8);
         m->writes += next != old[lane];
-        note(m, w, lane, p, size, kind_of(i, result && result->reg != RZ), old[lane], value[lane]);
+        if (m->log) note(m, w, lane, p, size, kind_of(i, result && result->reg != RZ), old[lane], value[lane]);
         if (HAS(i, M_SPIN)) old[lane] = old[lane] == value[lane]; /* whether it was swapped */
     }
     if (!result) return;
