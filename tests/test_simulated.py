@@ -332,6 +332,15 @@ def test_orders_are_tried_where_threads_are_in_conflict(
     assert simulation.race_free is (not classes)
 
 
+def test_a_log_that_missed_a_conflict_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is race-free is executed once in the reverse of all orders."""
+    gpu = Gpu(monkeypatch, conflicts=CONFLICTS)
+    found = gpu.observe(lambda x: x + (gpu.now[0] == "everything"))
+
+    assert found["outcome"] == "invalid"
+    assert "conflict log is wrong" in found["message"]
+
+
 def test_one_swapped_pair_is_the_witness(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pairs that the class may show are tried one by one; the first that gives other bits is told with the element."""
     told = [TOLD | {"scope": "blocks"}, TOLD | {"old": 4}, TOLD | {"old": 5}]

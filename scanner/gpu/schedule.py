@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from scanner.schedules import EVERYTHING
+
 _ASCENDING, _DESCENDING, _DRAWN, _INTERLEAVED = range(4)
 # What memory, registers and shared memory hold that nobody wrote: NaN in every format of floats.
 UNWRITTEN = 0x7FFA7FFA
@@ -37,6 +39,7 @@ def orders_of(name: str, number: int, seed: int, ordinal: int) -> tuple[int, int
         "any-blocks": (how, 0, 0, 0, 1),
         "lanes": (0, 0, how, 0, 0),
         "divergence": (0, 0, 0, how, 0),
+        EVERYTHING: (how, how, how, how, 1),
     }
     filled = drawn & 0xFFFFFFFF if name == "memory" else UNWRITTEN
     return (*free.get(name, (0, 0, 0, 0, 0)), filled, drawn)

@@ -16,7 +16,7 @@ from opspecs.user import place_of
 from scanner.alerts import alert_caller, caller_in
 from scanner.modes import ExecutionKind
 from scanner.perturbations import OF_SEVERAL_THREADS, CaseContext, shares
-from scanner.schedules import CANONICAL, MEMORY, PAIR, SCOPES, shown_in, split
+from scanner.schedules import CANONICAL, EVERYTHING, MEMORY, PAIR, SCOPES, shown_in, split
 from scanner.worker import bits, global_state, perturb, simulated
 from scanner.worker.agreement import CpuReference, NotComparedError
 from scanner.worker.comparison import OutputComparison
@@ -365,6 +365,7 @@ class _Repetition:
             if self._gpu and self._budget.groups[number][0] == CANONICAL:
                 self._budget.narrow(self._gpu.scopes())
         if self._gpu:
+            self._check_log()
             observed["simulated"] = {
                 "schedule": self._schedule,
                 **self._held_to_cpu(first),
@@ -434,6 +435,20 @@ class _Repetition:
         except Exception as error:  # noqa: BLE001 - results of any kind; the op is not to blame
             return {"cpu": {"agrees": None, "why": f"the comparison failed ({first_line(error)})"}}
         return {"cpu": cpu, "value_race": race, "approximation_sensitive": sensitive}
+
+    def _check_log(self) -> None:
+        """Execute once more in the reverse of every order what the conflict log found nothing of.
+
+        Raises:
+            InvalidCaseError: It gives other bits, so that the log has missed something.
+        """
+        if self._gpu is None or self._schedule or self._gpu.scopes():
+            return
+        left = max(0.0, self._gpu.deadline - time.perf_counter())
+        simulated.begin(EVERYTHING, 0, self._gpu.seed, left)
+        self._execution.reseed()
+        if self._main.element_unlike(self._execute(count_threads=False)[1]):
+            raise InvalidCaseError("the simulation's conflict log is wrong: it found none, and the order matters")
 
     def _conflicts(self) -> dict[str, Any]:
         """Return which accesses were in conflict, and one pair of them that shows the difference by itself."""
