@@ -68,7 +68,7 @@ from scanner.worker import simulated
 folder, caller = sys.argv[1:]
 ours, theirs = socket.socketpair()
 memory = os.memfd_create("device")
-os.ftruncate(memory, 8 << 30)
+os.ftruncate(memory, 16 << 30)
 BASE = 0x7A0000000000
 asked, told = [], {}
 
@@ -91,7 +91,7 @@ def serve():
         elif kind == 4 and b"refused" in data:
             status, reply = 1, b"refused: bad address 0x10 at 0x40"
         elif kind == 5:
-            reply = struct.pack("<QQ", BASE + (7 << 30), 4)
+            reply = struct.pack("<QQ", BASE + (15 << 30), 4)
         elif kind == 7:
             told = {"launches": ["scale"], "blocks": [3], "names": {}, "conflicts": None, "approximates": True}
             reply = json.dumps({**told, "faults": [{"kind": "fault", "text": "bad"}]}).encode()
@@ -142,7 +142,7 @@ told["refused"] = error, cuda.cudaPeekAtLastError(), cuda.cudaGetLastError(), cu
 blocks = ctypes.c_int()
 told["blocks"] = cuda.cudaOccupancyMaxActiveBlocksPerMultiprocessor(ctypes.byref(blocks), ctypes.c_void_p(scale), 64, ctypes.c_size_t(0)), blocks.value
 value = ctypes.c_uint(0x12345678)
-told["symbol"] = cuda.cudaMemcpyToSymbol(ctypes.c_void_p(variable), ctypes.byref(value), ctypes.c_size_t(4), ctypes.c_size_t(0), 1), os.pread(memory, 4, 7 << 30).hex()
+told["symbol"] = cuda.cudaMemcpyToSymbol(ctypes.c_void_p(variable), ctypes.byref(value), ctypes.c_size_t(4), ctypes.c_size_t(0), 1), os.pread(memory, 4, 15 << 30).hex()
 told["beyond"] = cuda.cudaMemcpyToSymbol(ctypes.c_void_p(variable), ctypes.byref(value), ctypes.c_size_t(4), ctypes.c_size_t(2), 1)
 told["graph"] = code.graph(), cuda.cudaGetErrorString(801).decode()
 told["attributes"] = [(cuda.cudaDeviceGetAttribute(ctypes.byref(blocks), n, 0), blocks.value) for n in (16, 75, 9999)]
@@ -162,6 +162,12 @@ for number in (0, 1, 2, 0):
     fills.append(bytes_at(at, 64))
     free(at)
 told["fills"] = fills
+simulated.begin("canonical", 0, 3, 1.0, skip=True)
+at = malloc(9 << 30)
+told["blank"] = [bytes_at(at, 64), bytes_at(at + (9 << 30) - 64, 64)]
+c = ctypes.create_string_buffer(8)
+told["blank"] += [code.product(0, bytes(24), bytes(12), c), simulated.report()[3]]
+free(at)
 print(json.dumps(told))
 sys.stdout.flush()
 child = os.fork()
@@ -296,6 +302,11 @@ def test_fills(told: dict[str, Any]) -> None:
     assert len({random[i : i + 16] for i in range(0, 128, 16)}) == 8
     assert zeros == "00" * 64
     assert huge == "ff7b" * 32
+
+
+def test_memory_where_nothing_is_executed(told: dict[str, Any]) -> None:
+    """It is as large as that of the device, holds zeros, and takes none of the machine; products are written down alone."""
+    assert told["blank"] == ["00" * 64, "00" * 64, 0, told["report"][3][:1]]
 
 
 @pytest.fixture

@@ -193,6 +193,7 @@ static uint64_t fill_seed;
 /* How fresh memory is filled: with NaN of every type (0), random finite numbers (1), zeros (2), huge ones (3). Where no kernel is
  * executed (BLANK) it is all zeros that nobody has written, and takes no memory of this machine, so that there is no limit. */
 enum { BLANK = 4 };
+int gpu_skips(void) { return fill_kind == BLANK; }
 void gpu_fill(int kind, uint64_t seed) {
     pthread_mutex_lock(&lock);
     fill_kind = kind, fill_seed = seed, allocations = 0;

@@ -80,6 +80,7 @@ static double dot(const double *a, const double *b, long k) {
 static int multiply(const char *name, long m, long n, long k, struct matrix a, struct matrix b, const void *alpha, const void *beta, int scale, struct matrix c, struct matrix out, const void *bias, int bias_type, int relu) {
     if (!size_of(a.type) || !size_of(b.type) || !size_of(c.type) || !size_of(out.type) || !size_of(scale)) return gpu_note("library", "%s", name), 0;
     gpu_note("product", "%s", name);
+    if (gpu_skips()) return 0;
     struct number by = load(scale, alpha, 0), kept = load(scale, beta, 0);
     double *left = packed(a, m, k, a.row, a.column), *right = packed(b, n, k, b.column, b.row);
     int imaginary = is_complex(a.type) || is_complex(b.type);

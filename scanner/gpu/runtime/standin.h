@@ -10,6 +10,9 @@ void gpu_note(const char *kind, const char *format, ...);
 int gpu_unknown(const char *name);
 int gpu_unsupported(const char *name);
 
+/* Whether nothing is to be executed. */
+int gpu_skips(void);
+
 /* Functions of the runtime that others call, too. */
 int cudaDeviceGetAttribute(int *value, int attribute, int device);
 const char *cudaGetErrorString(int error);
