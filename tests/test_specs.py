@@ -49,6 +49,14 @@ class CudaSized(Inputs):
         return cuda
 
 
+class SimulatedSized(Inputs):
+    """Draws in the sizes of a simulated GPU, for a look at them."""
+
+    def size(self, *, cpu: Any, cuda: Any, simulated: Any = None) -> Any:  # noqa: ARG002 - names are part of the interface
+        """Choose what a simulated GPU gets."""
+        return cpu if simulated is None else simulated
+
+
 def drawn(spec: OpSpec, planned: Planned, kind: type[Inputs] = Inputs) -> tuple[Inputs, Call]:
     t = kind(planned.id, dtype=planned.dtype, device="cpu", direction=planned.direction)
     return t, spec.cases[planned.case].inputs(t)
@@ -204,6 +212,18 @@ def test_cuda_inputs_bounded(spec: OpSpec) -> None:
         }
 
     assert not [row for row, size in sizes.items() if size > CUDA_BYTES]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_simulated_inputs_bounded(spec: OpSpec) -> None:
+    """What a simulated GPU gets is as small as what a CPU gets: each instruction is interpreted."""
+    with FakeTensorMode():
+        sizes = {
+            planned.id: argument_bytes(drawn(spec, planned, SimulatedSized)[1])
+            for planned in spec.rows("cuda")
+        }
+
+    assert not [row for row, size in sizes.items() if size > CPU_BYTES]
 
 
 def test_directions_share_inputs() -> None:

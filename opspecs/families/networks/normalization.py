@@ -31,7 +31,8 @@ def _items(t: Inputs) -> tuple[torch.Tensor, tuple[int, ...], torch.Tensor]:
 
 def _image(t: Inputs, *, channels_last: bool, bias: bool = True) -> tuple[object, ...]:
     """Draw an image ``(N, 8, H, W)``, and weight and bias of its channels."""
-    batch, side = t.size(cpu=(4, 32), cuda=(32, 256))
+    # Of channels that lie last a GPU cuts no fewer than 8192 elements into blocks.
+    batch, side = t.size(cpu=(4, 32), cuda=(32, 256), simulated=(8, 32))
     drawn = t.normal(batch, 8, side, side)
     image = t.leaf(t.channels_last(drawn) if channels_last else drawn)
     return image, *(t.leaf(t.normal(8)) for _ in range(1 + bias))
@@ -47,7 +48,7 @@ def _batch_norm(t: Inputs, *, channels_last: bool = False, native: bool = False)
 
 
 def _batch_norm_rows(t: Inputs) -> Call:
-    rows, columns = t.size(cpu=(1 << 11, 16), cuda=(1 << 18, 64))
+    rows, columns = t.size(cpu=(1 << 11, 16), cuda=(1 << 18, 64), simulated=(1 << 12, 16))
     rows_of = t.leaf(t.normal(rows, columns))
     return call(rows_of, None, None, t.leaf(t.normal(columns)), t.leaf(t.normal(columns)), training=True)
 
@@ -70,7 +71,9 @@ SPECS: tuple[OpSpec, ...] = (
                 directions=BOTH,
             ),
             "long_rows": Case(
-                inputs=lambda t: _layer_norm(t, *t.size(cpu=(8, 1 << 12), cuda=(64, 1 << 16))),
+                inputs=lambda t: _layer_norm(
+                    t, *t.size(cpu=(8, 1 << 12), cuda=(64, 1 << 16), simulated=(64, 1 << 10))
+                ),
                 provokes="4096 elements averaged in each row (65536 on CUDA)",
                 directions=BOTH,
             ),
