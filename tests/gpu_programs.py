@@ -322,6 +322,12 @@ WAIT: ld.volatile.shared.u32 %r7, [s]; setp.ne.u32 %p3, %r7, 5; @%p3 bra WAIT; r
             "forever_counting",
             "SPIN: add.u32 %r5, %r5, 1; ld.volatile.global.u32 %r4, [%d0]; st.volatile.global.u32 [%d1], %r5; setp.eq.u32 %p1, %r4, 0; @%p1 bra SPIN;",
         ),
+        entry(
+            "by_the_clock",
+            "setp.ne.u32 %p1, %r1, 0; @%p1 bra OTHER; mov.u64 %d3, %clock64; add.u64 %d3, %d3, 100000000000; SPIN: ld.volatile.global.u32 %r4, [%d0]; "
+            "setp.ne.u32 %p2, %r4, 0; @%p2 bra END; mov.u64 %d4, %clock64; setp.lt.u64 %p3, %d4, %d3; @%p3 bra SPIN; END: st.global.u32 [%d1], %r4; exit; "
+            "OTHER: mov.u32 %r5, 7; st.global.u32 [%d0], %r5;",
+        ),
         # What orders change: sums, last writers.
         entry(
             "sum_of_blocks",
@@ -348,8 +354,9 @@ ONE: st.volatile.global.u32 [%d1], 1; st.volatile.global.u32 [%d1 + 8], 9; bra E
         ),
         entry(
             "unwritten",
-            f"{each} mov.u32 %r10, s; mad.lo.u32 %r11, %r0, 4, %r10; ld.volatile.shared.u32 %r4, [%r11]; st.global.u32 [%d4], %r4;",
-            ".shared .align 4 .b8 s[128];",
+            f"{each} mov.u32 %r10, s; mad.lo.u32 %r11, %r0, 4, %r10; ld.volatile.shared.u32 %r4, [%r11]; st.global.u32 [%d4], %r4; "
+            "mov.u32 %r12, l; and.b32 %r13, %r0, 12; add.u32 %r12, %r12, %r13; ld.local.u32 %r5, [%r12]; st.global.u32 [%d4 + 128], %r5;",
+            ".shared .align 4 .b8 s[128]; .local .align 4 .b8 l[16];",
         ),
         entry(
             "order_of_blocks",

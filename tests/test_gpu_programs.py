@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scanner.gpu import sass
 from scanner.gpu.engine import LaunchError
 from tests.gpu_machine import instructions, recorded, run
 from tests.gpu_opcodes import TYPES, converted, decoded, edges, encoded, flush, highest, lookup, permuted
@@ -557,6 +558,8 @@ def test_an_instruction_that_is_unknown() -> None:
     assert error.kind == "unknown"
     assert error.line is not None
     assert instructions(PROGRAMS)["tensor_cores"][error.line][4].startswith("HMMA")
+    code = PROGRAMS.kernel("tensor_cores").code
+    assert sass.text_of(code, 80, error.line).startswith("HMMA.1688.F32.TF32 R")
 
 
 @pytest.mark.parametrize("name", ["forever", "forever_counting"])

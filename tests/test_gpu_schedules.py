@@ -192,6 +192,15 @@ def test_kernels_that_spin_end(name: str, seed: int) -> None:
         assert woken[0] == 7
 
 
+def test_who_waits_by_the_clock_ends() -> None:
+    """It never comes back to its state, and gives way after its turn, which is long."""
+    flag, seen = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
+
+    run(PROGRAMS, "by_the_clock", flag, seen, grid=(2, 1, 1), block=(1, 1, 1), seconds=60.0)
+
+    assert seen[0] == 7
+
+
 def test_who_spins_costs_little() -> None:
     """A warp that waits is seen to wait, and does not use up its turn: reverse order is the worst for a look-back."""
     flags = np.zeros((400, 2), np.uint32)

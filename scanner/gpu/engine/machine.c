@@ -319,6 +319,7 @@ static enum Turn run_block(Machine *m, Block *b, uint64_t slice) {
             run_warp(m, &b->warp[order[k]], most < slice ? most : slice);
             uint64_t spent = m->launch->steps - before;
             if (spent >= slice) return PAUSES;
+            if (spent >= SLICE) return GIVES_WAY; /* it may wait for others in a way that is not seen, such as by a clock */
             slice -= spent;
         }
         bool spins = !m->opened;

@@ -22,22 +22,25 @@ static void addresses(Machine *m, const Warp *w, const Operand *o, enum Space sp
     }
 }
 
-static inline bool holds(const Range *r, uint64_t address, uint64_t size) { return address >= r->start && address < r->end && size <= r->end - address; }
-
-static uint8_t *global(Machine *m, uint64_t address, int size) {
+/* What is allocated around an address, most often what was last asked for; NULL where nothing is. */
+static const Range *range_of(Machine *m, uint64_t address) {
     const Launch *launch = m->launch;
     const Range *r = &launch->ranges[m->last_range];
-    if (launch->range_count && !holds(r, address, (uint64_t)size)) {
-        uint64_t low = 0, high = launch->range_count;
-        while (low < high) {
-            uint64_t middle = (low + high) / 2;
-            if (launch->ranges[middle].start <= address) low = middle + 1;
-            else high = middle;
-        }
-        m->last_range = low ? low - 1 : 0;
-        r = &launch->ranges[m->last_range];
+    if (!launch->range_count || (address >= r->start && address < r->end)) return launch->range_count ? r : NULL;
+    uint64_t low = 0, high = launch->range_count;
+    while (low < high) {
+        uint64_t middle = (low + high) / 2;
+        if (launch->ranges[middle].start <= address) low = middle + 1;
+        else high = middle;
     }
-    if (!launch->range_count || !holds(r, address, (uint64_t)size))
+    m->last_range = low ? low - 1 : 0;
+    r = &launch->ranges[m->last_range];
+    return address >= r->start && address < r->end ? r : NULL;
+}
+
+static uint8_t *global(Machine *m, uint64_t address, int size) {
+    const Range *r = range_of(m, address);
+    if (!r || (uint64_t)size > r->end - address)
         fail(m, FAULT, "%d bytes at %#llx are no memory of the device", size, (unsigned long long)address);
     return (uint8_t *)address;
 }
@@ -118,7 +121,10 @@ static There there(Machine *m, Warp *w, enum Space space, const uint64_t *addres
     There t = {NULL, 0, !m->log && !(odd & (uint64_t)(size - 1))};
     if (space == SHARED) t.base = w->block->shared, t.all &= high + (uint64_t)size <= launch->shared;
     else if (space == LOCAL) t.base = w->local, t.stride = launch->local, t.all &= high + (uint64_t)size <= launch->local;
-    else t.all &= launch->range_count && holds(&launch->ranges[m->last_range], low, high - low + (uint64_t)size);
+    else if (t.all) {
+        const Range *r = range_of(m, low);
+        t.all = r && high < r->end && (uint64_t)size <= r->end - high;
+    }
     return t;
 }
 
