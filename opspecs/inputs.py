@@ -267,7 +267,9 @@ class _WholeNumbers(Inputs):
     mixed = normal
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
-        """Quarters of the way from *low* to *high*."""
+        """Quarters of the way from *low* to *high*; for products 1 and -1, too."""
+        if "prod" in self._key:
+            return self.normal(*shape)
         quarters = self._draw("randint", 1, 4, shape)
         return (low + quarters * (high - low) / 4).to(self.device, self.dtype)
 
