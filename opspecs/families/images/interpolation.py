@@ -17,8 +17,9 @@ def _interpolate(
 ) -> Call:
     """Draw an input of *dims* dims and resize it; where the output is small, a *large* one for two threads of a CPU."""
     batch = 2 if large else 1
-    # CUDA has kernels of its own for 16 channels that lie last, or more.
-    batch, channels = t.size(cpu=(batch, 4), cuda=(2, 16), simulated=(1, 16) if channels_last else (batch, 4))
+    # CUDA has kernels of their own for 16 channels that lie last, or more, in these modes.
+    last = channels_last and mode in {"nearest", "nearest-exact", "bilinear"}
+    batch, channels = t.size(cpu=(batch, 4), cuda=(2, 16), simulated=(1, 16) if last else (batch, 4))
     # With the flag on each tap of a linear mode is an index_put of its own, with a sort.
     small = {1: 1024, 2: 16, 3: 4 if mode == "trilinear" else 8}
     side = t.size(cpu={1: 1024, 2: 32, 3: 8}, cuda={1: 1 << 14, 2: 256, 3: 32}, simulated=small)[dims]
