@@ -83,7 +83,7 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
     for switch in mode.cudnn:
         setattr(torch.backends.cudnn, switch, True)
     if mode.compiles:
-        from scanner.worker.compiled import failure  # noqa: PLC0415 - needs torch
+        from scanner.worker.executions import failure  # noqa: PLC0415 - needs torch
 
         # The first compilation takes as long as many others, and no row shall pay for it.
         if (why := failure()) is not None:
@@ -167,7 +167,7 @@ def _observe(spec: OpSpec, case: str, **request: Any) -> Request:
 
 
 def _fill(spec: OpSpec, case: str, **request: Any) -> Request:
-    from scanner.worker.compiled import fill  # noqa: PLC0415 - needs torch
+    from scanner.worker.executions import fill  # noqa: PLC0415 - needs torch
 
     return fill(spec, case, **request)
 

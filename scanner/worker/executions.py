@@ -1,15 +1,28 @@
-"""The ways in which a worker makes an execution, by the mode that it lives under (``scanner.modes.ExecutionKind``)."""
+"""The ways in which a worker makes an execution, by the mode that it lives under (``scanner.modes.ExecutionKind``).
+
+Under ``torch.compile`` what was compiled is counted, since what was not runs eagerly and says nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
+from opspecs.model import OpSpec
+from scanner.alerts import alert_caller
 from scanner.modes import ExecutionKind
 from scanner.worker import global_state
-from scanner.worker.compiled import CachedExecution, CompiledExecution
-from scanner.worker.execution import Execution
+from scanner.worker.execution import (
+    DRAWS,
+    Around,
+    Execution,
+    InvalidCaseError,
+    NotRunnableError,
+    called,
+    first_line,
+)
 
 
 class SwitchedExecution(Execution):
@@ -26,6 +39,177 @@ class SwitchedExecution(Execution):
         """Return the gradients of the leaves."""
         with global_state.flag_set(self.deterministic):
             return super().differentiate(outputs, upstream)
+
+
+class CompiledExecution(Execution):
+    """Calls the op under ``torch.compile``, with its default backend, and sees to it that compiled code runs."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Draw the inputs, and forget what was compiled before: each case is compiled for its own shapes.
+
+        Raises:
+            NotRunnableError: The scanned torch lacks the op or the dtype.
+            InvalidCaseError: The inputs could not be drawn, or backward has no leaf.
+        """
+        super().__init__(*args, **kwargs)
+        self._compiler = _Compiler()
+        self.op = self._compiler.compiled(self.op)
+
+    def __call__(
+        self, args: tuple[Any, ...] | None = None, around: Around = called
+    ) -> tuple[Any, tuple[torch.Tensor, ...]]:
+        """Execute once.
+
+        Raises:
+            NotRunnableError: Nothing of the op was compiled: it ran eagerly.
+            InvalidCaseError: It ran eagerly this time, and not before.
+            RuntimeError: PyTorch's alert, which the compiler meets as it traces the op, and wraps.
+        """
+        before = self._compiler.calls
+        try:
+            executed = super().__call__(args, around)
+        except Exception as error:
+            if (alert := _alert_in(error)) is not None:
+                raise alert from error
+            raise
+        if not self._compiler.graphs:
+            raise NotRunnableError(f"not compiled: {self._compiler.reason}")
+        if self._compiler.calls == before:
+            raise InvalidCaseError("compiled code ran in some executions, and not in all")
+        return executed
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was compiled, as fields of an observation."""
+        return {"compiled": self._compiler.result()}
+
+
+class CachedExecution(CompiledExecution):
+    """Takes what it executes out of a cache, and sees to it that it does."""
+
+    def __call__(
+        self, args: tuple[Any, ...] | None = None, around: Around = called
+    ) -> tuple[Any, tuple[torch.Tensor, ...]]:
+        """Execute once.
+
+        Raises:
+            NotRunnableError: The cache has nothing of the op.
+        """
+        executed = super().__call__(args, around)
+        if not self._compiler.hits:
+            raise NotRunnableError(
+                "not in the cache: nothing of it was kept by the process that was to fill it"
+            )
+        return executed
+
+
+class _FillingExecution(CompiledExecution):
+    """Has the flag off in the backward phase, which is compiled when it first runs."""
+
+    def differentiate(
+        self, outputs: Sequence[torch.Tensor], upstream: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
+        """Return the gradients of the leaves."""
+        with global_state.mode_restored():
+            torch.use_deterministic_algorithms(False)
+            return super().differentiate(outputs, upstream)
+
+
+def fill(spec: OpSpec, case: str, **options: Any) -> dict[str, Any]:
+    """Execute a case once with the flag off in the backward phase, so that the cache of this process keeps the code of it.
+
+    Args:
+        spec: What to call.
+        case: Its name.
+        options: Those of ``Execution``: direction, dtype, device and seed.
+
+    Returns:
+        Why nothing was compiled, as ``message``, if so. Whoever takes from the cache sees it too, and says it of the row.
+    """
+    try:
+        _FillingExecution(spec, case, kept=DRAWS, **options)()
+    except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included
+        return {"message": first_line(error)}
+    return {}
+
+
+def _alert_in(error: BaseException | None) -> BaseException | None:
+    """Return PyTorch's alert, if that is why an exception was raised."""
+    while error is not None and alert_caller(type(error).__name__, str(error)) is None:
+        error = error.__cause__ or error.__context__
+    return error
+
+
+class _Compiler:
+    """Compiles one op, and counts what it does."""
+
+    def __init__(self) -> None:
+        from torch._dynamo.utils import counters  # noqa: PLC0415 - loads the compiler, which eager workers need not
+        from torch._inductor import metrics  # noqa: PLC0415
+
+        torch._dynamo.reset()  # noqa: SLF001 - the package has no public name
+        counters.clear()
+        metrics.reset()
+        self._counters, self._metrics = counters, metrics
+        self.graphs = 0
+        self.calls = 0  # of their forward phases
+
+    def compiled(self, op: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the op as ``torch.compile`` makes it."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return op(*args, **kwargs)
+
+        # The shapes of a case never change, and those of another case are none of its business.
+        compiled: Callable[..., Any] = torch.compile(call, backend=self._backend, dynamic=False)
+        return compiled
+
+    def _backend(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile a graph as ``torch.compile`` does by default, and count its calls."""
+        inductor = torch._dynamo.lookup_backend("inductor")  # noqa: SLF001
+        compiled = inductor(graph, inputs)
+        self.graphs += 1
+
+        def counted(*args: Any) -> Any:
+            self.calls += 1
+            return compiled(*args)
+
+        return counted
+
+    @property
+    def reason(self) -> str:
+        """Why nothing was compiled: the first line of what the compiler says of the first graph break."""
+        said = next(iter(self._counters["graph_break"]), "")
+        return said.strip().split("\n", 1)[0][:300] or "torch.compile found no tensor operation in it"
+
+    @property
+    def hits(self) -> int:
+        """How many graphs were taken out of the cache, with their backward phases."""
+        return int(self._counters["aot_autograd"]["autograd_cache_hit"])
+
+    def result(self) -> dict[str, int]:
+        """Return the counts, as fields of ``records.Compiled``."""
+        return {
+            "hits": self.hits,
+            "graphs": self.graphs,
+            "breaks": sum(self._counters["graph_break"].values()),
+            "kernels": self._metrics.generated_kernel_count,
+        }
+
+
+def failure() -> str | None:
+    """Compile a function and run it; return why that fails, ``None`` if it does not."""
+    try:
+        torch.compile(lambda x: x.sin() + 1, dynamic=False)(torch.ones(64))
+    except Exception as error:  # noqa: BLE001 - a compiler that is missing, or broken, fails in any way it likes
+        return _cause(error)
+    return None
+
+
+def _cause(error: BaseException) -> str:
+    """Return the last cause in words: what the compiler's wrappers say of it holds a page."""
+    while (inner := getattr(error, "inner_exception", None) or error.__cause__) is not None:
+        error = inner
+    return first_line(error)
 
 
 EXECUTIONS: dict[ExecutionKind, type[Execution]] = {

@@ -448,7 +448,9 @@ class _Repetition:
         simulated.begin(EVERYTHING, 0, self._gpu.seed, left)
         self._execution.reseed()
         if self._main.element_unlike(self._execute(count_threads=False)[1]):
-            raise InvalidCaseError("the simulation's conflict log is wrong: it found none, and the order matters")
+            raise InvalidCaseError(
+                "the simulation's conflict log is wrong: it found none, and the order matters"
+            )
 
     def _conflicts(self) -> dict[str, Any]:
         """Return which accesses were in conflict, and one pair of them that shows the difference by itself."""
