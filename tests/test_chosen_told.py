@@ -23,7 +23,7 @@ from scanner.invariance import PROPERTIES
 from scanner.modes import CHOSEN_MODES, Mode, with_chosen
 from scanner.observations.one_case import WHY_NOT
 from scanner.observations.records import Compiled, HeldReference, Observation
-from scanner.verdicts.findings import DOUBTS, FINDING_MEANING, FINDING_WORDS
+from scanner.verdicts.findings import BESIDE_MEANING, DOUBTS, FINDING_MEANING, FINDING_WORDS
 from tests.commands import Command
 from tests.conftest import one_line
 from tests.evidence_runs import as_json, table_of, text
@@ -208,7 +208,7 @@ def test_every_finding_of_a_column_has_its_words_and_signs(compiled: Path) -> No
     assert len(all_columns([every])) == len(CHOSEN_MODES) + len(PROPERTIES)
     assert findings == set(PHRASES)
     assert findings <= COLUMN_SIGN.keys()
-    assert findings | {*FINDING_MEANING, *DOUBTS} == set(FINDING_WORDS)
+    assert findings | {*FINDING_MEANING, *BESIDE_MEANING, *DOUBTS} == set(FINDING_WORDS)
 
 
 # --- Tables

@@ -55,7 +55,7 @@ def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, 
     """What breaks the graph, in part or as a whole, is told, and so is code that calls eager kernels alone."""
     torch = pytest.importorskip("torch")
     from scanner.worker import global_state  # noqa: PLC0415 - needs torch
-    from scanner.worker.compiled import failure  # noqa: PLC0415
+    from scanner.worker.executions import failure  # noqa: PLC0415
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
