@@ -40,7 +40,9 @@ def run(
     out = (ctypes.c_float * 64)(start)
     given = (ctypes.c_float * len(values))(*values)
     kernel = module().kernel(name)
-    edges = sorted((ctypes.addressof(one), ctypes.addressof(one) + ctypes.sizeof(one)) for one in (out, given))
+    edges = sorted(
+        (ctypes.addressof(one), ctypes.addressof(one) + ctypes.sizeof(one)) for one in (out, given)
+    )
     result = launch(
         kernel,
         sass.instructions(kernel.code, 80),
@@ -150,4 +152,6 @@ def test_values_of_a_pair_can_be_computed_by_hand() -> None:
     old, first, second = (struct.unpack("<f", struct.pack("<I", one))[0] for one in (pair.old, *pair.values))
 
     assert pair.kinds == ("float add", "float add")
-    assert struct.unpack("<f", bits[:4])[0] == ctypes.c_float(ctypes.c_float(old + first).value + second).value
+    assert (
+        struct.unpack("<f", bits[:4])[0] == ctypes.c_float(ctypes.c_float(old + first).value + second).value
+    )

@@ -413,4 +413,6 @@ def test_a_worker_without_its_interpreter(tmp_path: Path, monkeypatch: pytest.Mo
     worker.chmod(0o700)
     told = r"the simulated GPU ended: exit code 1; last printed: no table"
     with pytest.raises(UntrustedScanError, match=told):
-        WorkerProcess(str(worker), "off", tmp_path, (), device="cuda", simulation=StandIns(device(80), tmp_path))
+        WorkerProcess(
+            str(worker), "off", tmp_path, (), device="cuda", simulation=StandIns(device(80), tmp_path)
+        )

@@ -117,7 +117,7 @@ def test_a_result_that_is_the_same_as_the_fill_is_no_unwritten_memory(*, alerts:
     """Memory of booleans is filled with True, which is what half of all results are; with the flag on it may race, too."""
     values = itertools.cycle([True, False])
 
-    def compute(x: torch.Tensor) -> torch.Tensor:
+    def compute(_: torch.Tensor) -> torch.Tensor:
         still = torch.are_deterministic_algorithms_enabled()
         if alerts and still and not torch.is_deterministic_algorithms_warn_only_enabled():
             raise RuntimeError(
@@ -125,7 +125,7 @@ def test_a_result_that_is_the_same_as_the_fill_is_no_unwritten_memory(*, alerts:
             )
         return torch.tensor([True if still and not alerts else next(values)])
 
-    roots = []
+    roots: list[Any] = []
     with torch.library._scoped_library("detmatrix_bool", "DEF") as library:
         library.define("racer(Tensor x) -> Tensor")
         library.impl("racer", compute, "CPU")
