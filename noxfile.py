@@ -125,7 +125,9 @@ def _cuda_build(session: nox.Session) -> dict[str, str]:
     try:
         return {"DETMATRIX_CUDA_PYTHON": environment_for_cuda(session, SIMULATED_TORCH)}
     except CommandFailed:
-        session.warn("no CUDA build of torch could be installed: the tests that simulate its kernels are skipped")
+        session.warn(
+            "no CUDA build of torch could be installed: the tests that simulate its kernels are skipped"
+        )
         return {}
 
 
