@@ -86,7 +86,7 @@ def _mm_cases() -> dict[str, Case]:
 
 def _distances(t: Inputs, p: float, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Call:
     # A CPU divides the dims among its threads, if there are many.
-    points, dims = t.size(cpu=(64, 512), cuda=(1 << 11, 32))
+    points, dims = t.size(cpu=(64, 512), cuda=(1 << 11, 32), simulated=(64, 32))
     one, other = t.leaf(t.normal(points, dims)), t.leaf(t.normal(points, dims))
     return call(one, other, p=p, compute_mode=compute_mode)
 
