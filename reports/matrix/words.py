@@ -298,7 +298,7 @@ def settings_words(one: Matrix) -> list[tuple[str, str]]:
         *(
             (setting.label, _setting_text(setting, getattr(header.settings, name)))
             for name, setting in SETTINGS.items()
-            if name != "simulate" or one.simulated
+            if name not in {"simulate", "multiprocessors"} or one.simulated
         ),
         *enumerated_words(header.enumerated),
         ("sentinels", trust.sentinels_words(one)),
