@@ -6,15 +6,24 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_CELLS = 1 << 22, FIRST_CELLS = 1 << 12 };
+enum { MOST_CELLS = 1 << 20, FIRST_CELLS = 1 << 12 };
 
 typedef struct { uint32_t block, thread, epoch, warp_epoch, line, kind, together; uint64_t value, old, step; } Access;
 
-/* What happened to one unit of memory since the launch began: the last change, and two reads by different threads behind it. */
+/* All accesses of one sort to a place since the launch began, as far as a later one needs to know of them: whether several blocks
+ * were there, and of the last block, since its last barrier, whether several warps were, and which lanes of the last warp. */
+enum Sort { READING, STORING, UPDATING, ADDING, SORTS };
+typedef struct {
+    Access last, before; /* the last two by different threads, to be told */
+    uint32_t block, epoch, warp, warp_epoch, lanes, together, kind;
+    uint64_t step, bytes;
+    bool any, blocks, warps, mixed; /* mixed: not all of one kind, or not all of the same bytes */
+} Set;
+
 typedef struct Cell {
     uint64_t key; /* its address, 0 where the slot is free */
-    Access change, read[2];
-    uint32_t changes, reads, sample;
+    Set set[SORTS];
+    uint32_t sample, last_kind;
     /* Of additions of floats that nothing orders: their number by scope, all magnitudes, and the last place of all terms. */
     uint32_t pairs[SCOPES], additions;
     double magnitude;
@@ -72,7 +81,7 @@ static Cell *cell_of(Machine *m, uint64_t key) {
     return c;
 }
 
-/* 0: ordered; else by how little the two threads differ, as a scope and one. */
+/* Of two accesses by how little their threads differ, as a scope and one; 0: they are ordered. */
 static int unordered(const Access *a, const Access *b) {
     if (a->block != b->block) return SCOPE_BLOCKS + 1;
     if (a->thread == b->thread || a->epoch != b->epoch) return 0;
@@ -80,6 +89,36 @@ static int unordered(const Access *a, const Access *b) {
     /* Lanes that stand together execute an instruction as one, so that what either does at another is ordered with it. */
     bool together = a->step != b->step && (a->together >> b->thread % LANES & 1 || b->together >> a->thread % LANES & 1);
     return a->warp_epoch == b->warp_epoch && !together ? SCOPE_LANES + 1 : 0;
+}
+
+/* In which scopes an access is not ordered with some of a set; a bit a scope. Where a set does not tell, it is not. */
+static uint32_t scopes_against(const Set *s, const Access *now) {
+    uint32_t found = 0, lane = now->thread % LANES;
+    if (!s->any) return 0;
+    if (s->blocks || s->block != now->block) found |= 1u << SCOPE_BLOCKS;
+    if (s->block != now->block || s->epoch != now->epoch) return found;
+    if (s->warps || s->warp != now->thread / LANES) found |= 1u << SCOPE_WARPS;
+    if (s->warp != now->thread / LANES || s->warp_epoch != now->warp_epoch) return found;
+    uint32_t others = s->lanes & ~(1u << lane);
+    bool ordered = s->step != now->step && (!(others & ~now->together) || s->together >> lane & 1);
+    return others && !ordered ? found | 1u << SCOPE_LANES : found;
+}
+
+static void insert(Set *s, const Access *now, uint64_t bytes) {
+    uint32_t warp = now->thread / LANES, bit = 1u << now->thread % LANES;
+    bool same_block = s->any && s->block == now->block, same_time = same_block && s->epoch == now->epoch;
+    bool same_warp = same_time && s->warp == warp && s->warp_epoch == now->warp_epoch;
+    s->blocks |= s->any && !same_block;
+    s->warps = same_time && (s->warps || s->warp != warp);
+    /* What is behind a barrier of the only block there is no longer in conflict with anything. */
+    if (!s->any || (!same_time && !s->blocks)) s->mixed = false;
+    else s->mixed |= s->kind != now->kind || s->bytes != bytes;
+    s->lanes = same_warp ? s->lanes | bit : bit;
+    s->together = same_warp ? s->together & now->together : now->together;
+    if (s->any && (s->last.block != now->block || s->last.thread != now->thread)) s->before = s->last;
+    else if (!s->any) s->before = *now;
+    s->any = true, s->block = now->block, s->epoch = now->epoch, s->warp = warp, s->warp_epoch = now->warp_epoch;
+    s->step = now->step, s->kind = now->kind, s->bytes = bytes, s->last = *now;
 }
 
 /* Whether two additions in the other order leave other bits behind; anything else that is in conflict may. */
@@ -105,18 +144,24 @@ static void tell(Machine *m, Cell *c, const Access *a, const Access *b, int scop
         .thread = {a->thread, b->thread}, .line = {a->line, b->line}, .step = {a->step, b->step}, .value = {a->value, b->value}, .old = a->old};
 }
 
-static void compare(Machine *m, Cell *c, const Access *before, const Access *now) {
+static void compare(Machine *m, Cell *c, enum Sort sort, const Access *now, uint64_t bytes) {
     Launch *launch = m->launch;
-    int scope = unordered(before, now) - 1;
-    if (scope < 0) return;
-    bool same = before->kind == now->kind;
-    if ((same && commutes(now->kind)) || (same && now->kind == WRITES && before->value == now->value)) {
+    const Set *s = &c->set[sort];
+    uint32_t scopes = scopes_against(s, now);
+    if (!scopes) return;
+    bool alike = !s->mixed && s->kind == now->kind;
+    if ((alike && sort == UPDATING && commutes(now->kind)) || (alike && sort == STORING && s->bytes == bytes)) {
         launch->commuting++;
         return;
     }
-    tell(m, c, before, now, scope);
-    if (same && now->kind == ADDS_FLOATS) c->pairs[scope]++;
-    else launch->pairs[scope]++;
+    int scope = unordered(&s->last, now) - 1;
+    if (scope >= 0) tell(m, c, &s->last, now, scope);
+    else if ((scope = unordered(&s->before, now) - 1) >= 0) tell(m, c, &s->before, now, scope);
+    for (int k = 0; k < SCOPES; k++)
+        if (scopes >> k & 1) {
+            if (sort == ADDING && now->kind == ADDS_FLOATS) c->pairs[k]++;
+            else launch->pairs[k]++;
+        }
 }
 
 /* The exponent of the last place of a number that is set. */
@@ -140,28 +185,24 @@ void note(Machine *m, const Warp *w, int lane, const void *at, int size, uint32_
     Access now = {w->block->index, w->first_thread + (uint32_t)lane, w->block->epoch, w->epoch, m->now->line, kind, m->together, value, old, w->steps};
     /* Blocks have shared memory each; their cells are told apart by what no address of the device has. */
     uint64_t base = m->space == IN_SHARED ? (1ull << 62 | (uint64_t)w->block->index << 24) + (uint64_t)((const uint8_t *)at - w->block->shared) : (uint64_t)at;
+    enum Sort sort = kind == READS ? READING : kind == WRITES ? STORING : kind == ADDS_FLOATS ? ADDING : UPDATING;
     for (int k = 0; k < size; k += (int)unit) {
         Cell *c = cell_of(m, base + (uint64_t)k);
+        uint64_t bytes = 0;
         if (!c) return;
-        if (kind == READS) {
-            if (c->changes) compare(m, c, &c->change, &now);
-            int which = c->reads && c->read[0].block == now.block && c->read[0].thread == now.thread ? 0 : c->reads ? 1 : 0;
-            c->read[which] = now;
-            c->reads |= 1u << which;
-            continue;
-        }
-        if (kind == ADDS_FLOATS && !k) {
+        if (sort == STORING) memcpy(&bytes, (const uint8_t *)at + k, unit);
+        if (sort == ADDING && !k) {
             double a = digits == 24 ? as_float((uint32_t)old) : as_double(old), b = digits == 24 ? as_float((uint32_t)value) : as_double(value);
-            if (!c->additions++) c->from_zero = old == 0, add_term(c, digits ? a : NAN);
+            c->from_zero = !c->additions ? old == 0 : c->from_zero && c->last_kind == ADDS_FLOATS;
+            if (!c->additions++ || c->last_kind != ADDS_FLOATS) add_term(c, digits ? a : NAN);
             add_term(c, digits ? b : NAN);
-            if (c->magnitude >= ldexp(1, (int)digits + c->unit)) c->unit = -4096; /* a sum of them may need more digits */
+            /* A sum of them may need more digits, or be a denormal that is flushed. */
+            if (c->magnitude >= ldexp(1, (int)digits + c->unit) || (HAS(m->now, M_FTZ) && c->unit < -126)) c->unit = -4096;
         }
-        for (int r = 0; r < 2; r++)
-            if (c->reads >> r & 1) compare(m, c, &c->read[r], &now);
-        if (c->changes && !(k && kind == ADDS_FLOATS && c->change.kind == ADDS_FLOATS)) compare(m, c, &c->change, &now);
-        c->change = now;
-        c->changes++;
-        c->reads = 0;
+        for (int other = 0; other < SORTS; other++)
+            if (!(other == READING && sort == READING) && !(other == ADDING && sort == ADDING && k)) compare(m, c, (enum Sort)other, &now, bytes);
+        insert(&c->set[sort], &now, bytes);
+        if (sort != READING) c->last_kind = kind;
     }
 }
 

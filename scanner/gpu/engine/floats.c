@@ -319,7 +319,6 @@ static uint32_t rounded_to(double v, int fraction, int bias, const Instruction *
     if (down && found > v) return v > 0 ? bits - 1 : bits + 1;
     return bits;
 }
-static double value16(const Instruction *i, uint32_t bits) { return HAS(i, M_BF16_V2) || HAS(i, M_BF16) ? value_of_brain(bits) : value_of_half(bits); }
 static uint32_t bits16(const Instruction *i, double v) {
     bool brain = HAS(i, M_BF16_V2) || HAS(i, M_BF16);
     if (HAS(i, M_RELU) && !(v > 0)) v = isnan(v) ? v : 0;
