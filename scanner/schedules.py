@@ -33,7 +33,7 @@ FREEDOMS: dict[str, Freedom] = {
 SCHEDULES = tuple(FREEDOMS)
 # What a worker asks for to see whether one pair of accesses, in the other order, shows the difference by itself.
 PAIR = "pair"
-# All orders free at once: what a row of which the conflict log has nothing to say is checked under.
+# All orders free at once among the scopes that stand behind a colon: those in which the conflict log found nothing.
 EVERYTHING = "everything"
 PERMITTED = "CUDA permits it, no known GPU does it"
 # Two canonical executions, one with other memory, and one that may differ.

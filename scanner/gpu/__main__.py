@@ -37,6 +37,10 @@ _MAP_FIXED_NOREPLACE, _MAP_NORESERVE = 0x100000, 0x4000
 _ALIGNED = 4096
 
 
+# Accesses that decide nothing of what their threads do next: a swap of two of them moves no others with it that matter.
+_INDEPENDENT = frozenset({"float add", "write"})
+
+
 class SassInterpreter:
     """The kernels that a worker has registered, the schedule that is in force, and what happened under it."""
 
@@ -211,7 +215,9 @@ class SassInterpreter:
 
     def _report(self, _: memoryview) -> bytes:
         if self._found:
-            self._pairs = sorted(self._pairs, key=lambda one: not one[2].shows)[:MOST_PAIRS]
+            self._pairs = sorted(
+                self._pairs, key=lambda one: (not one[2].shows, not _INDEPENDENT.issuperset(one[2].kinds))
+            )[:MOST_PAIRS]
         conflicts = _joined(self._found, self._pairs)
         names, blocks = zip(*self._launches, strict=True) if self._launches else ((), ())
         told = set(names) if self._asked.get("skip") else ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from scanner.schedules import EVERYTHING
+from scanner.schedules import EVERYTHING, SCOPES
 
 _ASCENDING, _DESCENDING, _DRAWN, _INTERLEAVED = range(4)
 # What memory, registers and shared memory hold that nobody wrote: NaN in every format of floats.
@@ -39,7 +39,10 @@ def orders_of(name: str, number: int, seed: int, ordinal: int) -> tuple[int, int
         "any-blocks": (how, 0, 0, 0, 1),
         "lanes": (0, 0, how, 0, 0),
         "divergence": (0, 0, 0, how, 0),
-        EVERYTHING: (how, how, how, how, 1),
     }
+    if name.startswith(EVERYTHING):
+        scopes = name.partition(":")[2].split(",")
+        blocks, warps, lanes = (how * (scope in scopes) for scope in SCOPES)
+        free[name] = (blocks, warps, lanes, lanes, int(blocks > 0))
     filled = drawn & 0xFFFFFFFF if name == "memory" else UNWRITTEN
     return (*free.get(name, (0, 0, 0, 0, 0)), filled, drawn)

@@ -166,14 +166,20 @@ class CpuReference:
         return torch.where(same, 0.0, torch.nan_to_num(error, nan=_WORST, posinf=_WORST))
 
     def _ties(self, one: torch.Tensor, cpu: torch.Tensor) -> bool:
-        """Tell whether indices are as good as the CPU's: they choose elements with the same bits, and none twice for once."""
+        """Tell whether indices are as good as the CPU's: they choose elements with the same bits, and none twice for once.
+
+        Indices are what stands beside the values that they choose, and what ops return whose names begin with "arg".
+        """
+        if self._execution.call.kwargs.get("stable"):
+            return False
         values = [part for _, part in self._judged if part.shape == cpu.shape and part.dtype == self._dtype]
         for source, dim, shaped in self._choices(cpu):
             mine, theirs = shaped(one), shaped(cpu)
             if int(mine.min()) < 0 or int(mine.max()) >= source.size(dim):
                 continue
             ours, chosen = source.gather(dim, mine), source.gather(dim, theirs)
-            told = not values or any(bits.equal_on_cpu(chosen.reshape(cpu.shape), value) for value in values)
+            told = any(bits.equal_on_cpu(chosen.reshape(cpu.shape), value) for value in values)
+            told |= not values and str(getattr(self._execution.op, "__name__", "")).startswith("arg")
             if (
                 told
                 and bits.equal_on_cpu(ours, chosen)

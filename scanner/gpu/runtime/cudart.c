@@ -194,9 +194,11 @@ static uint64_t fill_seed;
  * executed (BLANK) it is all zeros that nobody has written, and takes no memory of this machine, so that there is no limit. */
 enum { BLANK = 4 };
 int gpu_skips(void) { return fill_kind == BLANK; }
+static stream_t worked_on;
+static int has_worked;
 void gpu_fill(int kind, uint64_t seed) {
     pthread_mutex_lock(&lock);
-    fill_kind = kind, fill_seed = seed, allocations = 0;
+    fill_kind = kind, fill_seed = seed, allocations = 0, has_worked = 0;
     pthread_mutex_unlock(&lock);
 }
 static uint64_t mixed(uint64_t x) { /* splitmix64 */
@@ -330,8 +332,14 @@ static int copy2d(void *to, size_t to_pitch, const void *from, size_t from_pitch
     if (fill_kind == BLANK && in_arena(from) && type_of(to) != DEVICE) gpu_note("read", "");
     return SUCCESS;
 }
+/* All work is done in the order in which it is queued. On several streams a GPU may take others, so that this proves nothing. */
+static void works_on(stream_t stream) {
+    if (fill_kind == BLANK) return;
+    if (has_worked && stream != worked_on) gpu_note("unknown", "%s", "work on several streams, whose orders are not simulated");
+    worked_on = stream, has_worked = 1;
+}
 int cudaMemcpy(void *d, const void *s, size_t n, unsigned kind) { return copy2d(d, 0, s, 0, n, 1, kind); }
-int cudaMemcpyAsync(void *d, const void *s, size_t n, unsigned kind, stream_t stream) { return copy2d(d, 0, s, 0, n, 1, kind); }
+int cudaMemcpyAsync(void *d, const void *s, size_t n, unsigned kind, stream_t stream) { works_on(stream); return copy2d(d, 0, s, 0, n, 1, kind); }
 int cudaMemcpyPeerAsync(void *d, int to, const void *s, int from, size_t n, stream_t stream) { return copy2d(d, 0, s, 0, n, 1, 3); }
 int cudaMemcpy2DAsync(void *d, size_t dp, const void *s, size_t sp, size_t w, size_t h, unsigned kind, stream_t stream) { return copy2d(d, dp, s, sp, w, h, kind); }
 int cudaMemset(void *d, int value, size_t n) {
@@ -339,7 +347,7 @@ int cudaMemset(void *d, int value, size_t n) {
     if (fill_kind != BLANK || value) memset(d, value, n); /* where nothing is executed all is 0 */
     return SUCCESS;
 }
-int cudaMemsetAsync(void *d, int value, size_t n, stream_t stream) { return cudaMemset(d, value, n); }
+int cudaMemsetAsync(void *d, int value, size_t n, stream_t stream) { works_on(stream); return cudaMemset(d, value, n); }
 
 /* ---- kernels and variables ----------------------------------------------------------------------------------------- */
 
@@ -485,10 +493,10 @@ int __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, stream_t
     *grid = pushed[--depth].grid, *block = pushed[depth].block, *shared = pushed[depth].shared, *stream = pushed[depth].stream;
     return SUCCESS;
 }
-int cudaLaunchKernel(const void *f, dim3 grid, dim3 block, void **args, size_t shared, stream_t s) { return launched(f, grid, block, args, shared, 0); }
-int cudaLaunchCooperativeKernel(const void *f, dim3 grid, dim3 block, void **args, size_t shared, stream_t s) { return launched(f, grid, block, args, shared, 1); }
+int cudaLaunchKernel(const void *f, dim3 grid, dim3 block, void **args, size_t shared, stream_t s) { works_on(s); return launched(f, grid, block, args, shared, 0); }
+int cudaLaunchCooperativeKernel(const void *f, dim3 grid, dim3 block, void **args, size_t shared, stream_t s) { works_on(s); return launched(f, grid, block, args, shared, 1); }
 int __cudaGetKernel(const void **kernel, const void *f) { *kernel = f; return SUCCESS; }
-int __cudaLaunchKernel(const void *f, dim3 grid, dim3 block, void **args, size_t shared, stream_t s) { return launched(f, grid, block, args, shared, 0); }
+int __cudaLaunchKernel(const void *f, dim3 grid, dim3 block, void **args, size_t shared, stream_t s) { works_on(s); return launched(f, grid, block, args, shared, 0); }
 int cudaGetFuncBySymbol(const void **function, const void *f) { *function = f; return SUCCESS; }
 
 struct launch_attribute { int id; int unused; union { char room[64]; int cooperative; dim3 cluster; } value; };
@@ -500,6 +508,7 @@ int cudaLaunchKernelExC(const struct launch_config *c, const void *f, void **arg
         if (a->id == 2) cooperative = a->value.cooperative != 0;
         if (a->id == 4 && a->value.cluster.x * a->value.cluster.y * a->value.cluster.z > 1) return gpu_unsupported("cudaLaunchKernelExC of clusters");
     }
+    works_on(c->stream);
     return launched(f, c->grid, c->block, args, c->shared, cooperative);
 }
 struct function_attributes { /* in CUDA 13: then what concerns clusters, and bytes kept for later */
