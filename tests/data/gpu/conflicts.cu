@@ -77,4 +77,40 @@ __global__ void chain(float *out, const float *in) {
     __threadfence();
     *flag = blockIdx.x + 1;
 }
+// Conflicts that are easily missed: stores that differ in their upper half; a read behind additions that commute; equal stores and
+// then another; a read that others hide; a sum whose base a store has set; accesses of two sizes; sums that are flushed.
+__global__ void store_wide(float4 *out, const float *in) { if (threadIdx.x == 0) out[0] = make_float4(0, 0, in[blockIdx.x], in[blockIdx.x]); }
+__global__ void count_and_read(int *out, const float *) {
+    if (threadIdx.x) return;
+    atomicAdd(out, 1);
+    __threadfence();
+    if (blockIdx.x == gridDim.x - 1) out[1] = *(volatile int *)out & 1;
+}
+__global__ void store_twice(int *out, const float *in) {
+    if (threadIdx.x) return;
+    *(volatile int *)out = 7;
+    __threadfence();
+    if (blockIdx.x == gridDim.x - 1) *(volatile int *)out = in[0] > 0 ? 9 : 8;
+}
+__global__ void read_hidden(float *out, const float *in) {
+    __shared__ volatile float x;
+    if (threadIdx.x == 5) x = in[0];
+    __syncthreads();
+    if (threadIdx.x == 5) out[2] = x;
+    __syncthreads();
+    if (threadIdx.x == 0) out[0] = x;
+    if (threadIdx.x == 32) { float y = x; out[1] = y; x = y + 1; }
+}
+__global__ void add_onto_stored(float *out, const float *) {
+    if (threadIdx.x % 32 == 0) atomicAdd(out, 1.0f);
+    __syncthreads();
+    if (threadIdx.x == 0) *(volatile float *)out = 16777216;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) atomicAdd(out, threadIdx.x == 32 ? -1.0f : threadIdx.x == 64 ? 2.0f : 1.0f);
+}
+__global__ void store_two_sizes(int *out, const float *) {
+    if (threadIdx.x) return;
+    if (blockIdx.x == 0) ((volatile unsigned *)out)[1] = 7;
+    else ((volatile unsigned long long *)out)[0] = 7;
+}
 }
