@@ -78,7 +78,9 @@ def test_whole_environment_is_told(run: Path, form: str) -> None:
     message = text(form, run)
 
     assert set(words._ENVIRONMENT) | {"variables"} == set(Environment.__struct_fields__)
-    told = [setting.label for name, setting in SETTINGS.items() if name not in {"simulate", "multiprocessors"}]
+    told = [
+        setting.label for name, setting in SETTINGS.items() if name not in {"simulate", "multiprocessors"}
+    ]
     assert told == [label for label, _ in words.settings_words(one)[1 : 1 + len(told)]]
     for label, value in words.environment_words(one) + words.settings_words(one):
         if form == "md":
