@@ -132,14 +132,14 @@ static bool shows(const Machine *m, const Access *a, const Access *b) {
     return !HAS(m->now, M_F32) || bits_of(old + x + y) != bits_of(old + y + x);
 }
 
-/* Of each place the last conflict that shows is told: of writers it decides what memory holds in the end. */
+/* Of each place the last conflict that shows, of the threads that are furthest apart, is told: of writers it decides what memory holds in the end. */
 static void tell(Machine *m, Cell *c, const Access *a, const Access *b, int scope) {
     Launch *launch = m->launch;
     bool showing = shows(m, a, b);
     if (c->sample == ~0u) {
         if (launch->sampled == launch->samples) return;
         c->sample = launch->sampled++;
-    } else if (!showing) return;
+    } else if (!showing || launch->sample[c->sample].scope < (uint32_t)scope) return;
     launch->sample[c->sample] = (Conflict){.address = c->key, .scope = (uint32_t)scope, .shows = showing, .kind = {a->kind, b->kind}, .block = {a->block, b->block},
         .thread = {a->thread, b->thread}, .line = {a->line, b->line}, .step = {a->step, b->step}, .value = {a->value, b->value}, .old = a->old};
 }
@@ -154,9 +154,9 @@ static void compare(Machine *m, Cell *c, enum Sort sort, const Access *now, uint
         launch->commuting++;
         return;
     }
-    int scope = unordered(&s->last, now) - 1;
-    if (scope >= 0) tell(m, c, &s->last, now, scope);
-    else if ((scope = unordered(&s->before, now) - 1) >= 0) tell(m, c, &s->before, now, scope);
+    int last = unordered(&s->last, now), before = unordered(&s->before, now);
+    if (before && (!last || before < last)) tell(m, c, &s->before, now, before - 1);
+    else if (last) tell(m, c, &s->last, now, last - 1);
     for (int k = 0; k < SCOPES; k++)
         if (scopes >> k & 1) {
             if (sort == ADDING && now->kind == ADDS_FLOATS) c->pairs[k]++;
