@@ -8,43 +8,48 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cache
-from itertools import product
 from typing import Any
 
-import numpy as np
-
 from tests.gpu_machine import HEAD, record
+from tests.gpu_numbers import (
+    COMPARE,
+    JOIN,
+    THREADS,
+    TYPES,
+    UNORDERED,
+    above_zero,
+    added,
+    converted,
+    divided,
+    dotted,
+    field,
+    flush,
+    funnel,
+    fused,
+    highest,
+    inserted,
+    least,
+    logarithm,
+    lookup,
+    most,
+    multiplied,
+    permuted,
+    power,
+    root,
+    saturated,
+    scaled,
+    shifted,
+    strict,
+    to_integer,
+    to_whole,
+    trunc_div,
+    trunc_rem,
+    turned,
+)
 
-Array = np.ndarray[Any, Any]
-THREADS, BLOCK = 1024, 256
+BLOCK = 256
 _PER_KERNEL = 10
-# By PTX's name: how it lies in memory.
-TYPES = {
-    **{
-        f"{kind}{bits}": np.dtype(f"{'int' if kind == 's' else 'uint'}{bits}")
-        for kind in "su"
-        for bits in (8, 16, 32, 64)
-    },
-    "f16": np.dtype("uint16"),
-    "f32": np.dtype("uint32"),
-    "f64": np.dtype("uint64"),
-    "bf16": np.dtype("uint16"),
-    "f16x2": np.dtype("uint32"),
-    "bf16x2": np.dtype("uint32"),
-}
-# Bits of the fraction, least and greatest exponent.
-FORMATS = {"f16": (10, -14, 15), "bf16": (7, -126, 127), "f32": (23, -126, 127), "f64": (52, -1022, 1023)}
-_NUMPY = {"f16": "float16", "f32": "float32", "f64": "float64"}
-ROUND: dict[str, Callable[[Any], int]] = {
-    "rni": round,
-    "rzi": math.trunc,
-    "rmi": math.floor,
-    "rpi": math.ceil,
-}
-# What an operation yields that has no number for a result; the engine keeps no payload of a double's NaN.
-NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0x7FFFFFFFFFFFFFFF}
 
 
 @dataclass(frozen=True)
@@ -70,383 +75,6 @@ def case(ptx: str, signature: str, expected: Callable[..., Any], error: float = 
     """Return a case whose types are written as ``u32 u32 > u32``."""
     taken, _, result = signature.partition(" > ")
     return Case(ptx, tuple(taken.split()), result, expected, error)
-
-
-# ---- numbers ----
-
-
-def decoded(bits: Array, kind: str) -> list[Any]:
-    """Return Python's numbers of an array; of packed types pairs."""
-    if kind.endswith("x2"):
-        halves = bits.view(np.uint32)
-        return list(
-            zip(
-                decoded((halves & 0xFFFF).astype(np.uint16), kind[:-2]),
-                decoded((halves >> 16).astype(np.uint16), kind[:-2]),
-                strict=True,
-            )
-        )
-    if kind == "bf16":
-        found: list[Any] = (bits.astype(np.uint32) << 16).view(np.float32).tolist()
-    else:
-        found = bits.view(np.dtype(_NUMPY[kind]) if kind in _NUMPY else bits.dtype).tolist()
-    return found
-
-
-def encoded(value: Any, kind: str) -> int:
-    """Return the bits of a number, or of a pair, that a type holds exactly."""
-    if kind.endswith("x2"):
-        return encoded(value[0], kind[:-2]) | encoded(value[1], kind[:-2]) << 16
-    if kind not in FORMATS:
-        return int(value) & (1 << 8 * TYPES[kind].itemsize) - 1
-    if math.isnan(value):
-        return NAN[kind]
-    if kind == "bf16":
-        return int(np.float32(value).view(np.uint32)) >> 16
-    with np.errstate(all="ignore"):
-        return int(np.dtype(_NUMPY[kind]).type(value).view(TYPES[kind]))
-
-
-def _integers(bits: int) -> Array:
-    found = {
-        0,
-        1,
-        2,
-        3,
-        5,
-        7,
-        31,
-        32,
-        33,
-        63,
-        64,
-        65,
-        127,
-        128,
-        255,
-        0x7FFF,
-        0x8000,
-        0xFFFF,
-        0x10000,
-        0x55555555,
-        0xAAAAAAAA,
-    }
-    found |= {(1 << bits) - 1 - one for one in (0, 1, 2, 31, 32)} | {
-        (1 << (bits - 1)) + one for one in (-1, 0, 1)
-    }
-    found |= {0xFFFFFFFF, 0x100000000, 0x123456789ABCDEF, 0x7FFFFFFFFFFFFFFF}
-    return np.array(sorted({one & (1 << bits) - 1 for one in found}), f"uint{bits}")
-
-
-@cache
-def edges(kind: str) -> Array:
-    """Return the bits at which operations on a type go wrong."""
-    if kind.endswith("x2"):
-        half = edges(kind[:-2]).astype(np.uint32)
-        return half | half[::-1] << 16
-    if kind not in FORMATS:
-        return _integers(8 * TYPES[kind].itemsize).view(TYPES[kind])
-    fraction, least, most = FORMATS[kind]
-    values = [
-        0,
-        0.5,
-        1,
-        1.5,
-        2,
-        2.5,
-        3,
-        7,
-        1 / 3,
-        0.1,
-        math.pi,
-        126,
-        127.5,
-        128,
-        255,
-        256,
-        32767.5,
-        65504,
-        65519.99,
-        65520,
-    ]
-    values += [
-        2.0**one for one in (-24, -25, -40, 15, 16, 24, 31, 32, 53, 63, 64, 100, -100) if least < one <= most
-    ]
-    values += [2.0**24 + 1, 2.0**31 - 1, 2.0**53 + 1, 1e-7, 1e-5, 1e-38, 1e38, 1e300, 1e-300]
-    values += [
-        2.0**least,
-        2.0 ** (least - fraction),
-        2.0**least - 2.0 ** (least - fraction),
-        1 + 2.0**-fraction,
-    ]
-    values += [float((2 - Fraction(2) ** -fraction) * Fraction(2) ** most)]
-    found = [encoded(one, kind) for value in values for one in [converted(value, kind)]] + [
-        encoded(math.inf, kind),
-        NAN[kind],
-    ]
-    sign = 1 << (8 * TYPES[kind].itemsize - 1)
-    return np.unique(np.array([*found, *(one | sign for one in found)], TYPES[kind]))
-
-
-@cache
-def inputs(kinds: tuple[str, ...]) -> tuple[Array, ...]:
-    """Return the inputs of a signature: edges with one another, and random bits, and random numbers of ordinary size."""
-    random = np.random.default_rng(sum(map(ord, "".join(kinds))))
-    pairs = list(product(*(range(len(edges(kind))) for kind in kinds))) if len(kinds) <= 2 else []
-    random.shuffle(pairs)
-    found = []
-    for place, kind in enumerate(kinds):
-        dtype = TYPES[kind]
-        bits = np.frombuffer(random.bytes(THREADS * dtype.itemsize), dtype).copy()
-        if kind in FORMATS:
-            ordinary = random.normal(size=THREADS) * 10.0 ** random.integers(-3, 4, THREADS)
-            ordinary = np.array([encoded(converted(one, kind), kind) for one in ordinary.tolist()], dtype)
-            bits = np.where(random.random(THREADS) < 0.5, ordinary, bits)
-        elif dtype.itemsize >= 4 and not kind.endswith("x2"):
-            small = random.integers(0, 100, THREADS).astype(dtype)
-            bits = np.where(random.random(THREADS) < 0.3, small, bits)
-        edge = edges(kind)
-        chosen = [pair[place] for pair in pairs[: 2 * THREADS // 3]] or random.integers(
-            0, len(edge), 2 * THREADS // 3
-        ).tolist()
-        bits[: len(chosen)] = edge[chosen]
-        found.append(bits)
-    return tuple(found)
-
-
-# ---- what IEEE 754 says ----
-
-
-def rounded(value: Fraction, kind: str, how: str = "rn") -> float:
-    """Return a number that is not 0 rounded once to a format, as PTX names the direction."""
-    fraction, least, most = FORMATS[kind]
-    exponent = abs(value.numerator).bit_length() - value.denominator.bit_length() - 1
-    exponent += abs(value) >= Fraction(2) ** (exponent + 1)
-    unit = Fraction(2) ** (max(exponent, least) - fraction)
-    found, sign = ROUND[f"{how}i"](value / unit) * unit, 1 if value > 0 else -1
-    if abs(found) >= Fraction(2) ** (most + 1):
-        stays = how == "rz" or (how == "rm" and value > 0) or (how == "rp" and value < 0)
-        return sign * (float((2 - Fraction(2) ** -fraction) * Fraction(2) ** most) if stays else math.inf)
-    return math.copysign(float(found), sign)
-
-
-def fused(a: float, b: float, c: float, kind: str, how: str = "rn") -> float:
-    """Return a * b + c rounded once."""
-    if math.isnan(a) or math.isnan(b) or math.isnan(c):
-        return math.nan
-    sign = math.copysign(1, a) * math.copysign(1, b)
-    if math.isinf(a) or math.isinf(b):
-        return math.nan if 0 in {a, b} or c == -sign * math.inf else sign * math.inf
-    if math.isinf(c):
-        return c
-    value = Fraction(a) * Fraction(b) + Fraction(c)
-    if value:
-        return rounded(value, kind, how)
-    if not c and sign == math.copysign(1, c):
-        return c
-    return -0.0 if how == "rm" else 0.0
-
-
-def added(a: float, b: float, kind: str, how: str = "rn") -> float:
-    """Return a + b rounded once."""
-    return fused(a, 1.0, b, kind, how)
-
-
-def multiplied(a: float, b: float, kind: str, how: str = "rn") -> float:
-    """Return a * b rounded once."""
-    return fused(a, b, math.copysign(0.0, math.copysign(1, a) * math.copysign(1, b)), kind, how)
-
-
-def converted(value: float, kind: str, how: str = "rn") -> float:
-    """Return a number rounded to another format."""
-    return rounded(Fraction(value), kind, how) if value and math.isfinite(value) else float(value)
-
-
-def divided(a: float, b: float, kind: str, how: str = "rn") -> float:
-    """Return a / b rounded once."""
-    sign = math.copysign(1, a) * math.copysign(1, b)
-    if math.isnan(a) or math.isnan(b) or (not a and not b) or (math.isinf(a) and math.isinf(b)):
-        return math.nan
-    if not b or math.isinf(a):
-        return sign * math.inf
-    return (
-        rounded(Fraction(a) / Fraction(b), kind, how) if a and math.isfinite(b) else math.copysign(0.0, sign)
-    )
-
-
-def root(a: float, kind: str) -> float:
-    """Return the square root rounded to nearest."""
-    if not a or math.isnan(a) or a == math.inf:
-        return a
-    if a < 0:
-        return math.nan
-    value = Fraction(a) * Fraction(4) ** 1200
-    whole = math.isqrt(value.numerator // value.denominator)  # 64 bits more than any format has
-    sticky = whole * whole != value
-    return rounded(Fraction(2 * whole + sticky, 2) / Fraction(2) ** 1200, kind)
-
-
-def flush(value: float, kind: str = "f32") -> float:
-    """Return zero for a denormal."""
-    return math.copysign(0.0, value) if abs(value) < 2.0 ** FORMATS[kind][1] else value
-
-
-def least(a: float, b: float) -> float:
-    """Return the smaller number; -0 lies below 0, and a NaN yields."""
-    if math.isnan(a) or math.isnan(b):
-        return b if math.isnan(a) else a
-    return min(a, b, key=lambda one: (one, math.copysign(1, one)))
-
-
-def most(a: float, b: float) -> float:
-    """Return the larger number likewise."""
-    return -least(-a, -b)
-
-
-def strict(choose: Callable[[float, float], float]) -> Callable[[float, float], float]:
-    """Return a choice of which a NaN is the result if there is one."""
-    return lambda a, b: math.nan if math.isnan(a) or math.isnan(b) else choose(a, b)
-
-
-def saturated(value: float) -> float:
-    """Return a number cut to between 0 and 1; a NaN is 0."""
-    return 0.0 if math.isnan(value) or value <= 0 else min(value, 1.0)
-
-
-def above_zero(value: float) -> float:
-    """Return a number, or zero in place of a negative one."""
-    return 0.0 if value <= 0 else value
-
-
-def to_integer(how: str, source: str, kind: str) -> Callable[[float], int]:
-    """Return the conversion of a float: out of range it is the nearest; a NaN is 0, or of 64 bits on either side the highest bit."""
-    bits = int(kind[1:])
-    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind[0] == "s" else (0, (1 << bits) - 1)
-
-    def convert(value: float) -> int:
-        if math.isnan(value):
-            return 1 << (bits - 1) if "64" in source + kind else 0
-        return (
-            low
-            if value == -math.inf
-            else high
-            if value == math.inf
-            else min(max(ROUND[how](value), low), high)
-        )
-
-    return convert
-
-
-def to_whole(how: str) -> Callable[[float], float]:
-    """Return the rounding of a float to a whole number, with its sign."""
-    return lambda value: math.copysign(float(ROUND[how](value)), value) if math.isfinite(value) else value
-
-
-# ---- integers ----
-
-
-def trunc_div(a: int, b: int) -> int | None:
-    """Return a / b as C has it; by zero it is undefined."""
-    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if b else None
-
-
-def trunc_rem(a: int, b: int) -> int | None:
-    """Return a % b as C has it."""
-    quotient = trunc_div(a, b)
-    return None if quotient is None else a - quotient * b
-
-
-def shifted(value: int, by: int, bits: int) -> int:
-    """Return a shift to the right that yields the sign from ``bits`` on."""
-    return value >> min(by, bits)
-
-
-def lookup(table: int) -> Callable[[int, int, int], int]:
-    """Return a function of three words bit by bit."""
-
-    def one(a: int, b: int, c: int) -> int:
-        return sum(
-            (table >> ((a >> k & 1) << 2 | (b >> k & 1) << 1 | (c >> k & 1)) & 1) << k for k in range(32)
-        )
-
-    return one
-
-
-def permuted(a: int, b: int, selector: int) -> int:
-    """Return the bytes of two words that a selector names."""
-    both, found = a | b << 32, 0
-    for k in range(4):
-        nibble = selector >> 4 * k & 15
-        byte = both >> 8 * (nibble & 7) & 255
-        found |= (255 * (byte >> 7) if nibble & 8 else byte) << 8 * k
-    return found
-
-
-def funnel(left: bool, limit: Callable[[int], int]) -> Callable[[int, int, int], int]:
-    """Return a shift of two words of which one is the result."""
-
-    def one(low: int, high: int, by: int) -> int:
-        both = low | high << 32
-        return both << limit(by) >> 32 if left else both >> limit(by)
-
-    return one
-
-
-def field(a: int, at: int, width: int, bits: int, signed: bool) -> int:
-    """Return bits of a number from a place on; beyond its end there is its sign."""
-    at, width = at & 255, width & 255
-    found = (a >> min(at, bits)) & (1 << width) - 1 if signed or at < bits else 0
-    if not signed:
-        return found & (1 << bits) - 1
-    last = min(at + width - 1, bits - 1)
-    sign = a >> last & 1 if width else 0
-    kept = max(min(width, bits - at), 0)
-    return found & (1 << kept) - 1 | (-1 << kept if sign else 0) if width else 0
-
-
-def inserted(a: int, b: int, at: int, width: int) -> int:
-    """Return ``b`` with bits of ``a`` from a place on."""
-    at, width = at & 255, width & 255
-    mask = (1 << width) - 1 << at & 0xFFFFFFFF
-    return b & ~mask | (a << at) & mask
-
-
-def highest(value: int, signed: bool) -> int:
-    """Return the place of the highest bit that is not the sign; all bits if there is none."""
-    return (value if not signed or value >= 0 else ~value).bit_length() - 1
-
-
-def dotted(a: int, b: int, c: int, signed: bool) -> int:
-    """Return the sum of the products of four bytes each."""
-
-    def of(word: int, k: int) -> int:
-        byte = word >> 8 * k & 255
-        return byte - 256 if signed and byte > 127 else byte
-
-    return sum(of(a, k) * of(b, k) for k in range(4)) + c
-
-
-COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b and a == a and b == b,  # noqa: PLR0124 - a NaN is not itself
-}
-UNORDERED: dict[str, Callable[[Any, Any], bool]] = {
-    **{
-        f"{name}u": lambda a, b, of=of: of(a, b) or math.isnan(a) or math.isnan(b)  # type: ignore[misc]
-        for name, of in COMPARE.items()
-    },
-    "num": lambda a, b: a == a and b == b,  # noqa: PLR0124 - a NaN is not itself
-    "nan": lambda a, b: a != a or b != b,  # noqa: PLR0124 - a NaN is not itself
-}
-JOIN: dict[str, Callable[[bool, bool], bool]] = {
-    "and": lambda a, b: a and b,
-    "or": lambda a, b: a or b,
-    "xor": lambda a, b: a != b,
-}
 
 
 def _integer_cases() -> list[Case]:
@@ -750,16 +378,16 @@ def _single_cases() -> list[Case]:
             lambda a, _: divided(1, root(a, "f64"), "f32") if a else math.copysign(math.inf, a),
             2**-22,
         ),
-        case("ex2.approx.f32 {r}, {0};", two, lambda a, _: converted(_power(a), "f32"), 2**-21),
+        case("ex2.approx.f32 {r}, {0};", two, lambda a, _: converted(power(a), "f32"), 2**-21),
         case(
             "ex2.approx.ftz.f32 {r}, {0};",
             two,
-            lambda a, _: flush(converted(_power(flush(a)), "f32")),
+            lambda a, _: flush(converted(power(flush(a)), "f32")),
             2**-21,
         ),
-        case("lg2.approx.f32 {r}, {0};", two, lambda a, _: _logarithm(a), 2**-21),
-        case("sin.approx.f32 {r}, {0};", two, lambda a, _: _turned(math.sin, a), 2**-20),
-        case("cos.approx.f32 {r}, {0};", two, lambda a, _: _turned(math.cos, a), 2**-20),
+        case("lg2.approx.f32 {r}, {0};", two, lambda a, _: logarithm(a), 2**-21),
+        case("sin.approx.f32 {r}, {0};", two, lambda a, _: turned(math.sin, a), 2**-20),
+        case("cos.approx.f32 {r}, {0};", two, lambda a, _: turned(math.cos, a), 2**-20),
         case("tanh.approx.f32 {r}, {0};", two, lambda a, _: converted(math.tanh(a), "f32"), 2**-10),
         case(
             "rcp.approx.ftz.f64 {r}, {0};",
@@ -794,7 +422,7 @@ def _scaled_cases() -> list[Case]:
             case(
                 f"{{{{ .reg .f32 t; cvt.rn.f32.s32 t, {{0}}; mul.f32 {{r}}, t, {{1}}; mul.f32 {{r}}, {{r}}, 0f{bits:08X}; }}}}",
                 "s32 f32 > f32",
-                lambda a, b, factor=factor: _scaled(a, b, factor),
+                lambda a, b, factor=factor: scaled(a, b, factor),
             )
         )
     for how, compare in {**COMPARE, **UNORDERED}.items():
@@ -994,29 +622,6 @@ def _packed_cases() -> list[Case]:
             )
         )
     return found
-
-
-def _scaled(a: int, b: float, factor: float) -> float | None:
-    """Return a product times a power of two where it is far from the ends, so that it is the same however it is rounded."""
-    found = multiplied(converted(a, "f32"), b, "f32")
-    return found * factor if not found or 2**-100 < abs(found) < 2**100 else None
-
-
-def _power(a: float) -> float:
-    return math.inf if a > 1000 else 0.0 if a < -1000 else 2.0**a
-
-
-def _logarithm(a: float) -> float:
-    return (
-        math.log2(a) if a > 0 and a < math.inf else a if a == math.inf else -math.inf if a == 0 else math.nan
-    )
-
-
-def _turned(function: Callable[[float], float], a: float) -> float | None:
-    """Return a sine or cosine where the approximation is one, which has an absolute error."""
-    if not math.isfinite(a):
-        return math.nan
-    return function(a) if abs(a) < 3 and (abs(function(a)) > 2**-2) else None
 
 
 CASES = [

@@ -12,19 +12,8 @@ from scanner.gpu import engine, isa, sass
 from scanner.gpu.cubin import Cubin
 from tests import gpu_opcodes, gpu_programs
 from tests.gpu_machine import assembled, assembler, instructions, loaded, recorded, run
-from tests.gpu_opcodes import (
-    BLOCK,
-    CASES,
-    FORMATS,
-    THREADS,
-    TYPES,
-    Array,
-    Case,
-    decoded,
-    encoded,
-    groups,
-    inputs,
-)
+from tests.gpu_numbers import FORMATS, THREADS, TYPES, Array, decoded, encoded, inputs
+from tests.gpu_opcodes import BLOCK, CASES, Case, groups
 
 # What ptxas does not emit for small kernels; kernels of PyTorch have it.
 UNSEEN = {

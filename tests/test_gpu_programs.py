@@ -9,8 +9,8 @@ import pytest
 from scanner.gpu import sass
 from scanner.gpu.engine import LaunchError
 from tests.gpu_machine import instructions, recorded, run
-from tests.gpu_opcodes import TYPES, converted, decoded, edges, encoded, flush, highest, lookup, permuted
-from tests.gpu_opcodes import added as rounded_sum
+from tests.gpu_numbers import TYPES, converted, decoded, edges, encoded, flush, highest, lookup, permuted
+from tests.gpu_numbers import added as rounded_sum
 from tests.gpu_programs import (
     ACCESSES,
     ATOMIC_THREADS,

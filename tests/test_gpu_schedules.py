@@ -8,7 +8,8 @@ import pytest
 from scanner.gpu.engine import Orders
 from scanner.gpu.schedule import orders_of
 from tests.gpu_machine import recorded, run
-from tests.gpu_opcodes import BLOCK, THREADS, groups, inputs
+from tests.gpu_numbers import THREADS, inputs
+from tests.gpu_opcodes import BLOCK, groups
 
 _, PROGRAMS = recorded("programs")
 FREE = ("resident-blocks", "warps", "both", "any-blocks", "lanes", "divergence")
