@@ -215,9 +215,7 @@ class SassInterpreter:
 
     def _report(self, _: memoryview) -> bytes:
         if self._found:
-            self._pairs = sorted(
-                self._pairs, key=lambda one: (not one[2].shows, not _INDEPENDENT.issuperset(one[2].kinds))
-            )[:MOST_PAIRS]
+            self._pairs = _chosen(self._pairs)
         conflicts = _joined(self._found, self._pairs)
         names, blocks = zip(*self._launches, strict=True) if self._launches else ((), ())
         told = set(names) if self._asked.get("skip") else ()
@@ -231,6 +229,14 @@ class SassInterpreter:
         }
         self._launches, self._faults, self._found, self._approximates = [], [], [], False
         return json.dumps(said).encode()
+
+
+def _chosen(pairs: list[tuple[int, CubinKernel, Conflict]]) -> list[tuple[int, CubinKernel, Conflict]]:
+    """Return the pairs to be tried: of each scope those first whose values tell a difference, some of each sort."""
+    groups: dict[tuple[bool, str], list[tuple[int, CubinKernel, Conflict]]] = {}
+    for one in sorted(pairs, key=lambda one: not one[2].shows):
+        groups.setdefault((not _INDEPENDENT.issuperset(one[2].kinds), one[2].scope), []).append(one)
+    return [one for key in sorted(groups) for one in groups[key][:MOST_PAIRS]]
 
 
 def _joined(found: list[Result], pairs: list[tuple[int, CubinKernel, Conflict]]) -> dict[str, Any] | None:

@@ -14,8 +14,8 @@ _ASCENDING, _DESCENDING, _DRAWN, _INTERLEAVED = range(4)
 # What memory, registers and shared memory hold that nobody wrote: NaN in every format of floats.
 UNWRITTEN = 0x7FFA7FFA
 
-# Pairs of accesses in conflict that are kept, to be tried alone.
-MOST_PAIRS = 16
+# Pairs of accesses in conflict that are kept of each scope and sort, to be tried alone.
+MOST_PAIRS = 8
 
 
 def orders_of(name: str, number: int, seed: int, ordinal: int) -> tuple[int, int, int, int, int, int, int]:

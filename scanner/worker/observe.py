@@ -36,7 +36,7 @@ from scanner.worker.threads import working_threads
 # Under each perturbation a case that has differed so often has been shown to; more would only cost time.
 _ENOUGH = 10
 # Pairs of accesses in conflict that are tried alone, for one that shows the difference.
-_MOST_SWAPS = 8
+_MOST_SWAPS = 16
 # Whose calls begin with their names.
 _LIBRARIES = ("cuBLAS", "cuDNN", "cuFFT", "cuRAND", "cuSOLVER", "cuSPARSE", "NCCL")
 # On a GPU the flags are read after so many executions, to know whether that is so; then where it would be at the rate at

@@ -14,7 +14,7 @@ typedef struct { uint32_t block, thread, epoch, warp_epoch, line, kind, together
  * were there, and of the last block, since its last barrier, whether several warps were, and which lanes of the last warp. */
 enum Sort { READING, STORING, UPDATING, ADDING, SORTS };
 typedef struct {
-    Access last, before; /* the last two by different threads, to be told */
+    Access last, before, far; /* the last by different threads, and the last by another warp than that, to be told */
     uint32_t block, epoch, warp, warp_epoch, lanes, together, kind;
     uint64_t step, bytes;
     bool any, blocks, warps, mixed; /* mixed: not all of one kind, or not all of the same bytes */
@@ -115,8 +115,9 @@ static void insert(Set *s, const Access *now, uint64_t bytes) {
     else s->mixed |= s->kind != now->kind || s->bytes != bytes;
     s->lanes = same_warp ? s->lanes | bit : bit;
     s->together = same_warp ? s->together & now->together : now->together;
+    if (!s->any) s->before = s->far = *now;
     if (s->any && (s->last.block != now->block || s->last.thread != now->thread)) s->before = s->last;
-    else if (!s->any) s->before = *now;
+    if (s->any && (s->last.block != now->block || s->last.thread / LANES != warp)) s->far = s->last;
     s->any = true, s->block = now->block, s->epoch = now->epoch, s->warp = warp, s->warp_epoch = now->warp_epoch;
     s->step = now->step, s->kind = now->kind, s->bytes = bytes, s->last = *now;
 }
@@ -154,9 +155,13 @@ static void compare(Machine *m, Cell *c, enum Sort sort, const Access *now, uint
         launch->commuting++;
         return;
     }
-    int last = unordered(&s->last, now), before = unordered(&s->before, now);
-    if (before && (!last || before < last)) tell(m, c, &s->before, now, before - 1);
-    else if (last) tell(m, c, &s->last, now, last - 1);
+    const Access *known[] = {&s->last, &s->before, &s->far}, *furthest = NULL;
+    int scope = SCOPES;
+    for (int k = 0; k < 3; k++) {
+        int found = unordered(known[k], now) - 1;
+        if (found >= 0 && found < scope) furthest = known[k], scope = found;
+    }
+    if (furthest) tell(m, c, furthest, now, scope);
     for (int k = 0; k < SCOPES; k++)
         if (scopes >> k & 1) {
             if (sort == ADDING && now->kind == ADDS_FLOATS) c->pairs[k]++;
