@@ -41,18 +41,20 @@ static void begin_rounding(const Instruction *i) {
 static void end_rounding(void) { fesetround(FE_TONEAREST); }
 static bool is_rounded(const Instruction *i) { return HAS(i, M_RM) || HAS(i, M_RP) || HAS(i, M_RZ); }
 #define IN_MEMORY(x) __asm__ volatile("" : : "r"(x) : "memory")
+#define ROUNDED(i, r, a, b, c, value)                   \
+    do {                                                \
+        begin_rounding(i);                              \
+        IN_MEMORY(a); IN_MEMORY(b); IN_MEMORY(c);       \
+        EACH r[l] = value;                              \
+        IN_MEMORY(r);                                   \
+        if (is_rounded(i)) end_rounding();              \
+    } while (0)
 
 void op_FADD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Floats a, b, r;
     floats(m, w, i, 1, a);
     floats(m, w, i, 2, b);
-    if (is_rounded(i)) {
-        begin_rounding(i);
-        IN_MEMORY(a); IN_MEMORY(b);
-        EACH r[l] = a[l] + b[l];
-        IN_MEMORY(r);
-        end_rounding();
-    } else EACH r[l] = a[l] + b[l];
+    ROUNDED(i, r, a, b, b, a[l] + b[l]);
     put_floats(w, i, r, lanes);
 }
 
@@ -60,16 +62,8 @@ void op_FMUL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Floats a, b, r;
     floats(m, w, i, 1, a);
     floats(m, w, i, 2, b);
-    if (is_rounded(i)) {
-        begin_rounding(i);
-        IN_MEMORY(a); IN_MEMORY(b);
-        EACH r[l] = a[l] * b[l];
-        IN_MEMORY(r);
-        end_rounding();
-    } else {
-        double by = HAS(i, M_D2) ? 0.5 : HAS(i, M_D4) ? 0.25 : HAS(i, M_D8) ? 0.125 : HAS(i, M_M2) ? 2 : HAS(i, M_M4) ? 4 : HAS(i, M_M8) ? 8 : 1;
-        EACH r[l] = (float)((double)a[l] * b[l] * by);
-    }
+    double by = HAS(i, M_D2) ? 0.5 : HAS(i, M_D4) ? 0.25 : HAS(i, M_D8) ? 0.125 : HAS(i, M_M2) ? 2 : HAS(i, M_M4) ? 4 : HAS(i, M_M8) ? 8 : 1;
+    ROUNDED(i, r, a, b, b, (float)((double)a[l] * b[l] * by));
     put_floats(w, i, r, lanes);
 }
 
@@ -78,11 +72,7 @@ void op_FFMA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     floats(m, w, i, 1, a);
     floats(m, w, i, 2, b);
     floats(m, w, i, 3, c);
-    begin_rounding(i);
-    IN_MEMORY(a); IN_MEMORY(b); IN_MEMORY(c);
-    EACH r[l] = fmaf(a[l], b[l], c[l]);
-    IN_MEMORY(r);
-    if (is_rounded(i)) end_rounding();
+    ROUNDED(i, r, a, b, c, fmaf(a[l], b[l], c[l]));
     put_floats(w, i, r, lanes);
 }
 
@@ -174,11 +164,7 @@ void op_DADD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Doubles a, b, r;
     source_double(m, w, &i->operand[1], a);
     source_double(m, w, &i->operand[2], b);
-    begin_rounding(i);
-    IN_MEMORY(a); IN_MEMORY(b);
-    EACH r[l] = a[l] + b[l];
-    IN_MEMORY(r);
-    if (is_rounded(i)) end_rounding();
+    ROUNDED(i, r, a, b, b, a[l] + b[l]);
     put_doubles(w, i, r, lanes);
 }
 
@@ -186,11 +172,7 @@ void op_DMUL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Doubles a, b, r;
     source_double(m, w, &i->operand[1], a);
     source_double(m, w, &i->operand[2], b);
-    begin_rounding(i);
-    IN_MEMORY(a); IN_MEMORY(b);
-    EACH r[l] = a[l] * b[l];
-    IN_MEMORY(r);
-    if (is_rounded(i)) end_rounding();
+    ROUNDED(i, r, a, b, b, a[l] * b[l]);
     put_doubles(w, i, r, lanes);
 }
 
@@ -199,11 +181,7 @@ void op_DFMA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     source_double(m, w, &i->operand[1], a);
     source_double(m, w, &i->operand[2], b);
     source_double(m, w, &i->operand[3], c);
-    begin_rounding(i);
-    IN_MEMORY(a); IN_MEMORY(b); IN_MEMORY(c);
-    EACH r[l] = fma(a[l], b[l], c[l]);
-    IN_MEMORY(r);
-    if (is_rounded(i)) end_rounding();
+    ROUNDED(i, r, a, b, c, fma(a[l], b[l], c[l]));
     put_doubles(w, i, r, lanes);
 }
 
