@@ -44,12 +44,12 @@ def test_plain_lines(clock: list[float]) -> None:
 
     lines = stream.getvalue().splitlines()
     assert lines[0] == "scan: starting torch: python"
-    assert lines[1].startswith("scan: 9/400 measurements; 9 deterministic; about 7 min left; at torch.take:")
+    assert lines[1].startswith("scan: 9/400 observations; 9 deterministic; about 7 min left; at torch.take:")
     assert any(
-        "100/400 measurements (and 49/50 further ones); 100 deterministic, 49 non" in line for line in lines
+        "100/400 observations (and 49/50 further ones); 100 deterministic, 49 non" in line for line in lines
     )
-    assert lines[-1] == "scan: 101/400 measurements; 100 deterministic, 50 nondeterministic; about 7 min left"
-    assert all("/400 measurements" in line for line in lines[1:])
+    assert lines[-1] == "scan: 101/400 observations; 100 deterministic, 50 nondeterministic; about 7 min left"
+    assert all("/400 observations" in line for line in lines[1:])
 
 
 def test_live_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_live_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     live.end()
 
     text = stream.getvalue()
-    assert "starting torch: python" in text or "1/4 measurements" in text
+    assert "starting torch: python" in text or "1/4 observations" in text
     assert "kept as [run.jsonl.1]\n" in text
-    assert "1/4 measurements" in text
+    assert "1/4 observations" in text
     assert "1 deterministic, 1 raises" in text

@@ -39,7 +39,7 @@ AGREEMENT_MEANING: dict[Agreement, str] = {
     "not_covered": "No row of these runs speaks to the bullet, on any device.",
 }
 KIND_MEANING = {
-    "undocumented": "Measured groups of rows that raise or differ, and that no claim is about.",
+    "undocumented": "Groups of rows that raise or differ, and that no claim is about.",
     "self_contradictory": "Pairs of claims that put one call of an op into both lists.",
     "unread": "The same of ops that an unparsed bullet names, which may be about them.",
     "unparsed": "Bullets that were not understood; no row is compared with them.",

@@ -36,7 +36,7 @@ ADVICE: dict[Finding, str] = {
     "torch.utils.deterministic.fill_uninitialized_memory, which is on unless turned off.",
     "mode_dependent": "Keep one setting, on or off: each gives the same bits every time, and other ones.",
     "inconclusive": "Not settled: see the reasons, and scan again.",
-    "deterministic": "Nothing for what was measured: no difference was seen. What was not measured may differ.",
+    "deterministic": "Nothing to do: no difference was seen. Other inputs may differ.",
 }
 # Of an op of PyTorch that is not to return such memory.
 _READS = (

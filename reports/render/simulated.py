@@ -47,6 +47,7 @@ def cell_words(known: Simulation) -> list[str]:
         *(["approximation-sensitive"] if known.approximation_sensitive else []),
         *([f"look at it: {known.contradiction}"] if known.contradiction else []),
         *([f"the CPU computed {', '.join(known.products)}"] if known.products else []),
+        *(known.conflicts.doubts if known.conflicts else ()),
         *(_others(known.other_kernels) if known.other_kernels else []),
     ]
 
@@ -121,4 +122,5 @@ def recall_words(rows: Iterable[MatrixRow], header: Header) -> list[str]:
         return []
     classes = ", ".join(f"{name} {count}" for name, count in found.classes.items())
     runs = ", ".join(f"{count} with n = {n}" for n, count in found.runs.items())
-    return [f"{several(sum(found.classes.values()), 'cell')} differ: {classes}; {runs}"]
+    cells = sum(found.classes.values())
+    return [f"{several(cells, 'cell')} {'differs' if cells == 1 else 'differ'}: {classes}; {runs}"]

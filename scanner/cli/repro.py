@@ -14,8 +14,6 @@ import msgspec
 from msgspec.structs import replace
 
 from opspecs.functions import file_of, resolved
-from opspecs.pytorch.sources import databases
-from opspecs.registry import SPECS
 from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.cases.catalog import named_files
 from scanner.cases.selected import selected_rows
@@ -30,7 +28,7 @@ from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.variables import packages_for, worker_environment
 from scanner.repro.compile_cache import SCRIPT
 from scanner.repro.invariance import invariance_script, tried_of
-from scanner.repro.replay import replay_script, told, witness_of
+from scanner.repro.replay import replay_script, specs_of, told, witness_of
 from scanner.repro.saved_script import saved_script
 from scanner.repro.script import InputSource, script
 from scanner.verdicts.findings import MatrixRow, matrix
@@ -108,7 +106,7 @@ def command(
     )
     seen = next(one for one in rows if one.row.key == chosen.key)
     if replays and output is None:
-        return told(witness_of(seen, read.header), python, _specs_of(chosen, read.header, spec_files))
+        return told(witness_of(seen, read.header), python, spec_files)
     if replays:
         _out(replay_script(seen, read.header), output, run)
         return EXIT_DONE
@@ -187,7 +185,9 @@ def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: s
         raise UsageError(
             f"{text}: it ran on {row.device}, and scripts are written for cpu, {', '.join(ACCELERATORS)} alone"
         )
-    files = list(map(resolved, _specs_of(row, header, spec_files)))
+    recorded = specs_of(row, header)
+    named = named_files(spec_files, recorded, f"{text}: its spec is none of ours") if recorded else ()
+    files = list(map(resolved, named))
     for path in files:
         if not file_of(path).is_file():
             raise UsageError(f"{text}: {path} is not there; say where it is now with --specs")
@@ -203,18 +203,6 @@ def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: s
     if "failed" in answer:
         raise UsageError(f"{text}: {answer['failed']}")
     return msgspec.convert(answer, InputSource)
-
-
-def _specs_of(row: Row, header: Header, spec_files: Sequence[str]) -> tuple[str, ...]:
-    """Return the files of specs that a row needs; one of the catalog needs none, wherever those of its run are now.
-
-    Raises:
-        UsageError: They were not named.
-    """
-    if row.spec in {spec.name for spec in SPECS} or databases((row.source,)):
-        return ()
-    text = f"{row.id}: no script can be written: its spec is none of ours"
-    return tuple(named_files(spec_files, header.settings.specs, text))
 
 
 def _ask(request: dict[str, Any], python: str, sandbox: Path) -> dict[str, Any]:

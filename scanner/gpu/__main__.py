@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from scanner.errors import DetmatrixError
 from scanner.gpu import sass
 from scanner.gpu.cubin import Cubin, CubinError, CubinKernel, cubins
 from scanner.gpu.device import GpuTable, blocks_per_multiprocessor, device
@@ -76,7 +77,7 @@ class SassInterpreter:
             return _OK, self.answers[kind](payload)
         except LaunchError as error:
             status, text = error.kind, str(error)
-        except CubinError as error:
+        except (DetmatrixError, OSError) as error:  # code that is not understood, or nowhere to keep it
             status, text = "unknown", str(error)
         self._faults.append({"kind": status, "text": text})
         return _STATUS[status], text.encode()

@@ -25,6 +25,8 @@ _SIZES, _WINDOWS, _STACK = 0x00, 0x18, 0x28
 _KINDS = ("ran", "fault", "unknown", "timeout")
 _MOST_BLOCKS = 1 << 31
 _NOWHERE = (1 << 32) - 1  # where no instruction failed
+# How the engine tells a call of what is the driver's, by its address; and the one that ends a kernel's own assertion.
+_CALL, _ASSERTION = "a call of the driver's function ", "__assertfail"
 # The direction of rounding is changed where an instruction says so.
 _FLAGS = ("-O3", "-fno-strict-aliasing", "-frounding-math", "-fno-trapping-math", "-fno-math-errno")
 _PAIR = ctypes.c_uint32 * 2
@@ -272,7 +274,11 @@ def launch(
     del kept
     if call.status:
         line = None if call.line == _NOWHERE else call.line
-        raise LaunchError(_KINDS[call.status], call.text.decode(errors="replace"), line)
+        text = call.text.decode(errors="replace")
+        for address, name in kernel.externals.items():
+            failed = "an assertion failed, " if name == _ASSERTION else ""
+            text = text.replace(f"{_CALL}{address}", f"{failed}{_CALL}{name}")
+        raise LaunchError(_KINDS[call.status], text, line)
     told = [_told(one) for one in sample[: call.sampled] if one.scope < len(SCOPES)]
     doubts = tuple(doubt for place, doubt in enumerate(DOUBTS) if call.flags >> place & 1)
     return Result(

@@ -6,6 +6,9 @@ Mnemonics are those of nvdisasm, for sm_80 and, where they have other names, sm_
 
 from __future__ import annotations
 
+# Whose instructions stand here.
+ARCHITECTURES = ("sm_80",)
+
 # Modifiers that change nothing here: caches, scopes of a memory that is always in order, hints to the hardware.
 _HINTS = "E CONSTANT STRONG GPU SYS CTA SM SC ALL EF LU BYPASS LTC128B DEFER_BLOCKING NOINC NODEC LUT IVALL RN NTZ MMA PACK_AB"
 _SIZES = "U8 S8 U16 S16 64 128"

@@ -18,6 +18,7 @@ from pathlib import Path
 from scanner.errors import UsageError, signal_name
 from scanner.gpu.build import built
 from scanner.gpu.device import GpuTable, device
+from scanner.gpu.isa import ARCHITECTURES
 from scanner.gpu.standins import sources
 
 # What the runtime of a worker exits with whose interpreter is gone.
@@ -72,8 +73,9 @@ def prepare(
         raise UsageError(
             "a GPU can be simulated on Linux alone, for which there are builds of torch with CUDA"
         )
-    number = int(architecture.removeprefix("sm_")) if re.fullmatch(r"sm_\d{2,3}", architecture) else 0
-    of = device(number, multiprocessors)
+    if architecture not in ARCHITECTURES:
+        raise UsageError(f"--simulate {architecture}: cannot be simulated; {', '.join(ARCHITECTURES)} can")
+    of = device(int(architecture.removeprefix("sm_")), multiprocessors)
     done = subprocess.run(
         [python, "-c", _FIND_TORCH], capture_output=True, text=True, cwd="/", env=environment, check=False
     )
@@ -84,13 +86,8 @@ def prepare(
     # Their packages are those of an extra.
     from scanner.gpu.cubin import architectures  # noqa: PLC0415
     from scanner.gpu.engine import compiled  # noqa: PLC0415
-    from scanner.gpu.sass import ARCHITECTURES, disassembler  # noqa: PLC0415
+    from scanner.gpu.sass import disassembler  # noqa: PLC0415
 
-    if of.architecture not in ARCHITECTURES:
-        known = ", ".join(f"sm_{one}" for one in ARCHITECTURES)
-        raise UsageError(
-            f"--simulate {architecture}: its instructions are not known yet; {known} can be simulated"
-        )
     has = architectures(torch / "lib" / "libtorch_cuda.so")
     if architecture not in has:
         raise UsageError(f"{torch}: has no code for {architecture}; it is built for {', '.join(sorted(has))}")

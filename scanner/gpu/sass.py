@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import struct
@@ -16,10 +17,9 @@ from pathlib import Path
 
 from scanner.errors import UsageError
 from scanner.gpu.build import cache_folder
+from scanner.gpu.cubin import CubinError
 from scanner.gpu.isa import ALLOWED, HINTS, MODIFIERS, OPCODES, SAME, SPECIAL
 
-# Whose instructions the table of isa.py has.
-ARCHITECTURES = (80,)
 # Bytes of an instruction on every architecture since Volta.
 WIDTH = 16
 _OPERANDS, _WORDS = 8, 3
@@ -67,6 +67,7 @@ def instructions(code: bytes, architecture: int) -> bytes:
 
     Raises:
         UsageError: There is no nvdisasm.
+        CubinError: nvdisasm does not read it.
     """
     place = cache_folder("code") / sha256(_version() + bytes([architecture]) + code).hexdigest()
     try:
@@ -77,9 +78,11 @@ def instructions(code: bytes, architecture: int) -> bytes:
         pass
     lines = _lines(code, architecture)
     decoded = b"".join(_encoded(line, number, code) for number, line in enumerate(lines))
-    with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
+    # Where the cache cannot be written, the next process reads the code again.
+    with contextlib.suppress(OSError), tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
         file.write(sha256(decoded).digest() + decoded)
-    Path(file.name).rename(place)
+        file.flush()
+        Path(file.name).rename(place)
     return decoded
 
 
@@ -113,10 +116,10 @@ def _lines(code: bytes, architecture: int) -> list[re.Match[str]]:
         command = [*disassembler(), "--binary", f"SM{architecture}", "-ndf", file.name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise UnknownInstructionError(f"nvdisasm: {(done.stderr.splitlines() or ['failed'])[0]}")
+        raise CubinError(f"nvdisasm: {(done.stderr.splitlines() or ['failed'])[0]}")
     lines = [found for line in done.stdout.splitlines() if (found := _LINE.match(line))]
     if len(lines) != len(code) // WIDTH:
-        raise UnknownInstructionError(f"nvdisasm told {len(lines)} of {len(code) // WIDTH} instructions")
+        raise CubinError(f"nvdisasm told {len(lines)} of {len(code) // WIDTH} instructions")
     return lines
 
 

@@ -143,7 +143,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             option="--simulate",
             metavar="ARCH",
             help="Simulate a GPU of this architecture, such as sm_80: an interpreter executes the kernels of a CUDA build of "
-            "torch, in orders that are drawn. No GPU is needed, and none is used.",
+            "torch, in orders that are drawn. No GPU is needed, and none is used. The defaults are then --runs 8, "
+            "--processes 1 and --timeout 300.",
             said=_said_architecture,
             reruns=True,
             empty="none",

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import argparse
 import pprint
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
+from opspecs.functions import resolved
+from opspecs.pytorch.sources import databases
+from opspecs.registry import SPECS
+from scanner.cases.catalog import named_files
 from scanner.cases.settings import asked_for
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, DetmatrixError, UsageError, one_line
-from scanner.observations.records import Header, Mode, Observation, Record, Schedule, Settings
+from scanner.observations.records import Header, Mode, Observation, Record, Row, Schedule, Settings
 from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.repro.comment import WIDTH, finding_comment
@@ -28,7 +33,7 @@ from scanner.verdicts.findings import MatrixRow
 _SCRIPT = """{comment}
 #
 # Replays it on a machine without a GPU (Linux, x86-64): pip install 'detmatrix[simulate]', then
-#     python THIS_FILE --python PATH
+#     python THIS_FILE --python PATH{specs}
 # with the interpreter of an environment that has torch {torch} and needs nothing of NVIDIA. Exit code 0: the same results.
 from scanner.repro.replay import main
 
@@ -52,6 +57,7 @@ class ReplaySource(Record, frozen=True):
     build: str  # of the simulation
     settings: dict[str, str | int | float]  # that an execution rests on
     row: dict[str, str]
+    specs: tuple[str, ...]  # files of specs that the row is of; they run only where a command line names them
     inputs: str | None  # digest
     modes: dict[Mode, ReplayedMode]
 
@@ -76,28 +82,43 @@ def witness_of(row: MatrixRow, header: Header) -> ReplaySource:
         build=of.build,
         settings={name: getattr(header.settings, name) for name in names},
         row=place_of(row.row) | ({"enlargement": row.row.enlargement} if row.row.enlargement else {}),
+        specs=specs_of(row.row, header),
         inputs=seen[0].inputs_digest,
         modes={one.mode: _mode(one) for one in seen},
     )
 
 
+def specs_of(row: Row, header: Header) -> tuple[str, ...]:
+    """Return the files of specs of a run that a row needs; one of the catalog needs none, wherever those of its run are now."""
+    if row.spec in {spec.name for spec in SPECS} or databases((row.source,)):
+        return ()
+    return header.settings.specs
+
+
 def replay_script(row: MatrixRow, header: Header) -> str:
     """Return the script that replays a row; whatever a run file says stands in quotes there."""
-    literal = pprint.pformat(msgspec.to_builtins(witness_of(row, header)), width=WIDTH - 4, sort_dicts=False)
+    of = witness_of(row, header)
+    literal = pprint.pformat(msgspec.to_builtins(of), width=WIDTH - 4, sort_dicts=False)
     witness = "\n".join(f"    {line}" for line in literal.splitlines())
     comment = "\n".join(finding_comment(row, header))
-    return _SCRIPT.format(comment=comment, torch=one_line(header.environment.torch), witness=witness)
+    specs = "".join(f" {one_line(f'--specs {shlex.quote(path)}')}" for path in of.specs)
+    return _SCRIPT.format(
+        comment=comment, torch=one_line(header.environment.torch), witness=witness, specs=specs
+    )
 
 
 def told(witness: ReplaySource, python: str, spec_files: tuple[str, ...] = ()) -> int:
     """Replay, and print what was seen; return the exit code.
 
     Raises:
-        UsageError: This machine, or the build in that interpreter, cannot have the simulated GPU.
+        UsageError: This machine, or the build in that interpreter, cannot have the simulated GPU, or files of specs are not
+            named.
         UntrustedScanError: No worker could start.
     """
     same = True
-    for line, is_same in _replayed(witness, python, spec_files):
+    text = f"{':'.join(witness.row[part] for part in ('spec', 'case'))}: cannot be replayed: its spec is none of ours"
+    files = tuple(map(resolved, named_files(spec_files, witness.specs, text)))
+    for line, is_same in _replayed(witness, python, files):
         print(one_line(line), flush=True)
         same = same and is_same
     print("reproduced" if same else "NOT reproduced")

@@ -35,13 +35,13 @@ class Progress(Protocol):
         """The samples of a database's entry are being tried, behind *done* of *total* entries."""
 
     def begin(self, total: int, done: int) -> None:
-        """*done* of *total* measurements were there already."""
+        """*done* of *total* observations were there already."""
 
     def expect(self, total: int) -> None:
-        """So many measurements there will be, it turns out."""
+        """So many observations there will be, it turns out."""
 
     def further(self, count: int) -> None:
-        """The next so many measurements are beyond those that were planned."""
+        """The next so many observations are beyond those that were planned."""
 
     def at(self, row: Row, what: str) -> None:
         """This row is being executed: "on, process 1", "cost", "overloads", or "invariance to batch"."""
@@ -99,10 +99,10 @@ class _Counted:
 
     @property
     def far(self) -> str:
-        """How many measurements are made, and, while there are others, how many of those."""
+        """How many observations are made, and, while there are others, how many of those."""
         beyond = self._further < self._of_further
         more = f" (and {self._further}/{self._of_further} further ones)" if beyond else ""
-        return f"{self.done}/{self.total} measurements{more}"
+        return f"{self.done}/{self.total} observations{more}"
 
     @property
     def left(self) -> str:

@@ -13,7 +13,7 @@ from scanner.cases.settings import Plan, Shard
 from scanner.errors import RunFileError, UsageError
 from scanner.observations.one_case import Key
 from scanner.observations.parts import BUILD
-from scanner.observations.records import FORMAT, MODES, Environment, Header, Row, Settings
+from scanner.observations.records import FORMAT, MODES, Environment, Header, Row, Settings, SimulatedDevice
 from scanner.observations.runfile import Run, RunReader, read_run
 from scanner.observations.settings import SETTINGS, written
 from scanner.processes.environment import tool_version
@@ -89,7 +89,8 @@ def check_header(plan: Plan, header: Header, here: Environment, rows: tuple[Row,
     ]
     for name in others:
         if name in BUILD:
-            raise not_resumable(plan, f"the {name} here", getattr(here, name), getattr(there, name))
+            label = "simulated GPU" if name == "simulated" else name
+            raise not_resumable(plan, f"the {label} here", getattr(here, name), getattr(there, name))
     if tool_version() != header.tool:
         raise not_resumable(plan, "the detmatrix here", tool_version(), header.tool)
     if [row.key for row in rows] != [row.key for row in header.planned]:
@@ -196,6 +197,8 @@ def _brief(value: Any) -> str:
             return "yes" if value else "no"
         case Shard():
             return str(value)
+        case SimulatedDevice():
+            return f"{value.architecture}, {value.multiprocessors} multiprocessors, build {value.build}"
         case tuple():
             return " ".join(map(str, value)) or "none"
     return written(value)

@@ -131,7 +131,7 @@ void op_CALL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     if (to->kind == K_IMMEDIATE) EACH target[l] = to->value;
     else source_wide(m, w, &i->operand[0], target);
     uint64_t value = target[first_lane(lanes)];
-    if (is_external(m, value)) fail(m, FAULT, "a call of function %llu outside of the kernel", (unsigned long long)value);
+    if (is_external(m, value)) fail(m, FAULT, "a call of the driver's function %llu", (unsigned long long)value);
     go(m, w, lanes, value);
 }
 

@@ -191,10 +191,18 @@ static bool comes_back(Machine *m, Warp *w) {
     return then == w->been;
 }
 
-static void look_at_clock(Machine *m) {
+static void look_at_clock(Machine *m, const Warp *w) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    if ((double)now.tv_sec + 1e-9 * (double)now.tv_nsec > m->launch->deadline) fail(m, TIMEOUT, "it did not end in time");
+    if ((double)now.tv_sec + 1e-9 * (double)now.tv_nsec <= m->launch->deadline) return;
+    uint32_t warps = 0, wait = 0;
+    for (uint32_t r = 0; r < m->residents; r++)
+        for (uint32_t k = 0; m->resident[r]->warp && k < m->resident[r]->warps; k++) {
+            const Warp *one = &m->resident[r]->warp[k];
+            warps += one->alive != 0, wait += one->alive && !(one->alive & ~one->waiting);
+        }
+    fail(m, TIMEOUT, "it did not end in time: warp %u of block %u runs, of %u warps that have begun %u wait for others", w->index,
+         w->block->index, warps, wait);
 }
 
 static enum Turn run_warp(Machine *m, Warp *w, uint64_t slice) {
@@ -215,7 +223,7 @@ static enum Turn run_warp(Machine *m, Warp *w, uint64_t slice) {
             if (i->guard & 16) guard = w->uniform_predicate >> (i->guard & 7) & 1 ? ~0u : 0;
             on = lanes & (i->guard & 8 ? ~guard : guard);
             launch->work += (uint64_t)__builtin_popcount(on);
-            if (!(++launch->steps % STEPS_BETWEEN_LOOKS)) look_at_clock(m);
+            if (!(++launch->steps % STEPS_BETWEEN_LOOKS)) look_at_clock(m, w);
             pc++, slice--, m->together = lanes;
             if (!on) {
                 w->steps++;
