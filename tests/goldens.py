@@ -28,7 +28,7 @@ from scanner.repro.invariance import invariance_script
 from scanner.repro.script import script
 from tests.commands import Command, command_in
 from tests.compared import OPS, VERSIONS, shows
-from tests.documented import docstring
+from tests.documented import docstring, shown
 from tests.evidence_runs import cost, evidence_run, sentinel
 from tests.mutants import INPUT_SOURCE, base_run
 from tests.runs import (
@@ -237,6 +237,46 @@ def _releases(folder: Path) -> None:
         )
 
 
+def _drift(folder: Path) -> None:
+    """Write runs on two devices after which of the lists one entry moves, one is split, one narrows, one appears and one goes."""
+    text = docstring(
+        [
+            ":class:`torch.nn.Conv2d` when called on CUDA tensor",
+            ":func:`torch.Tensor.index_put` with ``accumulate=True`` when called on a CPU\n  tensor",
+            ":func:`torch.Tensor.index_copy` when called on a CPU or CUDA tensor",
+            ":func:`torch.silent_op` when called on a CUDA tensor",
+        ],
+        [
+            ":class:`torch.nn.AvgPool3d` when attempting to differentiate a CUDA tensor",
+            (
+                ":func:`torch.nn.functional.interpolate` when attempting to differentiate a CUDA tensor\n"
+                "  and one of the following modes is used:\n\n  - ``linear``\n  - ``bilinear``\n  - ``bicubic``\n"
+                "  - ``trilinear``\n"
+            ),
+            ":func:`torch.cumsum` when called on a CUDA tensor when dtype is floating point or complex",
+            "an unparsed bullet about ``torch.thing``",
+        ],
+    )
+    cpu = [shown("torch.Tensor.index_copy", "fixed_by_mode", "cpu"), shown("torch.take", "fixed_by_mode", "cpu", direction="backward")]  # fmt: skip
+    interpolate = "torch.nn.functional.interpolate"
+    cuda = [
+        shown("torch.Tensor.index_copy", "raises"),
+        shown("torch.silent_op", "silent"),
+        shown("torch.nn.AvgPool3d", "fixed_by_mode", direction="backward"),
+        shown(interpolate, "fixed_by_mode", case="b", direction="backward", traits={"mode": "bicubic"}),
+        shown(interpolate, "raises", case="l", direction="backward", traits={"mode": "linear"}),
+        shown("torch.cumsum", "raises"),
+        shown("torch.cumsum", "fixed_by_mode", dtype="complex64"),
+    ]
+    for device, rows in (("cpu", cpu), ("cuda:0", cuda)):
+        write_run(
+            folder / f"drift-{device.partition(':')[0]}.jsonl",
+            [(replace(planned, device=device), seen) for planned, seen in rows],
+            settings=replace(SETTINGS, device=device),
+            claims=parse_claims(text),
+        )
+
+
 def prepare(folder: Path) -> None:
     """Write the files that the command lines name into a folder."""
     shutil.copy(ROOT / "tests" / "data" / "simulated.jsonl.gz", folder)
@@ -244,6 +284,7 @@ def prepare(folder: Path) -> None:
     _doubtful(folder)
     _releases(folder)
     _accelerated(folder)
+    _drift(folder)
     two_runs(folder)
     source = folder / "checkout" / "torch" / "__init__.py"
     source.parent.mkdir(parents=True)
@@ -303,6 +344,8 @@ for _name in ("distrusted", "unfinished", "weak", "serial"):
         long="--all --format md",
         failing="--fail-on inconclusive",
     )
+_add("report-weak", "report weak.jsonl", "html csv json")
+_add("docs-drift", "docs drift-cpu.jsonl drift-cuda.jsonl", "md rst diff json")
 _add("docs-distrusted", "docs distrusted.jsonl --check")
 _add("report-devices", "report cpu.jsonl cuda.jsonl", "text md html csv json", long="--all --format md")
 _add("report-releases", "report 2.11.0.jsonl 2.13.0.jsonl 2.15.0.jsonl", "text md html csv json")
