@@ -146,6 +146,7 @@ def _doubtful(folder: Path) -> None:
     distrust = replace(CLOSING, distrust=("control.constant differed in off, process 0",))
     voided = Distrust(reason="control.rare differed", mode="off", process=1, since=2, before=5)
     write_run(folder / "distrusted.jsonl", closing=distrust, lines=[voided])
+    write_run(folder / "plain.jsonl")
     write_run(
         folder / "unfinished.jsonl",
         closing=None,
@@ -344,6 +345,8 @@ for _name in ("distrusted", "unfinished", "weak", "serial"):
         long="--all --format md",
         failing="--fail-on inconclusive",
     )
+_add("report-plain", "report plain.jsonl", _REPORTS, long="--all --format md")
+_add("explain-simulated-wrong", "explain ReflectionPad2d simulated.jsonl.gz", "text md")
 _add("report-weak", "report weak.jsonl", "html csv json")
 _add("docs-drift", "docs drift-cpu.jsonl drift-cuda.jsonl", "md rst diff json")
 _add("docs-distrusted", "docs distrusted.jsonl --check")
