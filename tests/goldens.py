@@ -178,6 +178,7 @@ def _doubtful(folder: Path) -> None:
             simulated=replace(
                 found,
                 conflicts=conflicts,
+                schedule=replace(found.schedule, number=2, seed=7) if found.schedule else None,
                 value_race=found.schedule is not None,
                 approximation_sensitive=True,
                 other_kernels=None,
@@ -354,7 +355,7 @@ _add("report-devices", "report cpu.jsonl cuda.jsonl", "text md html csv json", l
 _add("report-releases", "report 2.11.0.jsonl 2.13.0.jsonl 2.15.0.jsonl", "text md html csv json")
 _add("report-gpu", "report gpu.jsonl", "text json", long="--all --format md")
 _add("explain-gpu", "explain Conv2d gpu.jsonl", "text")
-_add("report-simulated-doubts", "report simulated-doubts.jsonl", "text json", long="--all --format md")
+_add("report-simulated-doubts", "report simulated-doubts.jsonl", "text csv json", long="--all --format md")
 _add("report-simulated-beside", "report simulated.jsonl.gz run.jsonl", "text md")
 _add("report-hostile", "report run.jsonl --rows *alert*", "html")
 _add("docs-releases", "docs 2.13.0.jsonl", _DOCS, patch="--format patch --source checkout/torch/__init__.py")
