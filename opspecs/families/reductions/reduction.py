@@ -15,7 +15,7 @@ def _rows(t: Inputs, **options: object) -> Call:
 
 def _cancelling(t: Inputs) -> Call:
     """Values whose sum is rounding alone: each thread of a CPU adds a part, and other parts leave another rest."""
-    length = t.size(cpu=1 << 20, cuda=1 << 24, simulated=1 << 16)
+    length = t.size(cpu=1 << 20, cuda=1 << 24, simulated=1 << 17)
     values = t.normal(length)
     return call(values - values[t.permutation(length)])
 
