@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -138,10 +138,12 @@ def _by_device(ops: Sequence[OpView]) -> dict[str, dict[str, int]]:
     found: dict[str, list[OpDevice]] = {}
     for it in (it for op in ops for it in op.devices):
         found.setdefault(it.label, []).append(it)
-    counted = {}
+    counted: dict[str, dict[str, int]] = {}
     for label, those in found.items():
         counts = Counter(it.finding for it in those)
-        told = {name: counts[name] for name in WORST_FIRST if counts[name] or name == "silent"}
+        told: dict[str, int] = {
+            name: counts[name] for name in WORST_FIRST if counts[name] or name == "silent"
+        }
         counted[label] = {**beside_counts(it.beside for it in those), **told}
         if counts[None]:
             counted[label][UNSCANNED] = counts[None]
@@ -228,9 +230,9 @@ def _op(
     kinds = dict.fromkeys(column.device for column in columns if not column.expected)
     devices = []
     for device in kinds if len(kinds) > 1 else ():
-        place = latest.get(device)
-        cell = None if place is None else cells[place]
-        of = [record.row for record in records if place is not None and record.run in columns[place].runs]
+        scanned = latest.get(device)
+        cell = None if scanned is None else cells[scanned]
+        of = [record.row for record in records if scanned is not None and record.run in columns[scanned].runs]
         devices.append(_device(device, cell, of, further))
     comforted = latest if elsewhere else ()
     action = "; ".join(f"{it.label}: {it.action}" for it in devices)
@@ -266,7 +268,7 @@ def _device(
         action = "none seen" if action == ACTION["deterministic"] else action
     return OpDevice(
         device=device,
-        finding=cell and cell.finding,
+        finding=cell.finding if cell else None,
         action=action,
         listed=_listed([device], [cell]) if cell else NONE_LISTED,
         counts={it: cell.counts[it] for it in WORST_FIRST if it in cell.counts} if cell else {},
@@ -443,7 +445,7 @@ def _failure_words(cell: Cell) -> str:
     return "products by the CPU" if known and known.products else cell.verdict
 
 
-def _listed(latest: Mapping[str, int], cells: Sequence[OpCell]) -> str:
+def _listed(latest: Iterable[str], cells: Sequence[OpCell]) -> str:
     """Return in a word what the lists say of an op on the devices that it was measured on."""
     if any(cell.missing for cell in cells):
         return MISSING
